@@ -1,0 +1,1 @@
+"""One folder per step of the graph: task.py is its door, everything beside it is plain Python."""

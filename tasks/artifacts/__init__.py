@@ -1,0 +1,6 @@
+"""Immutable, content-addressed outputs of steps."""
+
+from tasks.artifacts.records import ArtifactRef, StoreRef
+from tasks.artifacts.store import Draft, Store
+
+__all__ = ["ArtifactRef", "Draft", "Store", "StoreRef"]

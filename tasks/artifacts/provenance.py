@@ -1,0 +1,44 @@
+"""What is noted about the code and the machine in every manifest."""
+
+import subprocess
+import time
+import uuid
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+PROCESS = uuid.uuid4().hex
+"""Names this process in manifests."""
+
+try:
+    PROCESS_STARTED = psutil.Process().create_time()
+except psutil.Error:
+    PROCESS_STARTED = time.time()
+
+_NAMES = ("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers")
+
+
+@cache
+def packages() -> dict[str, str]:
+    """Installed versions of the packages that can change a result."""
+    found = {}
+    for name in _NAMES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def commit() -> str:
+    """The commit of the checkout, with ``+`` when tracked files differ from it; empty outside of a checkout."""
+    here = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        state = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=here, check=False)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return head.stdout.strip() + ("+" if state.returncode else "")

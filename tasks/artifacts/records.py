@@ -1,0 +1,88 @@
+"""The small records that travel between tasks, and the manifest that makes a folder an artifact."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+SCHEMA = 1
+Kind = Literal["prompts", "policy", "rollouts", "verdicts", "evaluation", "report"]
+
+
+class Record(BaseModel):
+    """Base of records: immutable, no unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ArtifactRef(Record):
+    """Names an artifact by its content. Where it lies is the store's business: a moved store changes no reference."""
+
+    kind: Kind
+    digest: str
+    """SHA-256 over the kind and every file's SHA-256."""
+
+    @property
+    def folder(self) -> str:
+        """The artifact's place inside its store."""
+        return f"{self.kind}/{self.digest[:16]}"
+
+    def __str__(self) -> str:
+        return self.folder
+
+
+class StoreRef(Record):
+    """A store: where it is, and the id that it got when it was made. Only the id enters cache keys."""
+
+    uri: str
+    id: str
+
+
+class FileEntry(Record):
+    """A file of an artifact."""
+
+    sha256: str
+    bytes: int
+
+
+class Timings(Record):
+    """When a step ran and what it spent its time on."""
+
+    process: str
+    """The process that ran it; steps of one local run share a process."""
+    process_started: float
+    """Unix seconds."""
+    started: float
+    finished: float
+    phases: dict[str, float]
+    """Seconds of load, generate, verify, optimize, evaluate and so on, without overlap."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock of the step."""
+        return self.finished - self.started
+
+
+class Manifest(Record):
+    """What an artifact is and where it came from. Its presence is what makes a folder an artifact."""
+
+    schema_version: int
+    kind: Kind
+    digest: str
+    files: dict[str, FileEntry]
+    parents: dict[str, list[ArtifactRef]]
+    """The artifacts that it was made from, by role."""
+    settings: dict[str, Any]
+    seed: int
+    task: str
+    code_version: str
+    """The cache version of the task that made it."""
+    commit: str
+    packages: dict[str, str]
+    facts: dict[str, Any]
+    """Small results: counts, rates, means."""
+    timings: Timings
+
+    @property
+    def ref(self) -> ArtifactRef:
+        """The reference to this artifact."""
+        return ArtifactRef(kind=self.kind, digest=self.digest)

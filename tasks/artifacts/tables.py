@@ -1,0 +1,70 @@
+"""Columns of every table, in one place, and how tables are written and read."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+PROMPTS = pa.schema(
+    {
+        "prompt_id": pa.string(),
+        "prompt": pa.string(),  # the text that the policy continues
+        "answer": pa.string(),
+        "level": pa.int32(),  # difficulty; null where it is not known
+        "chat": pa.bool_(),  # whether the text goes through the tokenizer's chat template
+    }
+)
+
+ROLLOUTS = pa.schema(
+    {
+        "prompt_id": pa.string(),
+        "sample_index": pa.int32(),
+        "prompt": pa.string(),
+        "answer": pa.string(),
+        "prompt_token_ids": pa.list_(pa.int32()),
+        "response_token_ids": pa.list_(pa.int32()),
+        "engine_logp": pa.list_(pa.float32()),  # of the sampled tokens, by the engine, one per response token
+        "finish_reason": pa.string(),  # stop or length
+        "response": pa.string(),  # a view of response_token_ids
+        "policy": pa.string(),  # digest of the policy that sampled
+    }
+)
+
+VERDICTS = pa.schema(
+    {
+        "prompt_id": pa.string(),
+        "sample_index": pa.int32(),
+        "outcome": pa.string(),  # correct, wrong, no_answer, gold_unparsable, timeout or crashed
+        "reward": pa.float32(),  # null where the verifier could not tell
+        "extracted": pa.string(),  # what stood in the last closed box; null without one
+        "shows_working": pa.bool_(),  # whether anything stands before that box
+    }
+)
+
+SAMPLES = pa.schema(
+    {
+        "prompt_id": pa.string(),
+        "sample_index": pa.int32(),  # -1 is the greedy response
+        "level": pa.int32(),
+        "prompt": pa.string(),
+        "answer": pa.string(),
+        "response": pa.string(),
+        "response_tokens": pa.int32(),
+        "finish_reason": pa.string(),
+        "outcome": pa.string(),
+        "reward": pa.float32(),
+        "shows_working": pa.bool_(),
+    }
+)
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> None:
+    """Writes rows as parquet; without a schema the columns are those of the rows."""
+    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), path, compression="zstd")
+
+
+def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """Reads a parquet file, or only some of its columns."""
+    return pq.read_table(path, columns=columns)

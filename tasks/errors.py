@@ -1,0 +1,33 @@
+"""Errors that a user can mend: each message names the thing, its value and what to do.
+
+They derive from ``click.ClickException`` so that ``pyflyte run`` and ``mu-grpo`` print the message in a box instead of
+a traceback.
+"""
+
+import click
+
+
+class UserError(click.ClickException):
+    """The base of every error whose message is meant for the user."""
+
+
+class SettingsError(UserError):
+    """A setting is unknown, missing, of the wrong type, or impossible together with another."""
+
+    exit_code = 2
+
+
+class ArtifactError(UserError):
+    """An artifact is missing, incomplete or corrupted."""
+
+
+class DataError(UserError):
+    """A prompt file, a policy folder or a table does not hold what a step needs."""
+
+
+class GateError(UserError):
+    """A measured quantity left the range in which going on makes sense."""
+
+
+class NothingToLearnError(GateError):
+    """No group of a stage has both better and worse responses, so every advantage is zero."""

@@ -1,0 +1,1 @@
+"""A policy becomes accuracy with intervals on held-out problems."""

@@ -1,0 +1,1 @@
+"""Rollouts and verdicts become updates of the policy."""

@@ -1,0 +1,1 @@
+"""The base policy: loaded, or made and warm-started here."""

@@ -1,0 +1,1 @@
+"""A dataset becomes ordered prompt sets."""

@@ -1,0 +1,1 @@
+"""A run's artifacts become one HTML page and a short summary."""

@@ -1,0 +1,1 @@
+"""Prompts become responses with behavior log-probabilities."""

@@ -1,0 +1,69 @@
+"""What all settings share: strictness, numbers as YAML writes them, and one readable message per mistake."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from tasks.errors import SettingsError
+
+
+def _number(value: object) -> object:
+    # YAML 1.1 reads 1e-4 as a string: only 1.0e-4 is a float to it.
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_number)]
+"""A float that may be written as ``1e-4`` in YAML."""
+
+
+class Settings(BaseModel):
+    """Base of all settings: strict types, no unknown fields, immutable.
+
+    Raises:
+        SettingsError: from ``parse`` and ``model_validate_json``; names each field, its value and what is allowed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], name: str = "") -> Self:
+        """Settings from plain values (as YAML or JSON gives them); ``name`` prefixes the fields in messages."""
+        try:
+            return super().model_validate_json(json.dumps(values))
+        except ValidationError as error:
+            raise SettingsError(describe(error, name or cls.title())) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
+        """The door that Flyte uses for inputs on the command line and between tasks."""
+        return cls.parse(json.loads(json_data))
+
+    @classmethod
+    def title(cls) -> str:
+        """The name of these settings as the user writes it: ``RolloutSettings`` is ``rollout``."""
+        return cls.__name__.removesuffix("Settings").lower()
+
+
+def describe(error: ValidationError, name: str) -> str:
+    """One line per mistake: the field, the value, what is allowed."""
+    return "\n".join(_describe_one(details, name) for details in error.errors())
+
+
+def _describe_one(details: ErrorDetails, name: str) -> str:
+    place = ".".join([name, *(str(part) for part in details["loc"])])
+    kind, value = details["type"], details["input"]
+    if kind == "extra_forbidden":
+        return f"{place}: unknown field (value {value!r}). Remove it or mend its spelling."
+    if kind == "missing":
+        return f"{place}: missing. This field has no default and must be given."
+    message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    shown = f" got {value!r};" if not isinstance(value, dict) else ""
+    return f"{place}:{shown} {message}"

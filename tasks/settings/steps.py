@@ -1,0 +1,185 @@
+"""Settings of every step. A step takes those that can change its output, and no others."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from tasks.settings.base import Number, Settings
+from tasks.settings.objective import PRESETS, ObjectiveSettings, merge
+
+
+class WarmStartSettings(Settings):
+    """Supervised learning that gives the tiny policy something for reinforcement learning to find."""
+
+    updates: int = Field(550, ge=0)
+    examples_per_update: int = Field(128, ge=1)
+    learning_rate: Number = Field(3e-3, gt=0)
+    guess_share: Number = Field(0.6, ge=0, le=1)
+    """Share of the examples that answer at once with a guess near the truth instead of showing the working."""
+    guess_spread: int = Field(12, ge=1)
+    """A guess is off by at most this much."""
+
+
+class TinyPolicySettings(Settings):
+    """A Qwen3-style language model with a character tokenizer, made and warm-started here."""
+
+    hidden_size: int = Field(128, ge=8)
+    layers: int = Field(4, ge=1)
+    heads: int = Field(4, ge=1)
+    key_value_heads: int = Field(2, ge=1)
+    intermediate_size: int = Field(384, ge=8)
+    context_tokens: int = Field(128, ge=16)
+    """Longest prompt plus response, in tokens."""
+    warm_start: WarmStartSettings = WarmStartSettings()
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> "TinyPolicySettings":
+        if self.hidden_size % self.heads or self.heads % self.key_value_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size}, heads {self.heads}, key_value_heads {self.key_value_heads}; "
+                "allowed: heads divides hidden_size and key_value_heads divides heads"
+            )
+        return self
+
+
+class PolicySettings(Settings):
+    """The base policy: a Hugging Face causal language model, or a tiny one that is made here. Give one of the two."""
+
+    path: str | None = None
+    """A folder, or the name of a model on the Hugging Face hub."""
+    revision: str | None = None
+    """A commit, tag or branch on the hub."""
+    tiny: TinyPolicySettings | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "PolicySettings":
+        if (self.path is None) == (self.tiny is None):
+            raise ValueError("exactly one of path and tiny must be given")
+        if self.revision is not None and self.path is None:
+            raise ValueError(f"revision {self.revision!r} without path; allowed: null")
+        return self
+
+
+class ArithmeticSettings(Settings):
+    """Generated arithmetic. Training and held-out problems never overlap, whatever the seed."""
+
+    levels: list[Literal[1, 2, 3, 4]] = Field([2], min_length=1)
+    """Difficulty: 1 is a+b, 2 is a+b*c, 3 is a*b+c*d, 4 is (a+b)*c-d."""
+    held_out_share: Number = Field(0.1, gt=0, lt=1)
+    """Share of each level's problems that training never sees, chosen by a hash of the problem."""
+
+
+class PromptsSettings(Settings):
+    """Where prompts come from and how many a stage takes. Give either arithmetic or path."""
+
+    prompts_per_stage: int = Field(ge=1)
+    arithmetic: ArithmeticSettings | None = None
+    path: str | None = None
+    """A JSON-lines or parquet file with the columns prompt and answer, and optionally prompt_id."""
+    held_out_path: str | None = None
+    """A file of the same form for evaluation. Without it a tenth of ``path`` is held out, by a hash of prompt_id."""
+    template: str = "{prompt}"
+    """The text that the policy continues; ``{prompt}`` stands for the prompt."""
+    chat: bool = False
+    """Put the text into the tokenizer's chat template as a user's message."""
+    prompts_per_shard: int = Field(512, ge=1)
+    """Prompts that one generation task takes."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "PromptsSettings":
+        if (self.path is None) == (self.arithmetic is None):
+            raise ValueError("exactly one of path and arithmetic must be given")
+        if self.held_out_path is not None and self.path is None:
+            raise ValueError(f"held_out_path {self.held_out_path!r} without path; allowed: null")
+        if "{prompt}" not in self.template:
+            raise ValueError(f"template {self.template!r} must contain {{prompt}}")
+        return self
+
+
+class RolloutSettings(Settings):
+    """How responses are sampled for training.
+
+    Truncating samplers renormalise log-probabilities, so ratios would be silently wrong: they are refused.
+    """
+
+    responses_per_prompt: int = Field(ge=1)
+    max_new_tokens: int = Field(ge=1)
+    temperature: Number = 1.0
+    top_p: Number = 1.0
+    top_k: int = 0
+    batch_size: int = Field(512, ge=1)
+    """Most responses that are decoded at once."""
+
+    @model_validator(mode="after")
+    def _no_truncation(self) -> "RolloutSettings":
+        for field, value, allowed in (
+            ("temperature", self.temperature, 1.0),
+            ("top_p", self.top_p, 1.0),
+            ("top_k", self.top_k, 0),
+        ):
+            if value != allowed:
+                raise ValueError(
+                    f"{field} {value} in training rollouts; allowed: {allowed}, because the behavior log-probabilities "
+                    "must be those of the whole distribution"
+                )
+        return self
+
+
+class VerifySettings(Settings):
+    """How answers are checked: math-verify in worker processes that are killed on a deadline."""
+
+    workers: int = Field(2, ge=1)
+    deadline_seconds: Number = Field(2.0, gt=0)
+    """Wall-clock for one answer; then its worker is killed and replaced."""
+    memory_mib: int = Field(2048, ge=256)
+    """Address space of a worker."""
+    max_answer_characters: int = Field(2000, ge=1)
+    """A longer answer counts as no_answer."""
+    max_failure_share: Number = Field(0.02, ge=0, le=1)
+    """The stage stops when a larger share of its responses timed out or crashed the verifier."""
+
+
+class OptimizeSettings(Settings):
+    """How a stage's responses become updates."""
+
+    preset: Literal["mu_grpo", "relaxed", "grpo"]
+    """The algorithm: a named row of objective settings."""
+    objective: ObjectiveSettings = ObjectiveSettings()
+    """The preset's row, with the fields given here in place of its own."""
+    responses_per_update: int = Field(ge=1)
+    learning_rate: Number = Field(1e-6, gt=0)
+    warmup_updates: int = Field(0, ge=0)
+    """Updates over which the learning rate rises linearly from 0, counted over all stages."""
+    weight_decay: Number = Field(0.01, ge=0)
+    adam_beta1: Number = Field(0.9, ge=0, lt=1)
+    adam_beta2: Number = Field(0.999, ge=0, lt=1)
+    max_grad_norm: Number = Field(1.0, gt=0)
+    tokens_per_micro_batch: int = Field(8192, ge=1)
+    """Token budget of one forward and backward pass."""
+    logp_chunk_tokens: int = Field(1024, ge=1)
+    """Tokens whose logits exist at the same time."""
+    max_logp_mismatch: Number = Field(0.05, gt=0)
+    """The stage stops when the engine's and the trainer's log-probabilities of the same policy differ by more than this
+    on average."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("preset") in PRESETS:
+            given = values.get("objective", {})
+            if isinstance(given, ObjectiveSettings):
+                given = given.model_dump()
+            if isinstance(given, dict):
+                return {**values, "objective": merge(PRESETS[values["preset"]], given)}
+        return values
+
+
+class EvaluateSettings(Settings):
+    """How a policy's accuracy is measured on held-out problems."""
+
+    problems: int = Field(500, ge=1)
+    samples_per_problem: int = Field(4, ge=1)
+    """k of avg@k."""
+    max_new_tokens: int = Field(ge=1)
+    temperature: Number = Field(1.0, gt=0)
+    batch_size: int = Field(512, ge=1)

@@ -1,0 +1,1 @@
+"""Responses become verdicts, by math-verify in worker processes that can be killed."""

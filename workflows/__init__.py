@@ -1,0 +1,1 @@
+"""Graphs only: which step follows which."""
