@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 _PLAIN_EVERY_SECONDS = 10.0
+_OPEN: list[str] = []
 
 
 class Bar:
     """What the work reports to."""
 
-    def __init__(self, title: str, total: int, progress: Progress | None) -> None:
-        self._title, self._total, self._progress = title, total, progress
+    def __init__(self, title: str, total: int, progress: Progress | None, silent: bool = False) -> None:
+        self._title, self._total, self._progress, self._silent = title, total, progress, silent
         self._done, self._note = 0, ""
         self._started = self._printed = time.monotonic()
         self._task = progress.add_task(title, total=total, note="") if progress else None
@@ -26,7 +27,7 @@ class Bar:
         self._note = note or self._note
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, advance=steps, note=self._note)
-        elif time.monotonic() - self._printed >= _PLAIN_EVERY_SECONDS:
+        elif not self._silent and time.monotonic() - self._printed >= _PLAIN_EVERY_SECONDS:
             self._printed = time.monotonic()
             self._line()
 
@@ -42,7 +43,23 @@ class Bar:
 
 @contextmanager
 def bar(title: str, total: int) -> Iterator[Bar]:
-    """A bar over ``total`` steps on standard error if that is a terminal, else plain lines on standard output."""
+    """A bar over ``total`` steps on standard error if that is a terminal, else plain lines on standard output.
+
+    A bar inside of another one is silent: the outer one tells how far the work is.
+    """
+    if _OPEN:
+        yield Bar(title, total, None, silent=True)
+        return
+    _OPEN.append(title)
+    try:
+        with _shown(title, total) as shown:
+            yield shown
+    finally:
+        _OPEN.pop()
+
+
+@contextmanager
+def _shown(title: str, total: int) -> Iterator[Bar]:
     if sys.stderr.isatty():
         columns = (
             TextColumn("{task.description}"),

@@ -1,6 +1,6 @@
 """Immutable, content-addressed outputs of steps."""
 
 from tasks.artifacts.records import ArtifactRef, StoreRef
-from tasks.artifacts.store import Draft, Store
+from tasks.artifacts.store import Draft, Parents, Store
 
-__all__ = ["ArtifactRef", "Draft", "Store", "StoreRef"]
+__all__ = ["ArtifactRef", "Draft", "Parents", "Store", "StoreRef"]

@@ -30,8 +30,9 @@ Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
 class Draft:
     """An artifact while it is written: files go under ``path``, work is timed by ``phase``, results go to ``facts``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, parents: Parents) -> None:
         self.path = path
+        self.parents: dict[str, ArtifactRef | Sequence[ArtifactRef]] = dict(parents)
         self.facts: dict[str, Any] = {}
         self.phases: dict[str, float] = {}
         self.started = time.time()
@@ -107,14 +108,14 @@ class Store:
         try:
             with _disk_errors(self.root):
                 staging.mkdir(parents=True)
-                draft = Draft(staging)
+                draft = Draft(staging, parents)
                 yield draft
                 plain = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
-                draft._ref = self._commit(draft, kind, plain, parents, seed)
+                draft._ref = self._commit(draft, kind, plain, seed)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
-    def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], parents: Parents, seed: int) -> ArtifactRef:
+    def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], seed: int) -> ArtifactRef:
         paths = sorted(path for path in draft.path.rglob("*") if path.is_file())
         files = {
             path.relative_to(draft.path).as_posix(): FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
@@ -127,7 +128,7 @@ class Store:
             kind=kind,
             digest=ref.digest,
             files=files,
-            parents={role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in parents.items()},
+            parents={role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()},
             settings=settings,
             seed=seed,
             task=self._task,

@@ -1,6 +1,7 @@
 """Columns of every table, in one place, and how tables are written and read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,19 @@ SAMPLES = pa.schema(
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> None:
     """Writes rows as parquet; without a schema the columns are those of the rows."""
-    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), path, compression="zstd")
+    pq.write_table(to_table(rows, schema), path, compression="zstd")
+
+
+def to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> pa.Table:
+    """Rows as a table in memory."""
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+@contextmanager
+def table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    """A function that appends a table to a parquet file, so that a long one is never in memory as a whole."""
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        yield writer.write_table
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:

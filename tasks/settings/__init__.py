@@ -2,6 +2,7 @@
 
 from tasks.settings.base import Settings
 from tasks.settings.objective import PRESETS, AdvantageSettings, ObjectiveSettings, VetoSettings
+from tasks.settings.run import RunSettings
 from tasks.settings.steps import (
     ArithmeticSettings,
     EvaluateSettings,
@@ -24,6 +25,7 @@ __all__ = [
     "PolicySettings",
     "PromptsSettings",
     "RolloutSettings",
+    "RunSettings",
     "Settings",
     "TinyPolicySettings",
     "VerifySettings",

@@ -20,6 +20,9 @@ def _number(value: object) -> object:
     return value
 
 
+WHOLE_RUN = "settings"
+"""The name of a whole run's settings, whose fields are named without a prefix."""
+
 Number = Annotated[float, BeforeValidator(_number)]
 """A float that may be written as ``1e-4`` in YAML."""
 
@@ -58,12 +61,15 @@ def describe(error: ValidationError, name: str) -> str:
 
 
 def _describe_one(details: ErrorDetails, name: str) -> str:
-    place = ".".join([name, *(str(part) for part in details["loc"])])
+    parts = [str(part) for part in details["loc"]]
+    place = ".".join(parts if name == WHOLE_RUN else [name, *parts])
     kind, value = details["type"], details["input"]
     if kind == "extra_forbidden":
         return f"{place}: unknown field (value {value!r}). Remove it or mend its spelling."
     if kind == "missing":
         return f"{place}: missing. This field has no default and must be given."
     message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if not place:
+        return message
     shown = f" got {value!r};" if not isinstance(value, dict) else ""
     return f"{place}:{shown} {message}"

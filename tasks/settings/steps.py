@@ -11,11 +11,14 @@ from tasks.settings.objective import PRESETS, ObjectiveSettings, merge
 class WarmStartSettings(Settings):
     """Supervised learning that gives the tiny policy something for reinforcement learning to find."""
 
-    updates: int = Field(550, ge=0)
+    working_updates: int = Field(260, ge=0)
+    """Updates on examples that all show the working."""
+    guessing_updates: int = Field(60, ge=0)
+    """Updates after those, on examples of which ``guess_share`` answer at once."""
+    guess_share: Number = Field(0.6, ge=0, le=1)
+    """Share of examples that answer at once, with a guess near the truth."""
     examples_per_update: int = Field(128, ge=1)
     learning_rate: Number = Field(3e-3, gt=0)
-    guess_share: Number = Field(0.6, ge=0, le=1)
-    """Share of the examples that answer at once with a guess near the truth instead of showing the working."""
     guess_spread: int = Field(12, ge=1)
     """A guess is off by at most this much."""
 

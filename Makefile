@@ -1,0 +1,77 @@
+# Two commands: make demo, make test. Each sets up what it needs in .venv.
+PYTHON ?= python3.11
+# CPU builds of torch live on an index of their own; without it, or off Linux, the default index serves.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+BIN := .venv/bin
+export PYTHONUNBUFFERED := 1
+
+CONFIG ?= configs/tiny-cpu.yaml
+BASELINE ?= configs/tiny-cpu-grpo.yaml
+SEEDS ?= 0 1 2
+
+.PHONY: demo compare results test check format versions benchmarks clean help
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(BIN)/.installed ## the main job: Mu-GRPO in four stages on a tiny policy
+	@echo "$$ pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG)"
+	@$(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG)
+
+compare: demo ## Mu-GRPO and GRPO (mu = 4) side by side
+	@echo "$$ pyflyte run workflows/grpo.py grpo --inputs-file $(BASELINE)"
+	@$(BIN)/pyflyte run workflows/grpo.py grpo --inputs-file $(BASELINE)
+	@$(BIN)/mu-grpo compare --store runs/tiny-cpu --seed 0
+
+results: $(BIN)/.installed ## both on three seeds, into docs/results.md
+	@for seed in $(SEEDS); do \
+	  $(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG) --seed $$seed || exit 1; \
+	  $(BIN)/pyflyte run workflows/grpo.py grpo --inputs-file $(BASELINE) --seed $$seed || exit 1; \
+	done
+	@$(BIN)/mu-grpo compare --store runs/tiny-cpu --markdown docs/results.md
+
+test: $(BIN)/.developing system-programs ## linters, types and all tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/pytest
+
+.PHONY: system-programs
+# What tests need besides Python: a browser. Set up as root on Debian; elsewhere tests that need it skip by name.
+system-programs:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -q && apt-get install -qy --no-install-recommends chromium; } \
+	  || echo "chromium is missing: tests that open the report in a browser will be skipped"
+
+check: $(BIN)/.developing ## linters and types only
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+format: $(BIN)/.developing ## mend what the linters can
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+versions: $(BIN)/.developing ## note the tasks' sources and cache versions (see CONTRIBUTING.md)
+	@$(BIN)/python -m tests.cache_versions
+
+benchmarks: $(BIN)/.developing ## generation beside model.generate, verification beside a plain loop
+	@$(BIN)/python -m tests.benchmarks.generation
+	@$(BIN)/python -m tests.benchmarks.verify_throughput
+
+clean: ## remove what was set up here and what runs left in runs/
+	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; name another with make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+$(BIN)/.torch: | $(BIN)/python
+	@$(BIN)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>/dev/null \
+	  && index="--index-url $(TORCH_INDEX)"; $(BIN)/pip install -q --disable-pip-version-check "torch>=2.13,<2.14" $$index
+	@touch $@
+
+$(BIN)/.installed: pyproject.toml constraints.txt | $(BIN)/.torch
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(BIN)/.developing: $(BIN)/.installed
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

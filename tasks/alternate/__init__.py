@@ -1,0 +1,1 @@
+"""Near-on-policy training: generation and optimization alternate inside one task."""

@@ -1,0 +1,34 @@
+"""The door of the step in which generation and optimization alternate."""
+
+from tasks.alternate.step import train_alternating
+from tasks.artifacts import Store
+from tasks.platform import Artifact, StoreHandle, step
+from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+
+VERSION = "1"
+
+
+@step(VERSION, role="compute")
+def alternate(
+    store: StoreHandle,
+    rollout: RolloutSettings,
+    verify: VerifySettings,
+    optimize: OptimizeSettings,
+    updates_per_rollout: int,
+    policy: Artifact,
+    prompts: list[Artifact],
+    stage: int,
+    seed: int,
+) -> Artifact:
+    """The policy after a stage's updates, with new rollouts every ``updates_per_rollout`` of them."""
+    return train_alternating(
+        Store(store, "alternate", VERSION),
+        rollout,
+        verify,
+        optimize,
+        updates_per_rollout,
+        policy,
+        prompts,
+        stage,
+        seed,
+    )

@@ -1,0 +1,123 @@
+"""A policy's accuracy on held-out problems: avg@k by sampling, and greedy."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import SAMPLES, read_table, write_table
+from tasks.evaluate.intervals import mean_interval, share_interval
+from tasks.policy.loading import load_tokenizer
+from tasks.rollout.engine import Sampling
+from tasks.rollout.requests import build_requests
+from tasks.rollout.step import decode, generate_with_progress
+from tasks.rollout.transformers_engine import TransformersEngine
+from tasks.settings import EvaluateSettings, VerifySettings
+from tasks.verify.verdicts import Verdict
+from tasks.verify.verifier import Verifier, check_failures
+
+GREEDY = -1
+"""The sample index of a greedy response."""
+
+
+def evaluate_policy(
+    store: Store,
+    settings: EvaluateSettings,
+    verify: VerifySettings,
+    policy: ArtifactRef,
+    prompts: ArtifactRef,
+    seed: int,
+) -> ArtifactRef:
+    """Samples k responses and one greedy response to every problem, and checks them.
+
+    Sampling seeds do not depend on the policy, so that policies are compared on common random numbers.
+
+    Args:
+        store: of all artifacts.
+        settings: problems, samples per problem and sampling.
+        verify: the verifier's.
+        policy: to be evaluated.
+        prompts: the held-out problems.
+        seed: the run's.
+
+    Returns:
+        An evaluation artifact with every response and metrics.json.
+    """
+    with store.write(
+        "evaluation", settings=settings, parents={"policy": policy, "prompts": [prompts]}, seed=seed
+    ) as draft:
+        with draft.phase("load"):
+            folder = store.path(policy)
+            rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
+            tokenizer = load_tokenizer(folder)
+            engine = TransformersEngine.load(folder, settings.batch_size)
+        samples: list[dict[str, Any]] = []
+        for indices, temperature in ((range(settings.samples_per_problem), settings.temperature), ([GREEDY], 0.0)):
+            with draft.phase("generate"):
+                requests = build_requests(
+                    tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, settings.max_new_tokens
+                )
+                title = "evaluate greedy" if temperature == 0 else f"evaluate avg@{settings.samples_per_problem}"
+                responses = generate_with_progress(
+                    engine, requests, Sampling(settings.max_new_tokens, temperature), title
+                )
+            samples += [
+                {
+                    "prompt_id": row["prompt_id"],
+                    "sample_index": request.sample_index,
+                    "level": row["level"],
+                    "prompt": row["prompt"],
+                    "answer": row["answer"],
+                    "response": text,
+                    "response_tokens": len(response.token_ids),
+                    "finish_reason": response.finish_reason,
+                }
+                for row, request, response, text in zip(
+                    (row for row in rows for _ in indices),
+                    requests,
+                    responses,
+                    decode(tokenizer, responses),
+                    strict=True,
+                )
+            ]
+        with draft.phase("verify"), Verifier(verify) as verifier:
+            verdicts = verifier.verify(
+                [(sample["answer"], sample["response"]) for sample in samples], "evaluate verify"
+            )
+            check_failures(verdicts, verify, [sample["prompt_id"] for sample in samples])
+        for sample, verdict in zip(samples, verdicts, strict=True):
+            sample.update(outcome=str(verdict.outcome), reward=verdict.reward, shows_working=verdict.shows_working)
+        write_table(draft.path / "samples.parquet", samples, SAMPLES)
+        metrics = measure(samples, verdicts, settings.samples_per_problem, seed)
+        (draft.path / "metrics.json").write_text(json.dumps(metrics, indent=1))
+        draft.facts.update(accuracy=metrics["accuracy"]["value"], greedy=metrics["greedy"]["value"])
+    return draft.ref
+
+
+def measure(samples: Sequence[dict[str, Any]], verdicts: Sequence[Verdict], k: int, seed: int) -> dict[str, Any]:
+    """Accuracies with intervals, and means over the sampled responses.
+
+    A response that the verifier could not judge counts as not correct here, and in ``outcomes`` under its own name.
+    """
+    sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
+    correct_PK = np.array([sample["outcome"] == "correct" for sample in sampled], dtype=np.float64).reshape(-1, k)
+    working_PK = np.array([sample["shows_working"] for sample in sampled], dtype=np.float64).reshape(-1, k)
+    greedy_P = np.array([sample["outcome"] == "correct" for sample in samples if sample["sample_index"] == GREEDY])
+    level_P = [sample["level"] for sample in sampled[::k]]
+    return {
+        "accuracy": mean_interval(correct_PK, seed),
+        "greedy": share_interval(greedy_P),
+        "k": k,
+        "problems": len(correct_PK),
+        "working": mean_interval(working_PK, seed),
+        "response_tokens": float(np.mean([sample["response_tokens"] for sample in sampled])),
+        "truncated": float(np.mean([sample["finish_reason"] == "length" for sample in sampled])),
+        "outcomes": dict(Counter(str(verdict.outcome) for verdict in verdicts)),
+        "by_level": {
+            str(level): float(correct_PK[[place for place, one in enumerate(level_P) if one == level]].mean())
+            for level in sorted({one for one in level_P if one is not None})
+        },
+    }

@@ -1,0 +1,136 @@
+"""A stage's responses in flat arrays, and the order in which updates consume them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tasks.errors import DataError
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of unequal length, one after the other: row i is ``flat[offsets[i] : offsets[i + 1]]``."""
+
+    flat: npt.NDArray[np.generic]
+    offsets: Ints
+
+    def __getitem__(self, row: int) -> npt.NDArray[np.generic]:
+        return self.flat[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def lengths(self) -> Ints:
+        """Length of every row."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Responses:
+    """R responses, those of a group beside each other.
+
+    ``reward_R`` is NaN where the verifier could not tell; ``group_R`` counts groups from 0.
+    """
+
+    prompt_tokens: Ragged
+    response_tokens: Ragged
+    engine_logp: Ragged
+    reward_R: Floats
+    group_R: Ints
+
+    @property
+    def group_size(self) -> int:
+        """Responses per prompt; the same for every group."""
+        return int((self.group_R == 0).sum())
+
+    @property
+    def groups(self) -> int:
+        """Number of prompts."""
+        return int(self.group_R[-1]) + 1
+
+    @property
+    def sequence_tokens_R(self) -> Ints:
+        """Tokens of prompt and response together."""
+        return self.prompt_tokens.lengths + self.response_tokens.lengths
+
+
+def collect(rollouts: Sequence[pa.Table], verdicts: pa.Table, group_size: int) -> Responses:
+    """Responses from rollout tables and the verdicts on them, which must be in the same order.
+
+    Raises:
+        DataError: the tables name different responses, a group is not whole, or a log-probability is not finite.
+    """
+    table = pa.concat_tables(rollouts)
+    names = list(zip(table["prompt_id"].to_pylist(), table["sample_index"].to_pylist(), strict=True))
+    judged = list(zip(verdicts["prompt_id"].to_pylist(), verdicts["sample_index"].to_pylist(), strict=True))
+    if names != judged:
+        raise DataError(
+            f"verdicts name {len(judged)} responses and rollouts {len(names)}, or in another order: verify again."
+        )
+    expected = [(names[row - row % group_size][0], row % group_size) for row in range(len(names))]
+    for name, due in zip(names, expected, strict=True):
+        if name != due:
+            raise DataError(f"response {name}: {due} was due. Every group must have {group_size} responses, in order.")
+    if len(names) % group_size:
+        raise DataError(f"prompt {names[-1][0]}: its group has {len(names) % group_size} of {group_size} responses.")
+    engine_logp = _ragged(table["engine_logp"])
+    if not np.isfinite(engine_logp.flat).all():
+        row = int(np.searchsorted(engine_logp.offsets, np.flatnonzero(~np.isfinite(engine_logp.flat))[0], side="right"))
+        raise DataError(f"response {names[row - 1]}: the engine's log-probabilities are not finite.")
+    return Responses(
+        prompt_tokens=_ragged(table["prompt_token_ids"]),
+        response_tokens=_ragged(table["response_token_ids"]),
+        engine_logp=engine_logp,
+        reward_R=verdicts["reward"].to_numpy(zero_copy_only=False).astype(np.float32),
+        group_R=np.arange(len(names)) // group_size,
+    )
+
+
+def _ragged(column: pa.ChunkedArray) -> Ragged:
+    array = column.combine_chunks()
+    return Ragged(array.flatten().to_numpy(zero_copy_only=False), np.append(0, np.cumsum(array.value_lengths())))
+
+
+def group_order(groups: int, seed: Sequence[int]) -> Ints:
+    """The order in which the groups of a stage are consumed."""
+    return np.random.default_rng(list(seed)).permutation(groups)
+
+
+def plan_updates(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> list[Ints]:
+    """The rows that each update consumes: a random permutation of whole groups, each used once.
+
+    Args:
+        responses: of the stage.
+        responses_per_update: a multiple of the group size that divides the number of responses.
+        seed: determines the permutation.
+    """
+    size = responses.group_size
+    rows_R = (group_order(responses.groups, seed)[:, None] * size + np.arange(size)).reshape(-1)
+    if len(rows_R) % responses_per_update or responses_per_update % size:
+        raise DataError(
+            f"optimize.responses_per_update: {responses_per_update} does not cut {len(rows_R)} responses "
+            f"in groups of {size} into whole updates."
+        )
+    return list(rows_R.reshape(-1, responses_per_update))
+
+
+def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int) -> list[Ints]:
+    """Rows of an update, sorted by length, cut so that no part has more tokens than the budget.
+
+    A response that is longer than the budget by itself gets a part of its own.
+    """
+    by_length = rows[np.argsort(sequence_tokens_R[rows], kind="stable")]
+    parts: list[list[int]] = []
+    used = token_budget
+    for row in by_length:
+        tokens = int(sequence_tokens_R[row])
+        if used + tokens > token_budget:
+            parts.append([])
+            used = 0
+        parts[-1].append(int(row))
+        used += tokens
+    return [np.asarray(part) for part in parts]

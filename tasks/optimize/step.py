@@ -1,0 +1,111 @@
+"""A stage's rollouts and verdicts become the next policy."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tasks.artifacts import ArtifactRef, Draft, Parents, Store
+from tasks.artifacts.tables import read_table, write_table
+from tasks.errors import DataError
+from tasks.optimize.responses import collect, plan_updates
+from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
+from tasks.optimize.trainer import Outcome, Trainer
+from tasks.policy.loading import load_model
+from tasks.policy.packing import PACKED_ATTENTION
+from tasks.policy.scorer import Scorer
+from tasks.settings import OptimizeSettings
+
+_COLUMNS = ["prompt_id", "sample_index", "prompt_token_ids", "response_token_ids", "engine_logp", "policy"]
+
+
+def optimize_stage(
+    store: Store,
+    settings: OptimizeSettings,
+    policy: ArtifactRef,
+    rollouts: Sequence[ArtifactRef],
+    verdicts: ArtifactRef,
+    stage: int,
+    seed: int,
+) -> ArtifactRef:
+    """Takes every response of a stage once, in updates of ``responses_per_update``.
+
+    Args:
+        store: of all artifacts.
+        settings: of the step.
+        policy: the one that sampled the rollouts.
+        rollouts: the stage's shards.
+        verdicts: on all of them, in their order.
+        stage: counts from 0.
+        seed: the run's; with the stage it determines the order of updates.
+
+    Returns:
+        The next policy: a Hugging Face folder with the optimizer's state and metrics.parquet, one row per update.
+
+    Raises:
+        DataError: the rollouts are not of this policy, or do not fit the verdicts or the batch size.
+        GateError: see ``Trainer.train``.
+    """
+    parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts}
+    with store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
+        with draft.phase("load"):
+            tables = [_own(store, shard, policy) for shard in rollouts]
+            made = store.manifest(rollouts[0]).settings
+            responses = collect(
+                tables, read_table(store.path(verdicts) / "verdicts.parquet"), made["responses_per_prompt"]
+            )
+            folder = store.path(policy)
+            trainer, scorer = load_trainer(folder, settings, made["max_new_tokens"])
+        updates = plan_updates(responses, settings.responses_per_update, (seed, stage))
+        outcome = trainer.train(responses, updates, stage, draft.phase)
+        save(draft, trainer, scorer, folder, settings, [outcome], stage, len(updates))
+    return draft.ref
+
+
+def load_trainer(folder: Path, settings: OptimizeSettings, max_response_tokens: int) -> tuple[Trainer, Scorer]:
+    """The trainer of a policy folder, with the optimizer's state when the policy has one."""
+    scorer = Scorer(load_model(folder, PACKED_ATTENTION), settings.logp_chunk_tokens)
+    trainer = Trainer(scorer, settings, max_response_tokens)
+    trainer.updates = load_optimizer(folder, scorer.model, trainer.optimizer)
+    return trainer, scorer
+
+
+def save(
+    draft: Draft,
+    trainer: Trainer,
+    scorer: Scorer,
+    previous: Path,
+    settings: OptimizeSettings,
+    outcomes: Sequence[Outcome],
+    stage: int,
+    updates_per_rollout: int,
+) -> None:
+    """Writes the policy, the optimizer's state, the diagnostics and the facts of a stage."""
+    with draft.phase("save"):
+        save_policy(draft.path, scorer.model, previous)
+        save_optimizer(draft.path, scorer.model, trainer.optimizer, trainer.updates)
+        rows: list[dict[str, Any]] = [row for outcome in outcomes for row in outcome.rows]
+        write_table(draft.path / "metrics.parquet", rows)
+    draft.facts.update(
+        stage=stage + 1,
+        updates=trainer.updates,
+        preset=settings.preset,
+        updates_per_rollout=updates_per_rollout,
+        groups=sum(outcome.groups for outcome in outcomes),
+        zero_variance_groups=sum(outcome.zero_variance_groups for outcome in outcomes),
+        unscored=sum(outcome.unscored for outcome in outcomes),
+        logp_mismatch=sum(outcome.logp_mismatch for outcome in outcomes) / len(outcomes),
+        logp_mismatch_max=max(outcome.logp_mismatch_max for outcome in outcomes),
+    )
+
+
+def _own(store: Store, shard: ArtifactRef, policy: ArtifactRef) -> pa.Table:
+    table = read_table(store.path(shard) / "rollouts.parquet", columns=_COLUMNS)
+    for digest in table["policy"].unique().to_pylist():
+        if digest != policy.digest:
+            raise DataError(
+                f"{shard}: sampled by policy {digest[:16]}, but policy {policy.digest[:16]} is to be optimised. "
+                "Generate again."
+            )
+    return table

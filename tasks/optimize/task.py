@@ -1,0 +1,22 @@
+"""The door of the step that optimises the policy."""
+
+from tasks.artifacts import Store
+from tasks.optimize.step import optimize_stage
+from tasks.platform import Artifact, StoreHandle, step
+from tasks.settings import OptimizeSettings
+
+VERSION = "1"
+
+
+@step(VERSION, role="compute")
+def optimize(
+    store: StoreHandle,
+    settings: OptimizeSettings,
+    policy: Artifact,
+    rollouts: list[Artifact],
+    verdicts: Artifact,
+    stage: int,
+    seed: int,
+) -> Artifact:
+    """The policy after a stage's updates."""
+    return optimize_stage(Store(store, "optimize", VERSION), settings, policy, rollouts, verdicts, stage, seed)

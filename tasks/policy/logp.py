@@ -1,0 +1,66 @@
+"""Log-probabilities and entropies of given tokens, without ever holding the logits of a whole batch.
+
+Legend of shapes: N tokens, C tokens of a chunk, E hidden width, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class _ChunkedLogp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden_NE: Tensor, weight_VE: Tensor, target_N: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        logp_N = torch.empty(len(target_N), dtype=torch.float32, device=hidden_NE.device)
+        entropy_N = torch.empty_like(logp_N)
+        for part in _parts(len(target_N), chunk):
+            logp_CV = _log_softmax(hidden_NE[part], weight_VE)
+            logp_N[part] = logp_CV.gather(1, target_N[part, None]).squeeze(1)
+            entropy_N[part] = -(logp_CV.exp() * logp_CV).sum(1)
+        ctx.save_for_backward(hidden_NE, weight_VE, target_N)
+        ctx.chunk = chunk
+        ctx.mark_non_differentiable(entropy_N)
+        return logp_N, entropy_N
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_logp_N: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        hidden_NE, weight_VE, target_N = ctx.saved_tensors
+        grad_hidden_NE = torch.empty_like(hidden_NE)
+        grad_weight_VE = torch.zeros_like(weight_VE)
+        for part in _parts(len(target_N), ctx.chunk):
+            grad_logits_CV = -_log_softmax(hidden_NE[part], weight_VE).exp()
+            grad_logits_CV.scatter_add_(1, target_N[part, None], torch.ones_like(grad_logits_CV[:, :1]))
+            grad_logits_CV.mul_(grad_logp_N[part, None])
+            grad_logits_CV = grad_logits_CV.to(weight_VE.dtype)
+            grad_hidden_NE[part] = grad_logits_CV @ weight_VE
+            grad_weight_VE += grad_logits_CV.T @ hidden_NE[part]
+        return grad_hidden_NE, grad_weight_VE, None, None
+
+
+def _parts(count: int, chunk: int) -> list[slice]:
+    return [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]
+
+
+def _log_softmax(hidden_CE: Tensor, weight_VE: Tensor) -> Tensor:
+    return torch.log_softmax((hidden_CE @ weight_VE.T).float(), dim=1)
+
+
+def chunked_logp(hidden_NE: Tensor, weight_VE: Tensor, target_N: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of target tokens and entropies of their distributions, in fp32.
+
+    The backward pass computes the logits again, chunk by chunk, so that memory is chunk x V and not N x V.
+
+    Args:
+        hidden_NE: the model's last hidden states at the places that predict the targets.
+        weight_VE: the output embedding.
+        target_N: token ids.
+        chunk: tokens whose logits exist at the same time.
+
+    Returns:
+        logp_N, differentiable, and entropy_N, which is not.
+    """
+    logp_N, entropy_N = _ChunkedLogp.apply(hidden_NE, weight_VE, target_N, chunk)
+    return logp_N, entropy_N

@@ -1,0 +1,77 @@
+"""A model as a function from packed responses to the log-probabilities of their tokens.
+
+Legend of shapes: P packed tokens, T response tokens among them, E hidden width.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from tasks.errors import DataError
+from tasks.policy.logp import chunked_logp
+from tasks.policy.packing import PackedLayout
+
+_CHANGED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "output_multiplier_scale")
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Packed responses of a forward pass."""
+
+    token_P: Tensor
+    layout: PackedLayout
+    predictor_T: Tensor  # index into P of the token that predicts a response token
+    target_T: Tensor
+    response_T: Tensor  # 0 for the tokens of the first response, 1 for those of the second, ...
+
+
+def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -> MicroBatch:
+    """Packs prompts and their responses, each a row of token ids."""
+    pairs = [(np.asarray(p), np.asarray(r)) for p, r in zip(prompts, responses, strict=True)]
+    lengths = [len(p) + len(r) for p, r in pairs]
+    starts = np.cumsum(lengths) - lengths
+    token_P = np.concatenate([part for pair in pairs for part in pair])
+    # The token before a response token predicts it: the prompt's last one predicts the first.
+    predictors = [start + len(p) - 1 + np.arange(len(r)) for start, (p, r) in zip(starts, pairs, strict=True)]
+    return MicroBatch(
+        token_P=torch.from_numpy(token_P.astype(np.int64)),
+        layout=PackedLayout.of(lengths),
+        predictor_T=torch.from_numpy(np.concatenate(predictors)),
+        target_T=torch.from_numpy(np.concatenate([r for _, r in pairs]).astype(np.int64)),
+        response_T=torch.from_numpy(np.repeat(np.arange(len(pairs)), [len(r) for _, r in pairs])),
+    )
+
+
+class Scorer:
+    """Log-probabilities under a model that was loaded with packed attention."""
+
+    def __init__(self, model: PreTrainedModel, chunk_tokens: int) -> None:
+        changed = [name for name in _CHANGED_LOGITS if getattr(model.config, name, None)]
+        if changed:
+            raise DataError(
+                f"policy: a {model.config.model_type} model changes its logits by {changed}, which the chunked "
+                "log-probabilities do not; allowed: models whose logits are hidden states times the output embedding."
+            )
+        head = model.get_output_embeddings()
+        if not isinstance(head, nn.Linear) or head.bias is not None:
+            raise DataError(f"policy: a {model.config.model_type} model has no plain linear output embedding.")
+        self.model: PreTrainedModel = model
+        self._body: nn.Module = model.base_model
+        self._head: nn.Linear = head
+        self._chunk_tokens: int = chunk_tokens
+
+    def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """logp_T, differentiable, and entropy_T of the batch's response tokens, in fp32."""
+        hidden_1PE = self._body(
+            input_ids=batch.token_P[None],
+            position_ids=batch.layout.position_P[None],
+            use_cache=False,
+            packed_layout=batch.layout,
+        ).last_hidden_state
+        hidden_TE = hidden_1PE[0][batch.predictor_T]
+        return chunked_logp(hidden_TE, self._head.weight, batch.target_T, self._chunk_tokens)

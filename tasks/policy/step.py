@@ -1,0 +1,76 @@
+"""The base policy as an artifact: made here, or taken from a folder or the Hugging Face hub."""
+
+import shutil
+from pathlib import Path
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.errors import DataError
+from tasks.policy.loading import check_folder, load_tokenizer
+from tasks.prompts.arithmetic import split
+from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings
+
+_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+
+
+def prepare_policy(
+    store: Store, settings: PolicySettings, arithmetic: ArithmeticSettings, source: str, seed: int
+) -> ArtifactRef:
+    """A policy artifact: a Hugging Face folder with configuration, safetensors and tokenizer.
+
+    Args:
+        store: where the artifact goes.
+        settings: which policy.
+        arithmetic: the problems that a tiny policy is warm-started on; their training part is used.
+        source: fingerprint of the folder that settings name, noted in the manifest.
+        seed: of a tiny policy's weights and warm start.
+
+    Raises:
+        DataError: the folder or hub model cannot be used, with what is missing.
+    """
+    with store.write("policy", settings=settings, parents={}, seed=seed) as draft:
+        draft.facts.update(stage=0, updates=0, source=source)
+        if settings.tiny is not None:
+            with draft.phase("warm_start"):
+                draft.facts["warm_start_cross_entropy"] = _make(draft.path, settings.tiny, arithmetic, seed)
+        elif settings.path is not None:
+            with draft.phase("load"):
+                _take(draft.path, settings.path, settings.revision)
+        check_folder(draft.path)
+    return draft.ref
+
+
+def _make(folder: Path, settings: TinyPolicySettings, arithmetic: ArithmeticSettings, seed: int) -> float:
+    from tasks.policy import tiny
+
+    problems, _ = split(list(arithmetic.levels), arithmetic.held_out_share)
+    tokenizer = tiny.build_tokenizer()
+    model = tiny.build_model(settings, tokenizer, seed)
+    cross_entropy = tiny.warm_start(model, tokenizer, problems, settings.warm_start, seed)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return cross_entropy
+
+
+def _take(folder: Path, source: str, revision: str | None) -> None:
+    local = Path(source).expanduser()
+    if not local.is_dir():
+        if source.startswith((".", "/", "~")):
+            raise DataError(f"policy.path: {source!r} is no folder.")
+        local = _download(source, revision)
+    check_folder(local)
+    for pattern in _FILES:
+        for file in local.glob(pattern):
+            shutil.copyfile(file, folder / file.name)
+    load_tokenizer(folder)
+
+
+def _download(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise DataError(
+            f"policy.path: {name!r} is no folder here and could not be fetched from the Hugging Face hub: {error}"
+        ) from None

@@ -1,0 +1,82 @@
+"""Generated arithmetic with a known answer and a known working; a policy that shows its working is right more often."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem, its answer, and the intermediate results that lead to it."""
+
+    level: int
+    prompt: str
+    answer: int
+    working: str
+
+    @property
+    def prompt_id(self) -> str:
+        """A name that no other problem has."""
+        return f"L{self.level}:{self.prompt.removesuffix('=')}"
+
+    def solution(self, answer: int | None = None) -> str:
+        """The full response with working; without it when ``answer``, a guess, is given."""
+        return f"{self.working}\\boxed{{{self.answer}}}" if answer is None else f"\\boxed{{{answer}}}"
+
+
+CHARACTERS = "0123456789+-*=;(){}"
+"""Everything that prompts and solutions are written with, besides the start of a box."""
+
+_TWO_DIGITS, _DIGITS, _SMALL = range(10, 100), range(2, 10), range(2, 21)
+
+
+def _sum(a: int, b: int) -> Problem:
+    return Problem(1, f"{a}+{b}=", a + b, f"{a}+{b}={a + b};")
+
+
+def _sum_of_product(a: int, b: int, c: int) -> Problem:
+    m = b * c
+    return Problem(2, f"{a}+{b}*{c}=", a + m, f"{b}*{c}={m};{a}+{m}={a + m};")
+
+
+def _sum_of_products(a: int, b: int, c: int, d: int) -> Problem:
+    m, n = a * b, c * d
+    return Problem(3, f"{a}*{b}+{c}*{d}=", m + n, f"{a}*{b}={m};{c}*{d}={n};{m}+{n}={m + n};")
+
+
+def _product_of_sum(a: int, b: int, c: int, d: int) -> Problem:
+    s, m = a + b, (a + b) * c
+    return Problem(4, f"({a}+{b})*{c}-{d}=", m - d, f"{a}+{b}={s};{s}*{c}={m};{m}-{d}={m - d};")
+
+
+def problems(level: int) -> Iterator[Problem]:
+    """Every problem of a level, in a fixed order.
+
+    Args:
+        level: 1 is a+b (8100 problems), 2 is a+b*c (5760), 3 is a*b+c*d (4096), 4 is (a+b)*c-d (23104).
+    """
+    if level == 1:
+        return (_sum(a, b) for a, b in product(_TWO_DIGITS, _TWO_DIGITS))
+    if level == 2:
+        return (_sum_of_product(a, b, c) for a, b, c in product(_TWO_DIGITS, _DIGITS, _DIGITS))
+    if level == 3:
+        return (_sum_of_products(*numbers) for numbers in product(_DIGITS, repeat=4))
+    return (_product_of_sum(*numbers) for numbers in product(_SMALL, _SMALL, _DIGITS, _DIGITS))
+
+
+def hash_fraction(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone; the same on every machine."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64
+
+
+def split(levels: list[int], held_out_share: float) -> tuple[list[Problem], list[Problem]]:
+    """Training and held-out problems of some levels; which is which hangs on the problem alone: no overlap.
+
+    Held-out problems come in the order of their hash, so that any first n of them are a random sample.
+    """
+    training, held_out = [], []
+    for level in sorted(set(levels)):
+        for problem in problems(level):
+            (held_out if hash_fraction(problem.prompt_id) < held_out_share else training).append(problem)
+    return training, sorted(held_out, key=lambda problem: hash_fraction(problem.prompt_id))

@@ -1,0 +1,24 @@
+"""The doors of the step that provides prompts."""
+
+from tasks.artifacts import Store
+from tasks.platform import Artifact, StoreHandle, step
+from tasks.prompts import step as logic
+from tasks.settings import EvaluateSettings, PromptsSettings
+
+VERSION = "1"
+
+
+@step(VERSION)
+def prepare_prompts(
+    store: StoreHandle, settings: PromptsSettings, source: str, stage: int, seed: int
+) -> list[Artifact]:
+    """The prompts of a stage, a list of shards. ``source`` is a fingerprint of the files that settings name."""
+    return logic.prepare_stage(Store(store, "prepare_prompts", VERSION), settings, source, stage, seed)
+
+
+@step(VERSION)
+def prepare_held_out(
+    store: StoreHandle, settings: PromptsSettings, evaluate: EvaluateSettings, source: str
+) -> Artifact:
+    """The held-out problems that every policy of the run is evaluated on."""
+    return logic.prepare_held_out(Store(store, "prepare_held_out", VERSION), settings, source, evaluate.problems)

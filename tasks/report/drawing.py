@@ -1,0 +1,193 @@
+"""One look for every figure: matplotlib draws, the page's colors fill in, and the same data gives the same bytes."""
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps, rc_context
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from tasks.report.history import Column
+
+WIDTH = 5.4
+"""Inches; narrow, so that text stays readable when a phone shrinks the figure."""
+
+INK, MUTED, GRID = "#1c2330", "#5b6472", "#e1e5eb"
+BLUE, ORANGE, GREEN = "#1f5fa8", "#c2500a", "#0f7b63"
+_COLORS = {
+    "ink": (INK, "#e6e9ef"),
+    "muted": (MUTED, "#a3adbb"),
+    "grid": (GRID, "#323b48"),
+    "blue": (BLUE, "#6fb1ff"),
+    "orange": (ORANGE, "#ff9a57"),
+    "green": (GREEN, "#4fd0ad"),
+}
+
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 10,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.4,
+    "legend.handletextpad": 0.5,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "figure.constrained_layout.use": True,
+}
+
+
+def style() -> Any:
+    """The context in which figures are made and saved."""
+    return rc_context(_STYLE)
+
+
+def palette(stages: int) -> dict[str, tuple[str, str]]:
+    """Every color by name, for a light and for a dark page."""
+    ramp = colormaps["plasma"]
+    places = np.linspace(0, 1, stages) if stages > 1 else np.array([0.3])
+    shades = {
+        f"stage-{index}": (to_hex(ramp(0.05 + 0.67 * place)), to_hex(ramp(0.38 + 0.55 * place)))
+        for index, place in enumerate(places, start=1)
+    }
+    return {**_COLORS, **shades}
+
+
+def panels(count: int, height: float) -> tuple[Figure, list[Any]]:
+    """``count`` panels above one another that share their x-axis, each ``height`` inches high."""
+    figure = Figure(figsize=(WIDTH, height * count + 0.55))
+    FigureCanvasSVG(figure)
+    grid = figure.subplots(count, 1, sharex=True, squeeze=False)
+    return figure, [axes for row in grid for axes in row]
+
+
+def line(color: str, text: str, **look: Any) -> Line2D:
+    """A handle of a legend."""
+    return Line2D([], [], color=color, label=text, **look)
+
+
+def legend(figure: Figure, handles: Sequence[Any], columns: int) -> None:
+    """A legend below the panels."""
+    figure.legend(handles=handles, loc="outside lower left", ncols=columns)
+
+
+def percent_axis(axes: Any) -> None:
+    """The y-axis in percent, from zero."""
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    from_zero(axes, 0.01)
+
+
+def from_zero(axes: Any, least: float = 0.0) -> None:
+    """The y-axis from zero to a little above what is drawn, at least to ``least``; call it after drawing."""
+    highest = axes.dataLim.y1
+    axes.set_ylim(0, max(1.12 * highest if np.isfinite(highest) else 0.0, least) or 1.0)
+
+
+def log_axis(axes: Any) -> None:
+    """A logarithmic y-axis whose ticks are plain numbers, also when it spans much less than a decade."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    if high / low < 10:
+        ticks = np.asarray(MaxNLocator(4).tick_values(low, high))
+    else:
+        decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+        decades = decades[:: max(1, round(len(decades) / 4))]
+        ticks = 10.0**decades if len(decades) > 3 else np.outer(10.0**decades, (1, 3)).ravel()
+    axes.yaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def whole_ticks(axes: Any) -> None:
+    """An x-axis whose ticks are whole numbers."""
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    low, high = axes.get_xlim()
+    if high - low < 1:
+        axes.set_xlim((low + high) / 2 - 0.5, (low + high) / 2 + 0.5)
+
+
+def binned(x: Column, *ys: Column, points: int) -> tuple[Column, ...]:
+    """Means over runs of neighbors, at most about ``points`` of them; NaN does not count."""
+    if len(x) == 0:
+        return (x, *ys)
+    size = -(-len(x) // points)
+    starts = np.arange(0, len(x), size)
+    return tuple(_mean(column, starts) for column in (x, *ys))
+
+
+def _mean(column: Column, starts: np.ndarray[Any, Any]) -> Column:
+    known = ~np.isnan(column)
+    count = np.add.reduceat(known.astype(float), starts)
+    total = np.add.reduceat(np.where(known, column, 0.0), starts)
+    return np.divide(total, count, out=np.full(len(starts), np.nan), where=count > 0)
+
+
+def rolling(column: Column, window: int) -> Column:
+    """The mean over up to ``window`` entries around each; NaN does not count, and stays where there is nothing else."""
+    known = ~np.isnan(column)
+    kernel = np.ones(min(window, len(column)))
+    count = np.convolve(known, kernel, mode="same")
+    total = np.convolve(np.where(known, column, 0.0), kernel, mode="same")
+    return np.divide(total, count, out=np.full(len(column), np.nan), where=count > 0)
+
+
+def segments(stage: Column) -> Iterator[slice]:
+    """Slices of the runs of equal values: the stages, so that no line is drawn over the jump between two."""
+    edges = [0, *(np.flatnonzero(np.diff(stage)) + 1).tolist(), len(stage)]
+    yield from (slice(start, end) for start, end in pairwise(edges) if end > start)
+
+
+def to_svg(figure: Figure, name: str, description: str, stages: int) -> str:
+    """The figure as an ``<svg>`` element.
+
+    Args:
+        figure: made within ``style()``.
+        name: prefixes the ids inside, so that several figures fit into one page.
+        description: what a screen reader says.
+        stages: of the run; a color of ``palette(stages)`` becomes a CSS variable with itself as fallback.
+    """
+    buffer = io.StringIO()
+    with rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    svg = re.sub(r' id="([^"]+)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", svg)
+    svg = re.sub(r'(href="#|url\(#)([^")]+)', rf"\1{name}-\2", svg)
+    for color, (light, _) in palette(stages).items():
+        svg = svg.replace(light, f"var(--{color}, {light})")
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1).strip()

@@ -1,0 +1,152 @@
+"""The figures of a run, as SVG. A figure without data is left out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, MultipleLocator
+
+from tasks.report import drawing, training_figures
+from tasks.report.drawing import BLUE, GREEN, MUTED, ORANGE
+from tasks.report.formats import duration, label, percent
+from tasks.report.history import Estimate, History
+from tasks.report.ledger import Ledger
+
+_LABELLED = 9
+"""More policies than this are numbered instead of named."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What stands beside a figure."""
+
+    title: str
+    caption: str
+
+
+WORDS = {
+    "accuracy": Words(
+        "Accuracy after each stage",
+        "Vertical bars are 95 % intervals; where those of two policies do not overlap, the policies differ.",
+    ),
+    "reward": Words(
+        "Reward during training",
+        "Mean reward of an update's responses, by the policy that sampled them; with few stages it rises in steps.",
+    ),
+    "clip_veto": Words(
+        "Clipped and vetoed tokens over staleness",
+        "Shares of all response tokens: lines that rise to the right show the policy leaving its stage's responses "
+        "behind.",
+    ),
+    "ratios": Words(
+        "Importance ratios by sign of the advantage",
+        "Ratios are 1 when responses are fresh and spread with staleness; a band of negative advantages that runs away "
+        "warns of a collapse.",
+    ),
+    "length": Words(
+        "Response length",
+        "A sudden change of the length, or many truncated responses, calls for a look at the examples.",
+    ),
+    "stability": Words(
+        "Entropy, divergence and gradient norm",
+        "Entropy near zero means that exploration has ended; spikes of the other two show updates that went too far.",
+    ),
+    "ledger": Words(
+        "Where the time went",
+        "Seconds of all steps of the run by what they were spent on; the rows add up to the total.",
+    ),
+}
+"""Title and one sentence on how to read each figure, by its name."""
+
+
+def make_figures(history: History, ledger: Ledger) -> dict[str, str]:
+    """SVG by name, in the order of the page; names and captions are those of ``WORDS``."""
+    stages = len(history.stages)
+    makers: dict[str, Callable[[], Figure | None]] = {
+        "accuracy": lambda: _accuracy(history),
+        "reward": lambda: training_figures.reward(history),
+        "clip_veto": lambda: training_figures.clip_veto(history),
+        "ratios": lambda: training_figures.ratios(history),
+        "length": lambda: training_figures.length(history),
+        "stability": lambda: training_figures.stability(history),
+        "ledger": lambda: _ledger(ledger),
+    }
+    drawn = {}
+    for name, make in makers.items():
+        with drawing.style():
+            figure = make()
+            if figure is not None:
+                words = WORDS[name]
+                drawn[name] = drawing.to_svg(figure, name.replace("_", "-"), f"{words.title}. {words.caption}", stages)
+    return drawn
+
+
+def _stage_axis(axes: Any, history: History) -> None:
+    stages = [policy.stage for policy in history.evaluated]
+    if len(stages) <= _LABELLED:
+        axes.set_xticks(stages, [policy.label for policy in history.evaluated])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(9, integer=True))
+        axes.set_xlabel("finished stages (0 is the base policy)")
+    axes.set_xlim(min(stages) - 0.35, max(stages) + 0.35)
+
+
+def _accuracy(history: History) -> Figure:
+    figure, (axes,) = drawing.panels(1, 2.55)
+    k = history.samples_per_problem
+    few = len(history.evaluated) <= _LABELLED
+    series: list[tuple[str, str, str, float, list[Estimate | None]]] = [
+        (f"avg@{k}, sampled", BLUE, "o-", 0.0, [policy.accuracy for policy in history.evaluated]),
+        ("greedy", ORANGE, "s-", 0.09 if few else 0.0, [policy.greedy for policy in history.evaluated]),
+        ("shows working", GREEN, "^:", -0.09 if few else 0.0, [policy.working for policy in history.evaluated]),
+    ]
+    handles = []
+    for text, color, look, shift, estimates in series:
+        places = [
+            (policy.stage + shift, estimate)
+            for policy, estimate in zip(history.evaluated, estimates, strict=True)
+            if estimate is not None
+        ]
+        if not places:
+            continue
+        x = [place for place, _ in places]
+        y = [estimate.value for _, estimate in places]
+        below = [max(0.0, estimate.value - estimate.low) for _, estimate in places]
+        above = [max(0.0, estimate.high - estimate.value) for _, estimate in places]
+        axes.errorbar(
+            x,
+            y,
+            (below, above),
+            fmt=look,
+            color=color,
+            markersize=4.5 if few else 2,
+            capsize=0,
+            elinewidth=1.4 if few else 0.7,
+        )
+        handles.append(drawing.line(color, text, marker=look[0], linestyle=look[1:], markersize=4.5))
+    drawing.percent_axis(axes)
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_locator(MultipleLocator(0.25))
+    axes.set_title("share of responses")
+    _stage_axis(axes, history)
+    drawing.legend(figure, handles, 3)
+    return figure
+
+
+def _ledger(ledger: Ledger) -> Figure:
+    rows = {row: seconds for row, seconds in ledger.seconds.items() if seconds > 0}
+    figure, (axes,) = drawing.panels(1, 0.4 * len(rows))
+    names, seconds = list(rows)[::-1], list(rows.values())[::-1]
+    colors = [{"evaluate": GREEN, "warm_start": GREEN, "rest": MUTED}.get(name, BLUE) for name in names]
+    axes.barh(range(len(names)), seconds, color=colors, height=0.58)
+    axes.set_yticks(range(len(names)), [label(name) for name in names])
+    for place, value in enumerate(seconds):
+        share = percent(value / ledger.total, 0)
+        text = f"{duration(value)}, {share}"
+        axes.annotate(text, (value, place), (5, 0), textcoords="offset points", va="center", fontsize=9.5)
+    axes.set_xlim(0, max(seconds) * 1.45)
+    axes.set_xticks([])
+    axes.grid(visible=False)
+    axes.spines["bottom"].set_visible(False)
+    return figure

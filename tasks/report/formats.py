@@ -1,0 +1,41 @@
+"""How numbers are written, the same in the page, the figures and the terminal."""
+
+MISSING = "–"  # noqa: RUF001
+
+
+def percent(fraction: float | None, digits: int = 1) -> str:
+    """``0.849`` is ``84.9 %``."""
+    return MISSING if fraction is None else f"{100 * fraction:.{digits}f} %"
+
+
+def percent_range(low: float, high: float) -> str:
+    """``83.0 to 86.7``: two percentages without their sign."""
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """A number with thousands apart."""
+    if value is None:
+        return MISSING
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def tiny(value: float | None) -> str:
+    """A number far below one: ``3.2e-05``."""
+    return MISSING if value is None else f"{value:.1e}" if value else "0"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two units that fit: ``8.4 s``, ``4 min 12 s``, ``3 h 05 min``."""
+    if seconds < 99.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def label(name: str) -> str:
+    """A field's name as words: ``warm_start`` is ``warm start``."""
+    return name.replace("_", " ")

@@ -1,0 +1,249 @@
+"""What a run left behind, gathered by walking the parents of its evaluations."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.artifacts.records import ArtifactRef, Kind, Manifest, Timings
+from tasks.artifacts.store import MANIFEST, Store, sha256
+from tasks.artifacts.tables import read_table
+from tasks.errors import ArtifactError, DataError
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over problems and its 95 % interval, as fractions."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class EvaluatedPolicy:
+    """A policy and what its evaluation found."""
+
+    policy: ArtifactRef
+    evaluation: ArtifactRef
+    stage: int
+    """Finished stages; 0 is the base policy."""
+    updates: int
+    accuracy: Estimate
+    """avg@k."""
+    greedy: Estimate | None
+    working: Estimate | None
+    """Share of the sampled responses that show working."""
+    response_tokens: float | None
+    truncated: float | None
+    outcomes: dict[str, int]
+    by_level: dict[str, float]
+    samples: Path
+
+    @property
+    def label(self) -> str:
+        """``base`` or ``stage 3``."""
+        return f"stage {self.stage}" if self.stage else "base"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A finished stage: the policy that it made, and what it learned from."""
+
+    number: int
+    """Counts from 1."""
+    first_update: int
+    last_update: int
+    policy: Manifest
+    rollouts: list[Manifest]
+    verdicts: list[Manifest]
+
+
+@dataclass(frozen=True)
+class History:
+    """A run, as far as it went."""
+
+    evaluated: list[EvaluatedPolicy]
+    """In the order of updates."""
+    problems: int
+    samples_per_problem: int
+    """k of avg@k."""
+    stages: list[Stage]
+    updates: dict[str, Column]
+    """Columns of the policies' metrics, one entry per update of the run; what was null or absent is NaN."""
+    manifests: dict[ArtifactRef, Manifest]
+    """Every artifact that the evaluations descend from, and they themselves."""
+    others: list[Timings]
+    """When the same processes made artifacts that do not belong to this run."""
+    algorithm: str
+    """The preset, or ``base`` before the first stage."""
+    updates_per_rollout: int
+    seed: int
+
+    @property
+    def boundaries(self) -> list[int]:
+        """The updates that end a stage, without the last one."""
+        return [stage.last_update for stage in self.stages[:-1]]
+
+    def of_kind(self, kind: Kind) -> list[Manifest]:
+        """Manifests of one kind, in the order in which they were made."""
+        found = [manifest for manifest in self.manifests.values() if manifest.kind == kind]
+        return sorted(found, key=lambda manifest: (manifest.timings.started, manifest.digest))
+
+
+def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
+    """Everything about a run that its report shows.
+
+    Args:
+        store: where the run's artifacts are.
+        evaluations: one per evaluated policy of one run, in any order; an unfinished run has fewer.
+
+    Raises:
+        ArtifactError: an artifact of the run's lineage is missing or corrupted.
+        DataError: there is no evaluation, or they belong to different runs.
+    """
+    if not evaluations:
+        raise DataError("report: no evaluation was given; a report needs at least that of the base policy.")
+    manifests = _lineage(store, evaluations)
+    loaded = [_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)]
+    evaluated = sorted((policy for policy, _ in loaded), key=lambda policy: (policy.updates, policy.policy.digest))
+    chain = _chain(manifests, evaluated[-1].policy)
+    strangers = [policy for policy in evaluated if policy.policy not in {manifest.ref for manifest in chain}]
+    if strangers:
+        raise DataError(
+            f"report: {strangers[0].policy} is no ancestor of {evaluated[-1].policy}, so their evaluations belong to "
+            "different runs. Give the evaluations of one run; `compare` puts runs side by side."
+        )
+    metrics = loaded[-1][1]
+    stages = [_stage(manifests, before, after) for before, after in pairwise(chain)]
+    last = chain[-1]
+    return History(
+        evaluated=evaluated,
+        problems=int(metrics["problems"]),
+        samples_per_problem=int(metrics["k"]),
+        stages=stages,
+        updates=_updates(store, [stage.policy for stage in stages]),
+        manifests=manifests,
+        others=_others(store, manifests.values()),
+        algorithm=str(last.facts.get("preset") or last.settings.get("preset") or "base"),
+        updates_per_rollout=int(last.facts.get("updates_per_rollout") or 0),
+        seed=last.seed,
+    )
+
+
+def _lineage(store: Store, refs: Sequence[ArtifactRef]) -> dict[ArtifactRef, Manifest]:
+    found: dict[ArtifactRef, Manifest] = {}
+    waiting = list(refs)
+    while waiting:
+        ref = waiting.pop()
+        if ref not in found:
+            found[ref] = store.manifest(ref)
+            waiting.extend(parent for parents in found[ref].parents.values() for parent in parents)
+    return found
+
+
+def _file(store: Store, manifest: Manifest, name: str) -> Path:
+    # Store.path would hash the whole artifact, and a policy's weights can be gigabytes; the report reads small files.
+    path = store.root / manifest.ref.folder / name
+    if name not in manifest.files or not path.is_file():
+        raise ArtifactError(
+            f"{path}: missing. Make {manifest.ref} again with the step {manifest.task or manifest.kind!r}."
+        )
+    if sha256(path) != manifest.files[name].sha256:
+        raise ArtifactError(f"{path}: corrupted (its digest is not the manifest's). Restore it from a copy.")
+    return path
+
+
+def _evaluated(
+    store: Store, manifests: dict[ArtifactRef, Manifest], ref: ArtifactRef
+) -> tuple[EvaluatedPolicy, dict[str, Any]]:
+    manifest = manifests[ref]
+    parents = manifest.parents.get("policy", [])
+    if ref.kind != "evaluation" or len(parents) != 1:
+        raise DataError(f"report: {ref} is not the evaluation of one policy (its policies: {len(parents)}).")
+    metrics = json.loads(_file(store, manifest, "metrics.json").read_text())
+    accuracy = _estimate(metrics.get("accuracy"))
+    if accuracy is None:
+        raise DataError(f"report: {ref} has no accuracy in its metrics.json; evaluate its policy again.")
+    facts = manifests[parents[0]].facts
+    evaluated = EvaluatedPolicy(
+        policy=parents[0],
+        evaluation=ref,
+        stage=int(facts.get("stage", 0)),
+        updates=int(facts.get("updates", 0)),
+        accuracy=accuracy,
+        greedy=_estimate(metrics.get("greedy")),
+        working=_estimate(metrics.get("working")),
+        response_tokens=_finite(metrics.get("response_tokens")),
+        truncated=_finite(metrics.get("truncated")),
+        outcomes={name: int(count) for name, count in (metrics.get("outcomes") or {}).items()},
+        by_level={level: float(value) for level, value in (metrics.get("by_level") or {}).items()},
+        samples=_file(store, manifest, "samples.parquet"),
+    )
+    return evaluated, metrics
+
+
+def _finite(value: Any) -> float | None:
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def _estimate(entry: dict[str, float] | None) -> Estimate | None:
+    value = _finite(entry.get("value")) if entry else None
+    if entry is None or value is None:
+        return None
+    low, high = _finite(entry.get("low")), _finite(entry.get("high"))
+    return Estimate(value, value if low is None else low, value if high is None else high)
+
+
+def _chain(manifests: dict[ArtifactRef, Manifest], last: ArtifactRef) -> list[Manifest]:
+    chain = [manifests[last]]
+    while parents := chain[0].parents.get("policy"):
+        chain.insert(0, manifests[parents[0]])
+    return chain
+
+
+def _stage(manifests: dict[ArtifactRef, Manifest], before: Manifest, after: Manifest) -> Stage:
+    return Stage(
+        number=int(after.facts["stage"]),
+        first_update=int(before.facts.get("updates", 0)) + 1,
+        last_update=int(after.facts["updates"]),
+        policy=after,
+        rollouts=[manifests[ref] for ref in after.parents.get("rollouts", [])],
+        verdicts=[manifests[ref] for ref in after.parents.get("verdicts", [])],
+    )
+
+
+def _updates(store: Store, policies: Iterable[Manifest]) -> dict[str, Column]:
+    tables = [read_table(_file(store, manifest, "metrics.parquet")).to_pydict() for manifest in policies]
+    names = dict.fromkeys(name for table in tables for name in table)
+    columns: dict[str, list[float]] = {name: [] for name in names}
+    for table in tables:
+        rows = len(table["update"])
+        for name in names:
+            columns[name] += [math.nan if value is None else value for value in table.get(name, [None] * rows)]
+    return {name: np.array(values, dtype=np.float64) for name, values in columns.items()}
+
+
+def _others(store: Store, manifests: Iterable[Manifest]) -> list[Timings]:
+    """Timings of artifacts that are not this run's but come from processes that worked for it too."""
+    own = list(manifests)
+    processes = {manifest.timings.process for manifest in own}
+    digests = {manifest.digest for manifest in own}
+    found = []
+    for kind in get_args(Kind):
+        for path in sorted((store.root / kind).glob(f"*/{MANIFEST}")):
+            text = path.read_text()
+            if not any(process in text for process in processes):
+                continue
+            manifest = Manifest.model_validate_json(text)
+            if manifest.timings.process in processes and manifest.digest not in digests:
+                found.append(manifest.timings)
+    return found

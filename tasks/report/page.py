@@ -1,0 +1,165 @@
+"""One self-contained HTML page about a run."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from tasks.report import formats
+from tasks.report.drawing import palette
+from tasks.report.examples import pick_examples
+from tasks.report.figures import WORDS
+from tasks.report.history import Estimate, EvaluatedPolicy, History, Stage
+from tasks.report.ledger import ROWS, Ledger
+from tasks.report.parameters import chosen_here, resolved_settings
+
+_OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed")
+_LEVELS_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """What a stage learned from."""
+
+    number: int
+    responses: int | None
+    reward: float | None
+    truncated: float | None
+    groups: int | None
+    zero_variance_groups: int | None
+    unscored: int | None
+    logp_mismatch: float | None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Outcomes of the responses of a policy or stage."""
+
+    name: str
+    counts: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """All responses."""
+        return sum(self.counts.values())
+
+
+def render_page(history: History, ledger: Ledger, figures: dict[str, str]) -> str:
+    """The page: figures inline, no script, nothing from elsewhere. Texts of responses are escaped.
+
+    Args:
+        history: the run.
+        ledger: its seconds.
+        figures: SVG by name, as ``make_figures`` gives it.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        percent=formats.percent,
+        number=formats.number,
+        tiny=formats.tiny,
+        duration=formats.duration,
+        label=formats.label,
+        interval=_interval,
+    )
+    counted = _outcomes(history)
+    return environment.get_template("page.html.j2").render(
+        history=history,
+        base=history.evaluated[0],
+        final=history.evaluated[-1],
+        gain=_gain(history),
+        levels=_levels(history.evaluated),
+        training=[_training(stage) for stage in history.stages],
+        counted=counted,
+        outcomes=_outcome_columns(counted),
+        ledger=ledger,
+        ledger_words=ROWS,
+        figures=figures,
+        words=WORDS,
+        palette=palette(len(history.stages)),
+        examples=pick_examples(history),
+        parameters=resolved_settings(history),
+        chosen_here=chosen_here(history),
+        packages=_packages(history),
+        code=_code(history),
+        started=_started(history),
+    )
+
+
+def _interval(estimate: Estimate) -> str:
+    return formats.percent_range(estimate.low, estimate.high)
+
+
+def _gain(history: History) -> str | None:
+    if len(history.evaluated) < 2:
+        return None
+    gain = history.evaluated[-1].accuracy.value - history.evaluated[0].accuracy.value
+    return f"{100 * gain:+.1f}".replace("-", "−")  # noqa: RUF001
+
+
+def _levels(evaluated: list[EvaluatedPolicy]) -> list[str]:
+    levels = sorted({level for policy in evaluated for level in policy.by_level}, key=lambda level: (len(level), level))
+    return levels if 1 < len(levels) <= _LEVELS_SHOWN else []
+
+
+def _training(stage: Stage) -> TrainingRow:
+    facts = stage.policy.facts
+    verdicts = [manifest.facts for manifest in stage.verdicts]
+    responses = sum(sum((one.get("outcomes") or {}).values()) for one in verdicts)
+    return TrainingRow(
+        number=stage.number,
+        responses=responses or None,
+        reward=_mean([one.get("reward") for one in verdicts]),
+        truncated=_mean([one.get("truncated") for one in verdicts]),
+        groups=facts.get("groups"),
+        zero_variance_groups=facts.get("zero_variance_groups"),
+        unscored=facts.get("unscored"),
+        logp_mismatch=facts.get("logp_mismatch"),
+    )
+
+
+def _mean(values: list[Any]) -> float | None:
+    known = [float(value) for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _outcomes(history: History) -> list[Counted]:
+    counted = [Counted(f"held-out, {policy.label}", policy.outcomes) for policy in history.evaluated]
+    for stage in history.stages:
+        counts: dict[str, int] = {}
+        for manifest in stage.verdicts:
+            for name, count in (manifest.facts.get("outcomes") or {}).items():
+                counts[name] = counts.get(name, 0) + count
+        counted.append(Counted(f"training, stage {stage.number}", counts))
+    return [row for row in counted if row.total]
+
+
+def _outcome_columns(counted: list[Counted]) -> list[str]:
+    """Every outcome that occurs; ``correct`` and ``wrong`` always."""
+    seen = {name for row in counted for name, count in row.counts.items() if count} | {"correct", "wrong"}
+    return [name for name in _OUTCOMES if name in seen] + sorted(seen - set(_OUTCOMES))
+
+
+def _packages(history: History) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for manifest in history.manifests.values():
+        for name, version in manifest.packages.items():
+            found.setdefault(name, []).append(version)
+    return {name: ", ".join(sorted(set(versions))) for name, versions in sorted(found.items())}
+
+
+def _code(history: History) -> str:
+    commits = {manifest.commit for manifest in history.manifests.values() if manifest.commit}
+    return ", ".join(sorted(commits)) or "not a checkout"
+
+
+def _started(history: History) -> str:
+    first = min(manifest.timings.started for manifest in history.manifests.values())
+    return datetime.fromtimestamp(first, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,101 @@
+"""The settings that a run resolved to, and which of them the paper states."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.artifacts.records import Kind, Manifest
+from tasks.report.history import History
+
+_STEPS: dict[Kind, str] = {
+    "policy": "base policy",
+    "prompts": "prompts",
+    "rollouts": "rollout",
+    "verdicts": "verify",
+}
+_PAPER: dict[str, dict[str, Any]] = {
+    "mu_grpo": {
+        "objective.clip_low": 0.0,
+        "objective.clip_high": 5.0,
+        "objective.veto.scope": "suffix",
+        "objective.veto.advantage_sign": "negative",
+    },
+    "relaxed": {"objective.clip_low": 0.0, "objective.clip_high": 5.0},
+    "grpo": {"objective.clip_low": 0.8, "objective.clip_high": 1.2},
+}
+"""What the paper states about each algorithm's objective. It states more about the schedule; see the README."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A setting, its value, and whether the paper states just this value."""
+
+    name: str
+    value: str
+    from_paper: bool
+
+
+def resolved_settings(history: History) -> dict[str, list[Parameter]]:
+    """Settings of every step of the run, by step; values that changed during the run are joined by an arrow."""
+    finals = [stage.policy for stage in history.stages]
+    paper = _PAPER.get(history.algorithm, {})
+    steps = {}
+    for kind, step in _STEPS.items():
+        made = [manifest for manifest in history.of_kind(kind) if manifest not in finals]
+        steps[step] = _parameters(made, {})
+    steps["optimize"] = _parameters(finals, paper)
+    steps["evaluate"] = _parameters(history.of_kind("evaluation"), {})
+    return {step: parameters for step, parameters in steps.items() if parameters}
+
+
+def chosen_here(history: History) -> list[str]:
+    """Plain sentences on what is this project's choice and not the paper's."""
+    if not history.stages:
+        return []
+    objective = history.stages[-1].policy.settings.get("objective") or {}
+    veto = objective.get("veto") or {}
+    sentences = ["Learning rate, batch size, group size, lengths and data are choices of this project too."]
+    if veto.get("scope", "off") != "off":
+        rule = f"{veto.get('statistic')} {veto.get('direction')} {veto.get('kappa'):g}"
+        sentences.insert(
+            0,
+            f"The veto's trigger is a choice of this project, not the paper's: its statistic, its direction and its "
+            f"threshold kappa ({rule}).",
+        )
+    return sentences
+
+
+def _parameters(manifests: list[Manifest], paper: dict[str, Any]) -> list[Parameter]:
+    values: dict[str, list[Any]] = {}
+    for manifest in manifests:
+        for name, value in _flat(manifest.settings).items():
+            seen = values.setdefault(name, [])
+            if value not in seen:
+                seen.append(value)
+    if values.get("objective.veto.scope") == ["off"]:
+        values = {
+            name: seen for name, seen in values.items() if not name.startswith("objective.veto.") or "scope" in name
+        }
+    return [
+        Parameter(name, " → ".join(_written(value) for value in seen), name in paper and seen == [paper[name]])
+        for name, seen in values.items()
+    ]
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(_written(one) for one in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

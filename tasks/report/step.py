@@ -1,0 +1,53 @@
+"""The report as an artifact, and its summary."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.report.figures import make_figures
+from tasks.report.history import load_history
+from tasks.report.ledger import make_ledger
+from tasks.report.page import render_page
+from tasks.report.summary import RunSummary, make_summary
+
+PAGE, SUMMARY = "report.html", "summary.json"
+
+
+def write_report(store: Store, evaluations: Sequence[ArtifactRef], seed: int) -> ArtifactRef:
+    """Writes the report of a run: ``report.html``, ``summary.json`` and every figure as a file of its own.
+
+    Args:
+        store: where the run's artifacts are, and where the report goes.
+        evaluations: one per evaluated policy; an unfinished run has fewer, and its report shows what is there.
+        seed: the run's.
+
+    Raises:
+        ArtifactError: an artifact of the run is missing or corrupted.
+        DataError: the evaluations are not those of one run.
+    """
+    history = replace(load_history(store, evaluations), seed=seed)
+    ledger = make_ledger(history)
+    figures = make_figures(history, ledger)
+    summary = make_summary(history, ledger)
+    with store.write("report", settings={}, parents={"evaluations": list(evaluations)}, seed=seed) as draft:
+        (draft.path / PAGE).write_text(render_page(history, ledger, figures), encoding="utf-8")
+        plain = summary.model_dump(mode="json", exclude={"report", "next_commands"})
+        (draft.path / SUMMARY).write_text(json.dumps(plain, indent=1), encoding="utf-8")
+        folder = draft.path / "figures"
+        folder.mkdir()
+        for name, svg in figures.items():
+            (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+        draft.facts.update(algorithm=history.algorithm, accuracy=[row.accuracy for row in summary.rows])
+    return draft.ref
+
+
+def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> RunSummary:
+    """The summary of a written report, with the path of its page and what to do next.
+
+    Raises:
+        ArtifactError: the report is missing or corrupted.
+    """
+    folder = store.path(report)
+    summary = RunSummary.model_validate_json((folder / SUMMARY).read_text(encoding="utf-8"))
+    return summary.model_copy(update={"report": str(folder / PAGE), "next_commands": list(next_commands)})

@@ -1,0 +1,153 @@
+"""The short summary of a run that the terminal ends with, and that runs are compared by."""
+
+from io import StringIO
+
+from pydantic import BaseModel, ConfigDict
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from tasks.report.formats import MISSING, duration, label, number, percent, percent_range
+from tasks.report.history import Estimate, EvaluatedPolicy, History
+from tasks.report.ledger import Ledger, training_seconds
+
+COLUMNS = 80
+_ROWS = 12
+"""A longer table is shown without its middle."""
+
+
+class SummaryRow(BaseModel):
+    """An evaluated policy. Accuracies and shares are fractions."""
+
+    model_config = ConfigDict(frozen=True)
+
+    label: str
+    updates: int
+    accuracy: float
+    low: float
+    """Of the accuracy's 95 % interval, as is ``high``."""
+    high: float
+    greedy: float | None
+    working: float | None
+    response_tokens: float | None
+
+
+class RunSummary(BaseModel):
+    """What a run found and what it took. ``str()`` of it is a table for the terminal."""
+
+    model_config = ConfigDict(frozen=True)
+
+    algorithm: str
+    updates_per_rollout: int
+    """0 before the first stage."""
+    seed: int
+    problems: int
+    samples_per_problem: int
+    """k of avg@k."""
+    rows: list[SummaryRow]
+    ledger: dict[str, float]
+    """Seconds by row; they add up to the process-seconds of the run."""
+    wall_clock: float
+    """Seconds; less than the sum of the ledger when steps ran side by side."""
+    report: str = ""
+    """Path of the page."""
+    next_commands: list[str] = []
+
+    @property
+    def name(self) -> str:
+        """``mu_grpo, mu 32``."""
+        return f"{self.algorithm}, mu {self.updates_per_rollout}" if self.updates_per_rollout else self.algorithm
+
+    def __str__(self) -> str:
+        last = self.rows[-1]
+        lines = [
+            f"{self.name}, seed {self.seed}: {last.updates} updates in {duration(self.wall_clock)}",
+            render(self._table()),
+            self._times(),
+            "",
+        ]
+        if self.report:
+            lines.append(f"report  {self.report}")
+        # Not wrapped: a path or a command that is broken in two cannot be copied.
+        lines += [f"{'next' if place == 0 else '':<8}{command}" for place, command in enumerate(self.next_commands)]
+        return "\n".join(lines).rstrip()
+
+    def _table(self) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        table.add_column("policy")
+        for heading in ("updates", f"avg@{self.samples_per_problem}", "95 %", "greedy", "working", "tokens"):
+            table.add_column(heading, justify="right")
+        for row in _short(self.rows):
+            if row is None:
+                table.add_row("...")
+                continue
+            table.add_row(
+                row.label,
+                str(row.updates),
+                percent(row.accuracy),
+                percent_range(row.low, row.high),
+                percent(row.greedy),
+                percent(row.working),
+                number(row.response_tokens),
+            )
+        return table
+
+    def _times(self) -> str:
+        parts = [f"{label(row)} {duration(seconds)}" for row, seconds in self.ledger.items() if seconds >= 0.05]
+        parts.append(f"training {duration(training_seconds(self.ledger))} of {duration(sum(self.ledger.values()))}")
+        lines, line = [], "time    "
+        for part in parts:
+            if len(line) + len(part) > COLUMNS - 2:
+                lines.append(line.rstrip())
+                line = " " * 8
+            line += part + (", " if part is not parts[-1] else "")
+        return "\n".join([*lines, line])
+
+
+def _short(rows: list[SummaryRow]) -> list[SummaryRow | None]:
+    if len(rows) <= _ROWS:
+        return list(rows)
+    return [*rows[:2], None, *rows[-(_ROWS - 3) :]]
+
+
+def render(renderable: RenderableType, width: int = COLUMNS) -> str:
+    """Plain text of a rich table: no colors, no trailing blanks, no blank lines around it."""
+    console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    return "\n".join(lines).strip("\n")
+
+
+def make_summary(history: History, ledger: Ledger) -> RunSummary:
+    """The summary of a run, without paths and commands."""
+    return RunSummary(
+        algorithm=history.algorithm,
+        updates_per_rollout=history.updates_per_rollout,
+        seed=history.seed,
+        problems=history.problems,
+        samples_per_problem=history.samples_per_problem,
+        rows=[_row(policy) for policy in history.evaluated],
+        ledger=ledger.seconds,
+        wall_clock=ledger.wall_clock,
+    )
+
+
+def _row(policy: EvaluatedPolicy) -> SummaryRow:
+    return SummaryRow(
+        label=policy.label,
+        updates=policy.updates,
+        accuracy=policy.accuracy.value,
+        low=policy.accuracy.low,
+        high=policy.accuracy.high,
+        greedy=_value(policy.greedy),
+        working=_value(policy.working),
+        response_tokens=policy.response_tokens,
+    )
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value
+
+
+__all__ = ["COLUMNS", "MISSING", "RunSummary", "SummaryRow", "make_summary", "render"]

@@ -1,0 +1,212 @@
+"""Figures of what happened at every update: over the run, and over staleness."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from tasks.report import drawing
+from tasks.report.drawing import BLUE, GREEN, INK, MUTED, ORANGE
+from tasks.report.history import Column, History
+
+_POINTS = 360
+"""Points of a line: more than a screen shows would only make the page heavy."""
+_LABELLED_STAGES = 8
+_MARKED_STAGES = 16
+"""More boundaries than those between so many stages would hide the data."""
+
+
+def _column(history: History, name: str) -> Column:
+    missing = np.full(len(history.updates.get("update", ())), np.nan)
+    return history.updates.get(name, missing)
+
+
+def _known(history: History, *names: str) -> bool:
+    return any(bool(np.any(~np.isnan(_column(history, name)))) for name in names)
+
+
+def _boundaries(axes: Any, history: History, *, named: bool = False) -> None:
+    for boundary in history.boundaries if len(history.stages) <= _MARKED_STAGES else ():
+        axes.axvline(boundary + 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+    if named and len(history.stages) <= _LABELLED_STAGES:
+        for stage in history.stages:
+            middle = (stage.first_update + stage.last_update) / 2
+            axes.annotate(
+                f"stage {stage.number}",
+                (middle, 1.0),
+                xycoords=axes.get_xaxis_transform(),
+                ha="center",
+                va="bottom",
+                fontsize=9,
+                color=MUTED,
+            )
+    drawing.whole_ticks(axes)
+
+
+def _scatter(axes: Any, history: History, name: str) -> list[Any]:
+    """Every update as a dot, and their running mean within each stage; returns the legend's handles."""
+    stage, update, values = history.updates["stage"], history.updates["update"], _column(history, name)
+    window = max(1, len(update) // 32)
+    for part in drawing.segments(stage):
+        smooth = drawing.rolling(values[part], window)
+        points = max(8, _POINTS // len(history.stages))
+        x, raw, mean = drawing.binned(update[part], values[part], smooth, points=points)
+        alpha, size = (0.45, 4.5) if window > 1 else (1.0, 8)
+        axes.plot(x, raw, ".", color=BLUE, alpha=alpha, markersize=size, markeredgewidth=0)
+        axes.plot(x, mean, color=BLUE)
+    dots = drawing.line(BLUE, "an update", marker=".", linestyle="", alpha=0.5)
+    return [dots, drawing.line(BLUE, f"mean over {window} updates")] if window > 1 else [dots]
+
+
+def reward(history: History) -> Figure | None:
+    """Mean reward of every update's responses."""
+    if not _known(history, "reward"):
+        return None
+    figure, (axes,) = drawing.panels(1, 2.55)
+    handles = _scatter(axes, history, "reward")
+    _boundaries(axes, history, named=True)
+    axes.set_title("mean reward\n" if history.boundaries else "mean reward")
+    axes.set_xlabel("update")
+    drawing.legend(figure, handles, 2)
+    return figure
+
+
+def _over_staleness(history: History, name: str, stage: int) -> tuple[Column, Column]:
+    rows = history.updates["stage"] == stage
+    staleness, values = history.updates["staleness"][rows], _column(history, name)[rows]
+    ages, where = np.unique(staleness, return_inverse=True)
+    known = ~np.isnan(values)
+    count = np.bincount(where[known], minlength=len(ages))
+    total = np.bincount(where[known], values[known], minlength=len(ages))
+    mean = np.divide(total, count, out=np.full(len(ages), np.nan), where=count > 0)
+    x, y = drawing.binned(ages, mean, points=max(12, 4 * _POINTS // len(history.stages)))
+    return x, y
+
+
+def clip_veto(history: History) -> Figure | None:
+    """Shares of tokens without a gradient, a line per stage."""
+    shown = {"clip_fraction": "clipped tokens"}
+    if _objective(history).get("veto", {}).get("scope") != "off":
+        shown["veto_fraction"] = "vetoed tokens"
+    shown = {name: title for name, title in shown.items() if _known(history, name)}
+    if not shown or not _known(history, "staleness"):
+        return None
+    figure, grid = drawing.panels(len(shown), 1.75)
+    colors = drawing.palette(len(history.stages))
+    for axes, (name, title) in zip(grid, shown.items(), strict=True):
+        for stage in history.stages:
+            x, y = _over_staleness(history, name, stage.number)
+            light, _ = colors[f"stage-{stage.number}"]
+            axes.plot(x, y, marker="o" if len(x) <= _LABELLED_STAGES else "", markersize=4, color=light, linewidth=1.5)
+        drawing.percent_axis(axes)
+        axes.set_title(title)
+    grid[-1].set_xlabel("staleness (updates since the responses were generated)")
+    drawing.whole_ticks(grid[-1])
+    named = _some([stage.number for stage in history.stages])
+    drawing.legend(figure, [drawing.line(colors[f"stage-{number}"][0], f"stage {number}") for number in named], 4)
+    return figure
+
+
+def _some(numbers: Sequence[int]) -> list[int]:
+    """All numbers when they are few, else four that stand for the rest."""
+    if len(numbers) <= _LABELLED_STAGES:
+        return list(numbers)
+    return [numbers[round(place)] for place in np.linspace(0, len(numbers) - 1, 4)]
+
+
+def _objective(history: History) -> dict[str, Any]:
+    return dict(history.stages[-1].policy.settings.get("objective", {})) if history.stages else {}
+
+
+def ratios(history: History) -> Figure | None:
+    """Quantiles of the importance ratio, apart for responses with negative and with positive advantage."""
+    signs = [("negative", ORANGE), ("positive", BLUE)]
+    signs = [(sign, color) for sign, color in signs if _known(history, f"ratio_p50_{sign}")]
+    if not signs:
+        return None
+    figure, grid = drawing.panels(len(signs), 1.75)
+    stage, update = history.updates["stage"], history.updates["update"]
+    for axes, (sign, color) in zip(grid, signs, strict=True):
+        quantiles = [np.clip(_column(history, f"ratio_{q}_{sign}"), 1e-6, 1e6) for q in ("p01", "p50", "p99")]
+        for part in drawing.segments(stage):
+            points = max(8, _POINTS // len(history.stages))
+            x, low, middle, high = drawing.binned(update[part], *(column[part] for column in quantiles), points=points)
+            axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+            axes.plot(x, low, x, high, color=color, linewidth=0.8)
+            axes.plot(x, middle, color=color, marker="o" if len(x) == 1 else "", markersize=4)
+        _limits(axes, history, sign)
+        drawing.log_axis(axes)
+        _boundaries(axes, history)
+        axes.set_title(f"ratio, {sign} advantage")
+    grid[-1].set_xlabel("update")
+    handles = [Patch(facecolor=MUTED, alpha=0.35, label="p01 to p99"), drawing.line(MUTED, "p50")]
+    drawing.legend(figure, [*handles, drawing.line(INK, "clip or veto limit", linestyle=":", linewidth=1.2)], 3)
+    return figure
+
+
+def _limits(axes: Any, history: History, sign: str) -> None:
+    """Dotted lines where the objective clips a ratio of this sign, and where the veto triggers."""
+    objective = _objective(history)
+    veto = objective.get("veto", {})
+    limits = [objective.get("clip_high" if sign == "positive" else "clip_low")]
+    vetoes = veto.get("scope", "off") != "off" and veto.get("statistic") == "token_ratio"
+    if vetoes and (sign == "negative" or veto.get("advantage_sign") == "all"):
+        limits.append(veto.get("kappa"))
+        if veto.get("direction") == "both":
+            limits.append(1 / veto["kappa"])
+    for limit in limits:
+        if limit:
+            axes.axhline(limit, color=INK, linestyle=":", linewidth=1.2)
+
+
+def length(history: History) -> Figure | None:
+    """Tokens of a response, and the share of responses that were cut off."""
+    if not _known(history, "response_tokens"):
+        return None
+    truncated = [(policy.updates, policy.truncated) for policy in history.evaluated if policy.truncated is not None]
+    held_out = [(policy.updates, policy.response_tokens) for policy in history.evaluated if policy.response_tokens]
+    figure, grid = drawing.panels(2 if truncated else 1, 1.75)
+    size = 5 if len(held_out) <= _MARKED_STAGES else 2.5
+    handles = _scatter(grid[0], history, "response_tokens")
+    grid[0].set_title("tokens of a response")
+    if held_out:
+        grid[0].plot(*zip(*held_out, strict=True), "D", color=ORANGE, markersize=size)
+        handles.append(drawing.line(ORANGE, "held-out", marker="D", linestyle="", markersize=size))
+    drawing.from_zero(grid[0])
+    if truncated:
+        grid[1].plot(*zip(*truncated, strict=True), "D-", color=ORANGE, markersize=size, linewidth=1.2)
+        drawing.percent_axis(grid[1])
+        grid[1].set_title("truncated, held-out problems")
+    for axes in grid:
+        _boundaries(axes, history)
+    grid[-1].set_xlabel("update")
+    drawing.legend(figure, handles, 3)
+    return figure
+
+
+def stability(history: History) -> Figure | None:
+    """Entropy, divergence and gradient norm above one another."""
+    shown = {
+        "entropy": ("entropy (nats per token)", GREEN),
+        "kl_k3": ("KL from the behavior policy (nats per token, k3)", ORANGE),
+        "grad_norm": ("gradient norm before clipping", BLUE),
+    }
+    shown = {name: look for name, look in shown.items() if _known(history, name)}
+    if not shown:
+        return None
+    figure, grid = drawing.panels(len(shown), 1.2)
+    update = history.updates["update"]
+    for axes, (name, (title, color)) in zip(grid, shown.items(), strict=True):
+        for part in drawing.segments(history.updates["stage"]):
+            points = max(8, _POINTS // len(history.stages))
+            x, y = drawing.binned(update[part], _column(history, name)[part], points=points)
+            axes.plot(x, y, color=color, linewidth=1.3, marker="o" if len(x) == 1 else "", markersize=4)
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        drawing.from_zero(axes)
+        _boundaries(axes, history)
+        axes.set_title(title)
+    grid[-1].set_xlabel("update")
+    return figure

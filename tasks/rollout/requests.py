@@ -1,0 +1,58 @@
+"""Prompt rows become requests with token ids: the only place where prompts are tokenised."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from tasks.errors import DataError
+from tasks.rollout.engine import Request, sampling_seed
+
+
+def build_requests(
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[Mapping[str, Any]],
+    samples: Sequence[int],
+    purpose: str,
+    seed: int,
+    context_tokens: int,
+    max_new_tokens: int,
+) -> list[Request]:
+    """One request per prompt and sample index, prompts in their order, the samples of a prompt beside each other.
+
+    Args:
+        tokenizer: the policy's.
+        prompts: rows of the prompts table.
+        samples: sample indices of every prompt.
+        purpose: see ``sampling_seed``.
+        seed: the run's.
+        context_tokens: the policy's longest sequence.
+        max_new_tokens: of a response.
+
+    Raises:
+        DataError: a prompt has no tokens, or leaves no room for a response of ``max_new_tokens``.
+    """
+    requests = []
+    for row in prompts:
+        ids = _token_ids(tokenizer, row)
+        if not ids:
+            raise DataError(f"prompt {row['prompt_id']!r}: has no tokens. Remove it or mend prompts.template.")
+        if len(ids) + max_new_tokens > context_tokens:
+            raise DataError(
+                f"prompt {row['prompt_id']!r}: {len(ids)} tokens and max_new_tokens {max_new_tokens} exceed the "
+                f"policy's context of {context_tokens}. Lower max_new_tokens, or remove the prompt."
+            )
+        requests += [
+            Request(row["prompt_id"], index, ids, sampling_seed(seed, purpose, row["prompt_id"], index))
+            for index in samples
+        ]
+    return requests
+
+
+def _token_ids(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> list[int]:
+    if not row["chat"]:
+        return list(tokenizer(row["prompt"])["input_ids"])
+    if not tokenizer.chat_template:
+        raise DataError("prompts.chat: true, but the policy's tokenizer has no chat template; allowed: false.")
+    messages = [{"role": "user", "content": row["prompt"]}]
+    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"])

@@ -1,0 +1,16 @@
+"""The door of the step that generates rollouts."""
+
+from tasks.artifacts import Store
+from tasks.platform import Artifact, StoreHandle, step
+from tasks.rollout.step import generate_shard
+from tasks.settings import RolloutSettings
+
+VERSION = "1"
+
+
+@step(VERSION, role="compute")
+def generate(
+    store: StoreHandle, settings: RolloutSettings, policy: Artifact, prompts: Artifact, stage: int, seed: int
+) -> Artifact:
+    """Responses to the prompts of one shard."""
+    return generate_shard(Store(store, "generate", VERSION), settings, policy, prompts, stage, seed)

@@ -1,0 +1,166 @@
+"""Generation with transformers on a CPU: batched, KV-cached, each prompt read once, finished rows leave the batch.
+
+Legend of shapes: U distinct prompts, B rows of the batch, L prompt tokens, V vocabulary, N new tokens.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from tasks.policy.loading import load_model, stop_token_ids
+from tasks.rollout.engine import Request, Response, Sampling
+
+_LEAVE_SHARE = 0.25
+"""Finished rows leave once they are this share of the batch: each leave copies the KV cache."""
+
+
+@dataclass
+class _Rows:
+    """Rows of the batch that is being decoded."""
+
+    index_B: Tensor  # into the batch's requests
+    token_B1: Tensor
+    position_B: Tensor
+    mask_BL: Tensor | None  # over the cache's columns; None when no prompt is padded
+    alive_B: Tensor
+
+    def keep(self, rows: Tensor) -> None:
+        self.index_B, self.token_B1 = self.index_B[rows], self.token_B1[rows]
+        self.position_B, self.alive_B = self.position_B[rows], self.alive_B[rows]
+        self.mask_BL = None if self.mask_BL is None else self.mask_BL[rows]
+
+
+class TransformersEngine:
+    """An engine around a causal language model in fp32."""
+
+    def __init__(self, model: PreTrainedModel, stop_ids: Sequence[int], batch_size: int) -> None:
+        self.context_tokens = int(model.config.max_position_embeddings)
+        self._model = model
+        self._stop = torch.tensor(list(stop_ids))
+        self._batch_size = batch_size
+
+    @classmethod
+    def load(cls, policy: Path, batch_size: int) -> "TransformersEngine":
+        """The engine for a policy folder."""
+        return cls(load_model(policy), stop_token_ids(policy), batch_size)
+
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
+    ) -> list[Response]:
+        """See ``Engine.generate``; requests of one length share a batch, so that few prompts are padded."""
+        order = sorted(
+            range(len(requests)), key=lambda i: (len(requests[i].prompt_token_ids), requests[i].prompt_token_ids)
+        )
+        responses: dict[int, Response] = {}
+        for start in range(0, len(order), self._batch_size):
+            places = order[start : start + self._batch_size]
+            batch = [requests[place] for place in places]
+            for place, response in zip(places, self._decode(batch, sampling, on_done), strict=True):
+                responses[place] = response
+        return [responses[place] for place in range(len(requests))]
+
+    @torch.inference_mode()
+    def _decode(
+        self, batch: list[Request], sampling: Sampling, on_done: Callable[[int, int], None]
+    ) -> Iterator[Response]:
+        size, limit = len(batch), sampling.max_new_tokens
+        token_BN = torch.zeros(size, limit, dtype=torch.int64)
+        logp_BN = torch.zeros(size, limit)
+        length_B = torch.full((size,), limit)
+        uniform_BN = torch.from_numpy(
+            np.stack([np.random.Generator(np.random.Philox(r.seed)).random(limit) for r in batch])
+        )
+        cache, logits_BV, rows = self._prefill(batch)
+        reported = [0, 0]
+        for step in range(limit):
+            token_B, picked_B = _choose(logits_BV, sampling.temperature, uniform_BN[rows.index_B, step])
+            token_BN[rows.index_B, step], logp_BN[rows.index_B, step] = token_B, picked_B
+            stopped_B = torch.isin(token_B, self._stop) & rows.alive_B
+            length_B[rows.index_B[stopped_B]] = step + 1
+            rows.alive_B = rows.alive_B & ~stopped_B
+            rows.token_B1 = token_B[:, None]
+            alive = int(rows.alive_B.sum())
+            done = size - alive
+            on_done(done - reported[0], alive + int(stopped_B.sum()))
+            reported[0] = done
+            if alive == 0 or step == limit - 1:
+                break
+            if len(rows.alive_B) - alive >= _LEAVE_SHARE * len(rows.alive_B):
+                stay = rows.alive_B.nonzero().squeeze(1)
+                rows.keep(stay)
+                cache.batch_select_indices(stay)
+            logits_BV = self._step(cache, rows)
+        on_done(size - reported[0], 0)
+        stopped = torch.isin(token_BN.gather(1, (length_B - 1)[:, None]).squeeze(1), self._stop)
+        for row in range(size):
+            length = int(length_B[row])
+            yield Response(
+                token_ids=token_BN[row, :length].numpy().astype(np.int32),
+                logp=logp_BN[row, :length].numpy().copy(),
+                finish_reason="stop" if stopped[row] else "length",
+            )
+
+    def _prefill(self, batch: list[Request]) -> tuple[DynamicCache, Tensor, _Rows]:
+        """Reads each distinct prompt once and copies its keys and values to the rows that continue it."""
+        place: dict[tuple[int, ...], int] = {}
+        prompt_B = torch.tensor([place.setdefault(tuple(r.prompt_token_ids), len(place)) for r in batch])
+        prompts = list(place)
+        longest = max(len(prompt) for prompt in prompts)
+        token_UL = torch.zeros(len(prompts), longest, dtype=torch.int64)
+        mask_UL = torch.zeros(len(prompts), longest, dtype=torch.int64)
+        for row, prompt in enumerate(prompts):
+            token_UL[row, longest - len(prompt) :] = torch.tensor(prompt)
+            mask_UL[row, longest - len(prompt) :] = 1
+        padded = bool((mask_UL == 0).any())
+        position_UL = (mask_UL.cumsum(1) - 1).clamp(min=0)
+        cache = DynamicCache()
+        logits_UV = self._model(
+            input_ids=token_UL,
+            attention_mask=mask_UL if padded else None,
+            position_ids=position_UL,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        cache.batch_select_indices(prompt_B)
+        rows = _Rows(
+            index_B=torch.arange(len(batch)),
+            token_B1=torch.empty(0),
+            position_B=position_UL[prompt_B, -1],
+            mask_BL=mask_UL[prompt_B] if padded else None,
+            alive_B=torch.ones(len(batch), dtype=torch.bool),
+        )
+        return cache, logits_UV[prompt_B], rows
+
+    def _step(self, cache: DynamicCache, rows: _Rows) -> Tensor:
+        rows.position_B = rows.position_B + 1
+        if rows.mask_BL is not None:
+            rows.mask_BL = torch.cat([rows.mask_BL, torch.ones_like(rows.mask_BL[:, :1])], dim=1)
+        logits_B1V: Tensor = self._model(
+            input_ids=rows.token_B1,
+            attention_mask=rows.mask_BL,
+            position_ids=rows.position_B[:, None],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits
+        return logits_B1V[:, -1]
+
+
+def _choose(logits_BV: Tensor, temperature: float, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens and their fp32 log-probabilities, by inverting the cumulative distribution at a uniform number per row."""
+    logp_BV = torch.log_softmax(logits_BV.float() / (temperature or 1.0), dim=1)
+    if temperature == 0:
+        token_B = logp_BV.argmax(1)
+    else:
+        cumulative_BV = logp_BV.double().exp().cumsum(1)
+        threshold_B1 = (uniform_B * cumulative_BV[:, -1])[:, None]
+        token_B = (
+            torch.searchsorted(cumulative_BV, threshold_B1, right=True).squeeze(1).clamp(max=logits_BV.shape[1] - 1)
+        )
+    return token_B, logp_BV.gather(1, token_B[:, None]).squeeze(1)

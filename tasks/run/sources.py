@@ -1,0 +1,26 @@
+"""Fingerprints of what a run reads from outside of its store, so that a changed file changes cache keys."""
+
+import hashlib
+from pathlib import Path
+
+from tasks.artifacts.store import sha256
+
+_HASHED_BYTES = 64 * 1024 * 1024
+
+
+def fingerprint(path: str | None) -> str:
+    """A digest of a file, or of the names and contents in a folder; empty when there is nothing at ``path``.
+
+    Files over 64 MiB enter with their size and time of change instead of their content: taking them in again is
+    cheaper than hashing them at every start, and gives the same artifact.
+    """
+    place = Path(path).expanduser() if path else None
+    if place is None or not place.exists():
+        return ""
+    files = [place] if place.is_file() else sorted(file for file in place.iterdir() if file.is_file())
+    digest = hashlib.sha256()
+    for file in files:
+        state = file.stat()
+        content = sha256(file) if state.st_size <= _HASHED_BYTES else f"{state.st_size}/{state.st_mtime_ns}"
+        digest.update(f"{file.name}={content}\n".encode())
+    return digest.hexdigest()

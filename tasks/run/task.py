@@ -1,0 +1,94 @@
+"""The doors at both ends of a run; neither is cached."""
+
+from typing import NamedTuple
+
+from tasks.artifacts import Store
+from tasks.platform import Artifact, StoreHandle, always
+from tasks.report.step import summarise
+from tasks.report.summary import RunSummary
+from tasks.run.sources import fingerprint
+from tasks.settings import (
+    ArithmeticSettings,
+    EvaluateSettings,
+    OptimizeSettings,
+    PolicySettings,
+    PromptsSettings,
+    RolloutSettings,
+    RunSettings,
+    VerifySettings,
+)
+
+
+class OpenRun(NamedTuple):
+    """A run's settings, checked together and with overrides applied, its store, and what it reads from outside."""
+
+    store: StoreHandle
+    seed: int
+    policy: PolicySettings
+    policy_source: str
+    prompts: PromptsSettings
+    prompts_source: str
+    arithmetic: ArithmeticSettings
+    rollout: RolloutSettings
+    verify: VerifySettings
+    optimize: OptimizeSettings
+    evaluate: EvaluateSettings
+    updates_per_rollout: int
+
+
+@always
+def open_run(
+    store: str,
+    seed: int,
+    policy: PolicySettings,
+    prompts: PromptsSettings,
+    rollout: RolloutSettings,
+    verify: VerifySettings,
+    optimize: OptimizeSettings,
+    evaluate: EvaluateSettings,
+    updates_per_rollout: int,
+    overrides: str,
+) -> OpenRun:
+    """Resolves and checks the settings of a run, and opens its store.
+
+    ``updates_per_rollout`` 0 stands for all updates of a stage.
+
+    Raises:
+        SettingsError: what is wrong, before anything runs.
+    """
+    settings = RunSettings.parse(
+        {
+            "store": store,
+            "seed": seed,
+            "policy": policy.model_dump(mode="json"),
+            "prompts": prompts.model_dump(mode="json"),
+            "rollout": rollout.model_dump(mode="json"),
+            "verify": verify.model_dump(mode="json"),
+            "optimize": optimize.model_dump(mode="json"),
+            "evaluate": evaluate.model_dump(mode="json"),
+            "updates_per_rollout": updates_per_rollout or None,
+        }
+    ).override(overrides)
+    opened = Store.open(settings.store)
+    opened.sweep()
+    return OpenRun(
+        store=opened.ref,
+        seed=settings.seed,
+        policy=settings.policy,
+        policy_source=fingerprint(settings.policy.path),
+        prompts=settings.prompts,
+        prompts_source=fingerprint(settings.prompts.path) + fingerprint(settings.prompts.held_out_path),
+        arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
+        rollout=settings.rollout,
+        verify=settings.verify,
+        optimize=settings.optimize,
+        evaluate=settings.evaluate,
+        updates_per_rollout=settings.mu,
+    )
+
+
+@always
+def close_run(store: StoreHandle, report: Artifact) -> RunSummary:
+    """The end of a run: a short table, the report's path and what to do next."""
+    opened = Store(store)
+    return summarise(opened, report, [f"mu-grpo inspect --store {opened.root}", "make compare"])

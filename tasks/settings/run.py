@@ -1,0 +1,162 @@
+"""The settings of a whole run: what must fit together, what follows from them, and overrides of single fields."""
+
+import shlex
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+from tasks.errors import SettingsError
+from tasks.settings.base import WHOLE_RUN, Settings
+from tasks.settings.objective import PRESETS, ObjectiveSettings, merge
+from tasks.settings.steps import (
+    EvaluateSettings,
+    OptimizeSettings,
+    PolicySettings,
+    PromptsSettings,
+    RolloutSettings,
+    VerifySettings,
+)
+
+
+class RunSettings(Settings):
+    """All that determines a run: the inputs of the workflows, and the keys of a file in configs/."""
+
+    policy: PolicySettings
+    prompts: PromptsSettings
+    rollout: RolloutSettings
+    verify: VerifySettings = VerifySettings()
+    optimize: OptimizeSettings
+    evaluate: EvaluateSettings
+    updates_per_rollout: int | None = Field(None, ge=1)
+    """mu of the workflow that alternates; without it a stage's rollouts serve all of its updates."""
+    store: str = "runs"
+    """The folder that artifacts go to."""
+    seed: int = Field(0, ge=0)
+
+    @classmethod
+    def title(cls) -> str:
+        """Fields of a run are named without a prefix."""
+        return WHOLE_RUN
+
+    @classmethod
+    def read(cls, path: Path, overrides: str = "") -> Self:
+        """The settings in a YAML file, with single fields overridden.
+
+        Raises:
+            SettingsError: the file cannot be read, or the settings are wrong.
+        """
+        try:
+            values = yaml.safe_load(path.read_text())
+        except OSError as error:
+            raise SettingsError(f"{path}: {error.strerror}. Name a YAML file such as configs/tiny-cpu.yaml.") from None
+        except yaml.YAMLError as error:
+            raise SettingsError(f"{path}: not YAML: {error}") from None
+        if not isinstance(values, dict):
+            raise SettingsError(f"{path}: holds no settings; allowed: the keys {', '.join(cls.model_fields)}.")
+        return cls.parse(merge(values, parse_overrides(overrides)))
+
+    def override(self, overrides: str) -> Self:
+        """These settings with single fields overridden, as in ``optimize.preset=relaxed seed=1``."""
+        changes = parse_overrides(overrides)
+        if not changes:
+            return self
+        values = self.model_dump(mode="json")
+        # Only what differs from the old preset's row goes along, so that a new preset brings its own row.
+        row = ObjectiveSettings.parse(PRESETS[self.optimize.preset]).model_dump(mode="json")
+        values["optimize"]["objective"] = _difference(values["optimize"]["objective"], row)
+        for name in ("policy", "prompts"):  # A new source replaces the old one.
+            sources = {"path", "tiny", "arithmetic"} & set(changes.get(name) or {})
+            if sources:
+                values[name] = {key: value for key, value in values[name].items() if key not in _SOURCES}
+        return self.parse(merge(values, changes))
+
+    @property
+    def responses_per_stage(self) -> int:
+        """Responses that a stage generates."""
+        return self.prompts.prompts_per_stage * self.rollout.responses_per_prompt
+
+    @property
+    def updates_per_stage(self) -> int:
+        """Updates that a stage makes."""
+        return self.responses_per_stage // self.optimize.responses_per_update
+
+    @property
+    def mu(self) -> int:
+        """Updates per rollout refresh."""
+        return self.updates_per_rollout or self.updates_per_stage
+
+    @property
+    def shards(self) -> int:
+        """Generation tasks per stage."""
+        return -(-self.prompts.prompts_per_stage // self.prompts.prompts_per_shard)
+
+    @model_validator(mode="after")
+    def _steps_fit_together(self) -> Self:
+        group, update = self.rollout.responses_per_prompt, self.optimize.responses_per_update
+        scale = self.optimize.objective.advantage.scale
+        if group == 1 and scale != "none":
+            raise ValueError(
+                f"rollout.responses_per_prompt: 1 with optimize.objective.advantage.scale {scale!r}: one response "
+                "has no standard deviation; allowed: 2 or more, or scale none"
+            )
+        if update % group:
+            raise ValueError(
+                f"optimize.responses_per_update: {update} would cut a group of rollout.responses_per_prompt {group} in "
+                f"two; allowed: multiples of {group}"
+            )
+        if self.responses_per_stage % update:
+            raise ValueError(
+                f"optimize.responses_per_update: {update} does not divide the {self.responses_per_stage} responses of "
+                f"a stage (prompts.prompts_per_stage {self.prompts.prompts_per_stage} x rollout.responses_per_prompt "
+                f"{group}); allowed: its divisors that are multiples of {group}"
+            )
+        if self.updates_per_rollout is not None and self.updates_per_stage % self.updates_per_rollout:
+            raise ValueError(
+                f"updates_per_rollout: {self.updates_per_rollout} does not divide the {self.updates_per_stage} updates "
+                "of a stage; allowed: its divisors"
+            )
+        if self.policy.tiny is not None:
+            if self.prompts.arithmetic is None:
+                raise ValueError("policy.tiny: is warm-started on arithmetic, so prompts.arithmetic must be given")
+            for name, step in (("rollout", self.rollout), ("evaluate", self.evaluate)):
+                if step.max_new_tokens >= self.policy.tiny.context_tokens:
+                    raise ValueError(
+                        f"{name}.max_new_tokens: {step.max_new_tokens} leaves no room for a prompt in "
+                        f"policy.tiny.context_tokens {self.policy.tiny.context_tokens}"
+                    )
+        return self
+
+
+_SOURCES = {"path", "revision", "tiny", "arithmetic", "held_out_path"}
+
+
+def parse_overrides(text: str) -> dict[str, Any]:
+    """``a.b=1 c=x`` as nested dictionaries; values are read as YAML.
+
+    Raises:
+        SettingsError: a part is not of the form field=value.
+    """
+    changes: dict[str, Any] = {}
+    for part in shlex.split(text):
+        name, separator, value = part.partition("=")
+        if not separator or not name:
+            raise SettingsError(f"overrides: {part!r} is not of the form field=value, as in optimize.preset=relaxed")
+        change: Any = yaml.safe_load(value)
+        for key in reversed(name.split(".")):
+            change = {key: change}
+        changes = merge(changes, change)
+    return changes
+
+
+def _difference(values: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            inner = _difference(value, row[key])
+            if inner:
+                found[key] = inner
+        elif value != row[key]:
+            found[key] = value
+    return found

@@ -1,0 +1,14 @@
+"""The door of the step that verifies rollouts."""
+
+from tasks.artifacts import Store
+from tasks.platform import Artifact, StoreHandle, step
+from tasks.settings import VerifySettings
+from tasks.verify.step import verify_rollouts
+
+VERSION = "1"
+
+
+@step(VERSION)
+def verify(store: StoreHandle, settings: VerifySettings, rollouts: list[Artifact], stage: int, seed: int) -> Artifact:
+    """A verdict on every response of a stage."""
+    return verify_rollouts(Store(store, "verify", VERSION), settings, rollouts, seed, f"stage {stage + 1} verify")

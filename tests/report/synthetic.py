@@ -1,0 +1,274 @@
+"""A run that nobody trained: plausible numbers, written through the real store with the real schemas."""
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, write_table
+from tasks.settings import (
+    ArithmeticSettings,
+    EvaluateSettings,
+    OptimizeSettings,
+    PolicySettings,
+    PromptsSettings,
+    RolloutSettings,
+    TinyPolicySettings,
+    VerifySettings,
+)
+
+HOSTILE = "<script>alert('response')</script>\n</pre><img src=https://example.com/x.png>\x07"
+PROBLEMS, K = 40, 4
+SIGNED = ("mean", "max", "p01", "p50", "p99")
+
+
+class Clock:
+    """Time that passes only when told to."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def process(clock: Clock, name: str, imports: float = 6.0) -> Iterator[None]:
+    """What the store writes inside comes from the process ``name``, which started ``imports`` seconds ago."""
+    place = "tasks.artifacts.store"
+    fake = SimpleNamespace(time=clock, perf_counter=clock)
+    with (
+        mock.patch(f"{place}.PROCESS", name),
+        mock.patch(f"{place}.PROCESS_STARTED", clock.now - imports),
+        mock.patch(f"{place}.time", fake),
+    ):
+        yield
+
+
+@dataclass
+class SyntheticRun:
+    """Builds base, then stages, each evaluated; ``evaluations`` is what a report is made from."""
+
+    store: Store
+    clock: Clock = field(default_factory=Clock)
+    preset: str = "mu_grpo"
+    updates_per_stage: int = 32
+    updates_per_rollout: int = 32
+    seed: int = 0
+    length: int = 24
+    """Tokens of a response."""
+    nulls: bool = False
+    """Leave out what can be null."""
+    policy: ArtifactRef = field(init=False)
+    held_out: ArtifactRef = field(init=False)
+    evaluations: list[ArtifactRef] = field(default_factory=list)
+    stage: int = 0
+
+    def base(self) -> "SyntheticRun":
+        self.random = np.random.default_rng([self.seed, len(self.preset)])
+        settings = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
+        self.held_out = self._write("prompts", settings, {}, {}, {"prompts.parquet": (self._prompts(), PROMPTS)})
+        with self.store.write(
+            "policy", settings=PolicySettings(tiny=TinyPolicySettings()), parents={}, seed=self.seed
+        ) as draft:
+            (draft.path / "model.safetensors").write_bytes(b"base %d" % self.seed)
+            draft.facts.update(stage=0, updates=0)
+            self._pass(draft, warm_start=31.0)
+        self.policy = draft.ref
+        self.evaluate()
+        return self
+
+    def stages(self, count: int) -> "SyntheticRun":
+        for _ in range(count):
+            self.train()
+            self.evaluate()
+        return self
+
+    def train(self) -> None:
+        """One stage: prompts, two rollout shards, verdicts, a policy."""
+        self.stage += 1
+        colocated = self.updates_per_rollout < self.updates_per_stage
+        skill = self._skill(self.stage - 0.5)
+        prompts = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
+        marked = [{**row, "prompt_id": f"{row['prompt_id']} {self.preset} {self.stage}"} for row in self._prompts()]
+        source = self._write("prompts", prompts, {}, {}, {"prompts.parquet": (marked, PROMPTS)})
+        rollout = RolloutSettings(responses_per_prompt=8, max_new_tokens=48)
+        shards = [
+            self._write(
+                "rollouts",
+                rollout,
+                {"policy": self.policy, "prompts": source},
+                {} if colocated else {"load": 0.4, "generate": 9.0 + shard},
+                {"rollouts.parquet": (self._rollouts(shard), ROLLOUTS)},
+            )
+            for shard in range(2)
+        ]
+        outcomes = {"correct": round(512 * skill), "wrong": 500 - round(512 * skill), "no_answer": 11, "timeout": 1}
+        verdicts = self._write(
+            "verdicts",
+            VerifySettings(),
+            {"rollouts": shards},
+            {} if colocated else {"load": 0.1, "verify": 2.5},
+            {"verdicts.parquet": (self._verdicts(), VERDICTS)},
+            reward=skill,
+            working=skill,
+            response_tokens=float(self.length),
+            outcomes=outcomes,
+            truncated=0.01,
+        )
+        settings = OptimizeSettings(preset=self.preset, responses_per_update=16, learning_rate=1e-4)
+        phases = {"load": 0.5, "logp": 1.5, "optimize": 14.0}
+        if colocated:
+            phases |= {"generate": 24.0, "verify": 2.6, "switch": 6.0}
+        self.policy = self._write(
+            "policy",
+            settings,
+            {"policy": self.policy, "rollouts": shards, "verdicts": verdicts},
+            phases,
+            {"metrics.parquet": (self._metrics(), None), "model.safetensors": ([{"stage": self.stage}], None)},
+            stage=self.stage,
+            updates=self.stage * self.updates_per_stage,
+            preset=self.preset,
+            updates_per_rollout=self.updates_per_rollout,
+            zero_variance_groups=11,
+            groups=64,
+            unscored=1,
+            logp_mismatch=3.2e-5,
+        )
+
+    def evaluate(self) -> None:
+        """Evaluates the latest policy."""
+        skill, spread = self._skill(self.stage), 0.03
+        estimate = {"value": skill, "low": skill - spread, "high": skill + spread}
+        metrics: dict[str, Any] = {
+            "accuracy": estimate,
+            "greedy": {"value": skill + 0.04, "low": skill - 0.02, "high": skill + 0.09},
+            "policy": self.policy.digest,
+            "k": K,
+            "problems": PROBLEMS,
+            "working": {"value": 1.05 * skill, "low": 1.02 * skill, "high": 1.08 * skill},
+            "response_tokens": self.length * (0.6 + 0.5 * skill),
+            "truncated": 0.002,
+            "outcomes": {"correct": round(160 * skill), "wrong": 156 - round(160 * skill), "no_answer": 4},
+            "by_level": {"2": skill + 0.05, "3": skill - 0.05},
+        }
+        if self.nulls:
+            metrics |= {"greedy": None, "working": None, "truncated": None, "by_level": {}}
+        settings = EvaluateSettings(problems=PROBLEMS, samples_per_problem=K, max_new_tokens=48)
+        with self.store.write(
+            "evaluation",
+            settings=settings,
+            parents={"policy": self.policy, "prompts": [self.held_out]},
+            seed=self.seed,
+        ) as draft:
+            (draft.path / "metrics.json").write_text(json.dumps(metrics))
+            write_table(draft.path / "samples.parquet", self._samples(skill), SAMPLES)
+            self._pass(draft, load=0.3, generate=4.0, verify=0.7)
+        self.evaluations.append(draft.ref)
+
+    def _write(
+        self, kind: Any, settings: Any, parents: Any, phases: dict[str, float], files: dict[str, Any], **facts: Any
+    ) -> ArtifactRef:
+        with self.store.write(kind, settings=settings, parents=parents, seed=self.seed) as draft:
+            for name, (rows, schema) in files.items():
+                write_table(draft.path / name, rows, schema)
+            draft.facts.update(facts)
+            self._pass(draft, **phases)
+        return draft.ref
+
+    def _pass(self, draft: Any, **phases: float) -> None:
+        """Lets the phases happen, and half a second for storage."""
+        draft.phases.update(phases)
+        self.clock.now += sum(phases.values()) + 0.5
+
+    def _skill(self, stage: float) -> float:
+        return 0.32 + 0.53 * (1 - math.exp(-0.9 * stage)) + 0.004 * self.seed
+
+    def _prompts(self) -> list[dict[str, Any]]:
+        return [
+            {"prompt_id": f"L2:{a}+7*8", "prompt": f"{a}+7*8=", "answer": str(a + 56), "level": 2, "chat": False}
+            for a in range(10, 10 + PROBLEMS)
+        ]
+
+    def _rollouts(self, shard: int) -> list[dict[str, Any]]:
+        return [
+            {**row, "sample_index": shard, "response": "\\boxed{1}", "policy": self.policy.digest}
+            for row in ({key: one[key] for key in ("prompt_id", "prompt", "answer")} for one in self._prompts())
+        ]
+
+    def _verdicts(self) -> list[dict[str, Any]]:
+        return [
+            {"prompt_id": one["prompt_id"], "sample_index": self.stage, "outcome": "wrong", "reward": 0.0}
+            for one in self._prompts()
+        ]
+
+    def _samples(self, skill: float) -> list[dict[str, Any]]:
+        rows = []
+        for place, one in enumerate(self._prompts()):
+            a, answer = int(one["answer"]) - 56, one["answer"]
+            for index in range(-1, K):
+                right = (place * 7 + 3 * max(index, 0)) % PROBLEMS < skill * PROBLEMS
+                if place in (33, 39):  # One turns wrong, and the hostile one stays wrong.
+                    right = place == 33 and self.stage == 0
+                text = f"7*8=56;{a}+56={answer};\\boxed{{{answer}}}" if right else f"\\boxed{{{int(answer) + 3}}}"
+                rows.append(
+                    {
+                        **{key: one[key] for key in ("prompt_id", "level", "prompt", "answer")},
+                        "sample_index": index,
+                        "response": HOSTILE if place == 39 else text,
+                        "response_tokens": len(text),
+                        "finish_reason": "stop",
+                        "outcome": "correct" if right else "no_answer" if place == 39 else "wrong",
+                        "reward": float(right),
+                        "shows_working": right,
+                    }
+                )
+        # The hostile problem comes first, so that it is among the examples.
+        return sorted(rows, key=lambda row: row["prompt_id"] != "L2:49+7*8")
+
+    def _metrics(self) -> list[dict[str, Any]]:
+        return [self._update(place) for place in range(self.updates_per_stage)]
+
+    def _update(self, place: int) -> dict[str, Any]:
+        staleness = place % self.updates_per_rollout
+        age = staleness / 32
+        done = self.stage - 1 + place / self.updates_per_stage
+        noise = float(self.random.normal())
+        row: dict[str, Any] = {
+            "stage": self.stage,
+            "update": (self.stage - 1) * self.updates_per_stage + place + 1,
+            "staleness": staleness,
+            "learning_rate": 1e-4,
+            "grad_norm": 0.5 + 0.4 * age + 0.1 * abs(noise),
+            "reward": min(1.0, max(0.0, self._skill(math.floor(done)) + 0.05 * noise)),
+            "response_tokens": self.length * (0.6 + 0.5 * self._skill(done)) + 0.4 * noise,
+            "tokens": 16 * self.length,
+            "responses": 16,
+            "loss": 0.01 * noise,
+            "clip_fraction": 0.03 * age / self.stage + 0.002 * abs(noise) * age,
+            "veto_fraction": 0.06 * age / self.stage + 0.004 * abs(noise) * age,
+            "veto_fraction_negative": 0.15 * age,
+            "trigger_share_negative": 0.2 * age,
+            "trigger_position": 0.4 if age else None,
+            "ess": 1 - 0.3 * age,
+            "kl_k1": 0.02 * age,
+            "kl_k3": 0.05 * age + 0.005 * abs(noise) * age,
+            "entropy": 0.6 * math.exp(-0.5 * done) + 0.01 * noise,
+            "zero_advantage_share": 0.1,
+        }
+        for sign, pull in (("negative", 1.0), ("positive", 0.5)):
+            p01, p99 = math.exp(-2.6 * pull * age - 0.1 * abs(noise) * age), math.exp(1.1 * age)
+            quantiles = dict(zip(SIGNED, (1.0, 2 * p99, p01, 1.0 - 0.05 * age, p99), strict=True))
+            row |= {f"ratio_{name}_{sign}": value for name, value in quantiles.items()}
+        if self.nulls:
+            hidden = ("kl_k3", "veto_fraction", "ratio_p01_positive", "ratio_p50_positive", "ratio_p99_positive")
+            row |= dict.fromkeys(hidden)
+            row |= {"entropy": None if place % 2 else row["entropy"]}
+        return row

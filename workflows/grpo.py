@@ -1,0 +1,82 @@
+"""The near-on-policy baseline: the same steps, prompts and updates, with generation and optimization in one task.
+
+    pyflyte run workflows/grpo.py grpo --inputs-file configs/tiny-cpu-grpo.yaml
+
+The updates are cut into as many parts as Mu-GRPO has stages, so that both are evaluated after the same updates.
+"""
+
+from functools import partial
+
+from flytekit import workflow
+
+from tasks.alternate.task import alternate
+from tasks.evaluate.task import evaluate as evaluate_policy
+from tasks.policy.task import prepare_policy
+from tasks.prompts.task import prepare_held_out, prepare_prompts
+from tasks.report.summary import RunSummary
+from tasks.report.task import report
+from tasks.run.task import close_run, open_run
+from tasks.settings import (
+    EvaluateSettings,
+    OptimizeSettings,
+    PolicySettings,
+    PromptsSettings,
+    RolloutSettings,
+    VerifySettings,
+)
+
+PARTS = 4
+
+
+@workflow
+def grpo(
+    policy: PolicySettings,
+    prompts: PromptsSettings,
+    rollout: RolloutSettings,
+    optimize: OptimizeSettings,
+    evaluate: EvaluateSettings,
+    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+    updates_per_rollout: int = 4,
+    store: str = "runs",
+    seed: int = 0,
+    overrides: str = "",
+) -> RunSummary:
+    """Any preset at any mu (updates_per_rollout); GRPO with mu = 4 by default."""
+    run = open_run(
+        store=store,
+        seed=seed,
+        policy=policy,
+        prompts=prompts,
+        rollout=rollout,
+        verify=verify,
+        optimize=optimize,
+        evaluate=evaluate,
+        updates_per_rollout=updates_per_rollout,
+        overrides=overrides,
+    )
+    held_out = prepare_held_out(store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source)
+    measure = partial(
+        evaluate_policy, store=run.store, settings=run.evaluate, verify=run.verify, prompts=held_out, seed=run.seed
+    )
+    current = prepare_policy(
+        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
+    )
+    evaluations = [measure(policy=current)]
+    for part in range(PARTS):
+        shards = prepare_prompts(
+            store=run.store, settings=run.prompts, source=run.prompts_source, stage=part, seed=run.seed
+        )
+        current = alternate(
+            store=run.store,
+            rollout=run.rollout,
+            verify=run.verify,
+            optimize=run.optimize,
+            updates_per_rollout=run.updates_per_rollout,
+            policy=current,
+            prompts=shards,
+            stage=part,
+            seed=run.seed,
+        )
+        evaluations.append(measure(policy=current))
+    page = report(store=run.store, evaluations=evaluations, seed=run.seed)
+    return close_run(store=run.store, report=page)

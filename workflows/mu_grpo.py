@@ -1,0 +1,105 @@
+"""Mu-GRPO: a few large stages, each generate -> verify -> optimize -> evaluate, unrolled in a static graph.
+
+pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file configs/tiny-cpu.yaml
+"""
+
+from functools import partial
+
+from flytekit import map_task, workflow
+from flytekit.core.workflow import PythonFunctionWorkflow
+
+from tasks.evaluate.task import evaluate as evaluate_policy
+from tasks.optimize.task import optimize as optimize_policy
+from tasks.policy.task import prepare_policy
+from tasks.prompts.task import prepare_held_out, prepare_prompts
+from tasks.report.summary import RunSummary
+from tasks.report.task import report
+from tasks.rollout.task import generate
+from tasks.run.task import close_run, open_run
+from tasks.settings import (
+    EvaluateSettings,
+    OptimizeSettings,
+    PolicySettings,
+    PromptsSettings,
+    RolloutSettings,
+    VerifySettings,
+)
+from tasks.verify.task import verify as verify_rollouts
+
+STAGES = 4
+
+
+def staged(stages: int) -> PythonFunctionWorkflow:
+    """The workflow with another number of stages; ``mu_grpo`` has four, the others are named ``mu_grpo_<stages>``."""
+
+    def graph(
+        policy: PolicySettings,
+        prompts: PromptsSettings,
+        rollout: RolloutSettings,
+        optimize: OptimizeSettings,
+        evaluate: EvaluateSettings,
+        verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+        store: str = "runs",
+        seed: int = 0,
+        overrides: str = "",
+    ) -> RunSummary:
+        run = open_run(
+            store=store,
+            seed=seed,
+            policy=policy,
+            prompts=prompts,
+            rollout=rollout,
+            verify=verify,
+            optimize=optimize,
+            evaluate=evaluate,
+            updates_per_rollout=0,
+            overrides=overrides,
+        )
+        held_out = prepare_held_out(
+            store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source
+        )
+        measure = partial(
+            evaluate_policy,
+            store=run.store,
+            settings=run.evaluate,
+            verify=run.verify,
+            prompts=held_out,
+            seed=run.seed,
+        )
+        current = prepare_policy(
+            store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
+        )
+        evaluations = [measure(policy=current)]
+        for stage in range(stages):
+            shards = prepare_prompts(
+                store=run.store, settings=run.prompts, source=run.prompts_source, stage=stage, seed=run.seed
+            )
+            generate_shard = partial(
+                generate, store=run.store, settings=run.rollout, policy=current, stage=stage, seed=run.seed
+            )
+            rollouts = map_task(generate_shard)(prompts=shards)
+            verdicts = verify_rollouts(
+                store=run.store, settings=run.verify, rollouts=rollouts, stage=stage, seed=run.seed
+            )
+            current = optimize_policy(
+                store=run.store,
+                settings=run.optimize,
+                policy=current,
+                rollouts=rollouts,
+                verdicts=verdicts,
+                stage=stage,
+                seed=run.seed,
+            )
+            evaluations.append(measure(policy=current))
+        page = report(store=run.store, evaluations=evaluations, seed=run.seed)
+        return close_run(store=run.store, report=page)
+
+    graph.__name__ = graph.__qualname__ = "mu_grpo" if stages == STAGES else f"mu_grpo_{stages}"
+    graph.__doc__ = f"Mu-GRPO in {stages} stages."
+    return workflow(graph)
+
+
+mu_grpo = staged(STAGES)
+mu_grpo_1 = staged(1)
+mu_grpo_2 = staged(2)
+mu_grpo_8 = staged(8)
