@@ -163,6 +163,11 @@ class Store:
         _flush(final.parent)
         return ref
 
+    def manifests(self, kind: Kind) -> list[Manifest]:
+        """All artifacts of a kind, the latest first."""
+        refs = (ArtifactRef(kind=kind, digest=path.parent.name) for path in (self.root / kind).glob(f"*/{MANIFEST}"))
+        return sorted((self.manifest(ref) for ref in refs), key=lambda found: -found.timings.finished)
+
     def manifest(self, ref: ArtifactRef) -> Manifest:
         """The artifact's manifest.
 

@@ -2,16 +2,17 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import SAMPLES, read_table, write_table
 from tasks.evaluate.intervals import mean_interval, share_interval
 from tasks.policy.loading import load_tokenizer
-from tasks.rollout.engine import Sampling
+from tasks.rollout.engine import Engine, Sampling
 from tasks.rollout.requests import build_requests
 from tasks.rollout.step import decode, generate_with_progress
 from tasks.rollout.transformers_engine import TransformersEngine
@@ -55,38 +56,13 @@ def evaluate_policy(
             tokenizer = load_tokenizer(folder)
             engine = TransformersEngine.load(folder, settings.batch_size)
         samples: list[dict[str, Any]] = []
-        for indices, temperature in ((range(settings.samples_per_problem), settings.temperature), ([GREEDY], 0.0)):
-            with draft.phase("generate"):
-                requests = build_requests(
-                    tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, settings.max_new_tokens
-                )
-                title = "evaluate greedy" if temperature == 0 else f"evaluate avg@{settings.samples_per_problem}"
-                responses = generate_with_progress(
-                    engine, requests, Sampling(settings.max_new_tokens, temperature), title
-                )
-            samples += [
-                {
-                    "prompt_id": row["prompt_id"],
-                    "sample_index": request.sample_index,
-                    "level": row["level"],
-                    "prompt": row["prompt"],
-                    "answer": row["answer"],
-                    "response": text,
-                    "response_tokens": len(response.token_ids),
-                    "finish_reason": response.finish_reason,
-                }
-                for row, request, response, text in zip(
-                    (row for row in rows for _ in indices),
-                    requests,
-                    responses,
-                    decode(tokenizer, responses),
-                    strict=True,
-                )
-            ]
+        with draft.phase("generate"):
+            for indices, temperature in ((range(settings.samples_per_problem), settings.temperature), ([GREEDY], 0.0)):
+                sampling = Sampling(settings.max_new_tokens, temperature)
+                samples += _sample(engine, tokenizer, rows, indices, sampling, seed)
         with draft.phase("verify"), Verifier(verify) as verifier:
-            verdicts = verifier.verify(
-                [(sample["answer"], sample["response"]) for sample in samples], "evaluate verify"
-            )
+            pairs = [(sample["answer"], sample["response"]) for sample in samples]
+            verdicts = verifier.verify(pairs, "evaluate verify")
             check_failures(verdicts, verify, [sample["prompt_id"] for sample in samples])
         for sample, verdict in zip(samples, verdicts, strict=True):
             sample.update(outcome=str(verdict.outcome), reward=verdict.reward, shows_working=verdict.shows_working)
@@ -95,6 +71,37 @@ def evaluate_policy(
         (draft.path / "metrics.json").write_text(json.dumps(metrics, indent=1))
         draft.facts.update(accuracy=metrics["accuracy"]["value"], greedy=metrics["greedy"]["value"])
     return draft.ref
+
+
+def _sample(
+    engine: Engine,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Sequence[Mapping[str, Any]],
+    indices: Sequence[int],
+    sampling: Sampling,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Rows of the samples table, still without verdicts."""
+    requests = build_requests(
+        tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, sampling.max_new_tokens
+    )
+    title = "evaluate greedy" if sampling.temperature == 0 else f"evaluate avg@{len(indices)}"
+    responses = generate_with_progress(engine, requests, sampling, title)
+    texts = decode(tokenizer, responses)
+    per_request = (row for row in rows for _ in indices)
+    return [
+        {
+            "prompt_id": row["prompt_id"],
+            "sample_index": request.sample_index,
+            "level": row["level"],
+            "prompt": row["prompt"],
+            "answer": row["answer"],
+            "response": text,
+            "response_tokens": len(response.token_ids),
+            "finish_reason": response.finish_reason,
+        }
+        for row, request, response, text in zip(per_request, requests, responses, texts, strict=True)
+    ]
 
 
 def measure(samples: Sequence[dict[str, Any]], verdicts: Sequence[Verdict], k: int, seed: int) -> dict[str, Any]:

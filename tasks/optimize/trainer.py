@@ -81,10 +81,8 @@ class Trainer:
             behavior = self._behavior_logp(responses, parts, stage)
             self._measure_mismatch(responses, parts, behavior, outcome)
         with phase("optimize"), bar(f"stage {stage + 1} optimize", len(updates)) as progress:
-            for staleness, (rows, update_parts, update_behavior) in enumerate(
-                zip(updates, parts, behavior, strict=True)
-            ):
-                row = self._update(responses, advantages.advantage_R, update_parts, update_behavior)
+            for staleness, rows in enumerate(updates):
+                row = self._update(responses, advantages.advantage_R, parts[staleness], behavior[staleness])
                 reward = float(np.nanmean(responses.reward_R[rows]))
                 length = float(responses.response_tokens.lengths[rows].mean())
                 place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
@@ -125,8 +123,8 @@ class Trainer:
         outcome.logp_mismatch, outcome.logp_mismatch_max = float(difference_T.mean()), float(difference_T.max())
         if not outcome.logp_mismatch <= self._settings.max_logp_mismatch:
             raise GateError(
-                f"optimize: engine and trainer log-probabilities differ by {outcome.logp_mismatch:.4f} on average (largest "
-                f"{outcome.logp_mismatch_max:.4f}); optimize.max_logp_mismatch allows "
+                f"optimize: engine and trainer log-probabilities differ by {outcome.logp_mismatch:.4f} on average "
+                f"(largest {outcome.logp_mismatch_max:.4f}); optimize.max_logp_mismatch allows "
                 f"{self._settings.max_logp_mismatch}. Check that the rollouts come from this policy and that the "
                 "engine's precision is the trainer's."
             )

@@ -75,7 +75,8 @@ def split(levels: list[int], held_out_share: float) -> tuple[list[Problem], list
 
     Held-out problems come in the order of their hash, so that any first n of them are a random sample.
     """
-    training, held_out = [], []
+    training: list[Problem] = []
+    held_out: list[Problem] = []
     for level in sorted(set(levels)):
         for problem in problems(level):
             (held_out if hash_fraction(problem.prompt_id) < held_out_share else training).append(problem)

@@ -17,7 +17,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from tasks.report.history import Column
 
-WIDTH = 5.4
+TALL = 3.5
+"""Inches of all panels of a tall figure together."""
+WIDTH = 4.9
 """Inches; narrow, so that text stays readable when a phone shrinks the figure."""
 
 INK, MUTED, GRID = "#1c2330", "#5b6472", "#e1e5eb"
@@ -118,12 +120,16 @@ def log_axis(axes: Any) -> None:
     """A logarithmic y-axis whose ticks are plain numbers, also when it spans much less than a decade."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    if high / low < 10:
-        ticks = np.asarray(MaxNLocator(4).tick_values(low, high))
+    decades = [10.0**power for power in range(-7, 8)]
+    inside = sum(low <= tick <= high for tick in decades)
+    if inside > 4:
+        ticks = decades[1::2]
+    elif inside > 2:
+        ticks = decades
+    elif high / low > 5:
+        ticks = [first * tick for tick in decades for first in (1, 3)]
     else:
-        decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-        decades = decades[:: max(1, round(len(decades) / 4))]
-        ticks = 10.0**decades if len(decades) > 3 else np.outer(10.0**decades, (1, 3)).ravel()
+        ticks = list(MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, high))
     axes.yaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
     axes.yaxis.set_minor_locator(NullLocator())
@@ -131,7 +137,7 @@ def log_axis(axes: Any) -> None:
 
 def whole_ticks(axes: Any) -> None:
     """An x-axis whose ticks are whole numbers."""
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     low, high = axes.get_xlim()
     if high - low < 1:
         axes.set_xlim((low + high) / 2 - 0.5, (low + high) / 2 + 0.5)

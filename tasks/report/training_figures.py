@@ -94,7 +94,7 @@ def clip_veto(history: History) -> Figure | None:
     shown = {name: title for name, title in shown.items() if _known(history, name)}
     if not shown or not _known(history, "staleness"):
         return None
-    figure, grid = drawing.panels(len(shown), 1.75)
+    figure, grid = drawing.panels(len(shown), drawing.TALL / len(shown))
     colors = drawing.palette(len(history.stages))
     for axes, (name, title) in zip(grid, shown.items(), strict=True):
         for stage in history.stages:
@@ -127,7 +127,7 @@ def ratios(history: History) -> Figure | None:
     signs = [(sign, color) for sign, color in signs if _known(history, f"ratio_p50_{sign}")]
     if not signs:
         return None
-    figure, grid = drawing.panels(len(signs), 1.75)
+    figure, grid = drawing.panels(len(signs), drawing.TALL / len(signs))
     stage, update = history.updates["stage"], history.updates["update"]
     for axes, (sign, color) in zip(grid, signs, strict=True):
         quantiles = [np.clip(_column(history, f"ratio_{q}_{sign}"), 1e-6, 1e6) for q in ("p01", "p50", "p99")]
@@ -168,7 +168,7 @@ def length(history: History) -> Figure | None:
         return None
     truncated = [(policy.updates, policy.truncated) for policy in history.evaluated if policy.truncated is not None]
     held_out = [(policy.updates, policy.response_tokens) for policy in history.evaluated if policy.response_tokens]
-    figure, grid = drawing.panels(2 if truncated else 1, 1.75)
+    figure, grid = drawing.panels(2 if truncated else 1, drawing.TALL / (2 if truncated else 1))
     size = 5 if len(held_out) <= _MARKED_STAGES else 2.5
     handles = _scatter(grid[0], history, "response_tokens")
     grid[0].set_title("tokens of a response")
@@ -197,7 +197,7 @@ def stability(history: History) -> Figure | None:
     shown = {name: look for name, look in shown.items() if _known(history, name)}
     if not shown:
         return None
-    figure, grid = drawing.panels(len(shown), 1.2)
+    figure, grid = drawing.panels(len(shown), 1.03 * drawing.TALL / len(shown))
     update = history.updates["update"]
     for axes, (name, (title, color)) in zip(grid, shown.items(), strict=True):
         for part in drawing.segments(history.updates["stage"]):

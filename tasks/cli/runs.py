@@ -1,0 +1,53 @@
+"""The runs that a store holds, found by their reports."""
+
+from tasks.artifacts import Store
+from tasks.artifacts.records import Manifest
+from tasks.errors import DataError
+from tasks.report.compare import comparison_markdown
+from tasks.report.step import summarise
+from tasks.report.summary import RunSummary
+
+
+def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
+    """Manifests of the reports, the latest first.
+
+    Raises:
+        DataError: there is none.
+    """
+    found = [
+        manifest
+        for manifest in store.manifests("report")
+        if seed in (None, manifest.seed) and algorithm in (None, manifest.facts["algorithm"])
+    ]
+    if not found:
+        wanted = ", ".join(
+            f"{name} {value}" for name, value in (("seed", seed), ("algorithm", algorithm)) if value is not None
+        )
+        raise DataError(f"{store.root}: no finished run{f' with {wanted}' if wanted else ''} in this store.")
+    return found
+
+
+def latest_runs(store: Store, seed: int | None = None) -> list[RunSummary]:
+    """The latest run of every algorithm, mu and seed."""
+    latest: dict[tuple[int, str], RunSummary] = {}
+    for manifest in find_reports(store, seed):
+        summary = summarise(store, manifest.ref, [])
+        latest.setdefault((summary.seed, summary.name), summary)
+    return sorted(
+        latest.values(), key=lambda summary: (summary.name != "mu_grpo", -summary.updates_per_rollout, summary.seed)
+    )
+
+
+def results_page(runs: list[RunSummary]) -> str:
+    """docs/results.md: a column per algorithm, mean and range over seeds."""
+    groups: dict[str, list[RunSummary]] = {}
+    for run in runs:
+        groups.setdefault(run.name, []).append(run)
+    first = runs[0]
+    return (
+        "# Results of the tiny run\n\n"
+        "Written by `make results`, which runs both workflows on every seed; mean over seeds, and their range.\n\n"
+        f"avg@{first.samples_per_problem} over {first.problems} held-out problems; times in one process, step after "
+        "step. What reinforcement learning does here is to select the strategy of showing the working, which the warm "
+        "start planted beside guessing; it teaches little arithmetic.\n\n" + comparison_markdown(groups)
+    )
