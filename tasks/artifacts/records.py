@@ -19,7 +19,7 @@ class ArtifactRef(Record):
 
     kind: Kind
     digest: str
-    """SHA-256 over the kind and every file's SHA-256."""
+    """SHA-256 over the kind, every file's SHA-256 and the parents' digests."""
 
     @property
     def folder(self) -> str:

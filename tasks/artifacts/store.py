@@ -121,14 +121,17 @@ class Store:
             path.relative_to(draft.path).as_posix(): FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
             for path in paths
         }
-        identity = json.dumps([kind, {name: entry.sha256 for name, entry in files.items()}], sort_keys=True)
-        ref = ArtifactRef(kind=kind, digest=hashlib.sha256(identity.encode()).hexdigest())
+        parents = {role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()}
+        origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
+        content = {name: entry.sha256 for name, entry in files.items()}
+        digest = hashlib.sha256(json.dumps([kind, content, origin], sort_keys=True).encode()).hexdigest()
+        ref = ArtifactRef(kind=kind, digest=digest)
         manifest = Manifest(
             schema_version=SCHEMA,
             kind=kind,
             digest=ref.digest,
             files=files,
-            parents={role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()},
+            parents=parents,
             settings=settings,
             seed=seed,
             task=self._task,

@@ -33,9 +33,7 @@ def latest_runs(store: Store, seed: int | None = None) -> list[RunSummary]:
     for manifest in find_reports(store, seed):
         summary = summarise(store, manifest.ref, [])
         latest.setdefault((summary.seed, summary.name), summary)
-    return sorted(
-        latest.values(), key=lambda summary: (summary.name != "mu_grpo", -summary.updates_per_rollout, summary.seed)
-    )
+    return sorted(latest.values(), key=lambda run: (run.algorithm != "mu_grpo", -run.updates_per_rollout, run.seed))
 
 
 def results_page(runs: list[RunSummary]) -> str:

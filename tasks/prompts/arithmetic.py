@@ -54,10 +54,10 @@ def problems(level: int) -> Iterator[Problem]:
     """Every problem of a level, in a fixed order.
 
     Args:
-        level: 1 is a+b (8100 problems), 2 is a+b*c (5760), 3 is a*b+c*d (4096), 4 is (a+b)*c-d (23104).
+        level: 1 is a+b (720 problems), 2 is a+b*c (5760), 3 is a*b+c*d (4096), 4 is (a+b)*c-d (23104).
     """
     if level == 1:
-        return (_sum(a, b) for a, b in product(_TWO_DIGITS, _TWO_DIGITS))
+        return (_sum(a, b) for a, b in product(_TWO_DIGITS, _DIGITS))
     if level == 2:
         return (_sum_of_product(a, b, c) for a, b, c in product(_TWO_DIGITS, _DIGITS, _DIGITS))
     if level == 3:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.artifacts.records import ArtifactRef, Kind, Manifest, Timings
-from tasks.artifacts.store import MANIFEST, Store, sha256
+from tasks.artifacts.store import Store, sha256
 from tasks.artifacts.tables import read_table
 from tasks.errors import ArtifactError, DataError
 
@@ -237,13 +237,9 @@ def _others(store: Store, manifests: Iterable[Manifest]) -> list[Timings]:
     own = list(manifests)
     processes = {manifest.timings.process for manifest in own}
     digests = {manifest.digest for manifest in own}
-    found = []
-    for kind in get_args(Kind):
-        for path in sorted((store.root / kind).glob(f"*/{MANIFEST}")):
-            text = path.read_text()
-            if not any(process in text for process in processes):
-                continue
-            manifest = Manifest.model_validate_json(text)
-            if manifest.timings.process in processes and manifest.digest not in digests:
-                found.append(manifest.timings)
-    return found
+    return [
+        manifest.timings
+        for kind in get_args(Kind)
+        for manifest in store.manifests(kind)
+        if manifest.timings.process in processes and manifest.digest not in digests
+    ]

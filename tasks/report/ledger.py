@@ -18,7 +18,7 @@ ROWS = {
 }
 """Rows of the ledger in their order, and what each counts."""
 
-_ROW_OF_PHASE = {"logp": "optimize"}
+_ROW_OF_PHASE = {"logp": "optimize", "save": "rest"}
 _STEADY_START_SECONDS = 120.0
 """A process that lived longer than this before its first artifact was doing something else."""
 

@@ -12,6 +12,8 @@ _STEPS: dict[Kind, str] = {
     "rollouts": "rollout",
     "verdicts": "verify",
 }
+_OTHER_STEPS = ("rollout", "verify")
+"""A step that alternates between generation and updates has these settings too; they are shown once."""
 _PAPER: dict[str, dict[str, Any]] = {
     "mu_grpo": {
         "objective.clip_low": 0.0,
@@ -20,7 +22,7 @@ _PAPER: dict[str, dict[str, Any]] = {
         "objective.veto.advantage_sign": "negative",
     },
     "relaxed": {"objective.clip_low": 0.0, "objective.clip_high": 5.0},
-    "grpo": {"objective.clip_low": 0.8, "objective.clip_high": 1.2},
+    "grpo": {"objective.clip_low": 0.8, "objective.clip_high": 1.2, "updates_per_rollout": 4},
 }
 """What the paper states about each algorithm's objective. It states more about the schedule; see the README."""
 
@@ -67,7 +69,8 @@ def chosen_here(history: History) -> list[str]:
 def _parameters(manifests: list[Manifest], paper: dict[str, Any]) -> list[Parameter]:
     values: dict[str, list[Any]] = {}
     for manifest in manifests:
-        for name, value in _flat(manifest.settings).items():
+        own = {name: value for name, value in manifest.settings.items() if name not in _OTHER_STEPS}
+        for name, value in _flat(own).items():
             seen = values.setdefault(name, [])
             if value not in seen:
                 seen.append(value)

@@ -49,16 +49,17 @@ def _boundaries(axes: Any, history: History, *, named: bool = False) -> None:
 def _scatter(axes: Any, history: History, name: str) -> list[Any]:
     """Every update as a dot, and their running mean within each stage; returns the legend's handles."""
     stage, update, values = history.updates["stage"], history.updates["update"], _column(history, name)
-    window = max(1, len(update) // 32)
+    window, points = max(1, len(update) // 32), max(8, _POINTS // len(history.stages))
     for part in drawing.segments(stage):
         smooth = drawing.rolling(values[part], window)
-        points = max(8, _POINTS // len(history.stages))
         x, raw, mean = drawing.binned(update[part], values[part], smooth, points=points)
         alpha, size = (0.45, 4.5) if window > 1 else (1.0, 8)
         axes.plot(x, raw, ".", color=BLUE, alpha=alpha, markersize=size, markeredgewidth=0)
         axes.plot(x, mean, color=BLUE)
-    dots = drawing.line(BLUE, "an update", marker=".", linestyle="", alpha=0.5)
-    return [dots, drawing.line(BLUE, f"mean over {window} updates")] if window > 1 else [dots]
+    together = -(-history.stages[0].last_update // points)
+    text = f"mean of {together} updates" if together > 1 else "an update"
+    dots = drawing.line(BLUE, text, marker=".", linestyle="", alpha=0.5)
+    return [dots, drawing.line(BLUE, f"running mean over {window}")] if window > 1 else [dots]
 
 
 def reward(history: History) -> Figure | None:

@@ -2,17 +2,15 @@
 
 import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, write_table
+from tasks.report.step import write_report
 from tasks.settings import (
     ArithmeticSettings,
     EvaluateSettings,
@@ -23,33 +21,12 @@ from tasks.settings import (
     TinyPolicySettings,
     VerifySettings,
 )
+from tests.report.clock import Clock, process
 
 HOSTILE = "<script>alert('response')</script>\n</pre><img src=https://example.com/x.png>\x07"
 PROBLEMS, K = 40, 4
+PROMPTS_SETTINGS = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
 SIGNED = ("mean", "max", "p01", "p50", "p99")
-
-
-class Clock:
-    """Time that passes only when told to."""
-
-    def __init__(self, now: float = 1_700_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@contextmanager
-def process(clock: Clock, name: str, imports: float = 6.0) -> Iterator[None]:
-    """What the store writes inside comes from the process ``name``, which started ``imports`` seconds ago."""
-    place = "tasks.artifacts.store"
-    fake = SimpleNamespace(time=clock, perf_counter=clock)
-    with (
-        mock.patch(f"{place}.PROCESS", name),
-        mock.patch(f"{place}.PROCESS_STARTED", clock.now - imports),
-        mock.patch(f"{place}.time", fake),
-    ):
-        yield
 
 
 @dataclass
@@ -72,9 +49,10 @@ class SyntheticRun:
     stage: int = 0
 
     def base(self) -> "SyntheticRun":
-        self.random = np.random.default_rng([self.seed, len(self.preset)])
-        settings = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
-        self.held_out = self._write("prompts", settings, {}, {}, {"prompts.parquet": (self._prompts(), PROMPTS)})
+        self._begin()
+        self.held_out = self._write(
+            "prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (self._prompts(), PROMPTS)}
+        )
         with self.store.write(
             "policy", settings=PolicySettings(tiny=TinyPolicySettings()), parents={}, seed=self.seed
         ) as draft:
@@ -84,6 +62,16 @@ class SyntheticRun:
         self.policy = draft.ref
         self.evaluate()
         return self
+
+    def from_base_of(self, other: "SyntheticRun") -> "SyntheticRun":
+        """Takes another run's base policy and its evaluation instead of making them."""
+        self._begin()
+        self.held_out, self.evaluations = other.held_out, other.evaluations[:1]
+        self.policy = self.store.manifest(self.evaluations[0]).parents["policy"][0]
+        return self
+
+    def _begin(self) -> None:
+        self.random = np.random.default_rng([self.seed, len(self.preset)])
 
     def stages(self, count: int) -> "SyntheticRun":
         for _ in range(count):
@@ -96,9 +84,8 @@ class SyntheticRun:
         self.stage += 1
         colocated = self.updates_per_rollout < self.updates_per_stage
         skill = self._skill(self.stage - 0.5)
-        prompts = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
         marked = [{**row, "prompt_id": f"{row['prompt_id']} {self.preset} {self.stage}"} for row in self._prompts()]
-        source = self._write("prompts", prompts, {}, {}, {"prompts.parquet": (marked, PROMPTS)})
+        source = self._write("prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (marked, PROMPTS)})
         rollout = RolloutSettings(responses_per_prompt=8, max_new_tokens=48)
         shards = [
             self._write(
@@ -132,7 +119,10 @@ class SyntheticRun:
             settings,
             {"policy": self.policy, "rollouts": shards, "verdicts": verdicts},
             phases,
-            {"metrics.parquet": (self._metrics(), None), "model.safetensors": ([{"stage": self.stage}], None)},
+            {
+                "metrics.parquet": (self._metrics(), None),
+                "model.safetensors": ([{"run": self.preset, "stage": self.stage}], None),
+            },
             stage=self.stage,
             updates=self.stage * self.updates_per_stage,
             preset=self.preset,
@@ -199,13 +189,13 @@ class SyntheticRun:
 
     def _rollouts(self, shard: int) -> list[dict[str, Any]]:
         return [
-            {**row, "sample_index": shard, "response": "\\boxed{1}", "policy": self.policy.digest}
+            {**row, "sample_index": shard, "response": f"{self.preset} {self.stage}", "policy": self.policy.digest}
             for row in ({key: one[key] for key in ("prompt_id", "prompt", "answer")} for one in self._prompts())
         ]
 
     def _verdicts(self) -> list[dict[str, Any]]:
         return [
-            {"prompt_id": one["prompt_id"], "sample_index": self.stage, "outcome": "wrong", "reward": 0.0}
+            {"prompt_id": one["prompt_id"], "sample_index": self.stage, "outcome": "wrong", "extracted": self.preset}
             for one in self._prompts()
         ]
 
@@ -272,3 +262,16 @@ class SyntheticRun:
             row |= dict.fromkeys(hidden)
             row |= {"entropy": None if place % 2 else row["entropy"]}
         return row
+
+
+def make_run(root: Path, stages: int, **fields: Any) -> SyntheticRun:
+    """A run in one process, which started six seconds before its first artifact."""
+    clock = Clock()
+    run = SyntheticRun(Store.open(root), clock, **fields)
+    with process(clock, "one"):
+        return run.base().stages(stages)
+
+
+def page_of(run: SyntheticRun) -> str:
+    ref = write_report(run.store, run.evaluations, run.seed)
+    return (run.store.path(ref) / "report.html").read_text(encoding="utf-8")

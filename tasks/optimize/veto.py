@@ -1,0 +1,135 @@
+"""The negative-advantage veto (NAV): which tokens of stale responses take no part in an update.
+
+The paper (Mu-GRPO, arXiv 2605.17570) states what the veto does, to negative-advantage responses after a trigger. Threshold
+and direction of the trigger are readings of it, hence settings.
+
+Legend of shapes: T response tokens of a micro-batch, the responses one after the other.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from tasks.settings.objective import VetoSettings
+
+MAX_LOG_RATIO = 20.0
+"""Log-ratios are clamped to plus and minus this, as verl does."""
+LOG_TOLERANCE = 1e-5
+"""A statistic that is this close to kappa, in nats, equals it and is no trigger.
+
+Log-probabilities in float32 are exact to about 1e-6, so without it rounding would decide.
+"""
+_FIXED_POINT = 2.0**32
+
+
+def log_ratio(logp_T: Tensor, behavior_logp_T: Tensor, mask_T: Tensor) -> Tensor:
+    """Clamped log-ratio of the current policy to the behavior policy, detached; 0 where masked out.
+
+    Args:
+        logp_T: log-probabilities by the current policy, nats.
+        behavior_logp_T: log-probabilities by the policy that sampled, nats.
+        mask_T: bool; what stands at False positions is never read.
+    """
+    difference_T = logp_T.detach() - behavior_logp_T.detach()
+    return torch.where(mask_T, difference_T, 0).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def veto_mask(
+    logp_T: Tensor,
+    behavior_logp_T: Tensor,
+    advantage_T: Tensor,
+    response_T: Tensor,
+    mask_T: Tensor,
+    settings: VetoSettings,
+) -> tuple[Tensor, Tensor]:
+    """Trigger and vetoed tokens, after arXiv 2605.17570 (NAV). No gradient flows into either.
+
+    With tau the position of a response's ``trigger_count``-th trigger, the scopes veto
+
+    - ``suffix``: every token after tau, later triggers too;
+    - ``suffix_nontrigger``: those of them that are no triggers (H_kappa in the paper's localisation experiment);
+    - ``suffix_inclusive``: tau and every token after it;
+    - ``response``: all tokens;
+    - ``trigger_only``: tau and the triggers after it.
+
+    A response with fewer triggers keeps all its tokens. A window of W ends the suffix scopes W tokens after tau; later
+    triggers do not move it. Triggers are found with scope ``off`` too, so that runs without the veto can be compared.
+
+    Args:
+        logp_T: log-probabilities by the current policy, nats.
+        behavior_logp_T: log-probabilities by the policy that sampled, nats.
+        advantage_T: advantage of the token's response.
+        response_T: int64, the token's response; non-decreasing.
+        mask_T: bool; a False token is as if it were not there.
+        settings: of the veto.
+
+    Returns:
+        trigger_T and vetoed_T, bool.
+    """
+    if settings.recompute == "once_per_stage":
+        logp_T = behavior_logp_T
+    first_T = torch.searchsorted(response_T, response_T)
+    statistic_T = _log_statistic(logp_T, behavior_logp_T, mask_T, first_T, settings)
+    active_T = mask_T if settings.advantage_sign == "all" else mask_T & (advantage_T < 0)
+    trigger_T = active_T & _is_beyond(statistic_T, settings)
+    return trigger_T, mask_T & _in_scope(trigger_T, mask_T, response_T, first_T, settings)
+
+
+def _log_statistic(
+    logp_T: Tensor, behavior_logp_T: Tensor, mask_T: Tensor, first_T: Tensor, settings: VetoSettings
+) -> Tensor:
+    if settings.statistic == "token_prob":
+        return logp_T.detach()
+    log_ratio_T = log_ratio(logp_T, behavior_logp_T, mask_T)
+    if settings.statistic == "token_ratio":
+        return log_ratio_T
+    # Sums of integers are exact, so the responses before this one in the micro-batch cannot change its triggers.
+    fixed_T = (log_ratio_T.double() * _FIXED_POINT).round().long()
+    product_T = _cumsum(fixed_T, first_T).double() / _FIXED_POINT
+    if settings.statistic == "prefix_product":
+        return product_T
+    return product_T / _cumsum(mask_T, first_T).clamp(min=1)
+
+
+def _is_beyond(statistic_T: Tensor, settings: VetoSettings) -> Tensor:
+    log_kappa = math.log(settings.kappa)
+    match settings.direction:
+        case "below":
+            return statistic_T < log_kappa - LOG_TOLERANCE
+        case "above":
+            return statistic_T > log_kappa + LOG_TOLERANCE
+        case "both":
+            return statistic_T.abs() > LOG_TOLERANCE - log_kappa
+
+
+def _in_scope(
+    trigger_T: Tensor, mask_T: Tensor, response_T: Tensor, first_T: Tensor, settings: VetoSettings
+) -> Tensor:
+    count_T = _cumsum(trigger_T, first_T)
+    from_tau_T = count_T >= settings.trigger_count
+    after_tau_T = count_T - trigger_T.long() >= settings.trigger_count
+    if settings.window is not None:
+        near_T = _cumsum(after_tau_T & mask_T, first_T) <= settings.window
+        from_tau_T, after_tau_T = from_tau_T & near_T, after_tau_T & near_T
+    match settings.scope:
+        case "off":
+            return torch.zeros_like(trigger_T)
+        case "suffix":
+            return after_tau_T
+        case "suffix_nontrigger":
+            return after_tau_T & ~trigger_T
+        case "suffix_inclusive":
+            return from_tau_T
+        case "response":
+            last_T = torch.searchsorted(response_T, response_T, right=True) - 1
+            return from_tau_T[last_T]
+        case "trigger_only":
+            return from_tau_T & trigger_T
+
+
+def _cumsum(x_T: Tensor, first_T: Tensor) -> Tensor:
+    """Inclusive cumulative sum of integers or bools that starts anew at every response; first_T is its first token."""
+    x_T = x_T.long()
+    sum_T = x_T.cumsum(0)
+    return sum_T - (sum_T - x_T)[first_T]

@@ -1,0 +1,138 @@
+"""Checks responses in worker processes that are killed and replaced on a deadline."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from multiprocessing.connection import wait
+from types import TracebackType
+
+from tasks.errors import GateError
+from tasks.progress import Bar, bar
+from tasks.settings import VerifySettings
+from tasks.verify.answers import extract
+from tasks.verify.process import Job, WorkerProcess
+from tasks.verify.verdicts import FAILURES, Outcome, Verdict
+
+
+class Verifier:
+    """A context manager around worker processes. They start when there is something to check, and end with the block.
+
+    ``workers`` of them work at a time. A hostile answer costs its worker at most; the answers behind it are sent again.
+    """
+
+    def __init__(self, settings: VerifySettings) -> None:
+        self._settings = settings
+        self._workers: list[WorkerProcess] = []
+
+    def __enter__(self) -> "Verifier":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.pid for worker in self._workers]
+
+    def close(self) -> None:
+        """Ends all workers."""
+        while self._workers:
+            self._workers.pop().stop()
+
+    def verify(self, pairs: Sequence[tuple[str, str]], title: str = "verify") -> list[Verdict]:
+        """Checks responses; equal pairs of gold and extracted answer are checked once.
+
+        Args:
+            pairs: gold answer and response, [R].
+            title: of the progress bar.
+
+        Returns:
+            Verdicts [R], in order. A response without an answer is ``no_answer`` whatever its gold answer.
+
+        Raises:
+            SettingsError: a worker cannot start.
+        """
+        with bar(title, len(pairs)) as progress:
+            extracted_R = [extract(response) for _, response in pairs]
+            jobs_R = [
+                (gold, one.answer)
+                if one.answer is not None and len(one.answer) <= self._settings.max_answer_characters
+                else None
+                for (gold, _), one in zip(pairs, extracted_R, strict=True)
+            ]
+            times = Counter(job for job in jobs_R if job is not None)
+            progress.advance(len(pairs) - times.total())
+            try:
+                outcomes = self._check(times, progress)
+            except BaseException:
+                self.close()  # Workers that are still busy would answer the next call with the outcomes of this one.
+                raise
+        return [
+            Verdict.of(Outcome.NO_ANSWER if job is None else outcomes[job], one)
+            for job, one in zip(jobs_R, extracted_R, strict=True)
+        ]
+
+    def _check(self, times: Counter[Job], progress: Bar) -> dict[Job, Outcome]:
+        waiting = deque(times)
+        outcomes: dict[Job, Outcome] = {}
+        failures = 0
+        self._collect(waiting)  # A worker that died since the last call is to be replaced, not sent a job.
+        while len(outcomes) < len(times):
+            wanted = min(self._settings.workers, len(times) - len(outcomes))
+            while len(self._workers) < wanted:
+                self._workers.append(WorkerProcess(self._settings))
+            for worker in self._workers:
+                worker.fill(waiting)
+            due = min(worker.due for worker in self._workers)
+            wait([worker.fileno() for worker in self._workers], timeout=max(0.0, due - time.monotonic()))
+            for job, outcome in self._collect(waiting):
+                outcomes[job] = outcome
+                failures += times[job] * (outcome in FAILURES)
+                progress.advance(times[job], note=f"{failures} not judged" if failures else "")
+        return outcomes
+
+    def _collect(self, waiting: deque[Job]) -> list[tuple[Job, Outcome]]:
+        """New outcomes of all workers; what a worker that ended has left undone goes back to the front."""
+        outcomes: list[tuple[Job, Outcome]] = []
+        for worker in list(self._workers):
+            outcomes += worker.collect()
+            if worker.ended:
+                self._workers.remove(worker)
+                waiting.extendleft(reversed(worker.unanswered))
+        return outcomes
+
+
+def check_failures(
+    verdicts: Sequence[Verdict], settings: VerifySettings, names: Sequence[str], responses: int | None = None
+) -> None:
+    """Stops a stage whose verifier could not tell too often.
+
+    Args:
+        verdicts: [R].
+        settings: with the largest share allowed.
+        names: prompt_id of every verdict, [R].
+        responses: what the share is of; those given when it is None.
+
+    Raises:
+        GateError: the share of ``timeout`` and ``crashed`` is above ``max_failure_share``.
+    """
+    total = len(verdicts) if responses is None else responses
+    failed = [(verdict, name) for verdict, name in zip(verdicts, names, strict=True) if verdict.outcome in FAILURES]
+    if len(failed) <= settings.max_failure_share * total:
+        return
+    counts = Counter(verdict.outcome for verdict, _ in failed)
+    example, name = failed[0]
+    raise GateError(
+        f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {total} responses, a "
+        f"share of {len(failed) / total:.4g}; verify.max_failure_share is {settings.max_failure_share:g}. For example "
+        f"prompt_id {name!r} ({example.outcome}): {_shortened(example.extracted or '')!r}. Raise "
+        f"verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, verify.memory_mib "
+        f"({settings.memory_mib}) against crashes, or verify.max_failure_share if so many may be left out."
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."

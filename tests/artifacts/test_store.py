@@ -1,0 +1,183 @@
+"""Artifacts: data first, manifest last, digests checked, nothing half there."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.errors import ArtifactError
+
+
+def write(store: Store, text: str = "hello", parents: dict[str, ArtifactRef] | None = None) -> ArtifactRef:
+    with store.write("prompts", settings={"a": 1}, parents=parents or {}, seed=3) as draft:
+        (draft.path / "sub").mkdir()
+        (draft.path / "sub" / "data.txt").write_text(text)
+        with draft.phase("load"):
+            draft.facts["rows"] = 1
+    return draft.ref
+
+
+def test_an_artifact_comes_back_as_it_was_written(store: Store) -> None:
+    parent = write(store, "parent")
+    ref = write(store, "child", {"source": parent})
+    assert (store.path(ref) / "sub/data.txt").read_text() == "child"
+    manifest = store.manifest(ref)
+    assert manifest.parents == {"source": [parent]}
+    assert manifest.settings == {"a": 1}
+    assert manifest.seed == 3
+    assert manifest.facts == {"rows": 1}
+    assert manifest.timings.phases["load"] <= manifest.timings.seconds
+    assert "pyarrow" in manifest.packages
+
+
+def test_identity_is_content_and_origin(store: Store, tmp_path: Path) -> None:
+    elsewhere = Store.open(tmp_path / "elsewhere")
+    assert write(store).digest == write(elsewhere).digest
+    assert write(store).digest != write(store, "other").digest
+    parent = write(store, "parent")
+    assert write(store).digest != write(store, parents={"source": parent}).digest
+
+
+def test_a_moved_store_keeps_its_id_and_its_artifacts(store: Store, tmp_path: Path) -> None:
+    ref = write(store)
+    shutil.move(store.root, tmp_path / "moved")
+    moved = Store.open(tmp_path / "moved")
+    assert moved.ref.id == store.ref.id
+    assert (moved.path(ref) / "sub/data.txt").read_text() == "hello"
+
+
+def test_a_failing_writer_leaves_nothing(store: Store) -> None:
+    def fail() -> None:
+        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+            (draft.path / "data.txt").write_text("half")
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail()
+    assert not (store.root / "prompts").exists()
+    assert not list((store.root / "staging").iterdir())
+
+
+def test_a_killed_writer_leaves_nothing_that_can_be_read_and_is_swept(store: Store) -> None:
+    code = f"""
+import os, signal
+from tasks.artifacts import Store
+with Store.open({str(store.root)!r}).write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
+    (draft.path / "data.txt").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", code], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert store.manifests("prompts") == []
+    assert len(list((store.root / "staging").iterdir())) == 1
+    store.sweep()
+    assert not list((store.root / "staging").iterdir())
+
+
+def test_sweep_spares_living_writers(store: Store) -> None:
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        store.sweep()
+        (draft.path / "data.txt").write_text("whole")
+    assert (store.path(draft.ref) / "data.txt").read_text() == "whole"
+
+
+def test_two_writers_of_the_same_artifact_both_succeed(store: Store) -> None:
+    refs: list[ArtifactRef] = []
+    threads = [threading.Thread(target=lambda: refs.append(write(store))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refs) == 8
+    assert len(set(refs)) == 1
+    assert len(store.manifests("prompts")) == 1
+    store.path(refs[0])
+
+
+def test_a_corrupted_file_is_named_and_healed_by_writing_again(store: Store) -> None:
+    ref = write(store)
+    file = store.root / ref.folder / "sub/data.txt"
+    file.write_text("hellp")
+    with pytest.raises(ArtifactError, match=r"sub/data.txt: corrupted \(sha256 .*overwrite-cache"):
+        store.path(ref)
+    write(store)
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
+
+
+@pytest.mark.parametrize("lost", ["sub/data.txt", "manifest.json"])
+def test_a_missing_file_is_named(store: Store, lost: str) -> None:
+    ref = write(store)
+    (store.root / ref.folder / lost).unlink()
+    with pytest.raises(ArtifactError, match=f"{lost}: missing"):
+        store.path(ref)
+
+
+def test_a_manifest_of_a_newer_schema_is_refused(store: Store) -> None:
+    ref = write(store)
+    path = store.root / ref.folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 99}))
+    with pytest.raises(ArtifactError, match=r"schema version 99; this code reads 1"):
+        store.path(ref)
+
+
+def test_a_manifest_that_is_no_manifest_is_named(store: Store) -> None:
+    ref = write(store)
+    (store.root / ref.folder / "manifest.json").write_text('{"schema_version": 1}')
+    with pytest.raises(ArtifactError, match=r"manifest\.json: not a manifest"):
+        store.path(ref)
+
+
+def test_opening_what_is_no_store_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no store here"):
+        Store.open(tmp_path, create=False)
+
+
+def test_a_store_made_by_many_at_once_has_one_id(tmp_path: Path) -> None:
+    ids: list[str] = []
+    threads = [threading.Thread(target=lambda: ids.append(Store.open(tmp_path / "s").ref.id)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 8
+    assert len(set(ids)) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount a small disk")
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
+    code = """
+import sys
+from tasks.artifacts import Store
+from tasks.errors import ArtifactError
+store = Store.open(sys.argv[1])
+def write(size):
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "data.bin").write_bytes(b"x" * size)
+    return draft.ref
+kept = write(1000)
+try:
+    write(10_000_000)
+except ArtifactError as error:
+    print(error.message)
+store.path(kept)
+print(len(store.manifests("prompts")), list((store.root / "staging").iterdir()))
+"""
+    script = f'mount -t tmpfs -o size=1m none "$1" && exec {sys.executable} -c "$2" "$1"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    if "mount" in done.stderr and done.returncode:
+        pytest.skip(f"this machine lets nobody mount: {done.stderr.strip()}")
+    assert "No space left on device. The disk is full: free some space" in done.stdout
+    assert done.stdout.rstrip().endswith("1 []")

@@ -1,0 +1,46 @@
+"""What many tests share: an empty store, and a policy that is small enough to be made in a second."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.policy.step import prepare_policy
+from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
+
+SMALL = TinyPolicySettings(
+    hidden_size=32,
+    layers=2,
+    heads=2,
+    key_value_heads=1,
+    intermediate_size=48,
+    context_tokens=64,
+    warm_start=WarmStartSettings(working_updates=6, guessing_updates=6, examples_per_update=16),
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty store."""
+    return Store.open(tmp_path / "store")
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef]:
+    """A store with a tiny policy in it. Tests read it and may add to the store, never change what is there."""
+    store = Store.open(tmp_path_factory.mktemp("small") / "store")
+    return store, prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 0)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """One thread, for tests that compare floats bit by bit across differently shaped work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,97 @@
+"""Base policies: made here, taken from a folder, or refused with what is missing."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.errors import DataError
+from tasks.policy.loading import load_model, load_tokenizer, stop_token_ids
+from tasks.policy.step import prepare_policy
+from tasks.policy.tiny import build_tokenizer
+from tasks.prompts.arithmetic import problems
+from tasks.settings import ArithmeticSettings, PolicySettings
+from tests.conftest import SMALL
+
+Small = tuple[Store, ArtifactRef]
+
+
+@pytest.fixture
+def folder(small: Small, tmp_path: Path) -> Path:
+    """A Hugging Face folder like one that a user would bring."""
+    store, policy = small
+    shutil.copytree(store.path(policy), tmp_path / "mine")
+    (tmp_path / "mine" / "manifest.json").unlink()
+    return tmp_path / "mine"
+
+
+def take(store: Store, folder: Path | str) -> ArtifactRef:
+    return prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0)
+
+
+def test_the_tokenizer_round_trips_every_problem() -> None:
+    tokenizer = build_tokenizer()
+    for level in (1, 2, 3, 4):
+        for problem in list(problems(level))[::97]:
+            text = problem.prompt + problem.solution()
+            ids = tokenizer(text)["input_ids"]
+            assert tokenizer.decode(ids) == text
+            assert tokenizer.pad_token_id not in ids
+    assert tokenizer("1<end>")["input_ids"][-1] == tokenizer.eos_token_id
+
+
+def test_a_tiny_policy_depends_on_its_seed_alone(small: Small, store: Store) -> None:
+    _, policy = small
+    again = prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 0)
+    other = prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 1)
+    assert again == policy != other
+
+
+def test_a_tiny_policy_is_a_hugging_face_folder(small: Small) -> None:
+    store, policy = small
+    path = store.path(policy)
+    model, tokenizer = load_model(path), load_tokenizer(path)
+    assert model.config.model_type == "qwen3"
+    assert stop_token_ids(path) == [tokenizer.eos_token_id]
+    assert model(torch.tensor([tokenizer("12+3*4=")["input_ids"]])).logits.shape == (1, 7, len(tokenizer))
+
+
+def test_a_folder_is_taken_as_it_is(small: Small, store: Store, folder: Path) -> None:
+    _, policy = small
+    assert take(store, folder) == policy
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        ("tokenizer.json", "no tokenizer"),
+        ("config.json", "no config.json, so this is no Hugging Face model folder"),
+        ("model.safetensors", "no .*safetensors; found .*Pickled weights are refused"),
+    ],
+)
+def test_an_incomplete_folder_is_refused(store: Store, folder: Path, lost: str, message: str) -> None:
+    (folder / lost).unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(DataError, match=message):
+        take(store, folder)
+    assert store.manifests("policy") == []
+
+
+def test_a_folder_that_is_not_there(store: Store) -> None:
+    with pytest.raises(DataError, match=r"policy.path: './nowhere' is no folder"):
+        take(store, "./nowhere")
+
+
+def test_a_hub_name_without_a_network_says_what_failed(store: Store) -> None:
+    with pytest.raises(DataError, match="'no-one/no-model' is no folder here and could not be fetched"):
+        take(store, "no-one/no-model")
+
+
+def test_stop_tokens_come_from_the_generation_settings_first(folder: Path) -> None:
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1, 5]}')
+    assert stop_token_ids(folder) == [1, 5]
+    (folder / "generation_config.json").unlink()
+    (folder / "config.json").write_text("{}")
+    assert stop_token_ids(folder) == [1]

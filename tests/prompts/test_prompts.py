@@ -1,0 +1,162 @@
+"""Prompts: generated arithmetic is right and split cleanly; files are read or refused with a reason."""
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.artifacts import Store
+from tasks.artifacts.tables import read_table
+from tasks.errors import DataError
+from tasks.prompts.arithmetic import CHARACTERS, problems, split
+from tasks.prompts.step import load_prompts, prepare_held_out, prepare_stage
+from tasks.settings import ArithmeticSettings, PromptsSettings
+
+ARITHMETIC = PromptsSettings(prompts_per_stage=100, prompts_per_shard=30, arithmetic=ArithmeticSettings(levels=[2]))
+
+
+@pytest.mark.parametrize(("level", "count"), [(1, 8100), (2, 5760), (3, 4096), (4, 23104)])
+def test_every_answer_and_every_step_of_the_working_is_right(level: int, count: int) -> None:
+    found = list(problems(level))
+    assert len(found) == count == len({problem.prompt_id for problem in found})
+    for problem in found[::7]:
+        assert eval(problem.prompt.removesuffix("=")) == problem.answer
+        for equation in problem.working.removesuffix(";").split(";"):
+            left, right = equation.split("=")
+            assert eval(left) == int(right)
+        assert problem.solution() == f"{problem.working}\\boxed{{{problem.answer}}}"
+        assert set(problem.prompt + problem.working) <= set(CHARACTERS)
+
+
+def test_training_and_held_out_never_overlap_and_together_are_everything() -> None:
+    training, held_out = split([1, 2, 3, 4], 0.1)
+    names = {problem.prompt_id for problem in training}
+    assert not names & {problem.prompt_id for problem in held_out}
+    assert len(training) + len(held_out) == 8100 + 5760 + 4096 + 23104
+    assert 0.09 < len(held_out) / (len(training) + len(held_out)) < 0.11
+    assert {problem.level for problem in held_out[:200]} == {1, 2, 3, 4}
+
+
+def rows(store: Store, refs: list) -> list[dict]:
+    return [row for ref in refs for row in read_table(store.path(ref) / "prompts.parquet").to_pylist()]
+
+
+def test_stages_take_different_prompts_and_a_stage_none_twice(store: Store) -> None:
+    stages = [[row["prompt_id"] for row in rows(store, prepare_stage(store, ARITHMETIC, "", k, 0))] for k in range(4)]
+    assert all(len(set(stage)) == 100 for stage in stages)
+    assert len({name for stage in stages for name in stage}) == 400
+
+
+def test_shards_cut_a_stage_in_order(store: Store) -> None:
+    shards = prepare_stage(store, ARITHMETIC, "", 0, 0)
+    assert [len(rows(store, [shard])) for shard in shards] == [30, 30, 30, 10]
+    whole = prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_shard": 100}), "", 0, 0)
+    assert rows(store, shards) == rows(store, whole)
+
+
+def test_order_depends_on_the_seed_and_held_out_does_not(store: Store) -> None:
+    def names(seed: int) -> list[str]:
+        return [row["prompt_id"] for row in rows(store, prepare_stage(store, ARITHMETIC, "", 0, seed))]
+
+    assert names(0) == names(0) != names(1)
+    held_out = rows(store, [prepare_held_out(store, ARITHMETIC, "", 50)])
+    assert [row["prompt_id"] for row in held_out] == [p.prompt_id for p in split([2], 0.1)[1][:50]]
+
+
+def test_a_later_pass_over_the_prompts_has_another_order(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path, [{"prompt_id": str(i), "prompt": f"p{i}", "answer": "1"} for i in range(60)])
+    settings = PromptsSettings(prompts_per_stage=20, path=str(path))
+    per_pass = len(load_prompts(settings, "training")) // 20
+    first, again = (
+        [row["prompt_id"] for row in rows(store, prepare_stage(store, settings, "", k, 0))] for k in (0, per_pass)
+    )
+    assert len(set(again)) == 20
+    assert first != again
+
+
+def write(folder: Path, records: list, name: str = "prompts.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_a_users_file_is_split_and_templated(tmp_path: Path) -> None:
+    path = write(tmp_path, [{"prompt": f"What is {i}+1?", "answer": i + 1, "level": 3} for i in range(200)])
+    settings = PromptsSettings(prompts_per_stage=10, path=str(path), template="Q: {prompt}\nA:", chat=True)
+    training, held_out = load_prompts(settings, "training"), load_prompts(settings, "held_out")
+    assert len(training) + len(held_out) == 200
+    assert not {row["prompt_id"] for row in training} & {row["prompt_id"] for row in held_out}
+    assert re.fullmatch(r"Q: What is \d+\+1\?\nA:", training[0]["prompt"])
+    assert training[0]["chat"] is True
+    assert training[0]["level"] == 3
+    assert isinstance(training[0]["answer"], str)
+
+
+def test_parquet_is_read_like_json_lines(tmp_path: Path) -> None:
+    records = [{"prompt_id": str(i), "prompt": f"p{i}", "answer": str(i)} for i in range(30)]
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "p.parquet")
+    lines, table = (
+        PromptsSettings(prompts_per_stage=1, path=str(path))
+        for path in (write(tmp_path, records), tmp_path / "p.parquet")
+    )
+    assert load_prompts(lines, "training") == load_prompts(table, "training")
+
+
+def test_a_held_out_file_must_not_share_prompts(tmp_path: Path) -> None:
+    path = write(tmp_path, [{"prompt": "a", "answer": "1"}, {"prompt": "b", "answer": "1"}])
+    other = write(tmp_path, [{"prompt": "b", "answer": "1"}], "other.jsonl")
+    settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_path=str(other))
+    with pytest.raises(DataError, match=r"1 of its prompts are also in .* for example 'b'"):
+        load_prompts(settings, "held_out")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no prompts"),
+        ("\n\n", "no prompts"),
+        ('{"prompt": "a"}\n', r"line 1: no field 'answer'; found \['prompt'\]"),
+        ('{"prompt": "a", "answer": "1"}\n{"answer": "1"}\n', "line 2: no field 'prompt'"),
+        ('{"prompt": "a", "answer": "  "}\n', "line 1: answer is empty"),
+        ('{"prompt": "", "answer": "1"}\n', "line 1: prompt is empty"),
+        (
+            '{"prompt": "a", "answer": "1"}\n{"prompt": "a", "answer": "1"}\n',
+            "line 2: prompt_id .* is also that of .*line 1",
+        ),
+        (
+            '{"prompt_id": 7, "prompt": "a", "answer": "1"}\n{"prompt_id": 7, "prompt": "b", "answer": "1"}\n',
+            "line 2: prompt_id '7' is also that of",
+        ),
+        ("[1]\n", "line 1: .* is not an object"),
+        ("{oops\n", "line 1: not JSON"),
+        ('{"prompt": "a", "answer": "1", "level": "hard"}\n', "line 1: level 'hard'; allowed: a whole number"),
+    ],
+)
+def test_a_bad_file_is_refused_with_place_and_reason(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        load_prompts(PromptsSettings(prompts_per_stage=1, path=str(path)), "training")
+
+
+@pytest.mark.parametrize(("name", "message"), [("none.jsonl", "no such file"), ("data.csv", "cannot read .csv")])
+def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "data.csv").write_text("x")
+    with pytest.raises(DataError, match=message):
+        load_prompts(PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)), "training")
+
+
+def test_a_broken_parquet_file(tmp_path: Path) -> None:
+    (tmp_path / "p.parquet").write_bytes(b"not parquet")
+    with pytest.raises(DataError, match="not a parquet file"):
+        load_prompts(PromptsSettings(prompts_per_stage=1, path=str(tmp_path / "p.parquet")), "training")
+
+
+def test_too_few_prompts_say_how_many_there_are(store: Store) -> None:
+    with pytest.raises(DataError, match=r"prompts_per_stage: 9999, but there are 5\d\d\d training prompts"):
+        prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), "", 0, 0)
+    with pytest.raises(DataError, match=r"evaluate.problems: 9999, but \d+ prompts are held out"):
+        prepare_held_out(store, ARITHMETIC, "", 9999)

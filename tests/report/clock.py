@@ -1,0 +1,29 @@
+"""Time that a test decides about, so that every second of a ledger is known beforehand."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from unittest import mock
+
+
+class Clock:
+    """Time that passes only when told to."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def process(clock: Clock, name: str, imports: float = 6.0) -> Iterator[None]:
+    """What the store writes inside comes from the process ``name``, which started ``imports`` seconds ago."""
+    place = "tasks.artifacts.store"
+    fake = SimpleNamespace(time=clock, perf_counter=clock)
+    with (
+        mock.patch(f"{place}.PROCESS", name),
+        mock.patch(f"{place}.PROCESS_STARTED", clock.now - imports),
+        mock.patch(f"{place}.time", fake),
+    ):
+        yield

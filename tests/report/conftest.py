@@ -1,0 +1,30 @@
+import pytest
+
+from tasks.artifacts import ArtifactRef
+from tasks.report.step import write_report
+from tests.report.synthetic import SyntheticRun, make_run
+
+
+@pytest.fixture(scope="session")
+def mu_grpo(tmp_path_factory) -> SyntheticRun:
+    return make_run(tmp_path_factory.mktemp("mu_grpo"), 4)
+
+
+@pytest.fixture(scope="session")
+def mu_grpo_report(mu_grpo) -> ArtifactRef:
+    return write_report(mu_grpo.store, mu_grpo.evaluations, 0)
+
+
+@pytest.fixture(scope="session")
+def page(mu_grpo, mu_grpo_report) -> str:
+    return (mu_grpo.store.path(mu_grpo_report) / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def grpo(tmp_path_factory) -> SyntheticRun:
+    return make_run(tmp_path_factory.mktemp("grpo"), 4, preset="grpo", updates_per_rollout=4)
+
+
+@pytest.fixture(scope="session")
+def base_only(tmp_path_factory) -> SyntheticRun:
+    return make_run(tmp_path_factory.mktemp("base"), 0)

@@ -1,0 +1,71 @@
+import math
+
+import numpy as np
+import pytest
+
+from tasks.errors import ArtifactError, DataError
+from tasks.report.history import load_history
+from tests.report.synthetic import make_run
+
+
+def test_whole_run(mu_grpo):
+    shuffled = mu_grpo.evaluations[::-1]
+    history = load_history(mu_grpo.store, shuffled)
+
+    assert [policy.label for policy in history.evaluated] == ["base", "stage 1", "stage 2", "stage 3", "stage 4"]
+    assert [policy.updates for policy in history.evaluated] == [0, 32, 64, 96, 128]
+    assert history.boundaries == [32, 64, 96]
+    assert [(stage.first_update, stage.last_update) for stage in history.stages] == [
+        (1, 32),
+        (33, 64),
+        (65, 96),
+        (97, 128),
+    ]
+    assert [len(stage.rollouts) for stage in history.stages] == [2, 2, 2, 2]
+    assert history.stages[0].verdicts[0].facts["outcomes"]["no_answer"] == 11
+    assert np.array_equal(history.updates["update"], np.arange(1, 129))
+    assert (history.algorithm, history.updates_per_rollout, history.seed) == ("mu_grpo", 32, 0)
+    assert (history.problems, history.samples_per_problem) == (40, 4)
+    # Held-out and four training prompt sets, five policies, eight shards, four verdicts, five evaluations.
+    assert len(history.manifests) == 27
+
+
+def test_null_becomes_nan(mu_grpo):
+    history = load_history(mu_grpo.store, mu_grpo.evaluations)
+    assert math.isnan(history.updates["trigger_position"][0])
+    assert history.updates["trigger_position"][1] == 0.4
+
+
+def test_base_alone(base_only):
+    history = load_history(base_only.store, base_only.evaluations)
+    assert history.algorithm == "base"
+    assert history.updates == {}
+    assert history.boundaries == []
+
+
+def test_evaluations_that_were_left_out_do_not_hide_their_stages(mu_grpo):
+    ends = [mu_grpo.evaluations[0], mu_grpo.evaluations[-1]]
+    history = load_history(mu_grpo.store, ends)
+    assert [policy.stage for policy in history.evaluated] == [0, 4]
+    assert len(history.stages) == 4
+    assert len(history.updates["reward"]) == 128
+
+
+def test_no_evaluation_is_refused(mu_grpo):
+    with pytest.raises(DataError, match="no evaluation was given"):
+        load_history(mu_grpo.store, [])
+
+
+def test_two_runs_are_refused(tmp_path):
+    first = make_run(tmp_path, 1)
+    second = make_run(tmp_path, 2, preset="relaxed", seed=1)
+    with pytest.raises(DataError, match="different runs"):
+        load_history(first.store, [first.evaluations[-1], second.evaluations[-1]])
+
+
+def test_a_changed_file_is_found(tmp_path):
+    run = make_run(tmp_path, 1)
+    path = run.store.root / run.policy.folder / "metrics.parquet"
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(ArtifactError, match=r"metrics\.parquet: corrupted"):
+        load_history(run.store, run.evaluations)

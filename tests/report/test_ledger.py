@@ -1,0 +1,94 @@
+import pytest
+
+from tasks.artifacts import Store
+from tasks.report.history import load_history
+from tasks.report.ledger import Ledger, make_ledger
+from tests.report.clock import Clock, process
+from tests.report.synthetic import SyntheticRun, make_run
+
+
+def ledger_of(run: SyntheticRun) -> Ledger:
+    return make_ledger(load_history(run.store, run.evaluations))
+
+
+def test_one_process_by_hand(tmp_path):
+    ledger = ledger_of(make_run(tmp_path, 1))
+    assert ledger.seconds == pytest.approx(
+        {
+            "warm_start": 31.0,
+            "load": 2 * 0.4 + 0.1 + 0.5 + 2 * 0.3,  # two shards, verdicts, policy, two evaluations
+            "generate": 9.0 + 10.0,
+            "verify": 2.5,
+            "optimize": 1.5 + 14.0,
+            "evaluate": 2 * (4.0 + 0.7),
+            "rest": 6.0 + 0.5 * 9,  # the start of the process, and half a second for each of nine artifacts
+        }
+    )
+    assert list(ledger.seconds) == ["warm_start", "load", "generate", "verify", "optimize", "evaluate", "rest"]
+    assert ledger.total == pytest.approx(89.9)
+    assert ledger.wall_clock == pytest.approx(89.9)
+    assert ledger.training == pytest.approx(89.9 - 31.0 - 9.4)
+
+
+def test_time_between_two_processes_is_not_counted(tmp_path):
+    clock = Clock()
+    run = SyntheticRun(Store.open(tmp_path), clock)
+    with process(clock, "first"):
+        run.base()
+    clock.now += 86_400
+    with process(clock, "second", imports=8.0):
+        run.stages(1)
+    ledger = ledger_of(run)
+    assert ledger.seconds["rest"] == pytest.approx(6.0 + 8.0 + 0.5 * 9)
+    assert ledger.total == pytest.approx(89.9 + 8.0)
+    assert ledger.wall_clock == pytest.approx(89.9 + 8.0)
+
+
+def test_a_process_that_is_older_than_the_run_counts_from_its_first_artifact(tmp_path):
+    clock = Clock()
+    run = SyntheticRun(Store.open(tmp_path), clock)
+    with process(clock, "notebook", imports=3600.0):
+        run.base().stages(1)
+    assert ledger_of(run).seconds["rest"] == pytest.approx(0.5 * 9)
+
+
+def test_another_run_of_the_same_process_is_not_counted(tmp_path):
+    """Both runs share the base policy, which the process made before the first one."""
+    clock = Clock()
+    store = Store.open(tmp_path)
+    first, second = SyntheticRun(store, clock), SyntheticRun(store, clock, preset="relaxed")
+    with process(clock, "one"):
+        first.base().stages(2)
+        second.from_base_of(first).stages(1)
+    assert ledger_of(second).seconds == pytest.approx(ledger_of(make_run(tmp_path / "alone", 1)).seconds)
+    assert ledger_of(second).wall_clock == pytest.approx(89.9)
+
+
+def test_processes_side_by_side_count_once_in_the_wall_clock(tmp_path):
+    clock = Clock()
+    run = SyntheticRun(Store.open(tmp_path), clock)
+    with process(clock, "driver"):
+        run.base()
+        run.train()
+        trained = clock.now
+    clock.now -= 11.0
+    with process(clock, "evaluator", imports=0.0):
+        run.evaluate()
+    assert clock.now < trained
+    ledger = ledger_of(run)
+    assert ledger.total == pytest.approx(89.9)
+    assert ledger.wall_clock == pytest.approx(89.9 - 5.5)
+
+
+def test_alternating_in_one_task(grpo):
+    ledger = ledger_of(grpo)
+    assert ledger.seconds["switch"] == pytest.approx(4 * 6.0)
+    assert ledger.seconds["generate"] == pytest.approx(4 * 24.0)
+    assert ledger.total == pytest.approx(sum(ledger.seconds.values()))
+    assert ledger.wall_clock == pytest.approx(ledger.total)
+
+
+def test_base_alone(base_only):
+    assert ledger_of(base_only).seconds == pytest.approx(
+        {"warm_start": 31.0, "load": 0.3, "evaluate": 4.7, "rest": 6.0 + 3 * 0.5}
+    )

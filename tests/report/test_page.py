@@ -1,0 +1,125 @@
+import re
+from html.parser import HTMLParser
+
+from tasks.report.step import write_report
+from tests.report.synthetic import HOSTILE, make_run, page_of
+
+
+class Outline(HTMLParser):
+    """Tags with their attributes, and the text of every <pre>."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.responses: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "pre":
+            self.responses.append("")
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "pre":
+            self.responses[-1] += data
+
+
+def words(page: str) -> str:
+    return " ".join(re.sub("<[^>]*>", " ", page).split())
+
+
+def test_self_contained(page):
+    outline = Outline(page)
+    assert outline.open == []
+    names = {tag for tag, _ in outline.tags}
+    assert not names & {"script", "link", "iframe", "object", "embed", "img", "image", "form"}
+    for tag, attributes in outline.tags:
+        for name in ("src", "href", "xlink:href", "action"):
+            assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+
+
+def test_small(page):
+    assert len(page.encode()) < 400_000
+
+
+def test_large_run_stays_below_two_megabytes(tmp_path):
+    run = make_run(tmp_path, 64, updates_per_stage=64, updates_per_rollout=64)
+    assert len(page_of(run).encode()) < 2_000_000
+
+
+def test_responses_are_escaped(page):
+    """A response is text from a model: it must not become part of the page."""
+    visible = HOSTILE.replace("\x07", "\u2407")
+    assert Outline(page).responses.count("\n" + visible) == 2
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+
+
+def test_examples_are_the_first_of_their_kind(page):
+    changes = re.findall(r'<span class="tag">((?:turned|stayed) \w+)</span>', page)
+    assert changes == ["turned right"] * 3 + ["stayed wrong", "turned wrong"]
+    assert len(Outline(page).responses) == 10
+
+
+def test_headline_and_tables(page):
+    text = words(page)
+    assert "32.0 % → 83.6 %" in text
+    assert "Accuracy (avg@4) on 40 held-out problems" in text
+    assert "+51.6 points" in text
+    assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 %" in text
+    assert "generate sampling responses for training 76.0 33.2 %" in text
+    assert "training, stage 1 262 238 11 1 512" in text
+    assert "stage 1 512 0.512 1.0 % 64 11 1 3.2e-05" in text
+
+
+def test_says_what_is_chosen_here_and_what_the_paper_states(page):
+    text = words(page)
+    assert "The veto's trigger is a choice of this project, not the paper's" in text.replace("&#39;", "'")
+    assert "(token_ratio below 0.1)" in text
+    assert "objective.clip_high 5 paper" in text
+    assert "objective.veto.kappa 0.1 objective" in text
+    assert "learning_rate 0.0001 warmup_updates" in text
+
+
+def test_grpo_does_not_speak_of_a_veto(grpo):
+    text = words(page_of(grpo))
+    assert "trigger" not in text
+    assert "objective.veto.scope off" in text
+    assert "veto.kappa" not in text
+
+
+def test_lineage_names_every_policy(mu_grpo, page):
+    for manifest in mu_grpo.store.manifests("policy"):
+        assert manifest.digest in page
+    assert "torch" in words(page)
+
+
+def test_same_store_same_bytes(mu_grpo, mu_grpo_report):
+    """The second report is the artifact that the first one wrote."""
+    assert write_report(mu_grpo.store, mu_grpo.evaluations, 0) == mu_grpo_report
+
+
+def test_unfinished_runs_show_what_is_there(base_only, tmp_path):
+    text = words(page_of(base_only))
+    assert "There is no second evaluation yet." in text
+    assert "No stage is finished yet" in text
+    assert "32.0 %" in text
+
+    text = words(page_of(make_run(tmp_path, 1)))
+    assert "after 32 updates in 1 stage." in text
+
+
+def test_nulls_are_dashes(tmp_path):
+    assert "stage 2 64 76.2 % 73.2 to 79.2 – – 23.5 –" in words(page_of(make_run(tmp_path, 2, nulls=True)))  # noqa: RUF001

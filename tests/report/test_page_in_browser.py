@@ -1,0 +1,88 @@
+"""What a browser makes of the page: no errors, every figure visible, nothing wider than the window."""
+
+import json
+import re
+import subprocess
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from tests.system_programs import require
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=3000",
+]
+POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+PROBE = """<script>
+const box = one => { const { width, height } = one.getBoundingClientRect(); return [width, height]; };
+const figures = Object.fromEntries([...document.querySelectorAll("figure")].map(
+  one => [one.id, box(one.querySelector("svg"))]));
+const dark = getComputedStyle(document.querySelector(".report")).backgroundColor;
+const text = getComputedStyle(document.querySelector("svg text")).fill;
+console.log("probe ran");
+parent.postMessage({ figures, dark, text, wide: document.documentElement.scrollWidth }, "*");
+</script></body>"""
+# A window cannot be as narrow as a phone, but a frame can.
+FRAME = """<body style="margin: 0"><iframe src="probe.html" style="width: {width}px; height: 900px; border: 0"></iframe>
+<pre></pre>
+<script>onmessage = event => document.querySelector("pre").textContent = JSON.stringify(event.data);</script>"""
+
+
+def test_a_missing_program_fails_in_continuous_integration(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="chromium is not installed"):
+        require("chromium")
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception, match="chromium is not installed"):
+        require("chromium")
+
+
+def browse(path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    profile = f"--user-data-dir={path.parent / 'profile'}"
+    command = [require("chromium"), *FLAGS, profile, *flags, path.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def probe(page: str, folder: Path, width: int, *flags: str) -> dict:
+    """What the page's own script sees in a frame of ``width`` pixels."""
+    (folder / "probe.html").write_text(POLICY.sub("", page).replace("</body>", PROBE), encoding="utf-8")
+    (folder / "frame.html").write_text(FRAME.replace("{width}", str(width)), encoding="utf-8")
+    seen = browse(folder / "frame.html", "--window-size=1400,900", "--dump-dom", *flags)
+    assert [line for line in seen.stderr.splitlines() if "CONSOLE" in line and "probe ran" in line]
+    return json.loads(unescape(re.search("<pre>(.*?)</pre>", seen.stdout)[1]))
+
+
+def test_no_console_messages(page, tmp_path):
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    picture = tmp_path / "page.png"
+    seen = browse(tmp_path / "page.html", f"--screenshot={picture}", "--window-size=1280,2000")
+    assert "CONSOLE" not in seen.stderr
+    assert picture.stat().st_size > 50_000
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_figure_is_visible_and_nothing_is_too_wide(page, tmp_path, width):
+    seen = probe(page, tmp_path, width)
+    assert len(seen["figures"]) == 7
+    for name, (wide, high) in seen["figures"].items():
+        assert wide > 280, name
+        assert high > 100, name
+    assert seen["wide"] <= width
+
+
+def test_dark_scheme_reaches_the_figures(page, tmp_path):
+    light = probe(page, tmp_path, 1280)
+    dark = probe(page, tmp_path, 1280, "--blink-settings=preferredColorScheme=0")
+    assert (light["dark"], light["text"]) == ("rgb(245, 246, 248)", "rgb(91, 100, 114)")
+    assert (dark["dark"], dark["text"]) == ("rgb(18, 22, 28)", "rgb(163, 173, 187)")

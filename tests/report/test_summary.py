@@ -1,0 +1,104 @@
+import json
+
+import pytest
+
+from tasks.errors import DataError
+from tasks.report.compare import compare, comparison_markdown
+from tasks.report.history import load_history
+from tasks.report.ledger import make_ledger
+from tasks.report.step import summarise
+from tasks.report.summary import RunSummary, make_summary
+from tests.report.synthetic import make_run
+
+COMMANDS = ["mu-grpo inspect --store runs --stage 1", "make compare"]
+
+
+def summary_of(run) -> RunSummary:
+    history = load_history(run.store, run.evaluations)
+    return make_summary(history, make_ledger(history))
+
+
+def test_round_trip_through_json(mu_grpo, mu_grpo_report):
+    summary = summarise(mu_grpo.store, mu_grpo_report, COMMANDS)
+    again = RunSummary.model_validate_json(summary.model_dump_json())
+    assert again == summary
+    assert type(again.rows[1].updates) is int
+    assert type(again.wall_clock) is float
+    # Flyte's protobuf has no integers.
+    floats = json.loads(summary.model_dump_json(), parse_int=float)
+    assert type(RunSummary.model_validate(floats).rows[1].updates) is int
+
+
+def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
+    folder = mu_grpo.store.path(mu_grpo_report)
+    assert set(json.loads((folder / "summary.json").read_text())) == set(RunSummary.model_fields) - {
+        "report",
+        "next_commands",
+    }
+    assert str(mu_grpo.store.root) not in (folder / "report.html").read_text()
+    assert mu_grpo.store.manifest(mu_grpo_report).parents["evaluations"] == mu_grpo.evaluations
+    assert len(list((folder / "figures").glob("*.svg"))) == 7
+
+
+def test_text_ends_with_the_report_and_the_next_commands(mu_grpo, mu_grpo_report):
+    text = str(summarise(mu_grpo.store, mu_grpo_report, COMMANDS))
+    *table, report, first, second = text.splitlines()
+    assert report.startswith("report  /")
+    assert report.endswith("/report.html")
+    assert first == "next    mu-grpo inspect --store runs --stage 1"
+    assert second == "        make compare"
+    assert max(len(line) for line in table) <= 80
+    assert "\x1b" not in text
+    assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 % 87.7 % 24.4" in [" ".join(line.split()) for line in table]
+    assert "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s" in text
+    assert "optimize 62.0 s" in text
+
+
+def test_many_stages_are_shortened(tmp_path):
+    lines = str(summary_of(make_run(tmp_path, 20, updates_per_stage=2, updates_per_rollout=2))).splitlines()
+    assert len(lines) < 24
+    assert max(len(line) for line in lines) <= 80
+    assert [line for line in lines if line.strip() == "..."]
+
+
+def test_base_alone(base_only):
+    assert "base, seed 0: 0 updates in 43.5 s" in str(summary_of(base_only))
+
+
+def test_compare_two_runs(mu_grpo, grpo):
+    text = compare([summary_of(mu_grpo), summary_of(grpo)])
+    rows = {line.split("  ")[0].strip(): line.split() for line in text.splitlines()}
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert rows["avg@4, 128 updates"][-4:] == ["83.6", "%", "83.6", "%"]
+    assert rows["switch"][1:] == ["–", "24.0", "s"]  # noqa: RUF001
+    assert rows["training speed"][-2:] == ["1.00x", "0.81x"]
+    assert "mu_grpo, mu 32" in text
+    assert "grpo, mu 4" in text
+
+
+def test_compare_meets_at_equal_updates(mu_grpo, tmp_path):
+    other = make_run(tmp_path, 2, updates_per_stage=64, updates_per_rollout=64)
+    text = compare([summary_of(mu_grpo), summary_of(other)])
+    line = next(line for line in text.splitlines() if "96 updates" in line)
+    assert line.split()[-2:] == ["%", "–"]  # noqa: RUF001
+
+
+def test_compare_needs_two(mu_grpo):
+    with pytest.raises(DataError, match="two or more"):
+        compare([summary_of(mu_grpo)])
+
+
+def test_markdown_over_seeds(mu_grpo, grpo, tmp_path):
+    second = make_run(tmp_path, 4, seed=1)
+    lines = comparison_markdown(
+        {"Mu-GRPO": [summary_of(mu_grpo), summary_of(second)], "GRPO": [summary_of(grpo)]}
+    ).splitlines()
+    assert lines[:3] == ["| | Mu-GRPO | GRPO |", "|---|---:|---:|", "| seeds | 0, 1 | 0 |"]
+    assert "| avg@4, base | 32.2 % (32.0 % to 32.4 %) | 32.0 % |" in lines
+    assert "| switch | – | 24.0 s |" in lines  # noqa: RUF001
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_markdown_needs_runs():
+    with pytest.raises(DataError, match="at least one run"):
+        comparison_markdown({"GRPO": []})

@@ -1,0 +1,144 @@
+"""Settings: strict, readable when wrong, overridable field by field."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tasks.errors import SettingsError
+from tasks.settings import PRESETS, ObjectiveSettings, OptimizeSettings, RunSettings, VetoSettings
+from tasks.settings.run import parse_overrides
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+
+
+@pytest.fixture
+def run() -> RunSettings:
+    return RunSettings.read(CONFIGS[0].with_name("tiny-cpu.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_config_is_valid_and_survives_a_round_trip(path: Path) -> None:
+    settings = RunSettings.read(path)
+    assert RunSettings.model_validate_json(settings.model_dump_json()) == settings
+
+
+def test_derived_numbers(run: RunSettings) -> None:
+    assert (run.responses_per_stage, run.updates_per_stage, run.mu, run.shards) == (8192, 32, 32, 2)
+    assert run.override("updates_per_rollout=4").mu == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("nonsense=1", "nonsense: unknown field (value 1)"),
+        ("rollout.nonsense=1", "rollout.nonsense: unknown field (value 1)"),
+        ("rollout.max_new_tokens=many", "rollout.max_new_tokens: got 'many'; should be a valid integer"),
+        ("rollout.max_new_tokens=1.5", "rollout.max_new_tokens: got 1.5; should be a valid integer"),
+        ("rollout.max_new_tokens=0", "rollout.max_new_tokens: got 0; should be greater than or equal to 1"),
+        ("prompts.chat=3", "prompts.chat: got 3; should be a valid boolean"),
+        ("rollout.temperature=0.7", "temperature 0.7 in training rollouts; allowed: 1.0"),
+        ("rollout.top_p=0.9", "top_p 0.9 in training rollouts; allowed: 1.0"),
+        ("rollout.top_k=50", "top_k 50 in training rollouts; allowed: 0"),
+        ("rollout.responses_per_prompt=1", "one response has no standard deviation; allowed: 2 or more, or scale none"),
+        ("optimize.responses_per_update=12", "would cut a group of rollout.responses_per_prompt 8 in two"),
+        ("optimize.responses_per_update=264", "does not divide the 8192 responses"),
+        ("updates_per_rollout=5", "updates_per_rollout: 5 does not divide the 32 updates"),
+        ("optimize.preset=ppo", "optimize.preset: got 'ppo'; should be 'mu_grpo', 'relaxed' or 'grpo'"),
+        ("optimize.objective.clip_low=6", "clip_low 6.0 with clip_high 5.0; allowed: clip_low < clip_high"),
+        ("optimize.objective.veto.kappa=2", "kappa 2.0 with direction below; allowed: 0 < kappa < 1"),
+        ("optimize.objective.veto.direction=above", "kappa 0.1 with direction above; allowed: kappa > 1"),
+        ("optimize.objective.veto.recompute=once_per_stage", "nothing could trigger"),
+        ("policy.path=gpt2", "exactly one of path and tiny must be given"),
+        ("policy.revision=main", "revision 'main' without path"),
+        ("prompts.path=x.jsonl", "exactly one of path and arithmetic must be given"),
+        ("prompts.held_out_path=x.jsonl", "held_out_path 'x.jsonl' without path"),
+        ("prompts.template=hello", "template 'hello' must contain {prompt}"),
+        ("prompts.arithmetic.levels=[9]", "prompts.arithmetic.levels.0: got 9"),
+        ("rollout.max_new_tokens=128", "leaves no room for a prompt"),
+        ("policy.tiny.heads=3", "heads divides hidden_size"),
+        ("verify.workers=0", "verify.workers: got 0"),
+    ],
+)
+def test_a_mistake_is_one_readable_message(run: RunSettings, change: str, message: str) -> None:
+    values = run.model_dump(mode="json", exclude_unset=True)
+    values["optimize"].pop("objective", None)
+    from tasks.settings.objective import merge
+
+    with pytest.raises(SettingsError) as caught:
+        RunSettings.parse(merge(values, parse_overrides(change)))
+    assert message in caught.value.message
+    assert "pydantic" not in caught.value.message
+
+
+def test_every_mistake_is_named_at_once(run: RunSettings) -> None:
+    with pytest.raises(SettingsError) as caught:
+        run.override("rollout.max_new_tokens=x verify.workers=0 seed=-1")
+    assert caught.value.message.count("\n") == 2
+
+
+def test_missing_fields_are_named() -> None:
+    with pytest.raises(SettingsError, match=r"optimize.responses_per_update: missing"):
+        OptimizeSettings.parse({"preset": "grpo"})
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "just words"])
+def test_a_file_that_holds_no_settings(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=r"run\.yaml"):
+        RunSettings.read(path)
+
+
+def test_yaml_exponents_without_a_dot_are_numbers() -> None:
+    values: dict[str, Any] = yaml.safe_load("{preset: grpo, responses_per_update: 8, learning_rate: 1e-4}")
+    assert isinstance(values["learning_rate"], str)
+    assert OptimizeSettings.parse(values).learning_rate == 1e-4
+
+
+def test_a_preset_fills_the_objective_and_fields_override_it() -> None:
+    values = {"preset": "mu_grpo", "responses_per_update": 8, "objective": {"veto": {"kappa": 0.2}}}
+    objective = OptimizeSettings.parse(values).objective
+    assert (objective.clip_low, objective.clip_high, objective.veto.scope, objective.veto.kappa) == (
+        0,
+        5,
+        "suffix",
+        0.2,
+    )
+
+
+@pytest.mark.parametrize(("old", "new"), [(old, new) for old in PRESETS for new in PRESETS])
+def test_another_preset_brings_its_own_row_and_keeps_what_was_overridden(old: str, new: str) -> None:
+    run = RunSettings.read(
+        CONFIGS[0].with_name("tiny-cpu.yaml"), f"optimize.preset={old} optimize.objective.dual_clip=3"
+    )
+    objective = run.override(f"optimize.preset={new}").optimize.objective
+    assert objective == ObjectiveSettings.parse({**PRESETS[new], "dual_clip": 3.0})
+
+
+def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> None:
+    other = run.override("policy.path=some/model prompts.path=mine.jsonl")
+    assert (other.policy.path, other.policy.tiny) == ("some/model", None)
+    assert (other.prompts.path, other.prompts.arithmetic) == ("mine.jsonl", None)
+    assert other.prompts.prompts_per_stage == run.prompts.prompts_per_stage
+
+
+@pytest.mark.parametrize("text", ["seed", "=3", "seed 3"])
+def test_overrides_that_are_none(run: RunSettings, text: str) -> None:
+    with pytest.raises(SettingsError, match="is not of the form field=value"):
+        run.override(text)
+
+
+def test_defaults_of_the_veto_are_the_documented_ones() -> None:
+    veto = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 8}).objective.veto
+    assert veto == VetoSettings(
+        scope="suffix",
+        statistic="token_ratio",
+        direction="below",
+        kappa=0.1,
+        trigger_count=1,
+        window=None,
+        advantage_sign="negative",
+        recompute="every_update",
+    )

@@ -1,0 +1,87 @@
+"""The rules of the house: who may import what, what the README says of the folders, and cache versions."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cache_versions import NOTE, ROOT, current
+
+MODULES = sorted([*ROOT.glob("tasks/**/*.py"), *ROOT.glob("workflows/**/*.py")])
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_doors_platform_and_workflows_know_flyte(path: Path) -> None:
+    knows = {"flytekit", "flytekitplugins", "flyteidl"} & imported(path)
+    allowed = path.name == "task.py" or path == ROOT / "tasks/platform.py" or path.parent == ROOT / "workflows"
+    assert not knows or allowed, f"{path} imports {knows}"
+    assert "kubernetes" not in imported(path) or path == ROOT / "tasks/platform.py"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_file_is_two_rooms(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 300
+
+
+@pytest.mark.parametrize("name", ["mu_grpo.py", "grpo.py"])
+def test_a_workflow_is_read_in_a_minute(name: str) -> None:
+    assert len((ROOT / "workflows" / name).read_text().splitlines()) < 120
+
+
+def test_settings_and_the_command_do_without_torch_and_flytekit() -> None:
+    modules = "tasks.settings, tasks.cli.main, tasks.cli.plan"
+    code = f"import sys, {modules}; print({{'torch', 'flytekit', 'transformers'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_map_of_the_house_is_true() -> None:
+    readme = (ROOT / "README.md").read_text()
+    block = re.search(r"## The map of the house\n.*?```text\n(.*?)```", readme, re.DOTALL)
+    assert block is not None
+    named, stack = set(), [""]
+    for line in block.group(1).splitlines():
+        depth, entry = (len(line) - len(line.lstrip())) // 2, line.split()[0]
+        stack = [*stack[: depth + 1], entry]
+        path = ROOT / "".join(stack)
+        assert path.exists(), f"README names {path.relative_to(ROOT)}"
+        assert path.is_dir() == entry.endswith("/")
+        named.add(path)
+    for folder in [*ROOT.glob("tasks/*/"), *ROOT.glob("workflows/*.py")]:
+        if folder.name not in ("__pycache__", "__init__.py"):
+            assert folder in named, f"README does not name {folder.relative_to(ROOT)}"
+
+
+@pytest.mark.parametrize("step", sorted(current()))
+def test_a_changed_task_has_a_new_cache_version(step: str) -> None:
+    noted, now = json.loads(NOTE.read_text()).get(step), current()[step]
+    assert noted == now, (
+        f"the sources of tasks/{step} changed. If what the task computes can differ, raise VERSION in "
+        f"tasks/{step}/task.py; then run `make versions` and commit tests/cache_versions.json."
+    )
+
+
+def test_a_plan_takes_less_than_a_second() -> None:
+    command = [Path(sys.executable).parent / "mu-grpo", "plan", "--config", ROOT / "configs/tiny-cpu.yaml"]
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        times.append(time.perf_counter() - start)
+    # The fastest of five: how fast it can be, on a machine that may be busy with other things.
+    assert min(times) < 1.0

@@ -1,0 +1,38 @@
+import time
+
+import psutil
+
+from tasks.settings import VerifySettings
+
+HANGS = r"10^{10^{10}}"
+"""An answer that math-verify would work on for hours."""
+
+
+def boxed(answer: str) -> str:
+    return rf"\boxed{{{answer}}}"
+
+
+def settings(**given) -> VerifySettings:
+    """Settings without their bounds, and with a deadline that no ordinary answer misses on a busy machine."""
+    return VerifySettings.model_construct(**{**VerifySettings(deadline_seconds=10.0).model_dump(), **given})
+
+
+def workers_of(pid: int | None = None) -> list[psutil.Process]:
+    """Worker processes below a process, by default this one."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        try:
+            if "tasks.verify.worker" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def eventually(condition, seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False

@@ -1,0 +1,159 @@
+"""Hostile answers, in real workers: each may cost its worker, and the next answer is scored right."""
+
+import os
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+
+from tasks.verify.verdicts import Outcome
+from tasks.verify.verifier import Verifier
+from tests.verify.helpers import HANGS, boxed, eventually, settings
+
+HOSTILE = {
+    "10^10^10, read as (10^10)^10": ("42", "10^10^10"),
+    "10^10^10, nested": ("42", HANGS),
+    "a factorial": ("42", "((10!)!)!"),
+    "30 nested radicals": (r"2\sqrt3", r"\sqrt{" * 30 + "2" + "}" * 30),
+    "280 nested radicals": ("42", r"\sqrt{" * 280 + "2" + "}" * 280),
+    "braces": ("42", "{" * 900 + "1" + "}" * 900),
+    "malformed": ("42", r"\frac{\sqrt[}{\left(\right]\begin{cases}"),
+    "commands only": ("42", r"\frac" * 300),
+    "unicode": ("42", "\U0001f600\u202e\u0663\u00bd\ufffd" * 200),
+    "half of a surrogate pair": ("42", "\ud83d"),
+    "null bytes": ("42", "4\x002\x00"),
+    "new lines": ("42", "\n" * 500 + "]\n["),
+    "2000 digits": ("42", "9" * 2000),
+    "a hanging gold answer": (HANGS + "+x^2", HANGS),
+}
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    """One worker, so that an answer comes to the worker, or the successor of the worker, that had the last one."""
+    with Verifier(settings(workers=1, deadline_seconds=1.0)) as verifier:
+        yield verifier
+
+
+@pytest.mark.parametrize(("gold", "answer"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_the_next_answer_is_scored_right(verifier, gold, answer):
+    hostile, right, wrong = verifier.verify([(gold, boxed(answer)), ("42", boxed("42")), ("42", boxed("43"))])
+    assert hostile.outcome in {Outcome.WRONG, Outcome.NO_ANSWER, Outcome.TIMEOUT, Outcome.CRASHED}
+    assert (hostile.reward is None) == (hostile.outcome in {Outcome.TIMEOUT, Outcome.CRASHED})
+    assert (right.outcome, wrong.outcome) == (Outcome.CORRECT, Outcome.WRONG)
+
+
+def test_a_megabyte_of_braces(verifier):
+    megabyte = 1 << 20
+    pairs = [
+        ("42", boxed("{" * megabyte)),
+        ("42", boxed("{" * megabyte + "}" * megabyte)),
+        ("42", "{" * megabyte + boxed("42") + "}" * megabyte),
+        ("42", boxed("42")),
+    ]
+    outcomes = [verdict.outcome for verdict in verifier.verify(pairs)]
+    assert outcomes == [Outcome.NO_ANSWER, Outcome.NO_ANSWER, Outcome.CORRECT, Outcome.CORRECT]
+
+
+def test_a_megabyte_of_braces_in_the_worker():
+    megabyte = 1 << 20
+    with Verifier(settings(workers=1, max_answer_characters=1 << 22, deadline_seconds=1.0)) as verifier:
+        pairs = [("42", boxed("{" * megabyte + "}" * megabyte)), ("42", boxed("42"))]
+        outcomes = [verdict.outcome for verdict in verifier.verify(pairs)]
+    assert outcomes == [Outcome.TIMEOUT, Outcome.CORRECT]
+
+
+def test_a_long_answer_does_not_reach_a_worker():
+    with Verifier(settings(max_answer_characters=10)) as verifier:
+        (verdict,) = verifier.verify([("42", boxed("4" * 11))])
+        assert verifier.pids == []
+    assert (verdict.outcome, verdict.reward, verdict.extracted) == (Outcome.NO_ANSWER, 0.0, "4" * 11)
+
+
+def test_a_hang_is_killed_at_the_deadline():
+    with Verifier(settings(workers=1, deadline_seconds=1.0)) as verifier:
+        verifier.verify([("1", boxed("1"))])
+        (before,) = verifier.pids
+        start = time.monotonic()
+        hanging, right = verifier.verify([("42", boxed(HANGS)), ("42", boxed("42"))])
+        seconds = time.monotonic() - start
+        assert before not in verifier.pids
+        assert not psutil.pid_exists(before)
+    assert (hanging.outcome, hanging.reward, right.outcome) == (Outcome.TIMEOUT, None, Outcome.CORRECT)
+    assert seconds > 1.0
+
+
+def test_only_the_hanging_answers_are_lost():
+    pairs = [("7", boxed(HANGS + f"+{i}") if i % 60 == 5 else boxed(str(7 + i % 2) + " " * i)) for i in range(120)]
+    with Verifier(settings(workers=2, deadline_seconds=1.0)) as verifier:
+        verdicts = verifier.verify(pairs)
+    for i, verdict in enumerate(verdicts):
+        expected = Outcome.TIMEOUT if i % 60 == 5 else Outcome.WRONG if i % 2 else Outcome.CORRECT
+        assert verdict.outcome == expected, i
+
+
+def test_an_answer_that_takes_all_memory_crashes():
+    huge = "1" * (48 << 20)
+    with Verifier(
+        settings(workers=1, memory_mib=150, max_answer_characters=1 << 30, deadline_seconds=30.0)
+    ) as verifier:
+        outcomes = [verdict.outcome for verdict in verifier.verify([("42", boxed(huge)), ("42", boxed("42"))])]
+    assert outcomes == [Outcome.CRASHED, Outcome.CORRECT]
+
+
+def test_a_worker_near_its_memory_limit_is_replaced_and_its_no_is_not_believed():
+    # What a worker needs for itself is more than half of this, so that every answer seems to come near the limit.
+    with Verifier(settings(workers=1, memory_mib=100)) as verifier:
+        outcomes = []
+        for answer in ("42", "43", "42"):
+            outcomes += [verdict.outcome for verdict in verifier.verify([("42", boxed(answer))])]
+            assert verifier.pids == []
+    assert outcomes == [Outcome.CORRECT, Outcome.CRASHED, Outcome.CORRECT]
+
+
+def test_a_worker_killed_from_outside_in_the_middle_of_an_answer():
+    with Verifier(settings(workers=1, deadline_seconds=60.0)) as verifier:
+        verifier.verify([("1", boxed("1"))])
+        (pid,) = verifier.pids
+        killer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
+        killer.start()
+        hanging, right, wrong = verifier.verify([("42", boxed(a)) for a in (HANGS, "42", "43")])
+        killer.join()
+    assert (hanging.outcome, hanging.reward) == (Outcome.CRASHED, None)
+    assert (right.outcome, wrong.outcome) == (Outcome.CORRECT, Outcome.WRONG)
+
+
+def test_workers_killed_at_random_cost_one_answer_each():
+    pairs = [(str(i), boxed(f"{i}" if i % 3 else f"{i + 1}")) for i in range(800)]
+    stop, killed = threading.Event(), set()
+    with Verifier(settings(workers=2, deadline_seconds=30.0)) as verifier:
+
+        def kill_some() -> None:
+            while not stop.wait(0.2) and len(killed) < 2:
+                for worker in [one for one in list(verifier._workers) if one._ready and one.pid not in killed][:1]:
+                    os.kill(worker.pid, signal.SIGKILL)
+                    killed.add(worker.pid)
+
+        killer = threading.Thread(target=kill_some)
+        killer.start()
+        verdicts = verifier.verify(pairs)
+        stop.set()
+        killer.join()
+    crashed = [i for i, verdict in enumerate(verdicts) if verdict.outcome == Outcome.CRASHED]
+    assert killed
+    assert len(crashed) <= len(killed)
+    for i, verdict in enumerate(verdicts):
+        assert i in crashed or verdict.outcome == (Outcome.CORRECT if i % 3 else Outcome.WRONG)
+
+
+def test_a_worker_that_died_while_idle_is_replaced_without_blame():
+    with Verifier(settings(workers=1)) as verifier:
+        verifier.verify([("1", boxed("1"))])
+        (idle,) = verifier.pids
+        os.kill(idle, signal.SIGKILL)
+        assert eventually(lambda: psutil.Process(idle).status() == psutil.STATUS_ZOMBIE)
+        (verdict,) = verifier.verify([("42", boxed("42"))])
+        assert verdict.outcome == Outcome.CORRECT
+        assert verifier.pids != [idle]

@@ -1,0 +1,94 @@
+from contextlib import nullcontext
+from unittest.mock import Mock
+
+import pytest
+
+from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, write_table
+from tasks.errors import GateError
+from tasks.settings import VerifySettings
+from tasks.verify.step import verify_rollouts
+from tests.verify.helpers import HANGS, boxed, workers_of
+
+
+def shard(store, rows):
+    """A rollouts artifact of (prompt_id, sample_index, answer, response, response tokens, finish reason)."""
+    table = [
+        {
+            "prompt_id": prompt_id,
+            "sample_index": index,
+            "prompt": "?",
+            "answer": answer,
+            "prompt_token_ids": [1],
+            "response_token_ids": [2] * tokens,
+            "engine_logp": [-1.0] * tokens,
+            "finish_reason": reason,
+            "response": response,
+            "policy": "p",
+        }
+        for prompt_id, index, answer, response, tokens, reason in rows
+    ]
+    with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
+        write_table(draft.path / "rollouts.parquet", table, ROLLOUTS)
+    return draft.ref
+
+
+ROWS = [
+    ("a", 0, "42", f"so {boxed('42')}", 4, "stop"),
+    ("a", 1, "42", boxed("43"), 2, "stop"),
+    ("b", 0, "1/2", boxed("0.5"), 3, "stop"),
+    ("b", 1, "1/2", "on and on", 9, "length"),
+    ("c", 0, "?", boxed("1"), 2, "stop"),
+]
+
+
+def test_verdicts_and_facts(store):
+    shards = [shard(store, ROWS[:2]), shard(store, ROWS[2:])]
+    ref = verify_rollouts(store, VerifySettings(), shards, seed=3, title="stage 1 verify")
+    table = read_table(store.path(ref) / "verdicts.parquet")
+    manifest = store.manifest(ref)
+    assert table.schema == VERDICTS
+    assert table.to_pylist() == [
+        dict(zip(VERDICTS.names, row, strict=True))
+        for row in [
+            ("a", 0, "correct", 1.0, "42", True),
+            ("a", 1, "wrong", 0.0, "43", False),
+            ("b", 0, "correct", 1.0, "0.5", False),
+            ("b", 1, "no_answer", 0.0, None, False),
+            ("c", 0, "gold_unparsable", None, "1", False),
+        ]
+    ]
+    assert manifest.facts == {
+        "responses": 5,
+        "outcomes": {"correct": 2, "wrong": 1, "no_answer": 1, "gold_unparsable": 1},
+        "reward": 0.5,
+        "working": 0.2,
+        "response_tokens": 4.0,
+        "truncated": 0.2,
+    }
+    assert manifest.parents == {"rollouts": shards}
+    assert manifest.seed == 3
+    assert manifest.settings == VerifySettings().model_dump(mode="json")
+    assert set(manifest.timings.phases) == {"load", "verify"}
+    assert workers_of() == []
+
+
+def test_the_same_again(store):
+    shards = [shard(store, ROWS)]
+    first, second = (verify_rollouts(store, VerifySettings(workers=n), shards, 0, "verify") for n in (1, 2))
+    assert first == second
+
+
+def test_nothing_scored(store):
+    ref = verify_rollouts(store, VerifySettings(), [shard(store, ROWS[4:])], seed=0, title="verify")
+    assert store.manifest(ref).facts["reward"] is None
+
+
+def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_committed(store, monkeypatch):
+    titles = []
+    monkeypatch.setattr("tasks.verify.verifier.bar", lambda title, _: titles.append(title) or nullcontext(Mock()))
+    shards = [shard(store, [("d", 0, "42", boxed(HANGS), 5, "stop")]), shard(store, ROWS)]
+    with pytest.raises(GateError, match=r"1 timeouts and 0 crashes among 6 responses.*'d'"):
+        verify_rollouts(store, VerifySettings(deadline_seconds=1.0), shards, seed=0, title="verify")
+    assert titles == ["verify 1/2"]
+    assert not (store.root / "verdicts").exists()
+    assert workers_of() == []

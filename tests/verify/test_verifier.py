@@ -1,0 +1,206 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from tasks.errors import GateError, SettingsError
+from tasks.settings import VerifySettings
+from tasks.verify import verifier as verifier_module
+from tasks.verify.process import WorkerProcess
+from tasks.verify.verdicts import Outcome, Verdict
+from tasks.verify.verifier import Verifier, check_failures
+from tests.verify.helpers import HANGS, boxed, eventually, settings, workers_of
+
+
+def verdict(outcome: Outcome, extracted: str = "1") -> Verdict:
+    return Verdict(outcome, None, extracted, False)
+
+
+def test_order_and_rewards():
+    pairs = [(str(i), f"so {boxed(str(i))}" if i % 3 else boxed(str(i + 1)) if i % 2 else "no box") for i in range(200)]
+    with Verifier(settings()) as verifier:
+        verdicts = verifier.verify(pairs)
+        assert len(verifier.pids) == 2
+    for i, one in enumerate(verdicts):
+        if i % 3:
+            assert one == Verdict(Outcome.CORRECT, 1.0, str(i), True)
+        elif i % 2:
+            assert one == Verdict(Outcome.WRONG, 0.0, str(i + 1), False)
+        else:
+            assert one == Verdict(Outcome.NO_ANSWER, 0.0, None, False)
+
+
+def test_equal_pairs_are_checked_once(monkeypatch):
+    sent = []
+
+    class Watched(WorkerProcess):
+        def fill(self, waiting):
+            before = list(waiting)
+            super().fill(waiting)
+            sent.extend(before[: len(before) - len(waiting)])
+
+    monkeypatch.setattr(verifier_module, "WorkerProcess", Watched)
+    pairs = [("42", boxed("42")), ("42", f"so {boxed('42')}"), ("42", boxed("43")), ("43", boxed("42"))] * 50
+    with Verifier(settings()) as verifier:
+        verdicts = verifier.verify(pairs)
+    assert sorted(sent) == [("42", "42"), ("42", "43"), ("43", "42")]
+    assert [one.outcome for one in verdicts] == ["correct", "correct", "wrong", "wrong"] * 50
+    assert [one.shows_working for one in verdicts] == [False, True, False, False] * 50
+
+
+def test_no_worker_without_something_to_check():
+    with Verifier(settings()) as verifier:
+        assert verifier.verify([]) == []
+        (none,) = verifier.verify([("?", "no box")])
+        assert none.outcome == Outcome.NO_ANSWER  # the gold answer is not looked at
+        assert verifier.pids == workers_of() == []
+        verifier.verify([("42", boxed("42"))])
+        assert len(verifier.pids) == 1  # not more workers than answers
+
+
+def test_workers_are_reused_and_end_with_the_block():
+    with Verifier(settings()) as verifier:
+        verifier.verify([(str(i), boxed("1")) for i in range(10)])
+        first = verifier.pids
+        verifier.verify([(str(i), boxed("2")) for i in range(10)])
+        assert verifier.pids == first
+    assert not any(psutil.pid_exists(pid) for pid in first)
+    assert workers_of() == []
+
+
+def test_workers_end_with_a_block_that_raises():
+    def fail() -> None:
+        with Verifier(settings()) as verifier:
+            verifier.verify([("42", boxed("42"))])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert workers_of() == []
+
+
+def test_an_interrupted_call_leaves_nothing_for_the_next_one():
+    with Verifier(settings(workers=1, deadline_seconds=60.0)) as verifier:
+        verifier.verify([("1", boxed("1"))])
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            verifier.verify([("42", boxed(HANGS)), ("1", boxed("2"))])
+        assert workers_of() == []
+        assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
+
+
+def test_a_worker_is_deaf_to_ctrl_c():
+    with Verifier(settings(workers=1)) as verifier:
+        verifier.verify([("1", boxed("1"))])
+        before = verifier.pids
+        os.kill(before[0], signal.SIGINT)
+        assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
+        assert verifier.pids == before
+
+
+@pytest.mark.parametrize("answer", ["42", HANGS], ids=["idle", "busy"])
+def test_workers_die_with_a_parent_that_is_killed(answer):
+    program = (
+        "import time\n"
+        "from tasks.settings import VerifySettings\n"
+        "from tasks.verify.verifier import Verifier\n"
+        "with Verifier(VerifySettings(workers=1, deadline_seconds=60)) as verifier:\n"
+        "    verifier.verify([('1', r'\\boxed{1}')])\n"
+        "    print('ready', flush=True)\n"
+        f"    verifier.verify([('42', r'\\boxed{{{answer}}}')])\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        while parent.stdout.readline().strip() != "ready":
+            pass
+        time.sleep(0.3)
+        (worker,) = workers_of(parent.pid)
+        parent.kill()
+        parent.wait()
+        assert eventually(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_worker_has_its_limits():
+    with Verifier(settings(workers=1, memory_mib=512, deadline_seconds=3.0)) as verifier:
+        verifier.verify([("42", boxed("42"))])
+        worker = psutil.Process(verifier.pids[0])
+        assert worker.rlimit(psutil.RLIMIT_AS) == (512 << 20, 512 << 20)
+        assert 5 <= worker.rlimit(psutil.RLIMIT_CPU)[0] <= 5 + 1 + worker.cpu_times().user + worker.cpu_times().system
+        assert worker.rlimit(psutil.RLIMIT_CORE) == (0, 0)
+        loaded = {mapped.path.rsplit("/", 1)[-1] for mapped in worker.memory_maps()}
+        assert not any("torch" in name or "arrow" in name for name in loaded)
+
+
+def test_the_cpu_limit_counts_as_a_timeout():
+    with Verifier(settings(workers=1, deadline_seconds=60.0)) as verifier:
+        verifier.verify([("1", boxed("1"))])
+        timer = threading.Timer(0.3, psutil.Process(verifier.pids[0]).send_signal, (signal.SIGXCPU,))
+        timer.start()
+        (hanging,) = verifier.verify([("42", boxed(HANGS))])
+    assert hanging.outcome == Outcome.TIMEOUT
+
+
+def test_a_worker_that_cannot_start_is_an_error_that_names_the_limit():
+    with pytest.raises(SettingsError) as caught, Verifier(settings(memory_mib=40)) as verifier:
+        verifier.verify([("42", boxed("42"))])
+    assert "verify.memory_mib: 40" in caught.value.message
+    assert "Raise verify.memory_mib" in caught.value.message
+    assert workers_of() == []
+
+
+def test_the_start_does_not_count_against_the_deadline(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.5)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Verifier(settings(deadline_seconds=1.0)) as verifier:
+        assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
+
+
+def test_a_worker_finds_the_code_from_any_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with Verifier(settings()) as verifier:
+        assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
+
+
+def test_gate_message_names_counts_share_limit_example_and_mend():
+    verdicts = [verdict(Outcome.WRONG)] * 94 + [verdict(Outcome.TIMEOUT, "9" * 500)] * 2 + [verdict(Outcome.CRASHED)]
+    with pytest.raises(GateError) as caught:
+        check_failures(verdicts, VerifySettings(max_failure_share=0.03), [f"p{i}" for i in range(97)])
+    for part in ("2 timeouts", "1 crashes", "97 responses", "0.03093", "max_failure_share is 0.03", "'p94'"):
+        assert part in caught.value.message
+    for part in ("verify.deadline_seconds (2)", "verify.memory_mib (2048)"):
+        assert part in caught.value.message
+    assert len(caught.value.message) < 600
+
+
+@pytest.mark.parametrize(
+    ("failures", "responses", "limit", "stops"),
+    [
+        (2, 100, 0.02, False),
+        (3, 100, 0.02, True),
+        (0, 5, 0.0, False),
+        (1, 5, 0.0, True),
+        (5, 5, 1.0, False),
+        (0, 0, 0.0, False),
+    ],
+)
+def test_gate_at_its_limit(failures, responses, limit, stops):
+    verdicts = [verdict(Outcome.TIMEOUT)] * failures + [verdict(Outcome.GOLD_UNPARSABLE)] * (responses - failures)
+    names = ["p"] * responses
+    if stops:
+        with pytest.raises(GateError):
+            check_failures(verdicts, VerifySettings(max_failure_share=limit), names)
+    else:
+        check_failures(verdicts, VerifySettings(max_failure_share=limit), names)
+
+
+def test_gate_on_the_failures_alone():
+    verdicts = [verdict(Outcome.TIMEOUT)] * 3
+    check_failures(verdicts, VerifySettings(), ["p"] * 3, responses=150)
+    with pytest.raises(GateError, match="among 149 responses"):
+        check_failures(verdicts, VerifySettings(), ["p"] * 3, responses=149)
