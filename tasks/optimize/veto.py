@@ -103,9 +103,7 @@ def _is_beyond(statistic_T: Tensor, settings: VetoSettings) -> Tensor:
             return statistic_T.abs() > LOG_TOLERANCE - log_kappa
 
 
-def _in_scope(
-    trigger_T: Tensor, mask_T: Tensor, response_T: Tensor, first_T: Tensor, settings: VetoSettings
-) -> Tensor:
+def _in_scope(trigger_T: Tensor, mask_T: Tensor, response_T: Tensor, first_T: Tensor, settings: VetoSettings) -> Tensor:
     count_T = _cumsum(trigger_T, first_T)
     from_tau_T = count_T >= settings.trigger_count
     after_tau_T = count_T - trigger_T.long() >= settings.trigger_count
