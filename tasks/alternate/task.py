@@ -1,6 +1,5 @@
 """The door of the step in which generation and optimization alternate."""
 
-from tasks.alternate.step import train_alternating
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, step
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
@@ -21,6 +20,8 @@ def alternate(
     seed: int,
 ) -> Artifact:
     """The policy after a stage's updates, with new rollouts every ``updates_per_rollout`` of them."""
+    from tasks.alternate.step import train_alternating
+
     return train_alternating(
         Store(store, "alternate", VERSION),
         rollout,

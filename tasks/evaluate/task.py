@@ -1,7 +1,6 @@
 """The door of the step that evaluates a policy."""
 
 from tasks.artifacts import Store
-from tasks.evaluate.step import evaluate_policy
 from tasks.platform import Artifact, StoreHandle, step
 from tasks.settings import EvaluateSettings, VerifySettings
 
@@ -18,4 +17,6 @@ def evaluate(
     seed: int,
 ) -> Artifact:
     """The accuracy of a policy on held-out problems."""
+    from tasks.evaluate.step import evaluate_policy
+
     return evaluate_policy(Store(store, "evaluate", VERSION), settings, verify, policy, prompts, seed)

@@ -45,7 +45,7 @@ def group_advantages(reward_R: Tensor, group_R: Tensor, settings: AdvantageSetti
     alone_G = size_G == 1
     if settings.scale != "none" and alone_G.any():
         raise SettingsError(
-            f"optimize.objective.advantage.scale {settings.scale!r}: group {int(names_G[alone_G][0])} has one response, "
+            f"optimize.objective.advantage.scale {settings.scale!r}: group {int(names_G[alone_G][0])} has one response "
             "and one reward has no standard deviation; allowed: none, or at least 2 responses per prompt"
         )
     scored_R = ~reward_R.isnan()

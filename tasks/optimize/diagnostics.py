@@ -1,16 +1,16 @@
 """One row of numbers per update: what the objective did to its tokens, and how far the policy has moved.
 
-Legend of shapes: T response tokens of a micro-batch, N those of the whole update.
+Legend of shapes: T response tokens of a micro-batch, N those of the whole update, R responses.
 """
 
-from typing import Any
-
+import numpy as np
 import torch
 from torch import Tensor
 
 from tasks.optimize.objective import ObjectiveResult, TokenBatch
 from tasks.optimize.veto import log_ratio
 
+_COLUMNS = ("log_ratio", "advantage", "clipped", "vetoed", "entropy", "response_advantage", "trigger_position")
 _QUANTILES = {"p01": 0.01, "p50": 0.50, "p99": 0.99}
 
 
@@ -19,14 +19,9 @@ class UpdateStatistics:
 
     def __init__(self) -> None:
         self._loss = 0.0
-        self._denominator = 0.0
+        self._denominator = 0
         self._responses = 0
-        self._idle_responses = 0
-        self._negative_responses = 0
-        self._positions: list[Tensor] = []
-        self._columns: dict[str, list[Tensor]] = {
-            name: [] for name in ("log_ratio", "advantage", "clipped", "vetoed", "entropy")
-        }
+        self._columns = {name: [torch.zeros(0)] for name in _COLUMNS}
 
     def add(self, result: ObjectiveResult, batch: TokenBatch, entropy_T: Tensor) -> None:
         """Takes up a micro-batch.
@@ -38,76 +33,77 @@ class UpdateStatistics:
         """
         mask_T = batch.mask()
         self._loss += float(result.loss_sum.detach())
-        self._denominator += float(result.denominator)
+        self._denominator += int(result.denominator)
         self._responses += batch.responses
+        advantage_T = batch.advantage_T.detach()[mask_T]
         columns = {
-            "log_ratio": log_ratio(batch.logp_T, batch.behavior_logp_T, mask_T),
-            "advantage": batch.advantage_T.detach(),
-            "clipped": result.clipped_T,
-            "vetoed": result.vetoed_T,
-            "entropy": entropy_T.detach(),
+            "log_ratio": log_ratio(batch.logp_T, batch.behavior_logp_T, mask_T)[mask_T],
+            "advantage": advantage_T,
+            "clipped": result.clipped_T[mask_T],
+            "vetoed": result.vetoed_T[mask_T],
+            "entropy": entropy_T.detach()[mask_T],
+            **_per_response(batch.response_T[mask_T], advantage_T, result.trigger_T[mask_T]),
         }
-        for name, column_T in columns.items():
-            self._columns[name].append(column_T[mask_T].double())
-        self._add_responses(result, batch, mask_T)
+        for name, column in columns.items():
+            self._columns[name].append(column.cpu())
 
-    def _add_responses(self, result: ObjectiveResult, batch: TokenBatch, mask_T: Tensor) -> None:
-        response_T = batch.response_T[mask_T]
-        tokens_R = response_T.bincount(minlength=batch.responses)
-        advantage_R = torch.zeros(batch.responses, dtype=torch.float64)
-        advantage_R[response_T] = batch.advantage_T.detach()[mask_T].double()
-        self._idle_responses += int((advantage_R == 0).sum())
-        self._negative_responses += int((advantage_R < 0).sum())
-        # The place of a token in its response, counted from 0 over the tokens that are there.
-        place_T = torch.arange(len(response_T)) - (tokens_R.cumsum(0) - tokens_R)[response_T]
-        trigger_T = result.trigger_T[mask_T] & (batch.advantage_T.detach()[mask_T] < 0)
-        first_R = torch.full((batch.responses,), len(response_T), dtype=torch.int64)
-        first_R.scatter_reduce_(0, response_T[trigger_T], place_T[trigger_T], reduce="amin")
-        triggered_R = first_R < len(response_T)
-        self._positions.append((first_R[triggered_R] / tokens_R[triggered_R]).double())
+    def row(self) -> dict[str, float | int | None]:
+        """The update's numbers; one about nothing, such as a ratio of no negative tokens, is None.
 
-    def row(self) -> dict[str, Any]:
-        """The update's numbers. A number over nothing, such as a ratio of no negative tokens, is None.
+        - tokens, responses: counts.
+        - loss: the surrogate, after division.
+        - clip_fraction, veto_fraction: share of the tokens.
+        - veto_fraction_negative: vetoed tokens with A < 0 among tokens with A < 0 (A is the advantage).
+        - trigger_share_negative: responses with a trigger among those with A < 0.
+        - trigger_position: over those, the mean share of the response that precedes its first trigger.
+        - ratio_mean, _max, _p01, _p50, _p99 of tokens with A < 0 (_negative) and A > 0 (_positive).
+        - ess: effective sample size over tokens, (sum r)^2 / (N sum r^2) with r the ratio; 1 when on-policy.
+        - kl_k1, kl_k3: means of -log r and of r - 1 - log r. Tokens come from the behavior policy, so both estimate
+          KL(behavior || current), in nats per token (k1 and k3 of Schulman, "Approximating KL divergence").
+        - entropy: of the current policy, nats per token.
+        - zero_advantage_share: responses with A = 0.
 
-        Fractions are of tokens unless named otherwise; ``_negative`` and ``_positive`` are over tokens of responses with
-        an advantage below or above 0. ``trigger_position`` is the mean of tau / n over negative responses with a
-        trigger. ``ess`` is (sum r)^2 / (N sum r^2). With x ~ the behavior policy, ``kl_k1`` is the mean of -log r and
-        ``kl_k3`` that of r - 1 - log r: both estimate KL(behavior || current) in nats per token, the second with less
-        variance (schulman's k1 and k3). ``entropy`` is the current policy's, in nats per token.
+        Shares of responses are among those that have a token. Log-ratios are clamped as in the objective.
         """
-        column = {name: torch.cat(parts) for name, parts in self._columns.items()}
-        log_ratio_N, advantage_N = column["log_ratio"], column["advantage"]
+        column = {name: torch.cat(parts).double() for name, parts in self._columns.items()}
+        log_ratio_N, advantage_N, vetoed_N = column["log_ratio"], column["advantage"], column["vetoed"]
+        advantage_R, position_R = column["response_advantage"], column["trigger_position"]
         ratio_N = log_ratio_N.exp()
-        positions = torch.cat(self._positions)
-        row: dict[str, Any] = {
+        has_trigger_R = (advantage_R < 0) & ~position_R.isnan()
+        row: dict[str, float | int | None] = {
             "tokens": len(ratio_N),
             "responses": self._responses,
             "loss": self._loss / self._denominator if self._denominator else 0.0,
             "clip_fraction": _mean(column["clipped"]),
-            "veto_fraction": _mean(column["vetoed"]),
-            "veto_fraction_negative": _mean(column["vetoed"][advantage_N < 0]),
-            "trigger_share_negative": len(positions) / self._negative_responses if self._negative_responses else None,
-            "trigger_position": _mean(positions),
-            "ess": float(ratio_N.sum() ** 2 / (len(ratio_N) * (ratio_N**2).sum())) if len(ratio_N) else None,
+            "veto_fraction": _mean(vetoed_N),
+            "veto_fraction_negative": _mean(vetoed_N[advantage_N < 0]),
+            "trigger_share_negative": _mean(has_trigger_R[advantage_R < 0].double()),
+            "trigger_position": _mean(position_R[has_trigger_R]),
+            "ess": float(ratio_N.mean() ** 2 / (ratio_N**2).mean()) if len(ratio_N) else None,
             "kl_k1": _mean(-log_ratio_N),
-            "kl_k3": _mean(ratio_N - 1 - log_ratio_N),
+            "kl_k3": _mean(log_ratio_N.expm1() - log_ratio_N),
             "entropy": _mean(column["entropy"]),
-            "zero_advantage_share": self._idle_responses / self._responses if self._responses else None,
+            "zero_advantage_share": _mean((advantage_R == 0).double()),
         }
-        for sign, ratios in (("negative", ratio_N[advantage_N < 0]), ("positive", ratio_N[advantage_N > 0])):
-            row[f"ratio_mean_{sign}"] = _mean(ratios)
-            row[f"ratio_max_{sign}"] = float(ratios.max()) if len(ratios) else None
+        for sign, ratio_S in (("negative", ratio_N[advantage_N < 0]), ("positive", ratio_N[advantage_N > 0])):
+            row[f"ratio_mean_{sign}"] = _mean(ratio_S)
+            row[f"ratio_max_{sign}"] = float(ratio_S.max()) if len(ratio_S) else None
             for name, quantile in _QUANTILES.items():
-                row[f"ratio_{name}_{sign}"] = _quantile(ratios, quantile)
+                # numpy, because torch.quantile refuses more than 2^24 values.
+                row[f"ratio_{name}_{sign}"] = float(np.quantile(ratio_S.numpy(), quantile)) if len(ratio_S) else None
         return row
+
+
+def _per_response(response_T: Tensor, advantage_T: Tensor, trigger_T: Tensor) -> dict[str, Tensor]:
+    """Advantage and share of tokens before the first trigger (NaN without one) of every response that has a token."""
+    index_T, tokens_R = torch.unique_consecutive(response_T, return_inverse=True, return_counts=True)[1:]
+    first_R = tokens_R.cumsum(0) - tokens_R
+    place_T = torch.arange(len(index_T), device=index_T.device) - first_R[index_T]
+    # A place past the end stands for no trigger.
+    trigger_R = tokens_R.scatter_reduce(0, index_T[trigger_T], place_T[trigger_T], reduce="amin")
+    position_R = torch.where(trigger_R < tokens_R, trigger_R.double() / tokens_R, torch.nan)
+    return {"response_advantage": advantage_T[first_R], "trigger_position": position_R}
 
 
 def _mean(values: Tensor) -> float | None:
     return float(values.mean()) if len(values) else None
-
-
-def _quantile(values: Tensor, quantile: float) -> float | None:
-    # torch.quantile refuses more than 2^24 values; the order statistic below it has no such bound.
-    if not len(values):
-        return None
-    return float(values.kthvalue(max(1, round(quantile * len(values))))[0])

@@ -39,7 +39,7 @@ class TokenBatch:
 
 @dataclass(frozen=True)
 class ObjectiveResult:
-    """What the objective makes of a micro-batch. Everything but ``loss_sum`` is detached; masked tokens hold 0 or False.
+    """What the objective makes of a micro-batch. All but ``loss_sum`` is detached; masked tokens hold 0 or False.
 
     Loss and gradient of an update are the sums over its micro-batches, divided by the sum of their denominators where
     that is not 0. Any split of an update into micro-batches gives the same.
@@ -67,10 +67,10 @@ class ObjectiveResult:
 def objective(batch: TokenBatch, settings: ObjectiveSettings, max_response_tokens: int) -> ObjectiveResult:
     """The clipped surrogate with the veto, summed over a micro-batch.
 
-    The surrogate is PPO's -min(r A, clip(r) A) (arXiv 2402.03300 for GRPO), with ``clip_mode`` two_side -clip(r) A (arXiv
-    2509.24203), with ``dual_clip`` c at most c |A| where A < 0. Mu-GRPO's (arXiv 2605.17570) clips to [0, 5], which
-    leaves negative advantages unclipped, and vetoes tokens, see ``veto_mask``. The log-ratio is clamped to [-20, 20];
-    a token beyond that keeps the coefficient of the clamped ratio.
+    The surrogate is PPO's -min(r A, clip(r) A) (arXiv 2402.03300 for GRPO); with ``clip_mode`` two_side it is
+    -clip(r) A (arXiv 2509.24203); with ``dual_clip`` c it is at most c |A| where A < 0. Mu-GRPO (arXiv 2605.17570)
+    clips to [0, 5], which leaves negative advantages unclipped, and vetoes tokens, see ``veto_mask``. The log-ratio is
+    clamped to [-20, 20]; a token beyond that keeps the coefficient of the clamped ratio.
 
     Args:
         batch: tokens; float64 works as well as float32.

@@ -1,7 +1,6 @@
 """The door of the step that optimises the policy."""
 
 from tasks.artifacts import Store
-from tasks.optimize.step import optimize_stage
 from tasks.platform import Artifact, StoreHandle, step
 from tasks.settings import OptimizeSettings
 
@@ -19,4 +18,6 @@ def optimize(
     seed: int,
 ) -> Artifact:
     """The policy after a stage's updates."""
+    from tasks.optimize.step import optimize_stage
+
     return optimize_stage(Store(store, "optimize", VERSION), settings, policy, rollouts, verdicts, stage, seed)

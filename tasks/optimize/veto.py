@@ -1,7 +1,7 @@
 """The negative-advantage veto (NAV): which tokens of stale responses take no part in an update.
 
-The paper (Mu-GRPO, arXiv 2605.17570) states what the veto does, to negative-advantage responses after a trigger. Threshold
-and direction of the trigger are readings of it, hence settings.
+The paper (Mu-GRPO, arXiv 2605.17570) states its effect: no updates after a trigger in negative-advantage responses.
+Threshold and direction of the trigger are readings of it, hence settings.
 
 Legend of shapes: T response tokens of a micro-batch, the responses one after the other.
 """

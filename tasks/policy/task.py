@@ -2,7 +2,6 @@
 
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, step
-from tasks.policy.step import prepare_policy as prepare
 from tasks.settings import ArithmeticSettings, PolicySettings
 
 VERSION = "1"
@@ -13,4 +12,6 @@ def prepare_policy(
     store: StoreHandle, settings: PolicySettings, arithmetic: ArithmeticSettings, source: str, seed: int
 ) -> Artifact:
     """The base policy. ``source`` is a fingerprint of ``settings.path``: a changed folder is taken in again."""
+    from tasks.policy.step import prepare_policy as prepare
+
     return prepare(Store(store, "prepare_policy", VERSION), settings, arithmetic, source, seed)

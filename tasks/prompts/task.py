@@ -2,7 +2,6 @@
 
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, step
-from tasks.prompts import step as logic
 from tasks.settings import EvaluateSettings, PromptsSettings
 
 VERSION = "1"
@@ -13,6 +12,8 @@ def prepare_prompts(
     store: StoreHandle, settings: PromptsSettings, source: str, stage: int, seed: int
 ) -> list[Artifact]:
     """The prompts of a stage, a list of shards. ``source`` is a fingerprint of the files that settings name."""
+    from tasks.prompts import step as logic
+
     return logic.prepare_stage(Store(store, "prepare_prompts", VERSION), settings, source, stage, seed)
 
 
@@ -21,4 +22,6 @@ def prepare_held_out(
     store: StoreHandle, settings: PromptsSettings, evaluate: EvaluateSettings, source: str
 ) -> Artifact:
     """The held-out problems that every policy of the run is evaluated on."""
+    from tasks.prompts import step as logic
+
     return logic.prepare_held_out(Store(store, "prepare_held_out", VERSION), settings, source, evaluate.problems)

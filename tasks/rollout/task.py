@@ -1,8 +1,7 @@
-"""The door of the step that generates rollouts."""
+"""The door of the step that generates rollouts. Doors import what they open only when used: a cached run needs none."""
 
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, step
-from tasks.rollout.step import generate_shard
 from tasks.settings import RolloutSettings
 
 VERSION = "1"
@@ -13,4 +12,6 @@ def generate(
     store: StoreHandle, settings: RolloutSettings, policy: Artifact, prompts: Artifact, stage: int, seed: int
 ) -> Artifact:
     """Responses to the prompts of one shard."""
+    from tasks.rollout.step import generate_shard
+
     return generate_shard(Store(store, "generate", VERSION), settings, policy, prompts, stage, seed)

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, always
-from tasks.report.step import summarise
 from tasks.report.summary import RunSummary
 from tasks.run.sources import fingerprint
 from tasks.settings import (
@@ -90,5 +89,7 @@ def open_run(
 @always
 def close_run(store: StoreHandle, report: Artifact) -> RunSummary:
     """The end of a run: a short table, the report's path and what to do next."""
+    from tasks.report.step import summarise
+
     opened = Store(store)
     return summarise(opened, report, [f"mu-grpo inspect --store {opened.root}", "make compare"])

@@ -3,7 +3,6 @@
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, step
 from tasks.settings import VerifySettings
-from tasks.verify.step import verify_rollouts
 
 VERSION = "1"
 
@@ -11,4 +10,6 @@ VERSION = "1"
 @step(VERSION)
 def verify(store: StoreHandle, settings: VerifySettings, rollouts: list[Artifact], stage: int, seed: int) -> Artifact:
     """A verdict on every response of a stage."""
+    from tasks.verify.step import verify_rollouts
+
     return verify_rollouts(Store(store, "verify", VERSION), settings, rollouts, seed, f"stage {stage + 1} verify")

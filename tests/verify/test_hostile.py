@@ -15,7 +15,6 @@ from tests.verify.helpers import HANGS, boxed, eventually, settings
 HOSTILE = {
     "10^10^10, read as (10^10)^10": ("42", "10^10^10"),
     "10^10^10, nested": ("42", HANGS),
-    "a factorial": ("42", "((10!)!)!"),
     "30 nested radicals": (r"2\sqrt3", r"\sqrt{" * 30 + "2" + "}" * 30),
     "280 nested radicals": ("42", r"\sqrt{" * 280 + "2" + "}" * 280),
     "braces": ("42", "{" * 900 + "1" + "}" * 900),
@@ -26,7 +25,7 @@ HOSTILE = {
     "null bytes": ("42", "4\x002\x00"),
     "new lines": ("42", "\n" * 500 + "]\n["),
     "2000 digits": ("42", "9" * 2000),
-    "a hanging gold answer": (HANGS + "+x^2", HANGS),
+    "a hanging gold answer": (HANGS, "0.5"),
 }
 
 
@@ -95,9 +94,9 @@ def test_only_the_hanging_answers_are_lost():
 
 
 def test_an_answer_that_takes_all_memory_crashes():
-    huge = "1" * (48 << 20)
+    huge = "1" * (24 << 20)
     with Verifier(
-        settings(workers=1, memory_mib=150, max_answer_characters=1 << 30, deadline_seconds=30.0)
+        settings(workers=1, memory_mib=100, max_answer_characters=1 << 30, deadline_seconds=30.0)
     ) as verifier:
         outcomes = [verdict.outcome for verdict in verifier.verify([("42", boxed(huge)), ("42", boxed("42"))])]
     assert outcomes == [Outcome.CRASHED, Outcome.CORRECT]
@@ -117,7 +116,7 @@ def test_a_worker_killed_from_outside_in_the_middle_of_an_answer():
     with Verifier(settings(workers=1, deadline_seconds=60.0)) as verifier:
         verifier.verify([("1", boxed("1"))])
         (pid,) = verifier.pids
-        killer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
+        killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
         killer.start()
         hanging, right, wrong = verifier.verify([("42", boxed(a)) for a in (HANGS, "42", "43")])
         killer.join()

@@ -32,6 +32,7 @@ def shard(store, rows):
     return draft.ref
 
 
+ONE = VerifySettings(workers=1, deadline_seconds=30.0)
 ROWS = [
     ("a", 0, "42", f"so {boxed('42')}", 4, "stop"),
     ("a", 1, "42", boxed("43"), 2, "stop"),
@@ -43,7 +44,7 @@ ROWS = [
 
 def test_verdicts_and_facts(store):
     shards = [shard(store, ROWS[:2]), shard(store, ROWS[2:])]
-    ref = verify_rollouts(store, VerifySettings(), shards, seed=3, title="stage 1 verify")
+    ref = verify_rollouts(store, ONE, shards, seed=3, title="stage 1 verify")
     table = read_table(store.path(ref) / "verdicts.parquet")
     manifest = store.manifest(ref)
     assert table.schema == VERDICTS
@@ -67,19 +68,21 @@ def test_verdicts_and_facts(store):
     }
     assert manifest.parents == {"rollouts": shards}
     assert manifest.seed == 3
-    assert manifest.settings == VerifySettings().model_dump(mode="json")
+    assert manifest.settings == ONE.model_dump(mode="json")
     assert set(manifest.timings.phases) == {"load", "verify"}
     assert workers_of() == []
 
 
 def test_the_same_again(store):
     shards = [shard(store, ROWS)]
-    first, second = (verify_rollouts(store, VerifySettings(workers=n), shards, 0, "verify") for n in (1, 2))
+    first, second = (
+        verify_rollouts(store, VerifySettings(workers=n, deadline_seconds=30.0), shards, 0, "verify") for n in (1, 2)
+    )
     assert first == second
 
 
 def test_nothing_scored(store):
-    ref = verify_rollouts(store, VerifySettings(), [shard(store, ROWS[4:])], seed=0, title="verify")
+    ref = verify_rollouts(store, ONE, [shard(store, ROWS[4:])], seed=0, title="verify")
     assert store.manifest(ref).facts["reward"] is None
 
 
@@ -88,7 +91,7 @@ def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_committed
     monkeypatch.setattr("tasks.verify.verifier.bar", lambda title, _: titles.append(title) or nullcontext(Mock()))
     shards = [shard(store, [("d", 0, "42", boxed(HANGS), 5, "stop")]), shard(store, ROWS)]
     with pytest.raises(GateError, match=r"1 timeouts and 0 crashes among 6 responses.*'d'"):
-        verify_rollouts(store, VerifySettings(deadline_seconds=1.0), shards, seed=0, title="verify")
+        verify_rollouts(store, VerifySettings(workers=1, deadline_seconds=1.0), shards, seed=0, title="verify")
     assert titles == ["verify 1/2"]
     assert not (store.root / "verdicts").exists()
     assert workers_of() == []

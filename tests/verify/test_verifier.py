@@ -46,7 +46,7 @@ def test_equal_pairs_are_checked_once(monkeypatch):
 
     monkeypatch.setattr(verifier_module, "WorkerProcess", Watched)
     pairs = [("42", boxed("42")), ("42", f"so {boxed('42')}"), ("42", boxed("43")), ("43", boxed("42"))] * 50
-    with Verifier(settings()) as verifier:
+    with Verifier(settings(workers=1)) as verifier:
         verdicts = verifier.verify(pairs)
     assert sorted(sent) == [("42", "42"), ("42", "43"), ("43", "42")]
     assert [one.outcome for one in verdicts] == ["correct", "correct", "wrong", "wrong"] * 50
@@ -87,7 +87,7 @@ def test_workers_end_with_a_block_that_raises():
 def test_an_interrupted_call_leaves_nothing_for_the_next_one():
     with Verifier(settings(workers=1, deadline_seconds=60.0)) as verifier:
         verifier.verify([("1", boxed("1"))])
-        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
             verifier.verify([("42", boxed(HANGS)), ("1", boxed("2"))])
@@ -155,7 +155,7 @@ def test_a_worker_that_cannot_start_is_an_error_that_names_the_limit():
 
 
 def test_the_start_does_not_count_against_the_deadline(monkeypatch, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.5)")
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.2)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Verifier(settings(deadline_seconds=1.0)) as verifier:
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
