@@ -1,1 +1,7 @@
 """One folder per step of the graph: task.py is its door, everything beside it is plain Python."""
+
+import os
+
+# Threads that wait for each other by spinning starve when another process wants a core: a training step then takes ten
+# times as long. It must be set before torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

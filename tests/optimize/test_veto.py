@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -118,6 +119,19 @@ def test_once_per_stage_looks_at_the_policy_that_sampled() -> None:
         settings = VetoSettings.parse({"scope": "suffix", "statistic": "token_prob", "recompute": recompute})
         _, vetoed_T = veto_mask(current_T, behavior_T, -torch.ones(4), *whole, settings)
         assert vetoed_T.nonzero().flatten().tolist() == vetoed
+
+
+@pytest.mark.parametrize(
+    ("statistic", "kappa", "place"),
+    [("token_ratio", 0.1, 4), ("prefix_product", 0.3, 2), ("prefix_product", 0.2, 3), ("running_geo", 0.3, 4)],
+)
+def test_statistics_by_hand_across_a_masked_token(statistic: str, kappa: float, place: int) -> None:
+    # Products 1, -, .25, .125, .00625; their roots 1, -, .5, .5, .281: a masked token counted in would make it .362.
+    batch = batch_of([(-1.0, [1.0, 0.01, 0.25, 0.5, 0.05, 1.0])])
+    there_T = torch.tensor([True, False, True, True, True, True])
+    settings = preset("mu_grpo", veto={"statistic": statistic, "kappa": kappa, "scope": "suffix_inclusive"})
+    result = objective(replace(batch, mask_T=there_T), settings, LONGEST)
+    assert int(result.vetoed_T.nonzero()[0]) == place
 
 
 def test_triggers_are_seen_without_the_veto_too() -> None:
