@@ -61,6 +61,14 @@ SAMPLES = pa.schema(
 )
 
 
+_METRIC_COUNTS = ("stage", "update", "staleness", "tokens", "responses")
+
+
+def metrics_schema(columns: Sequence[str]) -> pa.Schema:
+    """Of the diagnostics, one row per update: a column that is null throughout is still one of numbers."""
+    return pa.schema({name: pa.int64() if name in _METRIC_COUNTS else pa.float64() for name in columns})
+
+
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> None:
     """Writes rows as parquet; without a schema the columns are those of the rows."""
     pq.write_table(to_table(rows, schema), path, compression="zstd")

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.artifacts import ArtifactRef, Draft, Parents, Store
-from tasks.artifacts.tables import read_table, write_table
+from tasks.artifacts.tables import metrics_schema, read_table, write_table
 from tasks.errors import DataError
 from tasks.optimize.responses import collect, plan_updates
 from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
@@ -86,7 +86,7 @@ def save(
         save_policy(draft.path, scorer.model, previous)
         save_optimizer(draft.path, scorer.model, trainer.optimizer, trainer.updates)
         rows: list[dict[str, Any]] = [row for outcome in outcomes for row in outcome.rows]
-        write_table(draft.path / "metrics.parquet", rows)
+        write_table(draft.path / "metrics.parquet", rows, metrics_schema(list(rows[0])))
     draft.facts.update(
         stage=stage + 1,
         updates=trainer.updates,

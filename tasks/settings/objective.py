@@ -21,12 +21,12 @@ class VetoSettings(Settings):
 
     scope: Literal["off", "suffix", "suffix_nontrigger", "suffix_inclusive", "response", "trigger_only"] = "off"
     """Which tokens a trigger removes: those after it, those after it that are no triggers, it and those after it, the
-    whole response, or the triggers alone."""
+    whole response, or the triggers alone. With a trigger_count, those from that one on."""
     statistic: Literal["token_ratio", "prefix_product", "token_prob", "running_geo"] = "token_ratio"
     """What is held against kappa: the token's ratio, the product or geometric mean of the ratios up to it, or the
     current policy's probability of the token."""
     direction: Literal["below", "above", "both"] = "below"
-    """A trigger is a statistic below kappa, above kappa, or outside (kappa, 1 / kappa)."""
+    """A trigger is a statistic below kappa, above kappa, or outside [kappa, 1 / kappa]."""
     kappa: Number = Field(0.1, gt=0)
     """The threshold; below 1 for directions below and both, above 1 for direction above."""
     trigger_count: int = Field(1, ge=1)
@@ -80,6 +80,10 @@ class ObjectiveSettings(Settings):
     def _interval_is_ordered(self) -> "ObjectiveSettings":
         if self.clip_low >= self.clip_high:
             raise ValueError(f"clip_low {self.clip_low} with clip_high {self.clip_high}; allowed: clip_low < clip_high")
+        if self.denominator == "kept" and self.aggregation in ("seq_mean_token_sum", "const"):
+            raise ValueError(
+                f"denominator kept with aggregation {self.aggregation}, which counts no tokens; allowed: original"
+            )
         return self
 
 
