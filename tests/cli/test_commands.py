@@ -1,0 +1,87 @@
+"""The mu-grpo command, run as a user runs it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+from tasks.artifacts import ArtifactRef, Store
+from tests.conftest import SMALL
+
+ROOT = Path(__file__).parents[2]
+CONFIG = str(ROOT / "configs/tiny-cpu.yaml")
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    binary = Path(sys.executable).parent / "mu-grpo"
+    return subprocess.run([binary, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def words(text: str) -> str:
+    return " ".join(text.replace("│", " ").split())
+
+
+def test_a_plan_names_every_derived_number() -> None:
+    done = command("plan", "--config", CONFIG)
+    assert done.returncode == 0, done.stderr
+    text = words(done.stdout)
+    for line in (
+        "stages 4",
+        "responses per stage 4096 512 x 8; 16384 in all",
+        "shards per stage 2 of 256 prompts",
+        "updates per stage 16",
+        "updates in all 64",
+        "mu, updates per rollout 16",
+        "rollout refreshes 4",
+        "staleness 0 to 15",
+        "evaluations 5",
+        "ratio interval [0, 5]",
+        "policy 0.79 M",
+    ):
+        assert line in text
+
+
+def test_a_plan_takes_overrides_and_stages() -> None:
+    text = words(
+        command("plan", "--config", CONFIG, "--stages", "2", "updates_per_rollout=4", "optimize.preset=grpo").stdout
+    )
+    assert "mu, updates per rollout 4" in text
+    assert "rollout refreshes 8" in text
+    assert "ratio interval [0.8, 1.2]" in text
+
+
+def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Store, ArtifactRef]) -> None:
+    from tasks.cli.plan import _tiny_parameters
+
+    store, policy = small
+    with safe_open(store.path(policy) / "model.safetensors", "pt") as file:
+        parameters = sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118 - not a dict
+    assert _tiny_parameters(SMALL) == parameters
+    text = words(command("plan", "--config", CONFIG, f"policy.path={store.path(policy)}").stdout)
+    assert f"policy {parameters / 1e6:,.2f} M" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan", "--config", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
+        (["plan", "--config", CONFIG, "optimize.learning_rate=fast"], "optimize.learning_rate: got 'fast'"),
+        (["plan", "--config", CONFIG, "rollout.nothing=1"], "rollout.nothing: unknown field"),
+        (["inspect", "--store", "nowhere"], "no store here"),
+        (["compare", "--store", "nowhere"], "no store here"),
+        (["report", "--store", "nowhere"], "no store here"),
+    ],
+)
+def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:
+    done = command(*arguments)
+    assert done.returncode != 0
+    assert message in words(done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_store_without_runs_says_so(store: Store) -> None:
+    done = command("inspect", "--store", str(store.root))
+    assert done.returncode == 1
+    assert "no finished run in this store" in words(done.stderr)

@@ -1,0 +1,62 @@
+"""Runs of the real workflows through the real command, each with a home (and so a Flyte cache) of its own."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "tests/workflows/small.yaml"
+PYFLYTE = Path(sys.executable).parent / "pyflyte"
+
+
+@dataclass
+class Runner:
+    """Starts workflows against one store with one cache."""
+
+    folder: Path
+    config: Path = CONFIG
+    store: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = self.folder / "store"
+
+    def command(self, workflow: str, *options: str) -> list[str]:
+        file = ROOT / "workflows" / f"{workflow.split('_')[0]}.py"
+        if workflow.startswith("mu_grpo"):
+            file = ROOT / "workflows" / "mu_grpo.py"
+        store = [] if "--store" in options else ["--store", str(self.store)]
+        return [str(PYFLYTE), "run", str(file), workflow, "--inputs-file", str(self.config), *store, *options]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        return {**os.environ, "HOME": str(home), "COLUMNS": "100", "HF_HUB_OFFLINE": "1"}
+
+    def run(self, workflow: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(workflow, *options),
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def start(self, workflow: str, *options: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(workflow, *options),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def steps(output: str) -> list[str]:
+    """Titles of the work that a run did: what was cached prints nothing."""
+    lines = (line.partition(":") for line in output.splitlines())
+    return [title for title, colon, rest in lines if colon and " in " in rest and " s" in rest and "/" in rest]

@@ -1,0 +1,95 @@
+"""The baseline alternates inside one task, and at mu = a stage's updates it is the staged workflow."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.alternate.step import train_alternating
+from tasks.artifacts import ArtifactRef, Store
+from tasks.errors import SettingsError
+from tasks.optimize.step import optimize_stage
+from tasks.prompts.step import prepare_stage
+from tasks.rollout.step import generate_shard
+from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
+from tasks.verify.step import verify_rollouts
+from tests.workflows.runs import Runner
+
+PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
+ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)
+VERIFY = VerifySettings(workers=1)
+
+
+def optimize() -> OptimizeSettings:
+    return OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-4})
+
+
+@pytest.fixture
+def learner(tmp_path: Path) -> tuple[Store, ArtifactRef]:
+    """A policy that is right now and then."""
+    from tasks.policy.step import prepare_policy
+    from tasks.settings import PolicySettings
+    from tasks.settings.run import RunSettings
+    from tests.workflows.runs import CONFIG
+
+    store = Store.open(tmp_path / "store")
+    settings = RunSettings.read(CONFIG, "policy.tiny.warm_start.guessing_updates=10")
+    assert isinstance(settings.policy, PolicySettings)
+    return store, prepare_policy(store, settings.policy, ArithmeticSettings(levels=[1]), "", 0)
+
+
+def model_digest(store: Store, policy: ArtifactRef) -> str:
+    return store.manifest(policy).files["model.safetensors"].sha256
+
+
+def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: tuple[Store, ArtifactRef]) -> None:
+    store, policy = learner
+    shards = prepare_stage(store, PROMPTS, "", 0, 0)
+    rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in shards]
+    verdicts = verify_rollouts(store, VERIFY, rollouts, 0, "verify")
+    staged = optimize_stage(store, optimize(), policy, rollouts, verdicts, 0, 0)
+    alternated = train_alternating(store, ROLLOUT, VERIFY, optimize(), 4, policy, shards, 0, 0)
+    assert model_digest(store, staged) == model_digest(store, alternated) != model_digest(store, policy)
+
+
+def test_a_refresh_every_update_resets_staleness(learner: tuple[Store, ArtifactRef]) -> None:
+    from tasks.artifacts.tables import read_table
+
+    store, policy = learner
+    shards = prepare_stage(store, PROMPTS, "", 0, 0)
+    after = train_alternating(store, ROLLOUT, VERIFY, optimize(), 2, policy, shards, 0, 0)
+    manifest = store.manifest(after)
+    rows = read_table(store.path(after) / "metrics.parquet").to_pylist()
+    assert [row["staleness"] for row in rows] == [0, 1, 0, 1]
+    assert [row["update"] for row in rows] == [1, 2, 3, 4]
+    assert [rows[i]["ratio_max_negative"] for i in (0, 2)] == [1.0, 1.0]
+    assert {"load", "generate", "verify", "logp", "optimize", "switch", "save"} == set(manifest.timings.phases)
+    (rollouts,) = manifest.parents["rollouts"]
+    table = read_table(store.path(rollouts) / "rollouts.parquet")
+    assert len(table) == 64
+    assert table["policy"].unique().to_pylist() == [f"{policy.digest}+0", f"{policy.digest}+2"]
+    assert store.manifest(manifest.parents["verdicts"][0]).facts["responses"] == 64
+
+
+def test_a_mu_that_does_not_divide_the_stage_is_refused(learner: tuple[Store, ArtifactRef]) -> None:
+    store, policy = learner
+    with pytest.raises(SettingsError, match="updates_per_rollout: 3 takes 12 prompts per refresh"):
+        train_alternating(store, ROLLOUT, VERIFY, optimize(), 3, policy, prepare_stage(store, PROMPTS, "", 0, 0), 0, 0)
+
+
+def test_the_workflow_runs_and_compares(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    runner = Runner(tmp_path)
+    changes = "prompts.prompts_per_stage=32 prompts.prompts_per_shard=32 evaluate.problems=10"
+    staged = runner.run("mu_grpo", "--overrides", changes)
+    assert staged.returncode == 0, staged.stdout + staged.stderr
+    baseline = runner.run("grpo", "--updates_per_rollout", "1", "--overrides", f"{changes} optimize.preset=grpo")
+    assert baseline.returncode == 0, baseline.stdout + baseline.stderr
+    assert "grpo, mu 1, seed 0: 8 updates" in baseline.stdout
+    assert "warm start" not in baseline.stdout.split("policy    updates")[0]
+    command = [Path(sys.executable).parent / "mu-grpo", "compare", "--store", runner.store]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "mu_grpo, mu 2" in table
+    assert "grpo, mu 1" in table
+    assert "wall-clock" in table

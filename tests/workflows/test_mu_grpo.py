@@ -1,0 +1,167 @@
+"""The main job through `pyflyte run`: it learns, it is cached, it is killed and goes on."""
+
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import Store
+from tasks.artifacts.tables import read_table
+from tasks.cli.runs import latest_runs
+from tests.workflows.runs import Runner, steps
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, str]:
+    """A run of two stages. Tests may add to it; they do not change what it made."""
+    runner = Runner(tmp_path_factory.mktemp("finished"))
+    done = runner.run("mu_grpo_2", "--seed", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return runner, done.stdout
+
+
+def test_accuracy_rises(finished: tuple[Runner, str]) -> None:
+    runner, _ = finished
+    (summary,) = latest_runs(Store.open(runner.store))
+    base, *_, last = summary.rows
+    assert last.updates == 16
+    assert last.accuracy > base.accuracy + 0.2
+    assert last.low > base.high
+    assert last.working is not None
+    assert base.working is not None
+    assert last.working > base.working + 0.3
+
+
+def test_the_terminal_ends_with_a_table_the_report_and_what_is_next(finished: tuple[Runner, str]) -> None:
+    runner, output = finished
+    end = output[output.index("mu_grpo, mu 8, seed 2: 16 updates") :]
+    assert re.search(r"base +0 .*%", end)
+    assert re.search(r"stage 2 +16 .*%", end)
+    report = re.search(r"^report +(\S+)$", end, re.MULTILINE)
+    assert report is not None
+    assert Path(report.group(1)).is_file()
+    assert "mu-grpo inspect --store" in end
+    assert "Traceback" not in output
+
+
+def test_a_policy_knows_where_it_comes_from(finished: tuple[Runner, str]) -> None:
+    runner, _ = finished
+    store = Store.open(runner.store)
+    policies = sorted(store.manifests("policy"), key=lambda manifest: manifest.facts["stage"])
+    assert [policy.facts["updates"] for policy in policies] == [0, 8, 16]
+    for before, after in zip(policies, policies[1:], strict=False):
+        assert after.parents["policy"] == [before.ref]
+        for shard in after.parents["rollouts"]:
+            assert store.manifest(shard).parents["policy"] == [before.ref]
+            sampled_by = read_table(store.path(shard) / "rollouts.parquet")["policy"].unique().to_pylist()
+            assert sampled_by == [before.digest]
+        rows = read_table(store.path(after.ref) / "metrics.parquet").to_pylist()
+        assert [row["staleness"] for row in rows] == list(range(8))
+        assert rows[0]["ratio_max_negative"] == rows[0]["ratio_p01_negative"] == 1.0
+        assert after.facts["logp_mismatch"] < 1e-4
+
+
+def test_a_second_run_executes_nothing(finished: tuple[Runner, str]) -> None:
+    runner, output = finished
+    start = time.monotonic()
+    again = runner.run("mu_grpo_2", "--seed", "2")
+    assert again.returncode == 0
+    assert steps(output)
+    assert steps(again.stdout) == []
+    assert again.stdout.splitlines()[-12:] == output.splitlines()[-12:]
+    assert time.monotonic() - start < 60
+
+
+def test_changed_evaluation_settings_execute_evaluation_alone(finished: tuple[Runner, str]) -> None:
+    runner, _ = finished
+    done = runner.run("mu_grpo_2", "--seed", "2", "--overrides", "evaluate.problems=20")
+    assert done.returncode == 0, done.stdout
+    assert {title.split()[0] for title in steps(done.stdout)} == {"evaluate"}
+    assert sum(title == "evaluate verify" for title in steps(done.stdout)) == 3
+
+
+def test_a_changed_optimizer_keeps_the_rollouts_of_the_first_stage(finished: tuple[Runner, str]) -> None:
+    runner, _ = finished
+    done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", "optimize.preset=relaxed optimize.learning_rate=2e-4")
+    assert done.returncode == 0, done.stdout
+    assert steps(done.stdout)[:2] == ["stage 1 logp", "stage 1 optimize"]
+    assert not [title for title in steps(done.stdout) if "generate" in title or title.startswith("stage 1 verify")]
+
+
+def test_a_moved_store_executes_nothing(finished: tuple[Runner, str], tmp_path: Path) -> None:
+    runner, _ = finished
+    shutil.copytree(runner.store, tmp_path / "moved")
+    done = runner.run("mu_grpo_2", "--seed", "2", "--store", str(tmp_path / "moved"))
+    assert done.returncode == 0, done.stdout
+    assert steps(done.stdout) == []
+    assert f"report  {tmp_path}/moved/report/" in done.stdout
+
+
+def test_another_store_starts_anew(finished: tuple[Runner, str], tmp_path: Path) -> None:
+    runner, _ = finished
+    overrides = "policy.tiny.warm_start.working_updates=1 policy.tiny.warm_start.guessing_updates=0"
+    with runner.start("mu_grpo_1", "--store", str(tmp_path / "new"), "--overrides", overrides) as process:
+        assert process.stdout is not None
+        assert any("warm start" in line for line in process.stdout)
+
+
+def test_a_corrupted_artifact_is_named_and_healed(finished: tuple[Runner, str], tmp_path: Path) -> None:
+    runner, _ = finished
+    copy = Runner(tmp_path)
+    shutil.copytree(runner.store, copy.store)
+    shutil.copytree(runner.folder / "home", tmp_path / "home")
+    store = Store.open(copy.store)
+    policy = next(one for one in store.manifests("policy") if one.facts["stage"] == 1)
+    file = copy.store / policy.ref.folder / "model.safetensors"
+    damaged = bytearray(file.read_bytes())
+    damaged[-1] ^= 1
+    file.write_bytes(damaged)
+    done = copy.run("mu_grpo_2", "--seed", "2", "--overrides", "evaluate.problems=20")
+    assert done.returncode != 0
+    text = " ".join((done.stdout + done.stderr).replace("│", " ").split())
+    assert "model.safetensors: corrupted" in text
+    assert "pyflyte run --overwrite-cache" in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("moment", ["warm start", "stage 1 generate", "stage 2 verify"])
+def test_a_killed_run_goes_on_with_the_step_it_was_in(tmp_path: Path, moment: str) -> None:
+    runner = Runner(tmp_path)
+    quick = "policy.tiny.warm_start.working_updates=60 policy.tiny.warm_start.guessing_updates=20 optimize.learning_rate=1e-5"
+    seen: list[str] = []
+    with runner.start("mu_grpo_2", "--seed", "2", "--overrides", quick) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            seen.append(line)
+            if line.startswith(moment):
+                process.send_signal(signal.SIGKILL)
+                break
+    again = runner.run("mu_grpo_2", "--seed", "2", "--overrides", quick)
+    assert again.returncode == 0, again.stdout + again.stderr
+    before, after = steps("".join(seen)), steps(again.stdout)
+    # The line that the kill answered to ends a step's work, not the step: it may be repeated, nothing before it.
+    repeated = [title for title in after if title in before[:-3]]
+    assert not [title for title in repeated if not title.startswith("evaluate")]
+    assert not list((runner.store / "staging").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--overrides", "rollout.temperature=0.5"], "temperature 0.5 in training rollouts; allowed: 1.0"),
+        (["--rollout", '{"responses_per_prompt": 8, "max_tokens": 3}'], "rollout.max_tokens: unknown field (value 3)"),
+        (["--rollout", '{"max_new_tokens": 3}'], "rollout.responses_per_prompt: missing"),
+        (["--overrides", "optimize.responses_per_update=96"], "does not divide the 1024 responses of a stage"),
+        (["--overrides", "prompts.prompts_per_stage=704"], "but there are 661 training prompts"),
+    ],
+)
+def test_a_mistake_is_a_message_before_anything_runs(tmp_path: Path, options: list[str], message: str) -> None:
+    done = Runner(tmp_path).run("mu_grpo_2", *options)
+    assert done.returncode != 0
+    text = " ".join((done.stdout + done.stderr).replace("│", " ").split())
+    assert message in text
+    assert "Traceback" not in text
+    assert steps(done.stdout) == [] or "training prompts" in message
