@@ -58,14 +58,15 @@ def grpo(
     measure = partial(
         evaluate_policy, store=run.store, settings=run.evaluate, verify=run.verify, prompts=held_out, seed=run.seed
     )
+    shards = [
+        prepare_prompts(store=run.store, settings=run.prompts, source=run.prompts_source, stage=part, seed=run.seed)
+        for part in range(PARTS)
+    ]
     current = prepare_policy(
         store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
     )
     evaluations = [measure(policy=current)]
     for part in range(PARTS):
-        shards = prepare_prompts(
-            store=run.store, settings=run.prompts, source=run.prompts_source, stage=part, seed=run.seed
-        )
         current = alternate(
             store=run.store,
             rollout=run.rollout,
@@ -73,7 +74,7 @@ def grpo(
             optimize=run.optimize,
             updates_per_rollout=run.updates_per_rollout,
             policy=current,
-            prompts=shards,
+            prompts=shards[part],
             stage=part,
             seed=run.seed,
         )

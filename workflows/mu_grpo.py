@@ -66,18 +66,21 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             prompts=held_out,
             seed=run.seed,
         )
+        shards = [
+            prepare_prompts(
+                store=run.store, settings=run.prompts, source=run.prompts_source, stage=stage, seed=run.seed
+            )
+            for stage in range(stages)
+        ]
         current = prepare_policy(
             store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
         )
         evaluations = [measure(policy=current)]
         for stage in range(stages):
-            shards = prepare_prompts(
-                store=run.store, settings=run.prompts, source=run.prompts_source, stage=stage, seed=run.seed
-            )
             generate_shard = partial(
                 generate, store=run.store, settings=run.rollout, policy=current, stage=stage, seed=run.seed
             )
-            rollouts = map_task(generate_shard)(prompts=shards)
+            rollouts = map_task(generate_shard)(prompts=shards[stage])
             verdicts = verify_rollouts(
                 store=run.store, settings=run.verify, rollouts=rollouts, stage=stage, seed=run.seed
             )

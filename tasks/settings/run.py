@@ -55,7 +55,7 @@ class RunSettings(Settings):
             raise SettingsError(f"{path}: not YAML: {error}") from None
         if not isinstance(values, dict):
             raise SettingsError(f"{path}: holds no settings; allowed: the keys {', '.join(cls.model_fields)}.")
-        return cls.parse(merge(values, parse_overrides(overrides)))
+        return cls.parse(_changed(values, parse_overrides(overrides)))
 
     def override(self, overrides: str) -> Self:
         """These settings with single fields overridden, as in ``optimize.preset=relaxed seed=1``."""
@@ -66,11 +66,7 @@ class RunSettings(Settings):
         # Only what differs from the old preset's row goes along, so that a new preset brings its own row.
         row = ObjectiveSettings.parse(PRESETS[self.optimize.preset]).model_dump(mode="json")
         values["optimize"]["objective"] = _difference(values["optimize"]["objective"], row)
-        for name in ("policy", "prompts"):  # A new source replaces the old one.
-            sources = {"path", "tiny", "arithmetic"} & set(changes.get(name) or {})
-            if sources:
-                values[name] = {key: value for key, value in values[name].items() if key not in _SOURCES}
-        return self.parse(merge(values, changes))
+        return self.parse(_changed(values, changes))
 
     @property
     def responses_per_stage(self) -> int:
@@ -129,7 +125,8 @@ class RunSettings(Settings):
         return self
 
 
-_SOURCES = {"path", "revision", "tiny", "arithmetic", "held_out_path"}
+_SOURCES = {"path", "tiny", "arithmetic"}
+_OF_A_SOURCE = _SOURCES | {"revision", "held_out_path"}
 
 
 def parse_overrides(text: str) -> dict[str, Any]:
@@ -148,6 +145,17 @@ def parse_overrides(text: str) -> dict[str, Any]:
             change = {key: change}
         changes = merge(changes, change)
     return changes
+
+
+def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """``values`` with changes merged in; a new source of policy or prompts replaces the old one."""
+    values = dict(values)
+    for name in ("policy", "prompts"):
+        old, new = values.get(name), changes.get(name)
+        # Fields inside of the source that is there change it; only another source replaces it.
+        if isinstance(old, dict) and isinstance(new, dict) and any(old.get(key) is None for key in _SOURCES & set(new)):
+            values[name] = {key: value for key, value in old.items() if key not in _OF_A_SOURCE}
+    return merge(values, changes)
 
 
 def _difference(values: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def test_every_config_is_valid_and_survives_a_round_trip(path: Path) -> None:
 
 
 def test_derived_numbers(run: RunSettings) -> None:
-    assert (run.responses_per_stage, run.updates_per_stage, run.mu, run.shards) == (8192, 32, 32, 2)
+    assert (run.responses_per_stage, run.updates_per_stage, run.mu, run.shards) == (4096, 16, 16, 2)
     assert run.override("updates_per_rollout=4").mu == 4
 
 
@@ -43,8 +43,8 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("rollout.top_k=50", "top_k 50 in training rollouts; allowed: 0"),
         ("rollout.responses_per_prompt=1", "one response has no standard deviation; allowed: 2 or more, or scale none"),
         ("optimize.responses_per_update=12", "would cut a group of rollout.responses_per_prompt 8 in two"),
-        ("optimize.responses_per_update=264", "does not divide the 8192 responses"),
-        ("updates_per_rollout=5", "updates_per_rollout: 5 does not divide the 32 updates"),
+        ("optimize.responses_per_update=264", "does not divide the 4096 responses"),
+        ("updates_per_rollout=5", "updates_per_rollout: 5 does not divide the 16 updates"),
         ("optimize.preset=ppo", "optimize.preset: got 'ppo'; should be 'mu_grpo', 'relaxed' or 'grpo'"),
         ("optimize.objective.clip_low=6", "clip_low 6.0 with clip_high 5.0; allowed: clip_low < clip_high"),
         ("optimize.objective.veto.kappa=2", "kappa 2.0 with direction below; allowed: 0 < kappa < 1"),
