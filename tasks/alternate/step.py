@@ -12,7 +12,7 @@ from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, table_writer,
 from tasks.errors import SettingsError
 from tasks.optimize.responses import collect, group_order
 from tasks.optimize.step import load_trainer, save
-from tasks.optimize.trainer import Outcome
+from tasks.optimize.trainer import Outcome, nothing_to_learn
 from tasks.policy.loading import load_tokenizer, stop_token_ids
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.progress import bar
@@ -81,6 +81,11 @@ def train_alternating(
                     add_verdicts(verdicts)
                     progress.advance(note=f"reward {loop.outcomes[-1].rows[-1]['reward']:.3f}")
             judged.parents["rollouts"] = [rolled.ref]
+            groups = sum(outcome.groups for outcome in loop.outcomes)
+            if groups == sum(outcome.zero_variance_groups for outcome in loop.outcomes):
+                raise nothing_to_learn(
+                    groups, len(refreshes) * updates_per_rollout, loop.tally.facts()["reward"] or 0.0
+                )
             judged.facts.update(loop.tally.facts())
         draft.parents.update(rollouts=[rolled.ref], verdicts=judged.ref)
         save(draft, loop.trainer, loop.scorer, folder, optimize, loop.outcomes, stage, updates_per_rollout)
@@ -127,7 +132,9 @@ class _Loop:
             self.scorer.model.set_attn_implementation(PACKED_ATTENTION)
             responses = collect([rollouts], judged, self._rollout.responses_per_prompt)
         rows = np.arange(len(sampled)).reshape(-1, self._optimize.responses_per_update)
-        self.outcomes.append(self.trainer.train(responses, list(rows), self._stage, self._draft.phase))
+        self.outcomes.append(
+            self.trainer.train(responses, list(rows), self._stage, self._draft.phase, part_of_stage=True)
+        )
         return rollouts, judged
 
 

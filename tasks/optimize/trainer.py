@@ -38,6 +38,14 @@ class Outcome:
     logp_mismatch_max: float = 0.0
 
 
+def nothing_to_learn(groups: int, updates: int, reward: float) -> NothingToLearnError:
+    """The error of a stage whose groups all got one reward each; ``reward`` is their mean."""
+    return NothingToLearnError(
+        f"optimize: the {groups} groups of {updates} updates have one reward each (mean {reward:.3f}), so every "
+        "advantage is 0. Use prompts that the policy solves sometimes, or more responses per prompt."
+    )
+
+
 class Trainer:
     """A policy being optimised; AdamW's moments and the count of updates outlast stages."""
 
@@ -55,7 +63,9 @@ class Trainer:
         self._settings = settings
         self._max_response_tokens = max_response_tokens
 
-    def train(self, responses: Responses, updates: Sequence[Ints], stage: int, phase: Phase) -> Outcome:
+    def train(
+        self, responses: Responses, updates: Sequence[Ints], stage: int, phase: Phase, part_of_stage: bool = False
+    ) -> Outcome:
         """Makes one update per element of ``updates``, each over the rows that it names.
 
         Args:
@@ -63,12 +73,13 @@ class Trainer:
             updates: rows of every update, in order.
             stage: counts from 0, for the diagnostics.
             phase: times the phases logp and optimize.
+            part_of_stage: more rollouts of this stage follow, so that zero advantages are no reason to stop yet.
 
         Raises:
-            NothingToLearnError: every advantage is zero.
+            NothingToLearnError: every advantage of the stage is zero.
             GateError: the engine's log-probabilities differ too much from the trainer's, or a gradient is not finite.
         """
-        advantages = self._advantages(responses, updates)
+        advantages = self._advantages(responses, updates, part_of_stage)
         parts = [
             micro_batches(responses.sequence_tokens_R, rows, self._settings.tokens_per_micro_batch) for rows in updates
         ]
@@ -90,18 +101,14 @@ class Trainer:
                 progress.advance(note=f"reward {reward:.3f}")
         return outcome
 
-    def _advantages(self, responses: Responses, updates: Sequence[Ints]) -> Advantages:
+    def _advantages(self, responses: Responses, updates: Sequence[Ints], part_of_stage: bool) -> Advantages:
         advantages = group_advantages(
             torch.from_numpy(responses.reward_R),
             torch.from_numpy(responses.group_R),
             self._settings.objective.advantage,
         )
-        if not advantages.advantage_R.any():
-            raise NothingToLearnError(
-                f"optimize: the {advantages.groups} groups of {len(updates)} updates have one reward each (mean "
-                f"{np.nanmean(responses.reward_R):.3f}), so every advantage is 0. Use prompts that the policy solves "
-                "sometimes, or more responses per prompt."
-            )
+        if not advantages.advantage_R.any() and not part_of_stage:
+            raise nothing_to_learn(advantages.groups, len(updates), float(np.nanmean(responses.reward_R)))
         return advantages
 
     def _behavior_logp(self, responses: Responses, parts: list[list[Ints]], stage: int) -> list[list[Tensor]]:

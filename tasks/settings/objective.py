@@ -74,16 +74,12 @@ class ObjectiveSettings(Settings):
     aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"] = "token_mean"
     """How token losses become one number; const divides by responses x max_new_tokens (Dr.GRPO)."""
     denominator: Literal["original", "kept"] = "original"
-    """Whether vetoed tokens still count in the denominator."""
+    """Whether vetoed tokens still count; without effect on seq_mean_token_sum and const, which count no tokens."""
 
     @model_validator(mode="after")
     def _interval_is_ordered(self) -> "ObjectiveSettings":
         if self.clip_low >= self.clip_high:
             raise ValueError(f"clip_low {self.clip_low} with clip_high {self.clip_high}; allowed: clip_low < clip_high")
-        if self.denominator == "kept" and self.aggregation in ("seq_mean_token_sum", "const"):
-            raise ValueError(
-                f"denominator kept with aggregation {self.aggregation}, which counts no tokens; allowed: original"
-            )
         return self
 
 

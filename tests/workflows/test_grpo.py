@@ -81,10 +81,7 @@ def test_the_workflow_runs_and_compares(tmp_path: Path) -> None:
     import sys
 
     runner = Runner(tmp_path)
-    changes = (
-        "prompts.prompts_per_stage=32 prompts.prompts_per_shard=32 evaluate.problems=10 "
-        "policy.tiny.warm_start.working_updates=60 policy.tiny.warm_start.guessing_updates=20"
-    )
+    changes = "prompts.prompts_per_stage=32 prompts.prompts_per_shard=32 evaluate.problems=10"
     staged = runner.run("mu_grpo", "--overrides", changes)
     assert staged.returncode == 0, staged.stdout + staged.stderr
     baseline = runner.run("grpo", "--updates_per_rollout", "1", "--overrides", f"{changes} optimize.preset=grpo")
