@@ -80,4 +80,4 @@ def grpo(
         )
         evaluations.append(measure(policy=current))
     page = report(store=run.store, evaluations=evaluations, seed=run.seed)
-    return close_run(store=run.store, report=page)
+    return close_run(store=run.store, report=page, started=run.started)

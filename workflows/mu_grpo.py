@@ -95,7 +95,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             )
             evaluations.append(measure(policy=current))
         page = report(store=run.store, evaluations=evaluations, seed=run.seed)
-        return close_run(store=run.store, report=page)
+        return close_run(store=run.store, report=page, started=run.started)
 
     graph.__name__ = graph.__qualname__ = "mu_grpo" if stages == STAGES else f"mu_grpo_{stages}"
     graph.__doc__ = f"Mu-GRPO in {stages} stages."

@@ -40,10 +40,11 @@ def inspect_rollouts(
         if prompt in (None, row["prompt_id"]) and outcome in (None, row["outcome"]):
             chosen[row["prompt_id"]].append(row)
     if not chosen:
-        outcomes = sorted({row["outcome"] for row in rows})
-        raise DataError(
-            f"stage {stage}: no response to prompt {prompt!r} with outcome {outcome!r}; outcomes: {outcomes}."
+        wanted = " and ".join(
+            f"{name} {value!r}" for name, value in (("prompt", prompt), ("outcome", outcome)) if value is not None
         )
+        found = ", ".join(sorted({row["outcome"] for row in rows}))
+        raise DataError(f"stage {stage}: no response with {wanted}; outcomes here: {found}.")
     # Groups with both better and worse responses are those that are learned from.
     order = sorted(chosen, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in chosen[name]])))
     return Group(

@@ -50,7 +50,7 @@ def inspect_command(
     outcome: Annotated[str | None, typer.Option(help="Show responses with this outcome only, such as wrong.")] = None,
     groups: Annotated[int, typer.Option(min=1, help="How many groups to show.")] = 3,
 ) -> None:
-    """The responses of a stage, group by group, with outcome, reward, advantage sign and log-probability."""
+    """The responses of a stage, group by group, with outcome, reward, length and mean log-probability."""
     from tasks.artifacts import Store
     from tasks.cli.inspect import inspect_rollouts
 

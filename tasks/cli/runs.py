@@ -44,7 +44,9 @@ def results_page(runs: list[RunSummary]) -> str:
     first = runs[0]
     return (
         "# Results of the tiny run\n\n"
-        "Written by `make results`, which runs both workflows on every seed; mean over seeds, and their range.\n\n"
+        "Written by `make results` on two CPU cores.\n\n"
+        "## Accuracy and time\n\n"
+        "Both workflows on every seed; mean over seeds, and their range. One seed: `make compare`.\n\n"
         f"avg@{first.samples_per_problem} over {first.problems} held-out problems; times in one process, step after "
         "step. What reinforcement learning does here is to select the strategy of showing the working, which the warm "
         "start planted beside guessing; it teaches little arithmetic.\n\n" + comparison_markdown(groups)

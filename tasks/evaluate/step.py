@@ -55,14 +55,16 @@ def evaluate_policy(
             rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
             tokenizer = load_tokenizer(folder)
             engine = TransformersEngine.load(folder, settings.batch_size)
+            stage = store.manifest(policy).facts["stage"]
+            title = f"evaluate stage {stage}" if stage else "evaluate base"
         samples: list[dict[str, Any]] = []
         with draft.phase("generate"):
             for indices, temperature in ((range(settings.samples_per_problem), settings.temperature), ([GREEDY], 0.0)):
                 sampling = Sampling(settings.max_new_tokens, temperature)
-                samples += _sample(engine, tokenizer, rows, indices, sampling, seed)
+                samples += _sample(engine, tokenizer, rows, indices, sampling, seed, title)
         with draft.phase("verify"), Verifier(verify) as verifier:
             pairs = [(sample["answer"], sample["response"]) for sample in samples]
-            verdicts = verifier.verify(pairs, "evaluate verify")
+            verdicts = verifier.verify(pairs, f"{title} verify")
             check_failures(verdicts, verify, [sample["prompt_id"] for sample in samples])
         for sample, verdict in zip(samples, verdicts, strict=True):
             sample.update(outcome=str(verdict.outcome), reward=verdict.reward, shows_working=verdict.shows_working)
@@ -80,13 +82,14 @@ def _sample(
     indices: Sequence[int],
     sampling: Sampling,
     seed: int,
+    title: str,
 ) -> list[dict[str, Any]]:
     """Rows of the samples table, still without verdicts."""
     requests = build_requests(
         tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, sampling.max_new_tokens
     )
-    title = "evaluate greedy" if sampling.temperature == 0 else f"evaluate avg@{len(indices)}"
-    responses = generate_with_progress(engine, requests, sampling, title)
+    kind = "greedy" if sampling.temperature == 0 else f"avg@{len(indices)}"
+    responses = generate_with_progress(engine, requests, sampling, f"{title} {kind}")
     texts = decode(tokenizer, responses)
     per_request = (row for row in rows for _ in indices)
     return [

@@ -112,7 +112,7 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
     """
     if not evaluations:
         raise DataError("report: no evaluation was given; a report needs at least that of the base policy.")
-    manifests = _lineage(store, evaluations)
+    manifests = lineage(store, evaluations)
     loaded = [_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)]
     evaluated = sorted((policy for policy, _ in loaded), key=lambda policy: (policy.updates, policy.policy.digest))
     chain = _chain(manifests, evaluated[-1].policy)
@@ -139,7 +139,12 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
     )
 
 
-def _lineage(store: Store, refs: Sequence[ArtifactRef]) -> dict[ArtifactRef, Manifest]:
+def lineage(store: Store, refs: Sequence[ArtifactRef]) -> dict[ArtifactRef, Manifest]:
+    """Manifests of artifacts and of all that they descend from.
+
+    Raises:
+        ArtifactError: one is missing or cannot be read.
+    """
     found: dict[ArtifactRef, Manifest] = {}
     waiting = list(refs)
     while waiting:

@@ -1,15 +1,16 @@
 """The report as an artifact, and its summary."""
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.report.figures import make_figures
-from tasks.report.history import load_history
+from tasks.report.history import lineage, load_history
 from tasks.report.ledger import make_ledger
 from tasks.report.page import render_page
-from tasks.report.summary import RunSummary, make_summary
+from tasks.report.summary import Execution, RunSummary, make_summary
 
 PAGE, SUMMARY = "report.html", "summary.json"
 
@@ -32,7 +33,7 @@ def write_report(store: Store, evaluations: Sequence[ArtifactRef], seed: int) ->
     summary = make_summary(history, ledger)
     with store.write("report", settings={}, parents={"evaluations": list(evaluations)}, seed=seed) as draft:
         (draft.path / PAGE).write_text(render_page(history, ledger, figures), encoding="utf-8")
-        plain = summary.model_dump(mode="json", exclude={"report", "next_commands"})
+        plain = summary.model_dump(mode="json", exclude={"execution", "report", "next_commands"})
         (draft.path / SUMMARY).write_text(json.dumps(plain, indent=1), encoding="utf-8")
         folder = draft.path / "figures"
         folder.mkdir()
@@ -51,3 +52,10 @@ def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> Ru
     folder = store.path(report)
     summary = RunSummary.model_validate_json((folder / SUMMARY).read_text(encoding="utf-8"))
     return summary.model_copy(update={"report": str(folder / PAGE), "next_commands": list(next_commands)})
+
+
+def execution_since(store: Store, report: ArtifactRef, started: float) -> Execution:
+    """What was made for a run since a moment, in Unix seconds, and how long that took until now."""
+    manifests = lineage(store, [report]).values()
+    made = sum(manifest.timings.started >= started for manifest in manifests)
+    return Execution(artifacts=len(manifests), made=made, seconds=time.time() - started)

@@ -32,6 +32,23 @@ class SummaryRow(BaseModel):
     response_tokens: float | None
 
 
+class Execution(BaseModel):
+    """What one execution of the workflow did for a run; an earlier one may have done the rest."""
+
+    model_config = ConfigDict(frozen=True)
+
+    artifacts: int
+    """That the run consists of."""
+    made: int
+    """Those of them that this execution made."""
+    seconds: float
+    """From the start of its first process."""
+
+    def __str__(self) -> str:
+        cached = self.artifacts - self.made
+        return f"{self.made} artifacts made, {cached} from the cache, in {duration(self.seconds)}"
+
+
 class RunSummary(BaseModel):
     """What a run found and what it took. ``str()`` of it is a table for the terminal."""
 
@@ -49,6 +66,8 @@ class RunSummary(BaseModel):
     """Seconds by row; they add up to the process-seconds of the run."""
     wall_clock: float
     """Seconds; less than the sum of the ledger when steps ran side by side."""
+    execution: Execution | None = None
+    """The one that this summary ends."""
     report: str = ""
     """Path of the page."""
     next_commands: list[str] = []
@@ -64,8 +83,10 @@ class RunSummary(BaseModel):
             f"{self.name}, seed {self.seed}: {last.updates} updates in {duration(self.wall_clock)}",
             render(self._table()),
             self._times(),
-            "",
         ]
+        if self.execution:
+            lines.append(f"now     {self.execution}")
+        lines.append("")
         if self.report:
             lines.append(f"report  {self.report}")
         # Not wrapped: a path or a command that is broken in two cannot be copied.
@@ -150,4 +171,4 @@ def _value(estimate: Estimate | None) -> float | None:
     return None if estimate is None else estimate.value
 
 
-__all__ = ["COLUMNS", "MISSING", "RunSummary", "SummaryRow", "make_summary", "render"]
+__all__ = ["COLUMNS", "MISSING", "Execution", "RunSummary", "SummaryRow", "make_summary", "render"]

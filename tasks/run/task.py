@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from tasks.artifacts import Store
+from tasks.artifacts.provenance import PROCESS_STARTED
 from tasks.platform import Artifact, StoreHandle, always
 from tasks.report.summary import RunSummary
 from tasks.run.sources import fingerprint
@@ -33,6 +34,8 @@ class OpenRun(NamedTuple):
     optimize: OptimizeSettings
     evaluate: EvaluateSettings
     updates_per_rollout: int
+    started: float
+    """Unix seconds at which the execution's first process started."""
 
 
 @always
@@ -83,13 +86,15 @@ def open_run(
         optimize=settings.optimize,
         evaluate=settings.evaluate,
         updates_per_rollout=settings.mu,
+        started=PROCESS_STARTED,
     )
 
 
 @always
-def close_run(store: StoreHandle, report: Artifact) -> RunSummary:
-    """The end of a run: a short table, the report's path and what to do next."""
-    from tasks.report.step import summarise
+def close_run(store: StoreHandle, report: Artifact, started: float) -> RunSummary:
+    """The end of a run: a short table, what this execution did, the report's path and what to do next."""
+    from tasks.report.step import execution_since, summarise
 
     opened = Store(store)
-    return summarise(opened, report, [f"mu-grpo inspect --store {opened.root}", "make compare"])
+    summary = summarise(opened, report, [f"mu-grpo inspect --store {opened.root}", "make compare"])
+    return summary.model_copy(update={"execution": execution_since(opened, report, started)})

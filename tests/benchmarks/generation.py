@@ -1,6 +1,6 @@
 """Generation by the engine beside model.generate on the same policy, prompts and batch sizes.
 
-    python -m tests.benchmarks.generation
+    python -m tests.benchmarks.generation [--append FILE]
 
 The policy is a tiny one that was warm-started; both stop at its stop token, so that both decode comparable responses.
 """
@@ -9,21 +9,24 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
+from rich import box
 from rich.table import Table
 
 from tasks.artifacts import Store
 from tasks.policy.loading import load_model, load_tokenizer
 from tasks.policy.step import prepare_policy
 from tasks.prompts.arithmetic import split
+from tasks.report.summary import render
 from tasks.rollout.engine import Request, Sampling, sampling_seed
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
 
 MAX_NEW_TOKENS = 32
+COLUMNS = ("batch", "engine, tokens/s", "model.generate, tokens/s", "ratio")
 
 
 def timed(work: Callable[[], int]) -> float:
@@ -37,6 +40,7 @@ def main() -> None:
     parser.add_argument("--responses", type=int, default=2048)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--append", type=Path, help="a Markdown file that gets the table")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warm = TinyPolicySettings(warm_start=WarmStartSettings(working_updates=60, guessing_updates=20))
@@ -67,7 +71,7 @@ def main() -> None:
             tokens += int(((made == end).cumsum(1) - (made == end).long() == 0).sum())
         return tokens
 
-    table = Table("batch", "engine tokens/s", "model.generate tokens/s", "ratio (median, range)")
+    table = Table(*COLUMNS, box=box.MARKDOWN)
     for batch in (64, 256, 512):
         ours(batch), theirs(batch)
         pairs = [(timed(lambda b=batch: ours(b)), timed(lambda b=batch: theirs(b))) for _ in range(options.repeats)]
@@ -75,9 +79,16 @@ def main() -> None:
         mine, other = np.median(pairs, axis=0)
         spread = f"{np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         table.add_row(str(batch), f"{mine:,.0f}", f"{other:,.0f}", spread)
-    console = Console()
-    console.print(f"{len(requests)} responses, {options.threads} threads, torch {torch.__version__}")
-    console.print(table)
+    text = (
+        f"`python -m tests.benchmarks.generation`: {len(requests)} responses of a tiny policy, "
+        f"{options.repeats} times in turn, {options.threads} threads, "
+        f"torch {torch.__version__}; medians, and the ratios' range."
+        f"\n\n{render(table)}\n"
+    )
+    print(text)
+    if options.append:
+        with options.append.open("a", encoding="utf-8") as file:
+            file.write(f"\n## Generation\n\n{text}")
 
 
 if __name__ == "__main__":

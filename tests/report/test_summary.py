@@ -4,10 +4,10 @@ import pytest
 
 from tasks.errors import DataError
 from tasks.report.compare import compare, comparison_markdown
-from tasks.report.history import load_history
+from tasks.report.history import lineage, load_history
 from tasks.report.ledger import make_ledger
-from tasks.report.step import summarise
-from tasks.report.summary import RunSummary, make_summary
+from tasks.report.step import execution_since, summarise
+from tasks.report.summary import Execution, RunSummary, make_summary
 from tests.report.synthetic import make_run
 
 COMMANDS = ["mu-grpo inspect --store runs --stage 1", "make compare"]
@@ -32,6 +32,7 @@ def test_round_trip_through_json(mu_grpo, mu_grpo_report):
 def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
     folder = mu_grpo.store.path(mu_grpo_report)
     assert set(json.loads((folder / "summary.json").read_text())) == set(RunSummary.model_fields) - {
+        "execution",
         "report",
         "next_commands",
     }
@@ -102,3 +103,18 @@ def test_markdown_over_seeds(mu_grpo, grpo, tmp_path):
 def test_markdown_needs_runs():
     with pytest.raises(DataError, match="at least one run"):
         comparison_markdown({"GRPO": []})
+
+
+def test_an_execution_tells_what_it_made(mu_grpo, mu_grpo_report):
+    artifacts = len(lineage(mu_grpo.store, [mu_grpo_report]))
+    report = mu_grpo.store.manifest(mu_grpo_report)
+    since_report = execution_since(mu_grpo.store, mu_grpo_report, report.timings.started)
+    assert (since_report.artifacts, since_report.made) == (artifacts, 1)
+    nothing = execution_since(mu_grpo.store, mu_grpo_report, report.timings.finished + 1)
+    assert nothing.made == 0
+    everything = execution_since(mu_grpo.store, mu_grpo_report, 0.0)
+    assert everything.made == artifacts > 10
+    summary = summarise(mu_grpo.store, mu_grpo_report, []).model_copy(
+        update={"execution": Execution(artifacts=35, made=2, seconds=4.0)}
+    )
+    assert "now     2 artifacts made, 33 from the cache, in 4.0 s" in str(summary).splitlines()
