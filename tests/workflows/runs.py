@@ -31,9 +31,11 @@ class Runner:
 
     @property
     def environment(self) -> dict[str, str]:
-        home = self.folder / "home"
+        home, temporary = self.folder / "home", self.folder / "tmp"
         home.mkdir(exist_ok=True)
-        return {**os.environ, "HOME": str(home), "COLUMNS": "100", "HF_HUB_OFFLINE": "1"}
+        temporary.mkdir(exist_ok=True)
+        own = {"HOME": str(home), "TMPDIR": str(temporary), "COLUMNS": "100", "HF_HUB_OFFLINE": "1"}
+        return {**os.environ, **own}
 
     def run(self, workflow: str, *options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

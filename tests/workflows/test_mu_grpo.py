@@ -49,6 +49,14 @@ def test_the_terminal_ends_with_a_table_the_report_and_what_is_next(finished: tu
     assert "Traceback" not in output
 
 
+def test_the_report_is_a_flyte_deck(finished: tuple[Runner, str]) -> None:
+    runner, output = finished
+    report = re.search(r"^report +(\S+)$", output, re.MULTILINE)
+    assert report is not None
+    page = Path(report.group(1)).read_text()
+    assert any(page in deck.read_text() for deck in (runner.folder / "tmp").rglob("deck.html"))
+
+
 def _table(output: str) -> list[str]:
     """The end of a run, without what differs between executions."""
     lines = output[output.index("mu_grpo, mu ") :].splitlines()
