@@ -62,7 +62,7 @@ def grpo(
         prepare_prompts(store=run.store, settings=run.prompts, source=run.prompts_source, stage=part, seed=run.seed)
         for part in range(PARTS)
     ]
-    current = prepare_policy(
+    base = current = prepare_policy(
         store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
     )
     evaluations = [measure(policy=current)]
@@ -73,6 +73,7 @@ def grpo(
             verify=run.verify,
             optimize=run.optimize,
             updates_per_rollout=run.updates_per_rollout,
+            reference=base,
             policy=current,
             prompts=shards[part],
             stage=part,

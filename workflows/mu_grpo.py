@@ -72,7 +72,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             )
             for stage in range(stages)
         ]
-        current = prepare_policy(
+        base = current = prepare_policy(
             store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
         )
         evaluations = [measure(policy=current)]
@@ -87,6 +87,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             current = optimize_policy(
                 store=run.store,
                 settings=run.optimize,
+                reference=base,
                 policy=current,
                 rollouts=rollouts,
                 verdicts=verdicts,

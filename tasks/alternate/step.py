@@ -11,10 +11,11 @@ from tasks.artifacts import ArtifactRef, Draft, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, table_writer, to_table
 from tasks.errors import SettingsError
 from tasks.optimize.responses import collect, group_order
-from tasks.optimize.step import load_trainer, save
+from tasks.optimize.step import load_reference, load_trainer, reference_parent, save
 from tasks.optimize.trainer import Outcome, nothing_to_learn
 from tasks.policy.loading import load_tokenizer, stop_token_ids
 from tasks.policy.packing import PACKED_ATTENTION
+from tasks.policy.scorer import Scorer
 from tasks.progress import bar
 from tasks.rollout.step import sample
 from tasks.rollout.transformers_engine import TransformersEngine
@@ -29,6 +30,7 @@ def train_alternating(
     verify: VerifySettings,
     optimize: OptimizeSettings,
     updates_per_rollout: int,
+    reference: ArtifactRef,
     policy: ArtifactRef,
     prompts: Sequence[ArtifactRef],
     stage: int,
@@ -44,6 +46,7 @@ def train_alternating(
         verify: the verifier's.
         optimize: of the updates.
         updates_per_rollout: mu; divides the updates of the stage.
+        reference: the run's base policy; read by an objective with a KL to it.
         policy: to start from.
         prompts: the stage's shards.
         stage: counts from 0.
@@ -58,13 +61,14 @@ def train_alternating(
         "rollout": rollout.model_dump(mode="json"),
         "verify": verify.model_dump(mode="json"),
     }
-    parents: Mapping[str, Any] = {"policy": policy, "prompts": prompts}
+    parents: Mapping[str, Any] = {"policy": policy, "prompts": prompts, **reference_parent(optimize, reference)}
     with store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             folder = store.path(policy)
             rows = [row for shard in prompts for row in read_table(store.path(shard) / "prompts.parquet").to_pylist()]
             refreshes = _refreshes(rows, rollout, optimize, updates_per_rollout, (seed, stage))
             loop = _Loop(folder, rollout, verify, optimize, policy.digest, stage, seed, draft)
+            loop.reference = load_reference(store, optimize, reference)
         with (
             store.write("verdicts", settings=verify, parents={}, seed=seed) as judged,
             table_writer(judged.path / "verdicts.parquet", VERDICTS) as add_verdicts,
@@ -81,8 +85,8 @@ def train_alternating(
                     add_verdicts(verdicts)
                     progress.advance(note=f"reward {loop.outcomes[-1].rows[-1]['reward']:.3f}")
             judged.parents["rollouts"] = [rolled.ref]
-            groups = sum(outcome.groups for outcome in loop.outcomes)
-            if groups == sum(outcome.zero_variance_groups for outcome in loop.outcomes):
+            if not any(outcome.teaches for outcome in loop.outcomes):
+                groups = sum(outcome.groups for outcome in loop.outcomes)
                 raise nothing_to_learn(
                     groups, len(refreshes) * updates_per_rollout, loop.tally.facts()["reward"] or 0.0
                 )
@@ -106,10 +110,11 @@ class _Loop:
         seed: int,
         draft: Draft,
     ) -> None:
-        self.trainer, self.scorer = load_trainer(folder, optimize, rollout.max_new_tokens)
+        self.trainer, self.scorer = load_trainer(folder, optimize, rollout.max_new_tokens, seed)
         self.verifier = Verifier(verify)
         self.outcomes: list[Outcome] = []
         self.tally = Tally()
+        self.reference: Scorer | None = None
         self._tokenizer = load_tokenizer(folder)
         self._engine = TransformersEngine(self.scorer.model, stop_token_ids(folder), rollout.batch_size)
         self._rollout, self._verify, self._optimize = rollout, verify, optimize
@@ -133,7 +138,9 @@ class _Loop:
             responses = collect([rollouts], judged, self._rollout.responses_per_prompt)
         rows = np.arange(len(sampled)).reshape(-1, self._optimize.responses_per_update)
         self.outcomes.append(
-            self.trainer.train(responses, list(rows), self._stage, self._draft.phase, part_of_stage=True)
+            self.trainer.train(
+                responses, list(rows), self._stage, self._draft.phase, self.reference, part_of_stage=True
+            )
         )
         return rollouts, judged
 
@@ -146,8 +153,9 @@ def _refreshes(
     seed: Sequence[int],
 ) -> list[list[dict[str, Any]]]:
     """The prompts of every refresh, in the order in which their groups are consumed."""
-    groups = optimize.responses_per_update * updates_per_rollout // rollout.responses_per_prompt
-    if len(rows) % groups:
+    batches = updates_per_rollout // optimize.objective.schedule.updates_per_batch
+    groups = optimize.responses_per_update * batches // rollout.responses_per_prompt
+    if not groups or len(rows) % groups:
         raise SettingsError(
             f"updates_per_rollout: {updates_per_rollout} takes {groups} prompts per refresh, which does not divide the "
             f"{len(rows)} prompts of a stage."

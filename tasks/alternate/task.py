@@ -4,7 +4,7 @@ from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, step
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 
-VERSION = "1"
+VERSION = "2"
 
 
 @step(VERSION, role="compute")
@@ -14,6 +14,7 @@ def alternate(
     verify: VerifySettings,
     optimize: OptimizeSettings,
     updates_per_rollout: int,
+    reference: Artifact,
     policy: Artifact,
     prompts: list[Artifact],
     stage: int,
@@ -28,6 +29,7 @@ def alternate(
         verify,
         optimize,
         updates_per_rollout,
+        reference,
         policy,
         prompts,
         stage,

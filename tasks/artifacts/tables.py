@@ -66,7 +66,13 @@ _METRIC_COUNTS = ("stage", "update", "staleness", "tokens", "responses")
 
 def metrics_schema(columns: Sequence[str]) -> pa.Schema:
     """Of the diagnostics, one row per update: a column that is null throughout is still one of numbers."""
-    return pa.schema({name: pa.int64() if name in _METRIC_COUNTS else pa.float64() for name in columns})
+
+    def kind(name: str) -> pa.DataType:
+        if "histogram" in name:
+            return pa.list_(pa.int64())
+        return pa.int64() if name in _METRIC_COUNTS else pa.float64()
+
+    return pa.schema({name: kind(name) for name in columns})
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> None:

@@ -40,6 +40,21 @@ def plan(
         console.print(table)
 
 
+@app.command()
+def algorithms(
+    markdown: Annotated[Path | None, typer.Option(help="Write the table to this file instead.")] = None,
+) -> None:
+    """Every preset of the objective: a row each, a column per component, and where it comes from."""
+    from tasks.cli.algorithms import algorithms_page, algorithms_table
+
+    if markdown is not None:
+        markdown.write_text(algorithms_page(), encoding="utf-8")
+        print(f"wrote {markdown}")
+        return
+    # Narrower, twelve columns would be slivers; `less -S` scrolls sideways.
+    Console(width=max(Console().width, 220)).print(algorithms_table())
+
+
 @app.command(name="inspect")
 def inspect_command(
     store: StoreFolder,

@@ -5,10 +5,12 @@ import math
 from pathlib import Path
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
+from tasks.cli.algorithms import describe
 from tasks.errors import DataError
-from tasks.settings import RunSettings, TinyPolicySettings
+from tasks.settings import PRESETS, RunSettings, TinyPolicySettings
 
 _FP32_BYTES = 4
 _TINY_VOCABULARY = 22
@@ -58,17 +60,18 @@ def _schedule(run: RunSettings, stages: int) -> Table:
 
 
 def _objective(run: RunSettings) -> Table:
-    table = _table("objective")
-    objective, veto = run.optimize.objective, run.optimize.objective.veto
-    table.add_row("preset", run.optimize.preset, "optimize.preset")
-    table.add_row("ratio interval", f"[{objective.clip_low:g}, {objective.clip_high:g}]", objective.clip_mode)
-    shown = "off" if veto.scope == "off" else f"{veto.statistic} {veto.direction} {veto.kappa:g}"
-    table.add_row("veto", shown, "" if veto.scope == "off" else f"scope {veto.scope}; kappa is not the paper's")
-    table.add_row("advantage", f"group mean, scale {objective.advantage.scale}", "")
-    table.add_row("aggregation", objective.aggregation, f"denominator {objective.denominator}")
-    table.add_row(
-        "learning rate", f"{run.optimize.learning_rate:g}", f"AdamW, {run.optimize.warmup_updates} warm-up updates"
-    )
+    table = Table(title="objective", box=box.SIMPLE_HEAD, show_header=False, title_justify="left", title_style="bold")
+    table.add_column(no_wrap=True)
+    table.add_column()
+    preset = PRESETS[run.optimize.preset]
+    modifier = "" if run.optimize.modifier == "none" else f" + {run.optimize.modifier}"
+    table.add_row("preset", f"{run.optimize.preset}{modifier}   [dim]{preset.source}[/]")
+    if preset.chosen:
+        table.add_row("", f"[dim]chosen here: {preset.chosen}[/]")
+    for name, value in describe(run.optimize.objective).items():
+        table.add_row(name, escape(value))
+    warmup = f"AdamW, {run.optimize.warmup_updates} warm-up updates"
+    table.add_row("learning rate", f"{run.optimize.learning_rate:g}   [dim]{warmup}[/]")
     return table
 
 

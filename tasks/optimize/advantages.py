@@ -5,6 +5,7 @@ Legend of shapes: R responses, G groups.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,64 +19,131 @@ class Advantages:
 
     advantage_R: Tensor
     """In the dtype of the rewards; 0 where there is nothing to compare with."""
+    varies_R: Tensor
+    """bool: the response's group has two different rewards."""
     groups: int
     zero_variance_groups: int
-    """Groups without two different rewards, so that every advantage in them is 0."""
+    """Groups without two different rewards; relative to the group's baseline every advantage in them is 0."""
     unscored: int
     """Responses without a reward."""
+    balanced_out: int = 0
+    """Responses below their group's mean that were left out."""
 
 
-def group_advantages(reward_R: Tensor, group_R: Tensor, settings: AdvantageSettings) -> Advantages:
-    """Reward minus the group's mean, over the group's standard deviation plus epsilon.
+def group_advantages(
+    reward_R: Tensor, group_R: Tensor, settings: AdvantageSettings, balance: np.random.Generator | None = None
+) -> Advantages:
+    """Reward minus baseline and its offset, over scale.
 
-    ``std`` is unbiased, as in verl's GRPO (arXiv 2402.03300), ``std_biased`` is not (arXiv 2509.24203), ``none`` leaves
-    the difference as it is (Dr.GRPO, arXiv 2503.20783). A response without a reward has advantage 0 and does not enter
-    its group's statistics. Equal rewards give exactly 0. A prompt's only response has its reward as advantage, as in
-    verl; it has no standard deviation, so scale must be none.
+    Scale ``std`` is unbiased, as in verl's GRPO (arXiv 2402.03300), ``std_biased`` is not (2509.24203), ``sqrt_eps`` is
+    that of 2505.22257, ``none`` leaves the difference as it is (Dr.GRPO, 2503.20783). A response without a reward has
+    advantage 0 and does not enter its group's statistics. Equal rewards differ from their baseline by exactly 0. A
+    prompt's only response has baseline 0, as in verl; it has no standard deviation.
 
     Args:
         reward_R: rewards; NaN where the verifier could not tell.
         group_R: int64, the same number for responses to the same prompt, in any order.
         settings: of the advantages.
+        balance: leaves out random responses below their group's mean until they are no more than those above it, and
+            compares the others among themselves (RED-Drop, 2509.24203).
 
     Raises:
-        SettingsError: a group has one response and the scale is a standard deviation.
+        SettingsError: a group has one response and the scale is its standard deviation.
     """
     names_G, group_R, size_G = torch.unique(group_R, return_inverse=True, return_counts=True)
     alone_G = size_G == 1
-    if settings.scale != "none" and alone_G.any():
+    if settings.scale not in ("none", "batch_std") and alone_G.any():
         raise SettingsError(
             f"optimize.objective.advantage.scale {settings.scale!r}: group {int(names_G[alone_G][0])} has one response "
-            "and one reward has no standard deviation; allowed: none, or at least 2 responses per prompt"
+            "and one reward has no standard deviation; allowed: none, batch_std, or at least 2 responses per prompt"
         )
+    groups = _Groups(group_R, size_G)
     scored_R = ~reward_R.isnan()
-    score_R = torch.where(scored_R, reward_R, 0).double()
-    count_G = _sum(scored_R.double(), group_R, size_G)
-    mean_G = torch.where(alone_G, 0, _sum(score_R, group_R, size_G) / count_G.clamp(min=1))
-    centred_R = torch.where(scored_R, score_R - mean_G[group_R], 0)
-
-    # Rounding of the mean can leave equal rewards a little off it; their range is exactly 0.
-    varies_G = _extreme(reward_R, group_R, size_G, "amax") > _extreme(reward_R, group_R, size_G, "amin")
-    varies_G |= alone_G & (count_G == 1)
-    scale_G = torch.ones_like(mean_G)
-    if settings.scale != "none":
-        freedom_G = count_G - 1 if settings.scale == "std" else count_G
-        scale_G = (_sum(centred_R**2, group_R, size_G) / freedom_G.clamp(min=1)).sqrt() + settings.epsilon
-    advantage_R = torch.where(varies_G[group_R], centred_R / scale_G[group_R], 0)
+    kept_R = scored_R
+    if balance is not None:
+        kept_R = scored_R & ~_surplus(reward_R, scored_R, groups, balance)
+    score_R = torch.where(kept_R, reward_R, 0).double()
+    lowest_G, highest_G = groups.range(score_R, kept_R)
+    varies_G = highest_G > lowest_G
+    count_G = groups.sum(kept_R.double())
+    baseline_G = _baseline(score_R, kept_R, count_G, highest_G, groups, settings)
+    relative_G = torch.full_like(alone_G, settings.baseline != "none") & ~alone_G
+    # Rounding of the baseline can leave equal rewards a little off it; their range is exactly 0.
+    centred_R = torch.where(
+        (relative_G & ~varies_G)[group_R], 0, score_R - torch.where(relative_G, baseline_G, 0)[group_R]
+    )
+    scale_G = torch.where(varies_G, _scale(score_R, kept_R, count_G, groups, settings), 1)
+    advantage_R = torch.where(kept_R, (centred_R - settings.baseline_offset) / scale_G[group_R], 0)
+    informative_G = varies_G | (alone_G & (count_G == 1))
     return Advantages(
         advantage_R=advantage_R.to(reward_R.dtype),
+        varies_R=informative_G[group_R],
         groups=len(size_G),
-        zero_variance_groups=int((~varies_G).sum()),
+        zero_variance_groups=int((~informative_G).sum()),
         unscored=int((~scored_R).sum()),
+        balanced_out=int((scored_R & ~kept_R).sum()),
     )
 
 
-def _sum(x_R: Tensor, group_R: Tensor, like_G: Tensor) -> Tensor:
-    return torch.zeros_like(like_G, dtype=torch.float64).index_add_(0, group_R, x_R)
+@dataclass(frozen=True)
+class _Groups:
+    """Which group a response belongs to, and reductions over groups in float64."""
+
+    group_R: Tensor
+    size_G: Tensor
+
+    def sum(self, x_R: Tensor) -> Tensor:
+        return torch.zeros(len(self.size_G), dtype=torch.float64).index_add_(0, self.group_R, x_R.double())
+
+    def mean(self, x_R: Tensor, kept_R: Tensor) -> Tensor:
+        return self.sum(torch.where(kept_R, x_R, 0)) / self.sum(kept_R.double()).clamp(min=1)
+
+    def range(self, x_R: Tensor, kept_R: Tensor) -> tuple[Tensor, Tensor]:
+        """Smallest and largest kept value of a group; inf and -inf where none is kept."""
+        found = []
+        for reduce, worst in (("amin", float("inf")), ("amax", float("-inf"))):
+            start_G = torch.full((len(self.size_G),), worst, dtype=torch.float64)
+            values_R = torch.where(kept_R, x_R.double(), worst)
+            found.append(start_G.scatter_reduce(0, self.group_R, values_R, reduce=reduce))
+        return found[0], found[1]
 
 
-def _extreme(reward_R: Tensor, group_R: Tensor, like_G: Tensor, reduce: str) -> Tensor:
-    worst = float("-inf") if reduce == "amax" else float("inf")
-    start_G = torch.full_like(like_G, worst, dtype=torch.float64)
-    reward_R = torch.where(reward_R.isnan(), worst, reward_R).double()
-    return start_G.scatter_reduce(0, group_R, reward_R, reduce=reduce)
+def _baseline(
+    score_R: Tensor, kept_R: Tensor, count_G: Tensor, highest_G: Tensor, groups: _Groups, settings: AdvantageSettings
+) -> Tensor:
+    if settings.baseline != "logavgexp":
+        return groups.mean(score_R, kept_R)
+    highest_G = torch.where(count_G > 0, highest_G, 0)
+    exponent_R = (score_R - highest_G[groups.group_R]) / settings.temperature
+    return highest_G + settings.temperature * groups.mean(exponent_R.exp(), kept_R).clamp(min=1e-300).log()
+
+
+def _scale(score_R: Tensor, kept_R: Tensor, count_G: Tensor, groups: _Groups, settings: AdvantageSettings) -> Tensor:
+    if settings.scale == "none":
+        return torch.ones_like(count_G)
+    if settings.scale == "batch_std":
+        return torch.full_like(count_G, float(score_R[kept_R].std()) + settings.epsilon)
+    off_R = score_R - groups.mean(score_R, kept_R)[groups.group_R]
+    squares_G = groups.sum(torch.where(kept_R, off_R**2, 0))
+    match settings.scale:
+        case "std":
+            return (squares_G / (count_G - 1).clamp(min=1)).sqrt() + settings.epsilon
+        case "std_biased":
+            return (squares_G / count_G.clamp(min=1)).sqrt() + settings.epsilon
+        case "sqrt_eps":
+            return (squares_G / count_G.clamp(min=1) + settings.epsilon).sqrt()
+
+
+def _surplus(reward_R: Tensor, scored_R: Tensor, groups: _Groups, random: np.random.Generator) -> Tensor:
+    """Random responses below their group's mean, so many that the others are no more than those above it."""
+    off_R = reward_R.double() - groups.mean(reward_R.double(), scored_R)[groups.group_R]
+    below_R, above_R = scored_R & (off_R < 0), scored_R & (off_R > 0)
+    allowed_G = groups.sum(above_R.double())
+    draw_R = torch.from_numpy(random.random(len(reward_R)))
+    # Sorted by group and draw, those below come first: their place in the group is their rank.
+    order_R = torch.argsort(groups.group_R.double() + torch.where(below_R, draw_R / 2, draw_R / 2 + 0.5))
+    start_G = groups.size_G.cumsum(0) - groups.size_G
+    rank_R = torch.empty_like(order_R)
+    rank_R[order_R] = torch.arange(len(order_R))
+    rank_R -= start_G[groups.group_R]
+    return below_R & (rank_R >= allowed_G[groups.group_R])

@@ -7,10 +7,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.optimize.objective import ObjectiveResult, TokenBatch
-from tasks.optimize.veto import log_ratio
+from tasks.optimize.objective import ObjectiveResult
+from tasks.optimize.tokens import TokenBatch, log_ratio
 
-_COLUMNS = ("log_ratio", "advantage", "clipped", "vetoed", "entropy", "response_advantage", "trigger_position")
+_COLUMNS = (
+    "log_ratio",
+    "advantage",
+    "clipped",
+    "vetoed",
+    "rejected",
+    "entropy",
+    "response_advantage",
+    "trigger_position",
+)
+HISTOGRAM_EDGES = np.linspace(-4.25, 4.25, 18)
+"""Of the advantage histograms; the outermost bins take what lies beyond them, and the middle one holds 0."""
 _QUANTILES = {"p01": 0.01, "p50": 0.50, "p99": 0.99}
 
 
@@ -41,18 +52,19 @@ class UpdateStatistics:
             "advantage": advantage_T,
             "clipped": result.clipped_T[mask_T],
             "vetoed": result.vetoed_T[mask_T],
+            "rejected": result.rejected_T[mask_T],
             "entropy": entropy_T.detach()[mask_T],
             **_per_response(batch.response_T[mask_T], advantage_T, result.trigger_T[mask_T]),
         }
         for name, column in columns.items():
             self._columns[name].append(column.cpu())
 
-    def row(self) -> dict[str, float | int | None]:
+    def row(self) -> dict[str, float | int | list[int] | None]:
         """The update's numbers; one about nothing, such as a ratio of no negative tokens, is None.
 
         - tokens, responses: counts.
         - loss: the surrogate, after division.
-        - clip_fraction, veto_fraction: share of the tokens.
+        - clip_fraction, veto_fraction, reject_fraction: share of the tokens.
         - veto_fraction_negative: vetoed tokens with A < 0 among tokens with A < 0 (A is the advantage).
         - trigger_share_negative: responses with a trigger among those with A < 0.
         - trigger_position: over those, the mean share of the response that precedes its first trigger.
@@ -62,6 +74,7 @@ class UpdateStatistics:
           KL(behavior || current), in nats per token (k1 and k3 of Schulman, "Approximating KL divergence").
         - entropy: of the current policy, nats per token.
         - zero_advantage_share: responses with A = 0.
+        - advantage_histogram, _kept: tokens by advantage, of all and of those that are not vetoed; HISTOGRAM_EDGES.
 
         Shares of responses are among those that have a token. Log-ratios are clamped as in the objective.
         """
@@ -70,12 +83,13 @@ class UpdateStatistics:
         advantage_R, position_R = column["response_advantage"], column["trigger_position"]
         ratio_N = log_ratio_N.exp()
         has_trigger_R = (advantage_R < 0) & ~position_R.isnan()
-        row: dict[str, float | int | None] = {
+        row: dict[str, float | int | list[int] | None] = {
             "tokens": len(ratio_N),
             "responses": self._responses,
             "loss": self._loss / self._denominator if self._denominator else 0.0,
             "clip_fraction": _mean(column["clipped"]),
             "veto_fraction": _mean(vetoed_N),
+            "reject_fraction": _mean(column["rejected"]),
             "veto_fraction_negative": _mean(vetoed_N[advantage_N < 0]),
             "trigger_share_negative": _mean(has_trigger_R[advantage_R < 0].double()),
             "trigger_position": _mean(position_R[has_trigger_R]),
@@ -84,6 +98,8 @@ class UpdateStatistics:
             "kl_k3": _mean(log_ratio_N.expm1() - log_ratio_N),
             "entropy": _mean(column["entropy"]),
             "zero_advantage_share": _mean((advantage_R == 0).double()),
+            "advantage_histogram": _histogram(advantage_N),
+            "advantage_histogram_kept": _histogram(advantage_N[vetoed_N == 0]),
         }
         for sign, ratio_S in (("negative", ratio_N[advantage_N < 0]), ("positive", ratio_N[advantage_N > 0])):
             row[f"ratio_mean_{sign}"] = _mean(ratio_S)
@@ -103,6 +119,11 @@ def _per_response(response_T: Tensor, advantage_T: Tensor, trigger_T: Tensor) ->
     trigger_R = tokens_R.scatter_reduce(0, index_T[trigger_T], place_T[trigger_T], reduce="amin")
     position_R = torch.where(trigger_R < tokens_R, trigger_R.double() / tokens_R, torch.nan)
     return {"response_advantage": advantage_T[first_R], "trigger_position": position_R}
+
+
+def _histogram(advantage_N: Tensor) -> list[int]:
+    clipped_N = advantage_N.clamp(HISTOGRAM_EDGES[0], HISTOGRAM_EDGES[-1]).numpy()
+    return [int(count) for count in np.histogram(clipped_N, HISTOGRAM_EDGES)[0]]
 
 
 def _mean(values: Tensor) -> float | None:

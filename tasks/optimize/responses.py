@@ -28,12 +28,19 @@ class Ragged:
         """Length of every row."""
         return np.diff(self.offsets)
 
+    def places(self, rows: Ints) -> Ints:
+        """Indices into ``flat`` of all elements of some rows, row after row."""
+        lengths = self.lengths[rows]
+        ends = lengths.cumsum()
+        return np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - ends + lengths, lengths)
+
 
 @dataclass(frozen=True)
 class Responses:
     """R responses, those of a group beside each other.
 
-    ``reward_R`` is NaN where the verifier could not tell; ``group_R`` counts groups from 0.
+    ``reward_R`` is NaN where the verifier could not tell; ``group_R`` counts groups from 0; ``truncated_R`` says which
+    were cut off at the largest length.
     """
 
     prompt_tokens: Ragged
@@ -41,6 +48,7 @@ class Responses:
     engine_logp: Ragged
     reward_R: Floats
     group_R: Ints
+    truncated_R: npt.NDArray[np.bool_]
 
     @property
     def group_size(self) -> int:
@@ -62,7 +70,7 @@ def collect(rollouts: Sequence[pa.Table], verdicts: pa.Table, group_size: int) -
     """Responses from rollout tables and the verdicts on them, which must be in the same order.
 
     Raises:
-        DataError: the tables name different responses, a group is not whole, or a log-probability is not finite.
+        DataError: the tables name different responses, or a group is not whole.
     """
     table = pa.concat_tables(rollouts)
     names = list(zip(table["prompt_id"].to_pylist(), table["sample_index"].to_pylist(), strict=True))
@@ -77,16 +85,13 @@ def collect(rollouts: Sequence[pa.Table], verdicts: pa.Table, group_size: int) -
             raise DataError(f"response {name}: {due} was due. Every group must have {group_size} responses, in order.")
     if len(names) % group_size:
         raise DataError(f"prompt {names[-1][0]}: its group has {len(names) % group_size} of {group_size} responses.")
-    engine_logp = _ragged(table["engine_logp"])
-    if not np.isfinite(engine_logp.flat).all():
-        row = int(np.searchsorted(engine_logp.offsets, np.flatnonzero(~np.isfinite(engine_logp.flat))[0], side="right"))
-        raise DataError(f"response {names[row - 1]}: the engine's log-probabilities are not finite.")
     return Responses(
         prompt_tokens=_ragged(table["prompt_token_ids"]),
         response_tokens=_ragged(table["response_token_ids"]),
-        engine_logp=engine_logp,
+        engine_logp=_ragged(table["engine_logp"]),
         reward_R=verdicts["reward"].to_numpy(zero_copy_only=False).astype(np.float32),
         group_R=np.arange(len(names)) // group_size,
+        truncated_R=np.array([reason == "length" for reason in table["finish_reason"].to_pylist()]),
     )
 
 
@@ -100,8 +105,8 @@ def group_order(groups: int, seed: Sequence[int]) -> Ints:
     return np.random.default_rng(list(seed)).permutation(groups)
 
 
-def plan_updates(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> list[Ints]:
-    """The rows that each update consumes: a random permutation of whole groups, each used once.
+def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> list[Ints]:
+    """The rows of each batch: a random permutation of whole groups, each used once.
 
     Args:
         responses: of the stage.

@@ -9,7 +9,7 @@ import pyarrow as pa
 from tasks.artifacts import ArtifactRef, Draft, Parents, Store
 from tasks.artifacts.tables import metrics_schema, read_table, write_table
 from tasks.errors import DataError
-from tasks.optimize.responses import collect, plan_updates
+from tasks.optimize.responses import collect, plan_batches
 from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
 from tasks.optimize.trainer import Outcome, Trainer
 from tasks.policy.loading import load_model
@@ -17,12 +17,21 @@ from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
 from tasks.settings import OptimizeSettings
 
-_COLUMNS = ["prompt_id", "sample_index", "prompt_token_ids", "response_token_ids", "engine_logp", "policy"]
+_COLUMNS = [
+    "prompt_id",
+    "sample_index",
+    "prompt_token_ids",
+    "response_token_ids",
+    "engine_logp",
+    "finish_reason",
+    "policy",
+]
 
 
 def optimize_stage(
     store: Store,
     settings: OptimizeSettings,
+    reference: ArtifactRef,
     policy: ArtifactRef,
     rollouts: Sequence[ArtifactRef],
     verdicts: ArtifactRef,
@@ -34,6 +43,7 @@ def optimize_stage(
     Args:
         store: of all artifacts.
         settings: of the step.
+        reference: the run's base policy; read by an objective with a KL to it.
         policy: the one that sampled the rollouts.
         rollouts: the stage's shards.
         verdicts: on all of them, in their order.
@@ -47,7 +57,8 @@ def optimize_stage(
         DataError: the rollouts are not of this policy, or do not fit the verdicts or the batch size.
         GateError: see ``Trainer.train``.
     """
-    parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts}
+    used = reference_parent(settings, reference)
+    parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts, **used}
     with store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             tables = [_own(store, shard, policy) for shard in rollouts]
@@ -56,17 +67,32 @@ def optimize_stage(
                 tables, read_table(store.path(verdicts) / "verdicts.parquet"), made["responses_per_prompt"]
             )
             folder = store.path(policy)
-            trainer, scorer = load_trainer(folder, settings, made["max_new_tokens"])
-        updates = plan_updates(responses, settings.responses_per_update, (seed, stage))
-        outcome = trainer.train(responses, updates, stage, draft.phase)
-        save(draft, trainer, scorer, folder, settings, [outcome], stage, len(updates))
+            trainer, scorer = load_trainer(folder, settings, made["max_new_tokens"], seed)
+            base = load_reference(store, settings, reference)
+        batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
+        outcome = trainer.train(responses, batches, stage, draft.phase, base)
+        save(draft, trainer, scorer, folder, settings, [outcome], stage, len(outcome.rows))
     return draft.ref
 
 
-def load_trainer(folder: Path, settings: OptimizeSettings, max_response_tokens: int) -> tuple[Trainer, Scorer]:
+def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict[str, ArtifactRef]:
+    """The base policy as a parent, where the objective needs it."""
+    return {"reference": reference} if settings.objective.needs_reference else {}
+
+
+def load_reference(store: Store, settings: OptimizeSettings, reference: ArtifactRef) -> Scorer | None:
+    """The base policy, where the objective needs it."""
+    if not settings.objective.needs_reference:
+        return None
+    return Scorer(load_model(store.path(reference), PACKED_ATTENTION), settings.logp_chunk_tokens)
+
+
+def load_trainer(
+    folder: Path, settings: OptimizeSettings, max_response_tokens: int, seed: int
+) -> tuple[Trainer, Scorer]:
     """The trainer of a policy folder, with the optimizer's state when the policy has one."""
     scorer = Scorer(load_model(folder, PACKED_ATTENTION), settings.logp_chunk_tokens)
-    trainer = Trainer(scorer, settings, max_response_tokens)
+    trainer = Trainer(scorer, settings, max_response_tokens, seed)
     trainer.updates = load_optimizer(folder, scorer.model, trainer.optimizer)
     return trainer, scorer
 
@@ -95,6 +121,7 @@ def save(
         groups=sum(outcome.groups for outcome in outcomes),
         zero_variance_groups=sum(outcome.zero_variance_groups for outcome in outcomes),
         unscored=sum(outcome.unscored for outcome in outcomes),
+        dropped=sum(outcome.dropped for outcome in outcomes),
         logp_mismatch=sum(outcome.logp_mismatch for outcome in outcomes) / len(outcomes),
         logp_mismatch_max=max(outcome.logp_mismatch_max for outcome in outcomes),
     )

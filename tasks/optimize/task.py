@@ -4,13 +4,14 @@ from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, step
 from tasks.settings import OptimizeSettings
 
-VERSION = "1"
+VERSION = "2"
 
 
 @step(VERSION, role="compute")
 def optimize(
     store: StoreHandle,
     settings: OptimizeSettings,
+    reference: Artifact,
     policy: Artifact,
     rollouts: list[Artifact],
     verdicts: Artifact,
@@ -20,4 +21,6 @@ def optimize(
     """The policy after a stage's updates."""
     from tasks.optimize.step import optimize_stage
 
-    return optimize_stage(Store(store, "optimize", VERSION), settings, policy, rollouts, verdicts, stage, seed)
+    return optimize_stage(
+        Store(store, "optimize", VERSION), settings, reference, policy, rollouts, verdicts, stage, seed
+    )

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tasks.errors import GateError, NothingToLearnError
-from tasks.optimize.advantages import Advantages, group_advantages
+from tasks.optimize.data import Flags, Selection, check_dropped, finite_responses, select
 from tasks.optimize.diagnostics import UpdateStatistics
-from tasks.optimize.objective import TokenBatch, objective
-from tasks.optimize.responses import Ints, Responses, micro_batches
+from tasks.optimize.gate import Bounds, update_bounds
+from tasks.optimize.gather import gather_rows
+from tasks.optimize.objective import objective
+from tasks.optimize.responses import Floats, Ints, Responses, micro_batches
+from tasks.optimize.tokens import TokenBatch, log_ratio
 from tasks.policy.scorer import MicroBatch, Scorer, pack
 from tasks.progress import bar
 from tasks.settings import OptimizeSettings
@@ -33,6 +35,10 @@ class Outcome:
     groups: int = 0
     zero_variance_groups: int = 0
     unscored: int = 0
+    teaches: bool = True
+    """Whether some advantage is not 0."""
+    dropped: int = 0
+    """Responses with log-probabilities that are not finite."""
     logp_mismatch: float = 0.0
     """Mean absolute difference of the engine's and the trainer's log-probabilities."""
     logp_mismatch_max: float = 0.0
@@ -46,10 +52,32 @@ def nothing_to_learn(groups: int, updates: int, reward: float) -> NothingToLearn
     )
 
 
+@dataclass
+class _Stage:
+    """Responses that the trainer works on, with log-probabilities of their tokens by several policies."""
+
+    responses: Responses
+    number: int
+    """Counts from 0."""
+    engine: Floats
+    behavior: Floats
+    reference: Floats | None = None
+    proximal: Floats | None = None
+
+    def micro_batch(self, rows: Ints) -> MicroBatch:
+        return pack(
+            [self.responses.prompt_tokens[row] for row in rows], [self.responses.response_tokens[row] for row in rows]
+        )
+
+    def column(self, flat: Floats | None, rows: Ints) -> torch.Tensor | None:
+        """The tokens of some rows."""
+        return None if flat is None else torch.from_numpy(flat[self.responses.response_tokens.places(rows)])
+
+
 class Trainer:
     """A policy being optimised; AdamW's moments and the count of updates outlast stages."""
 
-    def __init__(self, scorer: Scorer, settings: OptimizeSettings, max_response_tokens: int) -> None:
+    def __init__(self, scorer: Scorer, settings: OptimizeSettings, max_response_tokens: int, seed: int = 0) -> None:
         self.updates = 0
         self.optimizer = torch.optim.AdamW(
             scorer.model.parameters(),
@@ -62,38 +90,57 @@ class Trainer:
         self._parameters = list(scorer.model.parameters())
         self._settings = settings
         self._max_response_tokens = max_response_tokens
+        self._seed = seed
 
     def train(
-        self, responses: Responses, updates: Sequence[Ints], stage: int, phase: Phase, part_of_stage: bool = False
+        self,
+        responses: Responses,
+        batches: Sequence[Ints],
+        stage: int,
+        phase: Phase,
+        reference: Scorer | None = None,
+        part_of_stage: bool = False,
     ) -> Outcome:
-        """Makes one update per element of ``updates``, each over the rows that it names.
+        """Makes ``schedule.updates_per_batch`` updates per element of ``batches``, over the rows that it names.
 
         Args:
             responses: sampled by the policy as it is now.
-            updates: rows of every update, in order.
+            batches: rows of every batch, in order.
             stage: counts from 0, for the diagnostics.
             phase: times the phases logp and optimize.
+            reference: the base policy, for an objective with a KL to it.
             part_of_stage: more rollouts of this stage follow, so that zero advantages are no reason to stop yet.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero.
-            GateError: the engine's log-probabilities differ too much from the trainer's, or a gradient is not finite.
+            GateError: the engine's log-probabilities differ too much from the trainer's, too many are not finite, or a
+                gradient is not finite.
         """
-        advantages = self._advantages(responses, updates, part_of_stage)
-        parts = [
-            micro_batches(responses.sequence_tokens_R, rows, self._settings.tokens_per_micro_batch) for rows in updates
-        ]
-        outcome = Outcome(
-            groups=advantages.groups,
-            zero_variance_groups=advantages.zero_variance_groups,
-            unscored=advantages.unscored,
-        )
+        schedule = self._settings.objective.schedule
+        work = self._prepared(responses, stage)
+        dropped_R = ~finite_responses(work.engine, responses)
+        selection = self._select(work, dropped_R, len(batches), part_of_stage)
+        parts = self._parts(responses, batches, selection)
         with phase("logp"):
-            behavior = self._behavior_logp(responses, parts, stage)
-            self._measure_mismatch(responses, parts, behavior, outcome)
-        with phase("optimize"), bar(f"stage {stage + 1} optimize", len(updates)) as progress:
-            for staleness, rows in enumerate(updates):
-                row = self._update(responses, advantages.advantage_R, parts[staleness], behavior[staleness])
+            self._score(work, parts, work.behavior, self._scorer, "logp")
+            unusable_R = ~finite_responses(work.behavior, responses)
+            if unusable_R.any():
+                dropped_R |= unusable_R
+                selection = self._select(work, dropped_R, len(batches), part_of_stage)
+                parts = self._parts(responses, batches, selection)
+            check_dropped(dropped_R, self._settings.max_dropped_share)
+            outcome = self._outcome(work, parts, selection, dropped_R)
+            if reference is not None:
+                work.reference = np.zeros_like(work.behavior)
+                self._score(work, parts, work.reference, reference, "reference logp")
+        total = len(batches) * schedule.updates_per_batch
+        with phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
+            for staleness in range(total):
+                batch = staleness // schedule.updates_per_batch
+                if staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0:
+                    self._refresh_proximal(work, parts[batch : batch + schedule.batches_per_proximal])
+                row = self._update(work, selection, parts[batch])
+                rows = batches[batch]
                 reward = float(np.nanmean(responses.reward_R[rows]))
                 length = float(responses.response_tokens.lengths[rows].mean())
                 place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
@@ -101,33 +148,55 @@ class Trainer:
                 progress.advance(note=f"reward {reward:.3f}")
         return outcome
 
-    def _advantages(self, responses: Responses, updates: Sequence[Ints], part_of_stage: bool) -> Advantages:
-        advantages = group_advantages(
-            torch.from_numpy(responses.reward_R),
-            torch.from_numpy(responses.group_R),
-            self._settings.objective.advantage,
-        )
-        if not advantages.advantage_R.any() and not part_of_stage:
-            raise nothing_to_learn(advantages.groups, len(updates), float(np.nanmean(responses.reward_R)))
-        return advantages
+    def _prepared(self, responses: Responses, stage: int) -> _Stage:
+        engine = np.asarray(responses.engine_logp.flat, dtype=np.float32)
+        return _Stage(responses, stage, engine, np.zeros_like(engine))
 
-    def _behavior_logp(self, responses: Responses, parts: list[list[Ints]], stage: int) -> list[list[Tensor]]:
+    def _select(self, work: _Stage, dropped_R: Flags, batches: int, part_of_stage: bool) -> Selection:
+        seed = (self._seed, work.number, self.updates)
+        selection = select(work.responses, self._settings, self._max_response_tokens, dropped_R, seed)
+        if not selection.advantage_R.any() and not part_of_stage:
+            updates = batches * self._settings.objective.schedule.updates_per_batch
+            reward = float(np.nanmean(work.responses.reward_R))
+            raise nothing_to_learn(selection.advantages.groups, updates, reward)
+        return selection
+
+    def _parts(self, responses: Responses, batches: Sequence[Ints], selection: Selection) -> list[list[Ints]]:
+        """Micro-batches of every batch."""
+        budget = self._settings.tokens_per_micro_batch
+        taken = [rows[selection.takes_part_R[rows]] for rows in batches]
+        return [micro_batches(responses.sequence_tokens_R, rows, budget) for rows in taken]
+
+    @torch.no_grad()
+    def _score(self, work: _Stage, parts: Sequence[list[Ints]], flat: Floats, scorer: Scorer, what: str) -> None:
         # In the very micro-batches of the updates, so that the first update's ratio is 1 to the last bit.
-        with bar(f"stage {stage + 1} logp", len(parts)) as progress, torch.no_grad():
-            behavior = []
-            for update_parts in parts:
-                behavior.append([self._scorer(_pack(responses, rows))[0] for rows in update_parts])
+        with bar(f"stage {work.number + 1} {what}", len(parts)) as progress:
+            for batch_parts in parts:
+                for rows in batch_parts:
+                    flat[work.responses.response_tokens.places(rows)] = scorer(work.micro_batch(rows))[0].numpy()
                 progress.advance()
-        return behavior
 
-    def _measure_mismatch(
-        self, responses: Responses, parts: list[list[Ints]], behavior: list[list[Tensor]], outcome: Outcome
-    ) -> None:
-        rows = [row for update_parts in parts for part in update_parts for row in part]
-        trainer_T = torch.cat([logp for logps in behavior for logp in logps]).numpy()
-        engine_T = np.concatenate([responses.engine_logp[row] for row in rows])
-        difference_T = np.abs(trainer_T.astype(np.float64) - engine_T)
-        outcome.logp_mismatch, outcome.logp_mismatch_max = float(difference_T.mean()), float(difference_T.max())
+    def _refresh_proximal(self, work: _Stage, parts: Sequence[list[Ints]]) -> None:
+        if self._settings.objective.needs_proximal:
+            work.proximal = np.zeros_like(work.behavior)
+            with torch.no_grad():
+                for rows in [rows for batch_parts in parts for rows in batch_parts]:
+                    places = work.responses.response_tokens.places(rows)
+                    work.proximal[places] = self._scorer(work.micro_batch(rows))[0].numpy()
+
+    def _outcome(self, work: _Stage, parts: Sequence[list[Ints]], selection: Selection, dropped_R: Flags) -> Outcome:
+        rows = np.concatenate([part for batch_parts in parts for part in batch_parts] or [np.zeros(0, dtype=np.int64)])
+        places = work.responses.response_tokens.places(rows)
+        difference_T = np.abs(work.behavior[places].astype(np.float64) - work.engine[places])
+        outcome = Outcome(
+            groups=selection.advantages.groups,
+            zero_variance_groups=selection.advantages.zero_variance_groups,
+            unscored=selection.advantages.unscored,
+            teaches=bool(selection.advantage_R.any()),
+            dropped=int(dropped_R.sum()),
+            logp_mismatch=float(difference_T.mean()) if len(places) else 0.0,
+            logp_mismatch_max=float(difference_T.max(initial=0.0)),
+        )
         if not outcome.logp_mismatch <= self._settings.max_logp_mismatch:
             raise GateError(
                 f"optimize: engine and trainer log-probabilities differ by {outcome.logp_mismatch:.4f} on average "
@@ -135,30 +204,54 @@ class Trainer:
                 f"{self._settings.max_logp_mismatch}. Check that the rollouts come from this policy and that the "
                 "engine's precision is the trainer's."
             )
+        return outcome
 
-    def _update(
-        self, responses: Responses, advantage_R: Tensor, parts: list[Ints], behavior: list[Tensor]
-    ) -> dict[str, Any]:
+    def _bounds(self, work: _Stage, selection: Selection, parts: list[Ints]) -> Bounds:
+        """The gate's interval; one that is found anew needs the whole update's log-ratios first."""
+        gate = self._settings.objective.gate
+        log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
+        if gate.bounds != "static":
+            with torch.no_grad():
+                for rows in parts:
+                    batch, _ = self._token_batch(work, selection, rows)
+                    below_T = batch.behavior_logp_T if batch.proximal_logp_T is None else batch.proximal_logp_T
+                    log_ratios.append(log_ratio(batch.logp_T, below_T, batch.mask()))
+                    advantages.append(batch.advantage_T)
+        return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate, gather_rows)
+
+    def _token_batch(self, work: _Stage, selection: Selection, rows: Ints) -> tuple[TokenBatch, torch.Tensor]:
+        """A micro-batch as the objective takes it, and the entropy of its tokens."""
+        packed = work.micro_batch(rows)
+        logp_T, entropy_T = self._scorer(packed)
+        behavior_logp_T = work.column(work.behavior, rows)
+        assert behavior_logp_T is not None
+        batch = TokenBatch(
+            logp_T=logp_T,
+            behavior_logp_T=behavior_logp_T,
+            advantage_T=selection.advantage_R[torch.from_numpy(rows)][packed.response_T],
+            response_T=packed.response_T,
+            responses=len(rows),
+            proximal_logp_T=work.column(work.proximal, rows),
+            reference_logp_T=work.column(work.reference, rows),
+            engine_logp_T=work.column(work.engine, rows),
+        )
+        return batch, entropy_T
+
+    def _update(self, work: _Stage, selection: Selection, parts: list[Ints]) -> dict[str, Any]:
         statistics = UpdateStatistics()
         denominator = 0.0
         self.optimizer.zero_grad()
-        for rows, behavior_logp_T in zip(parts, behavior, strict=True):
-            packed = _pack(responses, rows)
-            logp_T, entropy_T = self._scorer(packed)
-            batch = TokenBatch(
-                logp_T=logp_T,
-                behavior_logp_T=behavior_logp_T,
-                advantage_T=advantage_R[torch.from_numpy(rows)][packed.response_T],
-                response_T=packed.response_T,
-                responses=len(rows),
-            )
-            result = objective(batch, self._settings.objective, self._max_response_tokens)
+        bounds = self._bounds(work, selection, parts)
+        for rows in parts:
+            batch, entropy_T = self._token_batch(work, selection, rows)
+            result = objective(batch, self._settings.objective, self._max_response_tokens, bounds)
             result.loss_sum.backward()
             denominator += float(result.denominator)
             statistics.add(result, batch, entropy_T)
         learning_rate = self._set_learning_rate()
         grad_norm = self._step(denominator)
-        return {"learning_rate": learning_rate, "grad_norm": grad_norm, **statistics.row()}
+        interval = {"gate_low": bounds.low, "gate_high": bounds.high}
+        return {"learning_rate": learning_rate, "grad_norm": grad_norm, **interval, **statistics.row()}
 
     def _set_learning_rate(self) -> float:
         warmup = self._settings.warmup_updates
@@ -169,7 +262,10 @@ class Trainer:
 
     def _step(self, denominator: float) -> float:
         for parameter in self._parameters:
-            if parameter.grad is not None and denominator > 0:
+            if parameter.grad is None:
+                # AdamW passes over parameters without one, and its step count must stay that of the updates.
+                parameter.grad = torch.zeros_like(parameter)
+            elif denominator > 0:
                 parameter.grad.div_(denominator)
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm))
         if not np.isfinite(norm):
@@ -179,7 +275,3 @@ class Trainer:
         self.optimizer.step()
         self.updates += 1
         return norm
-
-
-def _pack(responses: Responses, rows: Ints) -> MicroBatch:
-    return pack([responses.prompt_tokens[row] for row in rows], [responses.response_tokens[row] for row in rows])

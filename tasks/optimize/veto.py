@@ -11,28 +11,14 @@ import math
 import torch
 from torch import Tensor
 
+from tasks.optimize.tokens import first_token, last_token, log_ratio, running_count, running_mean, running_sum
 from tasks.settings.objective import VetoSettings
 
-MAX_LOG_RATIO = 20.0
-"""Log-ratios are clamped to plus and minus this, as verl does."""
 LOG_TOLERANCE = 1e-5
 """A statistic that is this close to kappa, in nats, equals it and is no trigger.
 
 Log-probabilities in float32 are exact to about 1e-6, so without it rounding would decide.
 """
-_FIXED_POINT = 2.0**32
-
-
-def log_ratio(logp_T: Tensor, behavior_logp_T: Tensor, mask_T: Tensor) -> Tensor:
-    """Clamped log-ratio of the current policy to the behavior policy, detached; 0 where masked out.
-
-    Args:
-        logp_T: log-probabilities by the current policy, nats.
-        behavior_logp_T: log-probabilities by the policy that sampled, nats.
-        mask_T: bool; what stands at False positions is never read.
-    """
-    difference_T = logp_T.detach() - behavior_logp_T.detach()
-    return torch.where(mask_T, difference_T, 0).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def veto_mask(
@@ -69,27 +55,29 @@ def veto_mask(
     """
     if settings.recompute == "once_per_stage":
         logp_T = behavior_logp_T
-    first_T = torch.searchsorted(response_T, response_T)
-    statistic_T = _log_statistic(logp_T, behavior_logp_T, mask_T, first_T, settings)
+    first_T = first_token(response_T)
+    statistic_T = _log_statistic(logp_T, behavior_logp_T, mask_T, response_T, settings)
     active_T = mask_T if settings.advantage_sign == "all" else mask_T & (advantage_T < 0)
     trigger_T = active_T & _is_beyond(statistic_T, settings)
     return trigger_T, mask_T & _in_scope(trigger_T, mask_T, response_T, first_T, settings)
 
 
 def _log_statistic(
-    logp_T: Tensor, behavior_logp_T: Tensor, mask_T: Tensor, first_T: Tensor, settings: VetoSettings
+    logp_T: Tensor, behavior_logp_T: Tensor, mask_T: Tensor, response_T: Tensor, settings: VetoSettings
 ) -> Tensor:
-    if settings.statistic == "token_prob":
-        return logp_T.detach()
+    first_T = first_token(response_T)
     log_ratio_T = log_ratio(logp_T, behavior_logp_T, mask_T)
-    if settings.statistic == "token_ratio":
-        return log_ratio_T
-    # Sums of integers are exact, so the responses before this one in the micro-batch cannot change its triggers.
-    fixed_T = (log_ratio_T.double() * _FIXED_POINT).round().long()
-    product_T = _cumsum(fixed_T, first_T).double() / _FIXED_POINT
-    if settings.statistic == "prefix_product":
-        return product_T
-    return product_T / _cumsum(mask_T, first_T).clamp(min=1)
+    match settings.statistic:
+        case "token_prob":
+            return logp_T.detach()
+        case "token_ratio":
+            return log_ratio_T
+        case "prefix_product":
+            return running_sum(log_ratio_T, first_T)
+        case "running_geo":
+            return running_mean(log_ratio_T, mask_T, first_T)
+        case "sequence_geo":
+            return running_mean(log_ratio_T, mask_T, first_T)[last_token(response_T)]
 
 
 def _is_beyond(statistic_T: Tensor, settings: VetoSettings) -> Tensor:
@@ -104,11 +92,11 @@ def _is_beyond(statistic_T: Tensor, settings: VetoSettings) -> Tensor:
 
 
 def _in_scope(trigger_T: Tensor, mask_T: Tensor, response_T: Tensor, first_T: Tensor, settings: VetoSettings) -> Tensor:
-    count_T = _cumsum(trigger_T, first_T)
+    count_T = running_count(trigger_T, first_T)
     from_tau_T = count_T >= settings.trigger_count
     after_tau_T = count_T - trigger_T.long() >= settings.trigger_count
     if settings.window is not None:
-        near_T = _cumsum(after_tau_T & mask_T, first_T) <= settings.window
+        near_T = running_count(after_tau_T & mask_T, first_T) <= settings.window
         from_tau_T, after_tau_T = from_tau_T & near_T, after_tau_T & near_T
     match settings.scope:
         case "off":
@@ -120,14 +108,6 @@ def _in_scope(trigger_T: Tensor, mask_T: Tensor, response_T: Tensor, first_T: Te
         case "suffix_inclusive":
             return from_tau_T
         case "response":
-            last_T = torch.searchsorted(response_T, response_T, right=True) - 1
-            return from_tau_T[last_T]
+            return from_tau_T[last_token(response_T)]
         case "trigger_only":
             return from_tau_T & trigger_T
-
-
-def _cumsum(x_T: Tensor, first_T: Tensor) -> Tensor:
-    """Inclusive cumulative sum of integers or bools that starts anew at every response; first_T is its first token."""
-    x_T = x_T.long()
-    sum_T = x_T.cumsum(0)
-    return sum_T - (sum_T - x_T)[first_T]

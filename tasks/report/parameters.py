@@ -16,15 +16,35 @@ _OTHER_STEPS = ("rollout", "verify")
 """A step that alternates between generation and updates has these settings too; they are shown once."""
 _PAPER: dict[str, dict[str, Any]] = {
     "mu_grpo": {
-        "objective.clip_low": 0.0,
-        "objective.clip_high": 5.0,
+        "objective.gate.low": 0.0,
+        "objective.gate.high": 5.0,
         "objective.veto.scope": "suffix",
         "objective.veto.advantage_sign": "negative",
     },
-    "relaxed": {"objective.clip_low": 0.0, "objective.clip_high": 5.0},
-    "grpo": {"objective.clip_low": 0.8, "objective.clip_high": 1.2, "updates_per_rollout": 4},
+    "relaxed": {"objective.gate.low": 0.0, "objective.gate.high": 5.0},
+    "grpo": {"objective.gate.low": 0.8, "objective.gate.high": 1.2, "updates_per_rollout": 4},
 }
 """What the paper states about each algorithm's objective. It states more about the schedule; see the README."""
+
+
+_SWITCHES = {"veto": ("scope", "off"), "mismatch": ("kind", "none"), "regulariser": ("kind", "none")}
+"""Components of the objective that one of their fields switches off."""
+_READ_BY = {
+    "advantage.temperature": ("advantage.baseline", "logavgexp"),
+    "gate.outer_": ("gate.kind", "ring"),
+    "gate.half_width": ("gate.kind", "centred"),
+    "gate.second_moment.": ("gate.bounds", "second_moment"),
+    "gate.balance.": ("gate.bounds", "balance"),
+    "weight.low": ("weight.kind", "clipped"),
+    "weight.high": ("weight.kind", "clipped"),
+    "weight.positive": ("weight.kind", "taper"),
+    "weight.negative": ("weight.kind", "taper"),
+    "weight.preserve_": ("weight.kind", "preserve"),
+    "weight.temperature": ("weight.kind", "exponential"),
+    "weight.behavior_cap": ("ratio.reference", "proximal"),
+    "weight.beyond_cap": ("ratio.reference", "proximal"),
+}
+"""Fields of the objective that only one value of another field makes use of."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +94,24 @@ def _parameters(manifests: list[Manifest], paper: dict[str, Any]) -> list[Parame
             seen = values.setdefault(name, [])
             if value not in seen:
                 seen.append(value)
-    if values.get("objective.veto.scope") == ["off"]:
-        values = {
-            name: seen for name, seen in values.items() if not name.startswith("objective.veto.") or "scope" in name
-        }
+    values = {name: seen for name, seen in values.items() if _has_effect(name, values)}
     return [
         Parameter(name, " → ".join(_written(value) for value in seen), name in paper and seen == [paper[name]])
         for name, seen in values.items()
     ]
+
+
+def _has_effect(name: str, values: dict[str, list[Any]]) -> bool:
+    """Whether anything reads a setting, given the other settings."""
+    field = name.removeprefix("objective.")
+    component, _, rest = field.partition(".")
+    if component in _SWITCHES:
+        switch, off = _SWITCHES[component]
+        return rest == switch or values.get(f"objective.{component}.{switch}") != [off]
+    for prefix, (switch, value) in _READ_BY.items():
+        if field.startswith(prefix):
+            return values.get(f"objective.{switch}") == [value]
+    return True
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from flytekit import Deck
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, step
 
-VERSION = "1"
+VERSION = "2"
 
 
 @step(VERSION, deck=True)

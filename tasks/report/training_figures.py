@@ -152,7 +152,9 @@ def _limits(axes: Any, history: History, sign: str) -> None:
     """Dotted lines where the objective clips a ratio of this sign, and where the veto triggers."""
     objective = _objective(history)
     veto = objective.get("veto", {})
-    limits = [objective.get("clip_high" if sign == "positive" else "clip_low")]
+    gate = objective.get("gate", {})
+    static = gate.get("kind") in ("one_side", "two_side") and gate.get("bounds") == "static"
+    limits = [gate.get("high" if sign == "positive" else "low")] if static else []
     vetoes = veto.get("scope", "off") != "off" and veto.get("statistic") == "token_ratio"
     if vetoes and (sign == "negative" or veto.get("advantage_sign") == "all"):
         limits.append(veto.get("kappa"))

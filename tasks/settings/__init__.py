@@ -1,7 +1,18 @@
 """Typed, strict settings of every step; importable without torch."""
 
 from tasks.settings.base import Settings
-from tasks.settings.objective import PRESETS, AdvantageSettings, ObjectiveSettings, VetoSettings
+from tasks.settings.objective import (
+    AdvantageSettings,
+    DataSettings,
+    GateSettings,
+    MismatchSettings,
+    ObjectiveSettings,
+    RatioSettings,
+    RegulariserSettings,
+    VetoSettings,
+    WeightSettings,
+)
+from tasks.settings.presets import MODIFIERS, PRESETS
 from tasks.settings.run import RunSettings
 from tasks.settings.steps import (
     ArithmeticSettings,
@@ -16,14 +27,20 @@ from tasks.settings.steps import (
 )
 
 __all__ = [
+    "MODIFIERS",
     "PRESETS",
     "AdvantageSettings",
     "ArithmeticSettings",
+    "DataSettings",
     "EvaluateSettings",
+    "GateSettings",
+    "MismatchSettings",
     "ObjectiveSettings",
     "OptimizeSettings",
     "PolicySettings",
     "PromptsSettings",
+    "RatioSettings",
+    "RegulariserSettings",
     "RolloutSettings",
     "RunSettings",
     "Settings",
@@ -31,4 +48,5 @@ __all__ = [
     "VerifySettings",
     "VetoSettings",
     "WarmStartSettings",
+    "WeightSettings",
 ]

@@ -1,6 +1,6 @@
-"""Settings of the objective. An algorithm is a named row of them: a preset."""
+"""Settings of the objective, one class per component. An algorithm is a named row of them, see ``presets``."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -8,12 +8,146 @@ from tasks.settings.base import Number, Settings
 
 
 class AdvantageSettings(Settings):
-    """How rewards of a group become advantages."""
+    """How rewards of a group become advantages: reward minus baseline, over scale."""
 
-    scale: Literal["std", "std_biased", "none"] = "std"
-    """Divide by the group's standard deviation (ddof 1), by the biased one (ddof 0), or not at all (Dr.GRPO)."""
+    baseline: Literal["mean", "logavgexp", "none"] = "mean"
+    """The group's mean, its log-average-exp (OPMD as in Trinity), or nothing."""
+    baseline_offset: Number = 0.0
+    """Added to the baseline: -0.1 puts it below the mean (AsymRE)."""
+    temperature: Number = Field(1.0, gt=0)
+    """Of the log-average-exp."""
+    scale: Literal["std", "std_biased", "sqrt_eps", "batch_std", "none"] = "std"
+    """Divide by the group's standard deviation (ddof 1), by the biased one (ddof 0), by sqrt(variance + epsilon), by
+    the standard deviation of all rewards of the stage, or by nothing (Dr.GRPO)."""
     epsilon: Number = Field(1e-6, ge=0)
-    """Added to the standard deviation."""
+    """Added to the standard deviation, or to the variance with sqrt_eps."""
+
+
+class RatioSettings(Settings):
+    """The importance ratio that gate and weight look at."""
+
+    reference: Literal["behavior", "proximal"] = "behavior"
+    """Current policy over the policy that sampled, or over the weights at the start of the batch (decoupled PPO)."""
+    level: Literal["token", "prefix_minimum", "sequence_geometric", "sequence_product"] = "token"
+    """Per token; times the smallest ratio before it, at most 1, in the weight alone (MinPRO); or the geometric mean or
+    product over the response, the same for all its tokens."""
+
+
+class SecondMomentSettings(Settings):
+    """Bounds from the second moment of the log-ratio (M2PO), over the tokens of a whole update."""
+
+    threshold: Number = Field(0.04, gt=0)
+    """Largest mean of the squared log-ratio."""
+    form: Literal["winsorize", "drop"] = "winsorize"
+    """Cap the largest values until the mean fits (the authors' code), or drop them (the paper's wording)."""
+    harmful_only: bool = True
+    """Count only tokens whose update moves the ratio further from 1: A > 0 with r > 1, A < 0 with r < 1."""
+
+
+class BalanceSettings(Settings):
+    """Bounds that raise the positive share of an update (BAPO), from gate.low and gate.high up to the maxima."""
+
+    target: Number = Field(1.0, gt=0)
+    """Positive over negative mass that ends the search."""
+    low_max: Number = Field(0.8, gt=0)
+    high_max: Number = Field(2.0, gt=0)
+    step: Number = Field(0.05, gt=0)
+    statistic: Literal["code", "gradient"] = "code"
+    """Clipped tokens count with the bound as weight (the authors' code), or not at all, as in the gradient."""
+
+
+class GateSettings(Settings):
+    """Which tokens keep their gradient, by ratio and sign of the advantage."""
+
+    kind: Literal["none", "one_side", "two_side", "ring", "centred"] = "one_side"
+    """All; PPO's min(), which stops only where the objective would grow; only those inside the interval; the interval
+    and beyond the outer bounds where the update leads back (REC); or within half_width of the proximal policy's ratio,
+    one-sided (off-policy GRPO)."""
+    low: Number = Field(0.8, ge=0)
+    """Lower end of the ratio interval."""
+    high: Number = Field(1.2, gt=0)
+    """Upper end of the ratio interval."""
+    outer_low: Number = Field(0.4, ge=0)
+    """Of the ring: positive advantages pass again at and below this ratio."""
+    outer_high: Number = Field(3.0, gt=0)
+    """Of the ring: negative advantages pass again at and above this ratio."""
+    half_width: Number = Field(0.2, gt=0)
+    """Of the centred gate."""
+    bounds: Literal["static", "second_moment", "balance"] = "static"
+    """Whether low and high are as given or found anew for every update."""
+    second_moment: SecondMomentSettings = SecondMomentSettings()
+    balance: BalanceSettings = BalanceSettings()
+    dual_clip: Number | None = Field(None, gt=1)
+    """Largest ratio for negative advantages; none when null."""
+
+    @model_validator(mode="after")
+    def _intervals_are_ordered(self) -> "GateSettings":
+        if self.low >= self.high:
+            raise ValueError(f"low {self.low} with high {self.high}; allowed: low < high")
+        if self.kind == "ring" and not (self.outer_low < self.low and self.high < self.outer_high):
+            raise ValueError(
+                f"outer_low {self.outer_low} and outer_high {self.outer_high} around [{self.low}, {self.high}]; "
+                "allowed: outer_low < low and high < outer_high"
+            )
+        if self.bounds != "static" and self.kind not in ("one_side", "two_side"):
+            raise ValueError(f"bounds {self.bounds} with kind {self.kind}; allowed: kind one_side or two_side")
+        if self.bounds == "balance" and (self.balance.low_max < self.low or self.balance.high_max < self.high):
+            raise ValueError(
+                f"balance.low_max {self.balance.low_max} and balance.high_max {self.balance.high_max} with low "
+                f"{self.low} and high {self.high}; allowed: maxima at or above where the search starts"
+            )
+        return self
+
+
+class WeightSettings(Settings):
+    """What a token that passes the gate is multiplied by; carries no gradient."""
+
+    kind: Literal["one", "ratio", "clipped", "taper", "preserve", "exponential"] = "ratio"
+    """1; the ratio; the ratio cut to [low, high] (CISPO); cut by sign of the advantage (TOPR); the ratio inside the
+    gate's interval and a share of its bound outside (GPPO); or exp(advantage / temperature) (RED)."""
+    low: Number = Field(0.0, ge=0)
+    high: Number = Field(5.0, gt=0)
+    positive: list[Number] = Field([1.0, 1.0], min_length=2, max_length=2)
+    """Of the taper: smallest and largest weight for advantages of 0 and more."""
+    negative: list[Number] = Field([0.0, 1.0], min_length=2, max_length=2)
+    """Of the taper: the same for advantages below 0."""
+    preserve_low: Number = Field(1.0, ge=0)
+    """Share of gate.low that clipped tokens with A < 0 keep."""
+    preserve_high: Number = Field(1.0, ge=0)
+    """Share of gate.high that clipped tokens with A > 0 keep."""
+    temperature: Number = Field(1.0, gt=0)
+    """Of exponential."""
+    behavior_cap: Number = Field(5.0, gt=0)
+    """With ratio.reference proximal: largest ratio of the proximal to the behavior policy."""
+    beyond_cap: Literal["mask", "truncate"] = "mask"
+    """Whether a token beyond the cap is left out or takes the cap."""
+
+    @model_validator(mode="after")
+    def _intervals_are_ordered(self) -> "WeightSettings":
+        pairs = {"low, high": [self.low, self.high], "positive": self.positive, "negative": self.negative}
+        for name, (low, high) in pairs.items():
+            if not 0 <= low <= high:
+                raise ValueError(f"{name}: {low:g} to {high:g}; allowed: 0 <= smallest <= largest")
+        return self
+
+
+class MismatchSettings(Settings):
+    """Correction for an engine whose probabilities differ from the trainer's for the same weights (TIS, MIS).
+
+    It multiplies any objective by the trainer's probability over the engine's.
+    """
+
+    kind: Literal["none", "truncate", "mask"] = "none"
+    """No correction; the ratio cut to at most high; or the ratio, with responses outside [low, high] left out."""
+    level: Literal["token", "sequence_geometric", "sequence_product"] = "token"
+    low: Number = Field(0.5, ge=0)
+    high: Number = Field(2.0, gt=0)
+
+    @model_validator(mode="after")
+    def _interval_is_ordered(self) -> "MismatchSettings":
+        if self.low >= self.high:
+            raise ValueError(f"low {self.low} with high {self.high}; allowed: low < high")
+        return self
 
 
 class VetoSettings(Settings):
@@ -22,9 +156,9 @@ class VetoSettings(Settings):
     scope: Literal["off", "suffix", "suffix_nontrigger", "suffix_inclusive", "response", "trigger_only"] = "off"
     """Which tokens a trigger removes: those after it, those after it that are no triggers, it and those after it, the
     whole response, or the triggers alone. With a trigger_count, those from that one on."""
-    statistic: Literal["token_ratio", "prefix_product", "token_prob", "running_geo"] = "token_ratio"
-    """What is held against kappa: the token's ratio, the product or geometric mean of the ratios up to it, or the
-    current policy's probability of the token."""
+    statistic: Literal["token_ratio", "prefix_product", "token_prob", "running_geo", "sequence_geo"] = "token_ratio"
+    """What is held against kappa: the token's ratio, the product or geometric mean of the ratios up to it, the current
+    policy's probability of the token, or the geometric mean over the whole response."""
     direction: Literal["below", "above", "both"] = "below"
     """A trigger is a statistic below kappa, above kappa, or outside [kappa, 1 / kappa]."""
     kappa: Number = Field(0.1, gt=0)
@@ -48,6 +182,8 @@ class VetoSettings(Settings):
             raise ValueError(f"kappa {self.kappa} with direction {self.direction}; allowed: 0 < kappa < 1")
         if self.statistic == "token_prob" and self.direction != "below":
             raise ValueError(f"direction {self.direction} with statistic token_prob; allowed: below")
+        if self.statistic == "sequence_geo" and self.scope != "response":
+            raise ValueError(f"scope {self.scope} with statistic sequence_geo; allowed: response")
         if self.recompute == "once_per_stage" and self.statistic != "token_prob":
             raise ValueError(
                 f"recompute once_per_stage with statistic {self.statistic}: at a stage's start every ratio is 1, so "
@@ -58,43 +194,75 @@ class VetoSettings(Settings):
         return self
 
 
+class RegulariserSettings(Settings):
+    """A penalty on every response token, added to the loss."""
+
+    kind: Literal["none", "reference_kl", "behavior_l2", "likelihood"] = "none"
+    """KL to the run's base policy; squared log-ratio to the behavior policy (OPMD); or minus the log-probability
+    (AsymRE's other form)."""
+    coefficient: Number = Field(0.0, ge=0)
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Of the KL: log-ratio, half its square, or exp(-x) - 1 + x with x the log-ratio to the reference."""
+    unbiased: bool = False
+    """Multiply the estimate by the importance ratio (DeepSeek-V3.2)."""
+
+
+class DataSettings(Settings):
+    """Which responses take part, and what their rewards are, before advantages are computed."""
+
+    zero_variance: Literal["keep", "drop"] = "keep"
+    """Whether groups without two different rewards count in the denominator. They never have a gradient."""
+    balance_negatives: bool = False
+    """Leave out random responses below the group's mean until they are no more than those above it (RED-Drop)."""
+    truncated: Literal["keep", "drop"] = "keep"
+    """Whether responses that were cut off at max_new_tokens take part (DAPO's overlong filtering)."""
+    overlong_buffer_share: Number | None = Field(None, gt=0, le=1)
+    """Rewards of responses that end in this last share of max_new_tokens fall linearly, by 1 at the end (DAPO)."""
+
+
+class ScheduleSettings(Settings):
+    """How updates consume responses."""
+
+    updates_per_batch: int = Field(1, ge=1)
+    """Updates that each batch of responses_per_update responses is used for, one after the other."""
+    batches_per_proximal: int = Field(1, ge=1)
+    """Batches that share a proximal policy: the weights before the first of them."""
+
+
 class ObjectiveSettings(Settings):
     """One loss for every algorithm: its gradient is a coefficient times the gradient of the log-probability."""
 
     advantage: AdvantageSettings = AdvantageSettings()
-    clip_low: Number = Field(0.8, ge=0)
-    """Lower end of the importance-ratio interval."""
-    clip_high: Number = Field(1.2, gt=0)
-    """Upper end of the importance-ratio interval."""
-    clip_mode: Literal["one_side", "two_side"] = "one_side"
-    """PPO's min(), which clips only where the objective would grow; or no gradient outside the interval at all."""
-    dual_clip: Number | None = Field(None, gt=1)
-    """Upper bound of the ratio for negative advantages; none when null."""
+    ratio: RatioSettings = RatioSettings()
+    gate: GateSettings = GateSettings()
+    weight: WeightSettings = WeightSettings()
+    mismatch: MismatchSettings = MismatchSettings()
     veto: VetoSettings = VetoSettings()
     aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"] = "token_mean"
     """How token losses become one number; const divides by responses x max_new_tokens (Dr.GRPO)."""
     denominator: Literal["original", "kept"] = "original"
-    """Whether vetoed tokens still count; without effect on seq_mean_token_sum and const, which count no tokens."""
+    """Whether vetoed and masked tokens still count; without effect on seq_mean_token_sum and const, which count no
+    tokens."""
+    regulariser: RegulariserSettings = RegulariserSettings()
+    data: DataSettings = DataSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
 
     @model_validator(mode="after")
-    def _interval_is_ordered(self) -> "ObjectiveSettings":
-        if self.clip_low >= self.clip_high:
-            raise ValueError(f"clip_low {self.clip_low} with clip_high {self.clip_high}; allowed: clip_low < clip_high")
+    def _components_fit_together(self) -> "ObjectiveSettings":
+        if self.ratio.level.startswith("sequence") and self.gate.bounds != "static":
+            raise ValueError(
+                f"gate.bounds {self.gate.bounds} with ratio.level {self.ratio.level}; allowed: level token"
+            )
+        if self.ratio.reference == "proximal" and self.gate.kind == "centred":
+            raise ValueError("gate.kind centred with ratio.reference proximal: the ratio is centred already")
         return self
 
+    @property
+    def needs_proximal(self) -> bool:
+        """Whether log-probabilities of the proximal policy are needed."""
+        return self.ratio.reference == "proximal" or self.gate.kind == "centred"
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "mu_grpo": {"clip_low": 0.0, "clip_high": 5.0, "veto": {"scope": "suffix"}},
-    "relaxed": {"clip_low": 0.0, "clip_high": 5.0},
-    "grpo": {"clip_low": 0.8, "clip_high": 1.2},
-}
-"""Named rows of objective settings; what a row does not name has ObjectiveSettings' default."""
-
-
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """``base`` with the fields of ``over``, nested dictionaries field by field."""
-    merged = dict(base)
-    for key, value in over.items():
-        old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
+    @property
+    def needs_reference(self) -> bool:
+        """Whether log-probabilities of the base policy are needed."""
+        return self.regulariser.kind == "reference_kl" and self.regulariser.coefficient > 0

@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 
 from tasks.errors import SettingsError
 from tasks.settings.base import WHOLE_RUN, Settings
-from tasks.settings.objective import PRESETS, ObjectiveSettings, merge
+from tasks.settings.objective import ObjectiveSettings
+from tasks.settings.presets import merge, resolve
 from tasks.settings.steps import (
     EvaluateSettings,
     OptimizeSettings,
@@ -64,7 +65,7 @@ class RunSettings(Settings):
             return self
         values = self.model_dump(mode="json")
         # Only what differs from the old preset's row goes along, so that a new preset brings its own row.
-        row = ObjectiveSettings.parse(PRESETS[self.optimize.preset]).model_dump(mode="json")
+        row = ObjectiveSettings.parse(resolve(self.optimize.preset, self.optimize.modifier)).model_dump(mode="json")
         values["optimize"]["objective"] = _difference(values["optimize"]["objective"], row)
         return self.parse(_changed(values, changes))
 
@@ -76,6 +77,11 @@ class RunSettings(Settings):
     @property
     def updates_per_stage(self) -> int:
         """Updates that a stage makes."""
+        return self.batches_per_stage * self.optimize.objective.schedule.updates_per_batch
+
+    @property
+    def batches_per_stage(self) -> int:
+        """Batches of responses_per_update responses that a stage consumes."""
         return self.responses_per_stage // self.optimize.responses_per_update
 
     @property
@@ -92,10 +98,10 @@ class RunSettings(Settings):
     def _steps_fit_together(self) -> Self:
         group, update = self.rollout.responses_per_prompt, self.optimize.responses_per_update
         scale = self.optimize.objective.advantage.scale
-        if group == 1 and scale != "none":
+        if group == 1 and scale not in ("none", "batch_std"):
             raise ValueError(
                 f"rollout.responses_per_prompt: 1 with optimize.objective.advantage.scale {scale!r}: one response "
-                "has no standard deviation; allowed: 2 or more, or scale none"
+                "has no standard deviation; allowed: 2 or more, or scale none or batch_std"
             )
         if update % group:
             raise ValueError(
@@ -112,6 +118,12 @@ class RunSettings(Settings):
             raise ValueError(
                 f"updates_per_rollout: {self.updates_per_rollout} does not divide the {self.updates_per_stage} updates "
                 "of a stage; allowed: its divisors"
+            )
+        per_batch = self.optimize.objective.schedule.updates_per_batch
+        if self.mu % per_batch:
+            raise ValueError(
+                f"updates_per_rollout: {self.mu} would end inside a batch of "
+                f"optimize.objective.schedule.updates_per_batch {per_batch}; allowed: its multiples"
             )
         if self.policy.tiny is not None:
             if self.prompts.arithmetic is None:

@@ -2,10 +2,11 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tasks.settings.base import Number, Settings
-from tasks.settings.objective import PRESETS, ObjectiveSettings, merge
+from tasks.settings.objective import ObjectiveSettings
+from tasks.settings.presets import MODIFIERS, PRESETS, merge, resolve
 
 
 class WarmStartSettings(Settings):
@@ -145,8 +146,10 @@ class VerifySettings(Settings):
 class OptimizeSettings(Settings):
     """How a stage's responses become updates."""
 
-    preset: Literal["mu_grpo", "relaxed", "grpo"]
-    """The algorithm: a named row of objective settings."""
+    preset: str
+    """The algorithm: a named row of objective settings. ``mu-grpo algorithms`` lists them."""
+    modifier: Literal["none", "tis", "mis"] = "none"
+    """A correction for an engine whose probabilities differ from the trainer's, on top of the preset."""
     objective: ObjectiveSettings = ObjectiveSettings()
     """The preset's row, with the fields given here in place of its own."""
     responses_per_update: int = Field(ge=1)
@@ -161,6 +164,9 @@ class OptimizeSettings(Settings):
     """Token budget of one forward and backward pass."""
     logp_chunk_tokens: int = Field(1024, ge=1)
     """Tokens whose logits exist at the same time."""
+    max_dropped_share: Number = Field(0.01, ge=0, le=1)
+    """The stage stops when a larger share of its responses has log-probabilities that are not finite; up to that, they
+    are dropped and counted."""
     max_logp_mismatch: Number = Field(0.05, gt=0)
     """The stage stops when the engine's and the trainer's log-probabilities of the same policy differ by more than this
     on average."""
@@ -168,13 +174,22 @@ class OptimizeSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("preset") in PRESETS:
-            given = values.get("objective", {})
-            if isinstance(given, ObjectiveSettings):
-                given = given.model_dump()
-            if isinstance(given, dict):
-                return {**values, "objective": merge(PRESETS[values["preset"]], given)}
+        if not isinstance(values, dict):
+            return values
+        preset, modifier = values.get("preset"), values.get("modifier", "none")
+        given = values.get("objective", {})
+        if isinstance(given, ObjectiveSettings):
+            given = given.model_dump()
+        if preset in PRESETS and modifier in MODIFIERS and isinstance(given, dict):
+            return {**values, "objective": merge(resolve(preset, modifier), given)}
         return values
+
+    @field_validator("preset")
+    @classmethod
+    def _preset_is_known(cls, value: str) -> str:
+        if value not in PRESETS:
+            raise ValueError(f"unknown preset; allowed: {', '.join(PRESETS)}")
+        return value
 
 
 class EvaluateSettings(Settings):

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 
 from tasks.optimize.diagnostics import UpdateStatistics
-from tasks.optimize.objective import TokenBatch, objective
+from tasks.optimize.objective import objective
+from tasks.optimize.tokens import TokenBatch
 from tasks.settings import ObjectiveSettings
 from tests.optimize.test_objective import (
     LONGEST,
@@ -25,8 +26,10 @@ from tests.optimize.test_objective import (
 )
 
 RATIOS = ["mean", "max", "p01", "p50", "p99"]
+HISTOGRAMS = ["advantage_histogram", "advantage_histogram_kept"]
 COLUMNS = [
-    *["tokens", "responses", "loss", "clip_fraction", "veto_fraction", "veto_fraction_negative"],
+    *HISTOGRAMS,
+    *["tokens", "responses", "loss", "clip_fraction", "veto_fraction", "veto_fraction_negative", "reject_fraction"],
     *["trigger_share_negative", "trigger_position", "ess", "kl_k1", "kl_k3", "entropy", "zero_advantage_share"],
     *[f"ratio_{name}_{sign}" for sign in ("negative", "positive") for name in RATIOS],
 ]
@@ -51,6 +54,10 @@ def row_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> dict[s
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_by_hand(dtype: torch.dtype) -> None:
     row = row_of([batch_of(UPDATE, dtype)], preset("mu_grpo"))
+    before, kept = row.pop("advantage_histogram"), row.pop("advantage_histogram_kept")
+    assert sum(before) - sum(kept) == 2
+    assert (sum(before[:8]), before[8], sum(before[9:])) == (7, 1, 2)
+    assert (sum(kept[:8]), kept[8], sum(kept[9:])) == (5, 1, 2)
     r = [1.0, 0.5, 0.05, 2.0, 0.05, 3.0, 1.0, 0.05, 6.0, 7.0]
     expected = {
         "tokens": 10,
@@ -58,6 +65,7 @@ def test_by_hand(dtype: torch.dtype) -> None:
         "loss": (1.55 + 0.1 + 1.0 - 5.05) / 10,
         "clip_fraction": 0.1,
         "veto_fraction": 0.2,
+        "reject_fraction": 0.0,
         "veto_fraction_negative": 2 / 7,
         "trigger_share_negative": 2 / 3,
         "trigger_position": 0.25,
@@ -80,6 +88,7 @@ def test_by_hand(dtype: torch.dtype) -> None:
 def test_the_row_does_not_know_how_the_update_was_split(rows: list[Response], settings: ObjectiveSettings) -> None:
     whole = row_of([batch_of(rows)], settings)
     assert sorted(whole) == sorted(COLUMNS)
+    histograms = [whole.pop(name) for name in HISTOGRAMS]
     known = {name: value for name, value in whole.items() if value is not None}
     for batches in (
         [batch_of([row]) for row in rows],
@@ -87,6 +96,7 @@ def test_the_row_does_not_know_how_the_update_was_split(rows: list[Response], se
         [padded(rows[:1], math.nan), padded(rows[1:], math.inf)],
     ):
         other = row_of(batches, settings)
+        assert [other.pop(name) for name in HISTOGRAMS] == histograms
         assert {name: value for name, value in other.items() if value is not None} == pytest.approx(
             known, rel=1e-10, abs=1e-12
         )
@@ -99,7 +109,9 @@ def test_numbers_about_nothing_are_none() -> None:
     assert absent == negative | {"veto_fraction_negative", "trigger_share_negative", "trigger_position"}
     for batches in ([], [batch_of([])]):
         row = row_of(batches, preset("mu_grpo"))
-        assert {name for name, value in row.items() if value is not None} == {"tokens", "responses", "loss"}
+        known = {name for name, value in row.items() if value is not None}
+        assert known == {"tokens", "responses", "loss", *HISTOGRAMS}
+        assert not any(row["advantage_histogram"])
         assert (row["tokens"], row["responses"], row["loss"]) == (0, 0, 0.0)
 
 

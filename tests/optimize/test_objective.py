@@ -12,7 +12,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.optimize.objective import TokenBatch, objective
+from tasks.optimize.objective import objective
+from tasks.optimize.tokens import TokenBatch
 from tasks.settings import ObjectiveSettings, OptimizeSettings
 
 steady = hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
@@ -79,10 +80,10 @@ ROW = [1.0, 0.5, 6.0, 0.05]
 @pytest.mark.parametrize(
     ("settings", "advantage", "values", "loss", "gradient"),
     [
-        (preset("grpo"), -1, [1, 0.8, 6, 0.8], 2.15, [0.25, 0, 1.5, 0]),
+        (preset("grpo", aggregation="token_mean"), -1, [1, 0.8, 6, 0.8], 2.15, [0.25, 0, 1.5, 0]),
         (preset("relaxed"), -1, [1, 0.5, 6, 0.05], 1.8875, [0.25, 0.125, 1.5, 0.0125]),
-        (preset("relaxed", dual_clip=5.0), -1, [1, 0.5, 5, 0.05], 1.6375, [0.25, 0.125, 0, 0.0125]),
-        (preset("grpo"), 1, [-1, -0.5, -1.2, -0.05], -0.6875, [-0.25, -0.125, 0, -0.0125]),
+        (preset("relaxed", gate={"dual_clip": 5.0}), -1, [1, 0.5, 5, 0.05], 1.6375, [0.25, 0.125, 0, 0.0125]),
+        (preset("grpo", aggregation="token_mean"), 1, [-1, -0.5, -1.2, -0.05], -0.6875, [-0.25, -0.125, 0, -0.0125]),
         (preset("relaxed"), 1, [-1, -0.5, -5, -0.05], -1.6375, [-0.25, -0.125, 0, -0.0125]),
     ],
 )
@@ -147,13 +148,13 @@ POSITIVE_RELAXED = [0.05, 0.3, 0.7, 1, 1.3, 3.5, 0]
     ("settings", "positive", "negative"),
     [
         (preset("grpo"), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, -3.5, -6]),
-        (preset("grpo", clip_high=1.28), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, -3.5, -6]),
-        (preset("grpo", dual_clip=3.0), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, 0, 0]),
+        (preset("grpo", gate={"high": 1.28}), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, -3.5, -6]),
+        (preset("grpo", gate={"dual_clip": 3.0}), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, 0, 0]),
         (preset("relaxed"), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, -6]),
         (preset("mu_grpo", veto={"scope": "off"}), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, -6]),
-        (preset("relaxed", dual_clip=5.0), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0]),
-        (preset("grpo", clip_mode="two_side"), [0, 0, 0, 1, 0, 0, 0], [0, 0, 0, -1, 0, 0, 0]),
-        (preset("relaxed", clip_mode="two_side"), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0]),
+        (preset("relaxed", gate={"dual_clip": 5.0}), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0]),
+        (preset("grpo", gate={"kind": "two_side"}), [0, 0, 0, 1, 0, 0, 0], [0, 0, 0, -1, 0, 0, 0]),
+        (preset("relaxed", gate={"kind": "two_side"}), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0]),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -172,7 +173,7 @@ def test_coefficient_grid(
 def test_dapo_differs_from_grpo_only_just_above_the_interval() -> None:
     batch = batch_of([(1.0, [1.25])])
     assert objective(batch, preset("grpo"), LONGEST).coefficient_T.tolist() == [0]
-    assert objective(batch, preset("grpo", clip_high=1.28), LONGEST).coefficient_T.tolist() == close([1.25])
+    assert objective(batch, preset("grpo", gate={"high": 1.28}), LONGEST).coefficient_T.tolist() == close([1.25])
 
 
 @pytest.mark.parametrize("name", ["mu_grpo", "relaxed", "grpo"])
@@ -229,8 +230,9 @@ scopes = st.sampled_from(["off", "suffix", "suffix_nontrigger", "suffix_inclusiv
 any_settings = st.builds(
     preset,
     st.sampled_from(["mu_grpo", "grpo"]),
-    clip_mode=st.sampled_from(["one_side", "two_side"]),
-    dual_clip=st.sampled_from([None, 3.0]),
+    gate=st.fixed_dictionaries(
+        {"kind": st.sampled_from(["one_side", "two_side"]), "dual_clip": st.sampled_from([None, 3.0])}
+    ),
     aggregation=st.sampled_from(["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"]),
     denominator=st.sampled_from(["original", "kept"]),
     veto=st.fixed_dictionaries({"scope": scopes}),
@@ -240,10 +242,10 @@ any_settings = st.builds(
 @steady
 @given(some_responses, st.sampled_from(["relaxed", "grpo"]), st.sampled_from([None, 3.0]))
 def test_gradient_is_that_of_the_plain_surrogate(rows: list[Response], name: str, dual: float | None) -> None:
-    settings, batch = preset(name, dual_clip=dual), batch_of(rows)
+    settings, batch = preset(name, gate={"dual_clip": dual}, aggregation="token_mean"), batch_of(rows)
     logp_T = batch.logp_T.detach().clone().requires_grad_()
     ratio_T, a_T = (logp_T - batch.behavior_logp_T).exp(), batch.advantage_T
-    gain_T = torch.min(ratio_T * a_T, ratio_T.clamp(settings.clip_low, settings.clip_high) * a_T)
+    gain_T = torch.min(ratio_T * a_T, ratio_T.clamp(settings.gate.low, settings.gate.high) * a_T)
     if dual is not None:
         gain_T = torch.where(a_T < 0, torch.max(gain_T, dual * a_T), gain_T)
     (-gain_T.sum()).backward()
@@ -295,5 +297,5 @@ def test_only_the_loss_carries_a_gradient_and_masked_tokens_hold_nothing() -> No
     result = objective(batch, preset("mu_grpo"), LONGEST)
     assert [name for name, value in vars(result).items() if value.requires_grad] == ["loss_sum"]
     columns = [value for value in vars(result).values() if value.dim() == 1]
-    assert len(columns) == 6
+    assert len(columns) == 7
     assert not any(column_T[~batch.mask()].any() for column_T in columns)

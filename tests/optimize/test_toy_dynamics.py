@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.optimize.objective import TokenBatch, objective
+from tasks.optimize.objective import objective
+from tasks.optimize.tokens import TokenBatch
 from tests.optimize.test_objective import preset
 
 FIRST, SECOND = torch.tensor([1, 0]), torch.tensor([0, 0])

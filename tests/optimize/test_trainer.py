@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import ArtifactError, DataError, GateError, NothingToLearnError
-from tasks.optimize.responses import Ragged, Responses, collect, group_order, micro_batches, plan_updates
+from tasks.optimize.responses import Ragged, Responses, collect, group_order, micro_batches, plan_batches
 from tasks.optimize.state import load_optimizer, save_optimizer
 from tasks.optimize.step import load_trainer
 from tasks.optimize.trainer import Outcome, Trainer
@@ -61,8 +62,8 @@ def train(
     small: Small, responses: Responses, updates: int = 3, **changes: object
 ) -> tuple[Trainer, Outcome, dict[str, torch.Tensor]]:
     store, policy = small
-    trainer, scorer = load_trainer(store.path(policy), settings(**changes), 12)
-    plan = plan_updates(responses, 16, (0, 0))[:updates]
+    trainer, scorer = load_trainer(store.path(policy), settings(**changes), 12, 0)
+    plan = plan_batches(responses, 16, (0, 0))[:updates]
     outcome = trainer.train(responses, plan, 0, untimed)
     return trainer, outcome, {name: p.detach().clone() for name, p in scorer.model.named_parameters()}
 
@@ -126,12 +127,12 @@ def test_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(
     small: Small, responses: Responses, tmp_path: Path
 ) -> None:
     store, policy = small
-    plan = plan_updates(responses, 16, (0, 0))
-    straight, scorer = load_trainer(store.path(policy), settings(), 12)
+    plan = plan_batches(responses, 16, (0, 0))
+    straight, scorer = load_trainer(store.path(policy), settings(), 12, 0)
     straight.train(responses, plan[:2], 0, untimed)
     scorer.model.save_pretrained(tmp_path)
     save_optimizer(tmp_path, scorer.model, straight.optimizer, straight.updates)
-    resumed, other = load_trainer(tmp_path, settings(), 12)
+    resumed, other = load_trainer(tmp_path, settings(), 12, 0)
     assert resumed.updates == 2
     straight.train(responses, plan[2:], 1, untimed)
     resumed.train(responses, plan[2:], 1, untimed)
@@ -144,8 +145,8 @@ def test_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(
 
 def test_moments_of_another_model_are_refused(small: Small, responses: Responses, tmp_path: Path) -> None:
     store, policy = small
-    trainer, scorer = load_trainer(store.path(policy), settings(), 12)
-    trainer.train(responses, plan_updates(responses, 16, (0, 0))[:1], 0, untimed)
+    trainer, scorer = load_trainer(store.path(policy), settings(), 12, 0)
+    trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed)
     save_optimizer(tmp_path, scorer.model, trainer.optimizer, 1)
     other = torch.nn.Linear(2, 2)
     with pytest.raises(ArtifactError, match=r"no moments of shape \(2, 2\) for weight"):
@@ -191,20 +192,20 @@ def test_a_mismatch_of_log_probabilities_stops(small: Small, responses: Response
 
 
 def test_an_update_takes_whole_groups_and_a_stage_every_response_once(responses: Responses) -> None:
-    plan = plan_updates(responses, 16, (3, 1))
+    plan = plan_batches(responses, 16, (3, 1))
     assert sorted(np.concatenate(plan)) == list(range(48))
     for rows in plan:
         groups, counts = np.unique(responses.group_R[rows], return_counts=True)
         assert len(groups) == 4
         assert set(counts) == {GROUP}
-    assert [rows.tolist() for rows in plan] == [rows.tolist() for rows in plan_updates(responses, 16, (3, 1))]
+    assert [rows.tolist() for rows in plan] == [rows.tolist() for rows in plan_batches(responses, 16, (3, 1))]
     assert group_order(12, (3, 1)).tolist() != group_order(12, (3, 2)).tolist()
 
 
 @pytest.mark.parametrize("size", [18, 20])
 def test_updates_that_would_cut_a_group_or_leave_a_rest_are_refused(responses: Responses, size: int) -> None:
     with pytest.raises(DataError, match="responses_per_update"):
-        plan_updates(responses, size, (0, 0))
+        plan_batches(responses, size, (0, 0))
 
 
 def test_micro_batches_keep_to_their_budget() -> None:
@@ -222,6 +223,7 @@ def rows(count: int = 8) -> list[dict]:
             "prompt_token_ids": [1, 2],
             "response_token_ids": [3],
             "engine_logp": [-0.5],
+            "finish_reason": "stop",
         }
         for i in range(count)
     ]
@@ -230,7 +232,6 @@ def rows(count: int = 8) -> list[dict]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: r.__setitem__(1, {**r[1], "engine_logp": [float("nan")]}), r"response \('p0', 1\): .* not finite"),
         (lambda r: r.__setitem__(1, {**r[1], "sample_index": 3}), r"response \('p0', 3\): \('p0', 1\) was due"),
         (lambda r: r.pop(), "prompt p1: its group has 3 of 4 responses"),
         (lambda r: r.pop(0), "was due"),
@@ -241,6 +242,19 @@ def test_damaged_rollouts_are_refused(change, message: str) -> None:
     change(damaged)
     with pytest.raises(DataError, match=message):
         collect([to_table(damaged, ROLLOUTS)], verdicts(damaged, np.zeros(len(damaged))), GROUP)
+
+
+def test_responses_whose_log_probabilities_are_not_finite_are_dropped(small: Small, responses: Responses) -> None:
+    spoiled = responses.engine_logp.flat.copy()
+    for row, value in ((0, np.nan), (7, np.inf)):
+        spoiled[responses.engine_logp.offsets[row]] = value
+    damaged = replace(responses, engine_logp=Ragged(spoiled, responses.engine_logp.offsets))
+    _, outcome, weights = train(small, damaged, max_dropped_share=0.05)
+    assert outcome.dropped == outcome.unscored == 2
+    assert sum(row["responses"] for row in outcome.rows) == 46
+    assert all(weight.isfinite().all() for weight in weights.values())
+    with pytest.raises(GateError, match=r"2 of 48 responses \(4.2%\).*max_dropped_share allows 1.0%"):
+        train(small, damaged)
 
 
 def test_verdicts_on_other_rollouts_are_refused() -> None:

@@ -8,6 +8,7 @@ import yaml
 
 from tasks.errors import SettingsError
 from tasks.settings import PRESETS, ObjectiveSettings, OptimizeSettings, RunSettings, VetoSettings
+from tasks.settings.presets import merge
 from tasks.settings.run import parse_overrides
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
@@ -45,8 +46,8 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("optimize.responses_per_update=12", "would cut a group of rollout.responses_per_prompt 8 in two"),
         ("optimize.responses_per_update=264", "does not divide the 4096 responses"),
         ("updates_per_rollout=5", "updates_per_rollout: 5 does not divide the 16 updates"),
-        ("optimize.preset=ppo", "optimize.preset: got 'ppo'; should be 'mu_grpo', 'relaxed' or 'grpo'"),
-        ("optimize.objective.clip_low=6", "clip_low 6.0 with clip_high 5.0; allowed: clip_low < clip_high"),
+        ("optimize.preset=ppo", "optimize.preset: got 'ppo'; unknown preset; allowed: mu_grpo, relaxed, grpo, dr_grpo"),
+        ("optimize.objective.gate.low=6", "optimize.objective.gate: low 6.0 with high 5.0; allowed: low < high"),
         ("optimize.objective.veto.kappa=2", "kappa 2.0 with direction below; allowed: 0 < kappa < 1"),
         ("optimize.objective.veto.direction=above", "kappa 0.1 with direction above; allowed: kappa > 1"),
         ("optimize.objective.veto.recompute=once_per_stage", "nothing could trigger"),
@@ -64,8 +65,6 @@ def test_derived_numbers(run: RunSettings) -> None:
 def test_a_mistake_is_one_readable_message(run: RunSettings, change: str, message: str) -> None:
     values = run.model_dump(mode="json", exclude_unset=True)
     values["optimize"].pop("objective", None)
-    from tasks.settings.objective import merge
-
     with pytest.raises(SettingsError) as caught:
         RunSettings.parse(merge(values, parse_overrides(change)))
     assert message in caught.value.message
@@ -100,7 +99,7 @@ def test_yaml_exponents_without_a_dot_are_numbers() -> None:
 def test_a_preset_fills_the_objective_and_fields_override_it() -> None:
     values = {"preset": "mu_grpo", "responses_per_update": 8, "objective": {"veto": {"kappa": 0.2}}}
     objective = OptimizeSettings.parse(values).objective
-    assert (objective.clip_low, objective.clip_high, objective.veto.scope, objective.veto.kappa) == (
+    assert (objective.gate.low, objective.gate.high, objective.veto.scope, objective.veto.kappa) == (
         0,
         5,
         "suffix",
@@ -111,10 +110,10 @@ def test_a_preset_fills_the_objective_and_fields_override_it() -> None:
 @pytest.mark.parametrize(("old", "new"), [(old, new) for old in PRESETS for new in PRESETS])
 def test_another_preset_brings_its_own_row_and_keeps_what_was_overridden(old: str, new: str) -> None:
     run = RunSettings.read(
-        CONFIGS[0].with_name("tiny-cpu.yaml"), f"optimize.preset={old} optimize.objective.dual_clip=3"
+        CONFIGS[0].with_name("tiny-cpu.yaml"), f"optimize.preset={old} optimize.objective.gate.dual_clip=12"
     )
     objective = run.override(f"optimize.preset={new}").optimize.objective
-    assert objective == ObjectiveSettings.parse({**PRESETS[new], "dual_clip": 3.0})
+    assert objective == ObjectiveSettings.parse(merge(PRESETS[new].row, {"gate": {"dual_clip": 12.0}}))
 
 
 def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> None:

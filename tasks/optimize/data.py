@@ -1,0 +1,96 @@
+"""Which responses of a stage take part in its updates, and with what reward and advantage.
+
+Legend of shapes: R responses.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from tasks.errors import GateError
+from tasks.optimize.advantages import Advantages, group_advantages
+from tasks.optimize.responses import Floats, Ints, Responses
+from tasks.settings import OptimizeSettings
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The responses that take part, and their advantages."""
+
+    advantages: Advantages
+    takes_part_R: Flags
+
+    @property
+    def advantage_R(self) -> Tensor:
+        """Of every response, 0 for those that do not take part."""
+        return self.advantages.advantage_R
+
+
+def select(
+    responses: Responses, settings: OptimizeSettings, max_response_tokens: int, dropped_R: Flags, seed: Sequence[int]
+) -> Selection:
+    """Applies the data rules and computes advantages.
+
+    Args:
+        responses: of the stage.
+        settings: of the step.
+        max_response_tokens: most tokens that a response can have.
+        dropped_R: responses that cannot be used; they do not enter their group's statistics.
+        seed: of random choices.
+    """
+    rules = settings.objective.data
+    reward_R = responses.reward_R.copy()
+    takes_part_R = ~dropped_R
+    if rules.truncated == "drop":
+        takes_part_R &= ~responses.truncated_R
+    reward_R[~takes_part_R] = np.nan
+    if rules.overlong_buffer_share is not None:
+        reward_R += overlong_penalty(
+            responses.response_tokens.lengths, max_response_tokens, rules.overlong_buffer_share
+        ).astype(np.float32)
+    advantages = group_advantages(
+        torch.from_numpy(reward_R),
+        torch.from_numpy(responses.group_R),
+        settings.objective.advantage,
+        np.random.default_rng([*seed, 1]) if rules.balance_negatives else None,
+    )
+    if rules.zero_variance == "drop":
+        takes_part_R &= advantages.varies_R.numpy()
+    return Selection(advantages, takes_part_R)
+
+
+def overlong_penalty(lengths_R: Ints, max_response_tokens: int, buffer_share: float) -> npt.NDArray[np.float64]:
+    """DAPO's soft punishment of long responses (arXiv 2503.14476, equation 13), added to the reward.
+
+    0 up to the buffer, which is the last ``buffer_share`` of ``max_response_tokens``; falls to -1 at its end and stays.
+    """
+    buffer = buffer_share * max_response_tokens
+    return np.clip((max_response_tokens - buffer - lengths_R) / buffer, -1, 0)
+
+
+def check_dropped(dropped_R: Flags, max_share: float) -> None:
+    """Stops a stage of which too many responses have log-probabilities that are not finite.
+
+    Raises:
+        GateError: their share is above ``max_share``.
+    """
+    share = float(dropped_R.mean())
+    if share > max_share:
+        raise GateError(
+            f"optimize: {int(dropped_R.sum())} of {len(dropped_R)} responses ({share:.1%}) have log-probabilities that "
+            f"are not finite; optimize.max_dropped_share allows {max_share:.1%}. Look at the engine's precision."
+        )
+
+
+def finite_responses(logp: Floats, responses: Responses) -> Flags:
+    """Which responses have only finite values in a column of response tokens."""
+    bad = np.flatnonzero(~np.isfinite(logp))
+    finite_R = np.ones(len(responses.group_R), dtype=bool)
+    finite_R[np.searchsorted(responses.response_tokens.offsets, bad, side="right") - 1] = False
+    return finite_R

@@ -1,0 +1,131 @@
+"""Which tokens keep their gradient: intervals of the ratio, fixed or found for every update.
+
+Legend of shapes: T response tokens of a micro-batch, N those of a whole update.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tasks.optimize.tokens import TokenBatch, log_ratio, required
+from tasks.settings.objective import BalanceSettings, GateSettings, SecondMomentSettings
+
+Gather = Callable[[Tensor], Tensor]
+"""Rows of this process to the rows of all processes."""
+
+
+class Bounds(NamedTuple):
+    """The ratio interval of an update."""
+
+    low: float
+    high: float
+
+
+def alone(rows: Tensor) -> Tensor:
+    """The rows of the only process."""
+    return rows
+
+
+def update_bounds(log_ratio_N: Tensor, advantage_N: Tensor, settings: GateSettings, gather: Gather = alone) -> Bounds:
+    """The interval of an update, from all its tokens in all processes.
+
+    Args:
+        log_ratio_N: log-ratios at the update's start, of this process.
+        advantage_N: advantages of the same tokens.
+        settings: of the gate.
+        gather: brings together what the processes of a distributed trainer have.
+    """
+    if settings.bounds == "static":
+        return Bounds(settings.low, settings.high)
+    rows_N2 = gather(torch.stack([log_ratio_N.double(), advantage_N.double()], dim=1))
+    if settings.bounds == "second_moment":
+        return _second_moment(rows_N2[:, 0], rows_N2[:, 1], settings.second_moment)
+    return _balance(rows_N2[:, 0].exp(), rows_N2[:, 1], Bounds(settings.low, settings.high), settings.balance)
+
+
+def _second_moment(log_ratio_N: Tensor, advantage_N: Tensor, settings: SecondMomentSettings) -> Bounds:
+    """M2PO's interval (arXiv 2510.01161): the second moment of what it lets through stays within the threshold."""
+    counts_N = log_ratio_N * advantage_N > 0 if settings.harmful_only else torch.ones_like(log_ratio_N).bool()
+    square_n = (log_ratio_N[counts_N] ** 2).sort().values
+    count = len(square_n)
+    if not count or square_n.mean() <= settings.threshold:
+        return Bounds(0.0, math.inf)
+    sum_n = square_n.cumsum(0)
+    place_n = torch.arange(1, count + 1, device=square_n.device)
+    if settings.form == "winsorize":
+        capped_n = sum_n + (count - place_n) * square_n
+        first = int((capped_n >= settings.threshold * count).nonzero()[0])
+        square = float(square_n[first - 1]) if first else 0.0
+    else:
+        # A mean of ascending values ascends; equal values stay or go together.
+        fits_n = (sum_n / place_n <= settings.threshold) & (square_n < square_n.roll(-1))
+        kept = int(fits_n.nonzero()[-1]) + 1 if fits_n.any() else 0
+        square = float(square_n[kept - 1] + square_n[kept]) / 2 if kept else 0.0
+    return Bounds(math.exp(-math.sqrt(square)), math.exp(math.sqrt(square)))
+
+
+def _balance(ratio_N: Tensor, advantage_N: Tensor, start: Bounds, settings: BalanceSettings) -> Bounds:
+    """BAPO's interval (arXiv 2510.18927): low is raised first, then high, until positives weigh enough."""
+    positive_N = advantage_N >= 0
+    low, high = start
+
+    def share() -> float:
+        if settings.statistic == "code":
+            positive = (ratio_N.clamp(max=high) * advantage_N)[positive_N].sum()
+            negative = (ratio_N.clamp(min=low) * -advantage_N)[~positive_N].sum()
+        else:
+            positive = (ratio_N * advantage_N)[positive_N & (ratio_N <= high)].sum()
+            negative = (ratio_N * -advantage_N)[~positive_N & (ratio_N >= low)].sum()
+        return float(positive / negative) if negative > 0 else math.inf
+
+    for raised in range(1, 1 + math.ceil((settings.low_max - start.low) / settings.step - 1e-9)):
+        if share() >= settings.target:
+            return Bounds(low, high)
+        low = min(start.low + raised * settings.step, settings.low_max)
+    for raised in range(1, 1 + math.ceil((settings.high_max - start.high) / settings.step - 1e-9)):
+        if share() >= settings.target:
+            return Bounds(low, high)
+        high = min(start.high + raised * settings.step, settings.high_max)
+    return Bounds(low, high)
+
+
+class Gated(NamedTuple):
+    """What the gate makes of a micro-batch."""
+
+    passes_T: Tensor
+    """bool."""
+    low_T: Tensor
+    """Lower end of the token's interval."""
+    high_T: Tensor
+
+
+def gate(ratio_T: Tensor, batch: TokenBatch, settings: GateSettings, bounds: Bounds) -> Gated:
+    """Which tokens pass, by ratio and sign of the advantage.
+
+    one_side is PPO's min(); two_side and ring are those of arXiv 2509.24203; centred is that of 2505.22257, around the
+    proximal policy's ratio to the behavior policy.
+    """
+    advantage_T = batch.advantage_T.detach()
+    low_T, high_T = torch.full_like(ratio_T, bounds.low), torch.full_like(ratio_T, bounds.high)
+    if settings.kind == "centred":
+        proximal_T = required(batch.proximal_logp_T, "log-probabilities of the proximal policy")
+        centre_T = log_ratio(proximal_T, batch.behavior_logp_T, batch.mask()).exp()
+        low_T, high_T = (centre_T - settings.half_width).clamp(min=0), centre_T + settings.half_width
+    above_low_T, below_high_T = ratio_T >= low_T, ratio_T <= high_T
+    match settings.kind:
+        case "none":
+            passes_T = torch.ones_like(ratio_T, dtype=torch.bool)
+        case "one_side" | "centred":
+            passes_T = torch.where(advantage_T < 0, above_low_T, below_high_T)
+        case "two_side":
+            passes_T = above_low_T & below_high_T
+        case "ring":
+            back_T = (advantage_T >= 0) & (ratio_T <= settings.outer_low)
+            back_T |= (advantage_T <= 0) & (ratio_T >= settings.outer_high)
+            passes_T = (above_low_T & below_high_T) | back_T
+    if settings.dual_clip is not None:
+        passes_T = passes_T & ~((advantage_T < 0) & (ratio_T > settings.dual_clip))
+    return Gated(passes_T, low_T, high_T)
