@@ -34,6 +34,16 @@ results: $(BIN)/.installed ## both on three seeds, into docs/results.md
 	@printf '```\n' >> docs/results.md
 	@$(BIN)/python -m tests.benchmarks.generation --append docs/results.md
 
+LABORATORY := laboratory-a laboratory-b laboratory-c laboratory-d
+laboratory: $(LABORATORY) ## every part of the laboratory, hours; each is a target of its own and goes on where it stopped
+
+.PHONY: laboratory laboratory-quick $(LABORATORY)
+$(LABORATORY): laboratory-%: $(BIN)/.installed
+	@$(BIN)/mu-grpo laboratory $* --docs docs/laboratory.md
+
+laboratory-quick: $(BIN)/.installed ## every part in miniature: shows that it works, not what is true
+	@for part in a b c d; do $(BIN)/mu-grpo laboratory $$part --quick || exit 1; done
+
 test: $(BIN)/.developing system-programs ## linters, types and all tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .

@@ -44,7 +44,7 @@ def test_a_workflow_is_read_in_a_minute(name: str) -> None:
 
 
 def test_settings_and_the_command_do_without_torch_and_flytekit() -> None:
-    modules = "tasks.settings, tasks.cli.main, tasks.cli.plan"
+    modules = "tasks.settings, tasks.cli.main, tasks.cli.plan, tasks.cli.algorithms, tasks.cli.laboratory"
     code = f"import sys, {modules}; print({{'torch', 'flytekit', 'transformers'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 SCHEMA = 1
-Kind = Literal["prompts", "policy", "rollouts", "verdicts", "evaluation", "report"]
+Kind = Literal["prompts", "policy", "rollouts", "verdicts", "evaluation", "report", "study", "laboratory"]
 
 
 class Record(BaseModel):

@@ -44,6 +44,16 @@ VERDICTS = pa.schema(
     }
 )
 
+CURVE = pa.schema(
+    {
+        "update": pa.int64(),
+        "accuracy": pa.float64(),  # avg@k over the held-out problems
+        "problem_accuracy": pa.list_(pa.float64()),  # of every held-out problem, in their order
+        "working": pa.float64(),
+        "response_tokens": pa.float64(),
+    }
+)
+
 SAMPLES = pa.schema(
     {
         "prompt_id": pa.string(),

@@ -61,7 +61,7 @@ def evaluate_policy(
         with draft.phase("generate"):
             for indices, temperature in ((range(settings.samples_per_problem), settings.temperature), ([GREEDY], 0.0)):
                 sampling = Sampling(settings.max_new_tokens, temperature)
-                samples += _sample(engine, tokenizer, rows, indices, sampling, seed, title)
+                samples += sample_held_out(engine, tokenizer, rows, indices, sampling, seed, title)
         with draft.phase("verify"), Verifier(verify) as verifier:
             pairs = [(sample["answer"], sample["response"]) for sample in samples]
             verdicts = verifier.verify(pairs, f"{title} verify")
@@ -75,7 +75,7 @@ def evaluate_policy(
     return draft.ref
 
 
-def _sample(
+def sample_held_out(
     engine: Engine,
     tokenizer: PreTrainedTokenizerBase,
     rows: Sequence[Mapping[str, Any]],

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tasks.optimize.histogram import HISTOGRAM_EDGES
 from tasks.optimize.objective import ObjectiveResult
 from tasks.optimize.tokens import TokenBatch, log_ratio
 
@@ -20,8 +21,6 @@ _COLUMNS = (
     "response_advantage",
     "trigger_position",
 )
-HISTOGRAM_EDGES = np.linspace(-4.25, 4.25, 18)
-"""Of the advantage histograms; the outermost bins take what lies beyond them, and the middle one holds 0."""
 _QUANTILES = {"p01": 0.01, "p50": 0.50, "p99": 0.99}
 
 

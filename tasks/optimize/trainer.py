@@ -100,6 +100,7 @@ class Trainer:
         phase: Phase,
         reference: Scorer | None = None,
         part_of_stage: bool = False,
+        after_update: Callable[[int], None] | None = None,
     ) -> Outcome:
         """Makes ``schedule.updates_per_batch`` updates per element of ``batches``, over the rows that it names.
 
@@ -110,6 +111,7 @@ class Trainer:
             phase: times the phases logp and optimize.
             reference: the base policy, for an objective with a KL to it.
             part_of_stage: more rollouts of this stage follow, so that zero advantages are no reason to stop yet.
+            after_update: called after every update with the number of updates made so far.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero.
@@ -146,6 +148,8 @@ class Trainer:
                 place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
                 outcome.rows.append({**place, "reward": reward, "response_tokens": length, **row})
                 progress.advance(note=f"reward {reward:.3f}")
+                if after_update is not None:
+                    after_update(self.updates)
         return outcome
 
     def _prepared(self, responses: Responses, stage: int) -> _Stage:

@@ -50,10 +50,11 @@ def open_run(
     evaluate: EvaluateSettings,
     updates_per_rollout: int,
     overrides: str,
+    arm: str = "",
 ) -> OpenRun:
     """Resolves and checks the settings of a run, and opens its store.
 
-    ``updates_per_rollout`` 0 stands for all updates of a stage.
+    ``updates_per_rollout`` 0 stands for all updates of a stage; ``arm`` holds overrides that come before the user's.
 
     Raises:
         SettingsError: what is wrong, before anything runs.
@@ -70,7 +71,7 @@ def open_run(
             "evaluate": evaluate.model_dump(mode="json"),
             "updates_per_rollout": updates_per_rollout or None,
         }
-    ).override(overrides)
+    ).override(f"{arm} {overrides}")
     opened = Store.open(settings.store)
     opened.sweep()
     return OpenRun(

@@ -46,8 +46,8 @@ def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: tuple[Store, Artifa
     shards = prepare_stage(store, PROMPTS, "", 0, 0)
     rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in shards]
     verdicts = verify_rollouts(store, VERIFY, rollouts, 0, "verify")
-    staged = optimize_stage(store, optimize(), policy, rollouts, verdicts, 0, 0)
-    alternated = train_alternating(store, ROLLOUT, VERIFY, optimize(), 4, policy, shards, 0, 0)
+    staged = optimize_stage(store, optimize(), policy, policy, rollouts, verdicts, 0, 0)
+    alternated = train_alternating(store, ROLLOUT, VERIFY, optimize(), 4, policy, policy, shards, 0, 0)
     assert model_digest(store, staged) == model_digest(store, alternated) != model_digest(store, policy)
 
 
@@ -56,7 +56,7 @@ def test_a_refresh_every_update_resets_staleness(learner: tuple[Store, ArtifactR
 
     store, policy = learner
     shards = prepare_stage(store, PROMPTS, "", 0, 0)
-    after = train_alternating(store, ROLLOUT, VERIFY, optimize(), 2, policy, shards, 0, 0)
+    after = train_alternating(store, ROLLOUT, VERIFY, optimize(), 2, policy, policy, shards, 0, 0)
     manifest = store.manifest(after)
     rows = read_table(store.path(after) / "metrics.parquet").to_pylist()
     assert [row["staleness"] for row in rows] == [0, 1, 0, 1]
@@ -73,7 +73,9 @@ def test_a_refresh_every_update_resets_staleness(learner: tuple[Store, ArtifactR
 def test_a_mu_that_does_not_divide_the_stage_is_refused(learner: tuple[Store, ArtifactRef]) -> None:
     store, policy = learner
     with pytest.raises(SettingsError, match="updates_per_rollout: 3 takes 12 prompts per refresh"):
-        train_alternating(store, ROLLOUT, VERIFY, optimize(), 3, policy, prepare_stage(store, PROMPTS, "", 0, 0), 0, 0)
+        train_alternating(
+            store, ROLLOUT, VERIFY, optimize(), 3, policy, policy, prepare_stage(store, PROMPTS, "", 0, 0), 0, 0
+        )
 
 
 def test_the_workflow_runs_and_compares(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Which runs answer the laboratory's questions, and what their results say."""

@@ -1,0 +1,101 @@
+"""The laboratory's questions, each a set of arms that are compared with one of them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tasks.settings import PRESETS
+
+Part = Literal["a", "b", "c", "d"]
+SEEDS = (0, 1, 2)
+UPDATES, EVALUATIONS = 256, 8
+"""Of every run with configs/laboratory.yaml."""
+QUICK_UPDATES, QUICK_EVALUATIONS = 64, 4
+"""Of every run with configs/laboratory-quick.yaml."""
+_GRPO = "optimize.preset=grpo optimize.objective.aggregation=token_mean"
+_VETO = "optimize.objective.veto"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A run to be made on every seed: a name, and what it changes in the laboratory's settings."""
+
+    name: str
+    change: str
+    stages: int = 1
+    """Rollout refreshes over the run."""
+    mu: int = 0
+    """Updates per refresh, in place of a number of stages."""
+
+    def overrides(self, updates: int) -> str:
+        """What the arm changes in a run of so many updates."""
+        return f"{self.change} updates_per_rollout={self.mu or updates // self.stages}"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A part of the laboratory."""
+
+    title: str
+    asks: str
+    arms: tuple[Arm, ...]
+    reference: str
+    """The arm that the others are tested against."""
+
+
+def _veto(name: str, direction: str, kappa: float, scope: str = "suffix") -> Arm:
+    change = f"{_VETO}.direction={direction} {_VETO}.kappa={kappa:g} {_VETO}.scope={scope}"
+    return Arm(name, f"optimize.preset=mu_grpo {change}")
+
+
+_OFF = Arm("off", "optimize.preset=relaxed")
+_CLIPPING = tuple(
+    Arm(f"{name}, {schedule}", change, mu=mu)
+    for name, change in (
+        ("[0.8, 1.2]", _GRPO),
+        ("[0, 5]", "optimize.preset=relaxed"),
+        ("[0, 5] and veto", "optimize.preset=mu_grpo"),
+    )
+    for schedule, mu in (("mu 4", 4), ("one stage", 0))
+)
+_SCOPES = tuple(
+    _veto(f"{scope}, {direction} {kappa:g}", direction, kappa, scope)
+    for direction, kappa in (("below", 0.1), ("above", 2.0))
+    for scope in ("trigger_only", "suffix", "response")
+)
+_KAPPAS = tuple(
+    _veto(f"{direction} {kappa:g}", direction, kappa)
+    for direction, kappas in (("below", (0.5, 0.2, 0.1, 1e-2, 1e-3, 1e-4)), ("above", (1.2, 1.5, 2.0, 3.0, 5.0)))
+    for kappa in kappas
+)
+_STAGES = tuple(
+    Arm(f"{preset}, {stages} stages", f"optimize.preset={preset}", stages)
+    for preset in ("mu_grpo", "relaxed")
+    for stages in (2, 4, 8, 64)
+)
+
+QUESTIONS: dict[Part, Question] = {
+    "a": Question(
+        "The clipping dilemma",
+        "Does a tight interval waste stale rollouts, and does a wide one collapse on them (Figure 2 of the paper)?",
+        _CLIPPING,
+        "[0, 5], one stage",
+    ),
+    "b": Question(
+        "Where the harm is",
+        "Which tokens make the wide interval collapse (Figure 3 of the paper), and on which side of 1 is the trigger?",
+        (_OFF, *_SCOPES),
+        "off",
+    ),
+    "c": Question(
+        "The threshold and the number of stages",
+        "How much do kappa and mu matter? Arms without a number of stages have one.",
+        (_OFF, *_KAPPAS, *_STAGES),
+        "off",
+    ),
+    "d": Question(
+        "The neighbours",
+        "How do all presets stand the same staleness, of one stage?",
+        tuple(Arm(preset, f"optimize.preset={preset}") for preset in PRESETS),
+        "mu_grpo",
+    ),
+}

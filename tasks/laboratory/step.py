@@ -1,0 +1,134 @@
+"""The comparison of a part's arms as an artifact."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import read_table
+from tasks.errors import DataError
+from tasks.laboratory.arms import QUESTIONS, Arm, Part
+from tasks.laboratory.figure import Curve, draw_curves
+from tasks.laboratory.result import ArmResult, LaboratoryResult
+from tasks.laboratory.statistics import holm, interval, paired_p
+
+RESULT, FIGURE = "result.json", "curves.svg"
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The runs of an arm. Legend of shapes: S seeds, E evaluations, P problems."""
+
+    arm: Arm
+    update_E: npt.NDArray[np.int64]
+    accuracy_SE: npt.NDArray[np.float64]
+    last_SP: npt.NDArray[np.float64]
+    vetoed: float | None
+    clipped: float | None
+    stopped: list[str]
+
+
+def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> ArtifactRef:
+    """Compares the arms of a part.
+
+    Args:
+        store: of all artifacts.
+        part: a, b, c or d.
+        studies: arm by arm, the seeds of each in the same order.
+
+    Returns:
+        A laboratory artifact with result.json and curves.svg.
+
+    Raises:
+        DataError: the studies are not as many for every arm.
+    """
+    question = QUESTIONS[cast(Part, part)]
+    seeds, rest = divmod(len(studies), len(question.arms))
+    if rest or not seeds:
+        raise DataError(f"laboratory: {len(studies)} studies for {len(question.arms)} arms of part {part}.")
+    parents = {"studies": list(studies)}
+    with store.write("laboratory", settings={"part": part}, parents=parents, seed=0) as draft:
+        runs = [
+            _load(store, arm, studies[place * seeds : (place + 1) * seeds]) for place, arm in enumerate(question.arms)
+        ]
+        reference = next(one for one in runs if one.arm.name == question.reference)
+        others = [one for one in runs if one is not reference]
+        p_values = dict(
+            zip(
+                [one.arm.name for one in others],
+                holm([paired_p(one.last_SP, reference.last_SP) for one in others]),
+                strict=True,
+            )
+        )
+        result = LaboratoryResult(
+            part=part,
+            title=question.title,
+            asks=question.asks,
+            reference=question.reference,
+            seeds=seeds,
+            problems=reference.last_SP.shape[1],
+            updates=int(reference.update_E[-1]),
+            base=float(reference.accuracy_SE[:, 0].mean()),
+            arms=[_result(one, reference, p_values.get(one.arm.name)) for one in runs],
+        )
+        (draft.path / RESULT).write_text(result.model_dump_json(indent=1, exclude={"folder"}), encoding="utf-8")
+        curves = [Curve(one.arm.name, one.update_E, one.accuracy_SE) for one in runs]
+        (draft.path / FIGURE).write_text(draw_curves(curves, question.title), encoding="utf-8")
+        draft.facts.update(part=part, updates=result.updates)
+    return draft.ref
+
+
+def load_result(store: Store, ref: ArtifactRef) -> LaboratoryResult:
+    """The result of a part, with the folder of its figure."""
+    folder = store.path(ref)
+    result = LaboratoryResult.model_validate_json((folder / RESULT).read_text(encoding="utf-8"))
+    return result.model_copy(update={"folder": str(folder)})
+
+
+def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
+    curves = [read_table(store.path(ref) / "curve.parquet").to_pydict() for ref in studies]
+    longest = max((curve["update"] for curve in curves), key=len)
+    stopped = [str(store.manifest(ref).facts["stopped"]) for ref in studies]
+    accuracy_SE = np.full((len(curves), len(longest)), np.nan)
+    for row, curve in enumerate(curves):
+        # A run that was stopped keeps its last accuracy.
+        accuracy_SE[row] = [*curve["accuracy"], *[curve["accuracy"][-1]] * (len(longest) - len(curve["accuracy"]))]
+    shares = {"veto_fraction": [0.0], "clip_fraction": [0.0]}
+    for ref in studies:
+        path = store.path(ref) / "metrics.parquet"
+        if path.is_file():
+            metrics = read_table(path, columns=["tokens", *shares]).to_pydict()
+            for name, values in shares.items():
+                values += [share or 0.0 for share in metrics[name]]
+    return _Runs(
+        arm=arm,
+        update_E=np.array(longest),
+        accuracy_SE=accuracy_SE,
+        last_SP=np.array([curve["problem_accuracy"][-1] for curve in curves]),
+        vetoed=float(np.mean(shares["veto_fraction"][1:])) if shares["veto_fraction"][1:] else None,
+        clipped=float(np.mean(shares["clip_fraction"][1:])) if shares["clip_fraction"][1:] else None,
+        stopped=[message for message in stopped if message],
+    )
+
+
+def _result(runs: _Runs, reference: _Runs, p: float | None) -> ArmResult:
+    end = interval(runs.last_SP)
+    difference = None if runs is reference else interval(runs.last_SP - reference.last_SP)
+    return ArmResult(
+        name=runs.arm.name,
+        accuracy=end.value,
+        low=end.low,
+        high=end.high,
+        by_seed=[float(one) for one in runs.last_SP.mean(1)],
+        best=float(runs.accuracy_SE.max(1).mean()),
+        vetoed=runs.vetoed,
+        clipped=runs.clipped,
+        difference=difference.value if difference else None,
+        difference_low=difference.low if difference else None,
+        difference_high=difference.high if difference else None,
+        p=p,
+        stopped=runs.stopped,
+    )

@@ -1,0 +1,132 @@
+"""A training run in one process, with its accuracy at equal distances."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tasks.alternate.loop import Loop, plan_refreshes
+from tasks.artifacts import ArtifactRef, Parents, Store
+from tasks.artifacts.tables import CURVE, metrics_schema, read_table, write_table
+from tasks.errors import GateError, SettingsError
+from tasks.evaluate.step import sample_held_out
+from tasks.optimize.step import load_reference
+from tasks.progress import bar
+from tasks.rollout.engine import Sampling
+from tasks.settings import EvaluateSettings, OptimizeSettings, RolloutSettings, VerifySettings
+
+
+@contextmanager
+def _untimed(_: str) -> Iterator[None]:
+    yield
+
+
+def run_study(
+    store: Store,
+    rollout: RolloutSettings,
+    verify: VerifySettings,
+    optimize: OptimizeSettings,
+    evaluate: EvaluateSettings,
+    updates_per_rollout: int,
+    evaluations: int,
+    policy: ArtifactRef,
+    prompts: Sequence[ArtifactRef],
+    held_out: ArtifactRef,
+    seed: int,
+) -> ArtifactRef:
+    """Trains a policy on all prompts once and evaluates it before, along the way and at the end.
+
+    A run that a gate stops, because its gradient is not finite, keeps the accuracy that it had: a collapse is a result.
+
+    Args:
+        store: of all artifacts.
+        rollout: how to sample.
+        verify: the verifier's.
+        optimize: of the updates.
+        evaluate: avg@k on the held-out problems; no greedy responses.
+        updates_per_rollout: mu.
+        evaluations: how many after the first; divides the updates.
+        policy: the base policy.
+        prompts: shards of the run's prompts.
+        held_out: problems to evaluate on.
+        seed: the run's.
+
+    Returns:
+        A study artifact: curve.parquet with the accuracy of every problem at every evaluation, and metrics.parquet.
+
+    Raises:
+        SettingsError: the updates are not cut evenly by mu or by the evaluations.
+    """
+    settings = {
+        **optimize.model_dump(mode="json"),
+        "updates_per_rollout": updates_per_rollout,
+        "rollout": rollout.model_dump(mode="json"),
+        "evaluate": evaluate.model_dump(mode="json"),
+        "evaluations": evaluations,
+    }
+    parents: Parents = {"policy": policy, "prompts": list(prompts), "held_out": [held_out]}
+    with store.write("study", settings=settings, parents=parents, seed=seed) as draft:
+        rows = [row for shard in prompts for row in read_table(store.path(shard) / "prompts.parquet").to_pylist()]
+        problems = read_table(store.path(held_out) / "prompts.parquet").to_pylist()
+        refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, 0))
+        updates = len(refreshes) * updates_per_rollout
+        if updates % evaluations:
+            raise SettingsError(f"evaluations: {evaluations} does not divide the {updates} updates of the study")
+        base = load_reference(store, optimize, policy)
+        loop = Loop(store.path(policy), rollout, verify, optimize, policy.digest, 0, seed, _untimed, base)
+        curve: list[dict[str, Any]] = []
+        stopped = ""
+        with (
+            draft.phase("study"),
+            loop.verifier,
+            bar(f"study {optimize.preset} mu {updates_per_rollout} seed {seed}", updates) as progress,
+        ):
+            loop.generating()
+            curve.append(_measure(loop, evaluate, problems, 0, seed))
+
+            def after_update(done: int) -> None:
+                progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
+                if done % (updates // evaluations) == 0:
+                    loop.generating()
+                    curve.append(_measure(loop, evaluate, problems, done, seed))
+                    loop.learning()
+
+            try:
+                for refresh in refreshes:
+                    loop.refresh(refresh, after_update)
+            except GateError as error:
+                stopped = error.message
+                loop.generating()
+                curve.append(_measure(loop, evaluate, problems, loop.trainer.updates, seed))
+        write_table(draft.path / "curve.parquet", curve, CURVE)
+        metrics = [row for outcome in loop.outcomes for row in outcome.rows]
+        if metrics:
+            write_table(draft.path / "metrics.parquet", metrics, metrics_schema(list(metrics[0])))
+        draft.facts.update(
+            preset=optimize.preset,
+            updates=loop.trainer.updates,
+            updates_per_rollout=updates_per_rollout,
+            accuracy=curve[-1]["accuracy"],
+            best=max(row["accuracy"] for row in curve),
+            stopped=stopped,
+        )
+    return draft.ref
+
+
+def _measure(
+    loop: Loop, settings: EvaluateSettings, problems: list[dict[str, Any]], update: int, seed: int
+) -> dict[str, Any]:
+    """A row of the curve, by the policy as it is now."""
+    k = settings.samples_per_problem
+    sampling = Sampling(settings.max_new_tokens, settings.temperature)
+    samples = sample_held_out(loop.engine, loop.tokenizer, problems, range(k), sampling, seed, "evaluate")
+    verdicts = loop.verifier.verify([(sample["answer"], sample["response"]) for sample in samples])
+    correct_PK = np.array([verdict.reward == 1.0 for verdict in verdicts], dtype=np.float64).reshape(-1, k)
+    return {
+        "update": update,
+        "accuracy": float(correct_PK.mean()),
+        "problem_accuracy": correct_PK.mean(1).tolist(),
+        "working": float(np.mean([verdict.shows_working for verdict in verdicts])),
+        "response_tokens": float(np.mean([sample["response_tokens"] for sample in samples])),
+    }

@@ -1,0 +1,39 @@
+"""The door of the step that is a whole training run."""
+
+from tasks.artifacts import Store
+from tasks.platform import Artifact, StoreHandle, step
+from tasks.settings import EvaluateSettings, OptimizeSettings, RolloutSettings, VerifySettings
+
+VERSION = "1"
+
+
+@step(VERSION, role="compute")
+def study(
+    store: StoreHandle,
+    rollout: RolloutSettings,
+    verify: VerifySettings,
+    optimize: OptimizeSettings,
+    evaluate: EvaluateSettings,
+    updates_per_rollout: int,
+    evaluations: int,
+    policy: Artifact,
+    prompts: list[Artifact],
+    held_out: Artifact,
+    seed: int,
+) -> Artifact:
+    """Trains on all prompts, with new rollouts every ``updates_per_rollout`` updates, and evaluates along the way."""
+    from tasks.study.step import run_study
+
+    return run_study(
+        Store(store, "study", VERSION),
+        rollout,
+        verify,
+        optimize,
+        evaluate,
+        updates_per_rollout,
+        evaluations,
+        policy,
+        prompts,
+        held_out,
+        seed,
+    )

@@ -1,0 +1,96 @@
+"""A study is a training run with its accuracy along the way."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import read_table
+from tasks.errors import SettingsError
+from tasks.policy.step import prepare_policy
+from tasks.prompts.step import prepare_held_out, prepare_stage
+from tasks.settings import ArithmeticSettings, PromptsSettings, RunSettings
+from tasks.study.step import run_study
+from tests.workflows.runs import CONFIG
+
+SMALL = "policy.tiny.warm_start.guessing_updates=10 prompts.prompts_per_stage=32 prompts.prompts_per_shard=16 "
+RUN = RunSettings.read(CONFIG, SMALL + "rollout.responses_per_prompt=4 optimize.responses_per_update=16")
+PROMPTS = PromptsSettings(prompts_per_stage=32, prompts_per_shard=16, arithmetic=ArithmeticSettings(levels=[1]))
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef, list[ArtifactRef], ArtifactRef]:
+    store = Store.open(tmp_path_factory.mktemp("study"))
+    policy = prepare_policy(store, RUN.policy, ArithmeticSettings(levels=[1]), "", 0)
+    return store, policy, prepare_stage(store, PROMPTS, "", 0, 0), prepare_held_out(store, PROMPTS, "", 20)
+
+
+def run(start, mu: int, evaluations: int = 4, changes: str = "") -> ArtifactRef:
+    store, policy, prompts, held_out = start
+    settings = RUN.override(changes)
+    return run_study(
+        store,
+        settings.rollout,
+        settings.verify,
+        settings.optimize,
+        settings.evaluate,
+        mu,
+        evaluations,
+        policy,
+        prompts,
+        held_out,
+        0,
+    )
+
+
+def test_the_curve_has_a_point_at_equal_distances(start) -> None:
+    store = start[0]
+    made = run(start, 8)
+    curve = read_table(store.path(made) / "curve.parquet").to_pydict()
+    assert curve["update"] == [0, 2, 4, 6, 8]
+    assert all(len(row) == 20 for row in curve["problem_accuracy"])
+    assert curve["accuracy"][-1] == pytest.approx(sum(curve["problem_accuracy"][-1]) / 20)
+    metrics = read_table(store.path(made) / "metrics.parquet").to_pydict()
+    assert metrics["update"] == list(range(1, 9))
+    assert metrics["staleness"] == list(range(8))
+    assert store.manifest(made).facts["stopped"] == ""
+
+
+def test_evaluating_along_the_way_changes_no_update(start) -> None:
+    store = start[0]
+    losses = [
+        read_table(store.path(run(start, 4, evaluations)) / "metrics.parquet")["loss"].to_pylist()
+        for evaluations in (1, 8)
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_all_presets_start_from_the_same_rollouts(start) -> None:
+    store = start[0]
+    first = [
+        read_table(store.path(run(start, 8, 1, f"optimize.preset={name}")) / "metrics.parquet").to_pylist()[0]
+        for name in ("relaxed", "reinforce")
+    ]
+    assert first[0]["reward"] == first[1]["reward"]
+    assert first[0]["tokens"] == first[1]["tokens"]
+
+
+def test_a_run_that_a_gate_stops_is_a_result(start) -> None:
+    store = start[0]
+    made = run(start, 2, 4, "optimize.max_logp_mismatch=1e-12")
+    facts = store.manifest(made).facts
+    assert "max_logp_mismatch" in facts["stopped"]
+    assert read_table(store.path(made) / "curve.parquet")["update"].to_pylist() == [0, 0]
+
+
+def test_evaluations_that_do_not_divide_the_updates_are_refused(start) -> None:
+    with pytest.raises(SettingsError, match="evaluations: 3 does not divide the 8 updates"):
+        run(start, 8, 3)
+
+
+def test_a_store_keeps_nothing_of_a_refused_study(start, tmp_path: Path) -> None:
+    store = start[0]
+    before = len(list(store.manifests("study")))
+    with pytest.raises(SettingsError):
+        run(start, 8, 5)
+    assert len(list(store.manifests("study"))) == before

@@ -1,0 +1,77 @@
+"""The laboratory through its command: runs side by side, a comparison, a page, and nothing twice."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import Store
+from tests.workflows.runs import ROOT, Runner, steps
+
+PAGE = "# Laboratory\n\n<!-- part a -->\n<!-- end of part a -->\n\nRead by people.\n"
+
+
+def laboratory(runner: Runner, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).parent / "mu-grpo"), "laboratory", "a", "--quick"]
+    changes = f"store={runner.store} evaluate.problems=8 prompts.prompts_per_stage=128"
+    return subprocess.run(
+        [*command, "--overrides", changes, *options],
+        cwd=ROOT,
+        env=runner.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, Path, str]:
+    runner = Runner(tmp_path_factory.mktemp("laboratory"))
+    page = runner.folder / "laboratory.md"
+    page.write_text(PAGE)
+    done = laboratory(runner, "--docs", str(page))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return runner, page, done.stdout
+
+
+def test_every_arm_is_compared(finished: tuple[Runner, Path, str]) -> None:
+    runner, _, output = finished
+    end = output[output.index("a. The clipping dilemma") :]
+    for arm in ("[0.8, 1.2], mu 4", "[0, 5], one stage", "[0, 5] and veto, one stage"):
+        assert arm in end
+    assert "1 seeds, 64 updates, 8 held-out problems" in " ".join(end.split())
+    store = Store.open(runner.store)
+    assert len(list(store.manifests("study"))) == 6
+    assert len(list(store.manifests("laboratory"))) == 1
+
+
+def test_the_page_has_table_and_figure(finished: tuple[Runner, Path, str]) -> None:
+    _, page, _ = finished
+    text = page.read_text()
+    assert "| [0, 5], one stage" in text
+    assert "![accuracy over updates](laboratory/a.svg)" in text
+    assert text.endswith("<!-- end of part a -->\n\nRead by people.\n")
+    assert (page.parent / "laboratory" / "a.svg").read_text().count("<svg") == 1
+
+
+def test_again_nothing_is_trained(finished: tuple[Runner, Path, str]) -> None:
+    runner, page, output = finished
+    before = page.read_text()
+    again = laboratory(runner, "--docs", str(page))
+    assert again.returncode == 0, again.stdout + again.stderr
+    logs = [log.read_text() for log in (runner.store / "logs").iterdir()]
+    assert len(logs) == 6
+    assert [steps(log) for log in logs] == [[]] * 6
+    assert page.read_text() == before
+    assert again.stdout[again.stdout.index("a. The") :] == output[output.index("a. The") :]
+
+
+def test_a_run_that_fails_is_named_with_its_log(finished: tuple[Runner, Path, str]) -> None:
+    runner, _, _ = finished
+    done = laboratory(runner, "--overrides", f"store={runner.store} verify.deadline_seconds=1e-9 evaluate.problems=9")
+    text = " ".join((done.stdout + done.stderr).replace("│", " ").split())
+    assert done.returncode != 0
+    assert "Traceback" not in text
+    assert "seed 0 failed. Its output is in" in text
+    assert "max_failure_share" in text

@@ -1,0 +1,135 @@
+"""The laboratory for staleness: every question a fan-out of short training runs on the tiny policy, on three seeds.
+
+    mu-grpo laboratory a --config configs/laboratory.yaml
+
+starts the runs side by side, each as the workflow ``arm``, and ends with the workflow of the question, which finds all
+of them in the cache.
+"""
+
+from typing import NamedTuple
+
+from flytekit import workflow
+from flytekit.core.workflow import PythonFunctionWorkflow
+
+from tasks.laboratory.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, SEEDS, UPDATES, Part
+from tasks.laboratory.result import LaboratoryResult
+from tasks.laboratory.task import close_laboratory
+from tasks.laboratory.task import laboratory as compare_arms
+from tasks.platform import Artifact, StoreHandle
+from tasks.policy.task import prepare_policy
+from tasks.prompts.task import prepare_held_out, prepare_prompts
+from tasks.run.task import open_run
+from tasks.settings import (
+    EvaluateSettings,
+    OptimizeSettings,
+    PolicySettings,
+    PromptsSettings,
+    RolloutSettings,
+    VerifySettings,
+)
+from tasks.study.task import study
+
+
+class Run(NamedTuple):
+    """A training run, and the store that it is in."""
+
+    study: Artifact
+    store: StoreHandle
+
+
+@workflow
+def arm(
+    policy: PolicySettings,
+    prompts: PromptsSettings,
+    rollout: RolloutSettings,
+    optimize: OptimizeSettings,
+    evaluate: EvaluateSettings,
+    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+    store: str = "runs/laboratory",
+    seed: int = 0,
+    overrides: str = "",
+    arm: str = "",
+    evaluations: int = EVALUATIONS,
+) -> Run:
+    """One training run, evaluated along the way; ``arm`` holds what it changes in the settings."""
+    run = open_run(
+        store=store,
+        seed=seed,
+        policy=policy,
+        prompts=prompts,
+        rollout=rollout,
+        verify=verify,
+        optimize=optimize,
+        evaluate=evaluate,
+        updates_per_rollout=0,
+        overrides=overrides,
+        arm=arm,
+    )
+    held_out = prepare_held_out(store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source)
+    chosen = prepare_prompts(store=run.store, settings=run.prompts, source=run.prompts_source, stage=0, seed=run.seed)
+    base = prepare_policy(
+        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
+    )
+    made = study(
+        store=run.store,
+        rollout=run.rollout,
+        verify=run.verify,
+        optimize=run.optimize,
+        evaluate=run.evaluate,
+        updates_per_rollout=run.updates_per_rollout,
+        evaluations=evaluations,
+        policy=base,
+        prompts=chosen,
+        held_out=held_out,
+        seed=run.seed,
+    )
+    return Run(study=made, store=run.store)
+
+
+def question(part: Part, name: str, updates: int, evaluations: int, seeds: tuple[int, ...]) -> PythonFunctionWorkflow:
+    """The workflow of a part: all its arms on all seeds, and their comparison."""
+
+    def graph(
+        policy: PolicySettings,
+        prompts: PromptsSettings,
+        rollout: RolloutSettings,
+        optimize: OptimizeSettings,
+        evaluate: EvaluateSettings,
+        verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+        store: str = "runs/laboratory",
+        overrides: str = "",
+    ) -> LaboratoryResult:
+        runs = [
+            arm(
+                policy=policy,
+                prompts=prompts,
+                rollout=rollout,
+                optimize=optimize,
+                evaluate=evaluate,
+                verify=verify,
+                store=store,
+                seed=seed,
+                overrides=overrides,
+                arm=each.overrides(updates),
+                evaluations=evaluations,
+            )
+            for each in QUESTIONS[part].arms
+            for seed in seeds
+        ]
+        opened = runs[0].store
+        compared = compare_arms(store=opened, part=part, studies=[run.study for run in runs])
+        return close_laboratory(store=opened, result=compared)
+
+    graph.__name__ = graph.__qualname__ = f"{name}_{part}"
+    graph.__doc__ = f"{QUESTIONS[part].title}: {QUESTIONS[part].asks}"
+    return workflow(graph)
+
+
+laboratory_a = question("a", "laboratory", UPDATES, EVALUATIONS, SEEDS)
+laboratory_b = question("b", "laboratory", UPDATES, EVALUATIONS, SEEDS)
+laboratory_c = question("c", "laboratory", UPDATES, EVALUATIONS, SEEDS)
+laboratory_d = question("d", "laboratory", UPDATES, EVALUATIONS, SEEDS)
+quick_a = question("a", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
+quick_b = question("b", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
+quick_c = question("c", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
+quick_d = question("d", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
