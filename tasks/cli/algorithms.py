@@ -24,8 +24,10 @@ _NOTHING = "-"
 
 def algorithms_table(markdown: bool = False) -> Table:
     """Presets and modifiers with their components and sources."""
-    columns = ["name", *describe(ObjectiveSettings()), "source", "chosen here"]
-    table = Table(*columns, box=box.MARKDOWN if markdown else box.SIMPLE_HEAD, show_lines=False)
+    table = Table(box=box.MARKDOWN if markdown else box.SIMPLE_HEAD)
+    table.add_column("name", no_wrap=True)
+    for component in [*describe(ObjectiveSettings()), "source", "chosen here"]:
+        table.add_column(component)
     for name, preset in PRESETS.items():
         described = describe(ObjectiveSettings.parse(preset.row))
         table.add_row(name, *described.values(), preset.source, preset.chosen or _NOTHING)

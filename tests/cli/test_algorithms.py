@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_row_per_preset_and_modifier() -> None:
     command = [Path(sys.executable).parent / "mu-grpo", "algorithms"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    names = {line.split()[0] for line in printed.splitlines() if line.startswith(" ") and line[2:3].strip()}
+    names = {line.split()[0] for line in printed.splitlines() if line[2:3].strip()}
     assert set(PRESETS) <= names
     assert "+ tis" in printed
     assert "+ mis" in printed
