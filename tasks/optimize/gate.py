@@ -50,10 +50,9 @@ def _second_moment(log_ratio_N: Tensor, advantage_N: Tensor, settings: SecondMom
     """M2PO's interval (arXiv 2510.01161): the second moment of what it lets through stays within the threshold."""
     counts_N = log_ratio_N * advantage_N > 0 if settings.harmful_only else torch.ones_like(log_ratio_N).bool()
     square_n = (log_ratio_N[counts_N] ** 2).sort().values
-    count = len(square_n)
-    if not count or square_n.mean() <= settings.threshold:
+    count, sum_n = len(square_n), square_n.cumsum(0)
+    if not count or sum_n[-1] <= settings.threshold * count:
         return Bounds(0.0, math.inf)
-    sum_n = square_n.cumsum(0)
     place_n = torch.arange(1, count + 1, device=square_n.device)
     if settings.form == "winsorize":
         capped_n = sum_n + (count - place_n) * square_n

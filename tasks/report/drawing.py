@@ -2,20 +2,19 @@
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps, rc_context
+from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from tasks.report.history import Column
+from tasks.report.updates import Column
 
 TALL = 3.5
 """Inches of all panels of a tall figure together."""
@@ -24,7 +23,7 @@ WIDTH = 4.9
 
 INK, MUTED, GRID = "#1c2330", "#5b6472", "#e1e5eb"
 BLUE, ORANGE, GREEN = "#1f5fa8", "#c2500a", "#0f7b63"
-_COLORS = {
+PALETTE = {
     "ink": (INK, "#e6e9ef"),
     "muted": (MUTED, "#a3adbb"),
     "grid": (GRID, "#323b48"),
@@ -32,6 +31,7 @@ _COLORS = {
     "orange": (ORANGE, "#ff9a57"),
     "green": (GREEN, "#4fd0ad"),
 }
+"""Every color by name, for a light and for a dark page."""
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -74,23 +74,41 @@ def style() -> Any:
     return rc_context(_STYLE)
 
 
-def palette(stages: int) -> dict[str, tuple[str, str]]:
-    """Every color by name, for a light and for a dark page."""
-    ramp = colormaps["plasma"]
-    places = np.linspace(0, 1, stages) if stages > 1 else np.array([0.3])
-    shades = {
-        f"stage-{index}": (to_hex(ramp(0.05 + 0.67 * place)), to_hex(ramp(0.38 + 0.55 * place)))
-        for index, place in enumerate(places, start=1)
-    }
-    return {**_COLORS, **shades}
-
-
 def panels(count: int, height: float) -> tuple[Figure, list[Any]]:
     """``count`` panels above one another that share their x-axis, each ``height`` inches high."""
     figure = Figure(figsize=(WIDTH, height * count + 0.55))
     FigureCanvasSVG(figure)
     grid = figure.subplots(count, 1, sharex=True, squeeze=False)
     return figure, [axes for row in grid for axes in row]
+
+
+def small_multiples(
+    titles: Sequence[str], what: str, x_label: str, *, same_scale: bool = True
+) -> tuple[Figure, list[Any]]:
+    """A small panel per title, two beside each other, all with the same x-axis.
+
+    Args:
+        titles: of the panels.
+        what: stands above them: what the y-axis shows.
+        x_label: of the x-axis, below the last row.
+        same_scale: they have the same y-axis too.
+    """
+    columns = min(2, len(titles))
+    rows = -(-len(titles) // columns)
+    height = {1: 2.1, 2: 1.5}.get(rows, 1.15)
+    figure = Figure(figsize=(WIDTH, height * rows + 0.85))
+    FigureCanvasSVG(figure)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=same_scale, squeeze=False).flatten()
+    for axes, title in zip(grid, titles, strict=False):
+        axes.set_title(title, fontsize=9.5, color=MUTED)
+    for axes in grid[len(titles) :]:
+        axes.set_visible(False)
+    for axes in grid[len(titles) - columns : len(titles)]:
+        axes.tick_params(labelbottom=True)
+    for axes in grid[columns * (rows - 1) : len(titles)]:
+        axes.set_xlabel(x_label)
+    figure.suptitle(what, x=0.01, ha="left", fontsize=10.5)
+    return figure, list(grid[: len(titles)])
 
 
 def line(color: str, text: str, **look: Any) -> Line2D:
@@ -111,8 +129,11 @@ def percent_axis(axes: Any) -> None:
 
 
 def from_zero(axes: Any, least: float = 0.0) -> None:
-    """The y-axis from zero to a little above what is drawn, at least to ``least``; call it after drawing."""
-    highest = axes.dataLim.y1
+    """The y-axis from zero to a little above what is drawn, at least to ``least``; call it after drawing.
+
+    Panels that share it are looked at together.
+    """
+    highest = max(one.dataLim.y1 for one in axes.get_shared_y_axes().get_siblings(axes))
     axes.set_ylim(0, max(1.12 * highest if np.isfinite(highest) else 0.0, least) or 1.0)
 
 
@@ -159,6 +180,26 @@ def _mean(column: Column, starts: np.ndarray[Any, Any]) -> Column:
     return np.divide(total, count, out=np.full(len(starts), np.nan), where=count > 0)
 
 
+def thinned(x: Column, y: Column, points: int, reduce: Callable[[Column], Any] = np.median) -> tuple[Column, Column]:
+    """A point for every value of x, or for every few of them, so that there are at most ``points``.
+
+    Args:
+        x: in any order; a value can occur more than once.
+        y: NaN does not count.
+        points: at most so many.
+        reduce: what becomes of the ys of a point.
+    """
+    known = ~np.isnan(y)
+    if not known.any():
+        return np.zeros(0), np.zeros(0)
+    values, place = np.unique(x[known], return_inverse=True)
+    place //= -(-len(values) // points)
+    order = np.argsort(place, kind="stable")
+    starts = np.flatnonzero(np.diff(place[order])) + 1
+    middles = [np.median(part) for part in np.split(x[known][order], starts)]
+    return np.array(middles), np.array([reduce(part) for part in np.split(y[known][order], starts)])
+
+
 def rolling(column: Column, window: int) -> Column:
     """The mean over up to ``window`` entries around each; NaN does not count, and stays where there is nothing else."""
     known = ~np.isnan(column)
@@ -174,14 +215,13 @@ def segments(stage: Column) -> Iterator[slice]:
     yield from (slice(start, end) for start, end in pairwise(edges) if end > start)
 
 
-def to_svg(figure: Figure, name: str, description: str, stages: int) -> str:
-    """The figure as an ``<svg>`` element.
+def to_svg(figure: Figure, name: str, description: str) -> str:
+    """The figure as an ``<svg>`` element; a color of the palette becomes a CSS variable with itself as fallback.
 
     Args:
         figure: made within ``style()``.
         name: prefixes the ids inside, so that several figures fit into one page.
         description: what a screen reader says.
-        stages: of the run; a color of ``palette(stages)`` becomes a CSS variable with itself as fallback.
     """
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name}):
@@ -191,9 +231,11 @@ def to_svg(figure: Figure, name: str, description: str, stages: int) -> str:
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    # A hundredth of a point is less than anyone sees.
+    svg = re.sub(r' d="[^"]*"', lambda match: re.sub(r"(\.\d\d)\d+", r"\1", match[0]), svg)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
     svg = re.sub(r' id="([^"]+)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", svg)
     svg = re.sub(r'(href="#|url\(#)([^")]+)', rf"\1{name}-\2", svg)
-    for color, (light, _) in palette(stages).items():
+    for color, (light, _) in PALETTE.items():
         svg = svg.replace(light, f"var(--{color}, {light})")
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1).strip()

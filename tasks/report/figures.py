@@ -1,13 +1,13 @@
 """The figures of a run, as SVG. A figure without data is left out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator
 
-from tasks.report import drawing, training_figures
+from tasks.report import drawing, staleness_figures, training_figures
 from tasks.report.drawing import BLUE, GREEN, MUTED, ORANGE
 from tasks.report.formats import duration, label, percent
 from tasks.report.history import Estimate, History
@@ -34,23 +34,52 @@ WORDS = {
         "Reward during training",
         "Mean reward of an update's responses, by the policy that sampled them; with few stages it rises in steps.",
     ),
-    "clip_veto": Words(
-        "Clipped and vetoed tokens over staleness",
-        "Shares of all response tokens: lines that rise to the right show the policy leaving its stage's responses "
-        "behind.",
-    ),
     "ratios": Words(
         "Importance ratios by sign of the advantage",
         "Ratios are 1 when responses are fresh and spread with staleness; a band of negative advantages that runs away "
         "warns of a collapse.",
     ),
+    "stability": Words(
+        "Entropy, divergence and gradient norm",
+        "Entropy near zero means that exploration has ended; spikes of the other two show updates that went too far.",
+    ),
     "length": Words(
         "Response length",
         "A sudden change of the length, or many truncated responses, calls for a look at the examples.",
     ),
-    "stability": Words(
-        "Entropy, divergence and gradient norm",
-        "Entropy near zero means that exploration has ended; spikes of the other two show updates that went too far.",
+    "advantages": Words(
+        "Advantages before and after the veto",
+        "Whole bars are the tokens of a stage's updates, their blue part is what the veto leaves; the outermost bars "
+        "take what lies beyond.",
+    ),
+    "clip_veto": Words(
+        "Clipped and vetoed tokens",
+        "Shares of all response tokens, and of those with negative advantage A: lines that rise to the right show the "
+        "policy leaving its stage's responses behind.",
+    ),
+    "triggers": Words(
+        "Triggers of the veto",
+        "How many responses with negative advantage have a trigger, and the mean share of such a response before its "
+        "first one; early triggers veto most of it.",
+    ),
+    "ratios_negative": Words(
+        "Importance ratios, negative advantage",
+        "A band that sinks without end shows responses being unlearned; a largest ratio far above 1 means that "
+        "responses held to be wrong become more likely.",
+    ),
+    "ratios_positive": Words(
+        "Importance ratios, positive advantage",
+        "A band that widens steadily is what reuse of responses costs; tokens above the clip limit stop learning.",
+    ),
+    "ess": Words(
+        "Effective sample size",
+        "100 % on fresh responses, where every token counts the same; a few percent mean that a few tokens with large "
+        "ratios outweigh the rest.",
+    ),
+    "kl": Words(
+        "KL divergence from the behavior policy",
+        "Two estimates of one number; every stage has its own scale. k3 minus k1 is the mean ratio minus 1: a wide gap "
+        "comes from tokens that became much more likely.",
     ),
     "ledger": Words(
         "Where the time went",
@@ -60,25 +89,58 @@ WORDS = {
 """Title and one sentence on how to read each figure, by its name."""
 
 
+OVER_STALENESS = ("clip_veto", "triggers", "ratios_negative", "ratios_positive", "ess", "kl")
+"""Those figures that have a panel per stage over staleness."""
+
+
+_WITHOUT_VETO = {
+    "advantages": Words(
+        "Advantages", "Tokens of a stage's updates by their advantage; the outermost bars take what lies beyond."
+    ),
+    "clip_veto": Words(
+        "Clipped tokens",
+        "Share of all response tokens: a line that rises to the right shows the policy leaving its stage's responses "
+        "behind.",
+    ),
+}
+
+
+def words_of(history: History) -> dict[str, Words]:
+    """WORDS as they stand beside a run's figures: they leave out what it does not have, and tell what is not shown."""
+    words = WORDS if history.vetoes else {**WORDS, **_WITHOUT_VETO}
+    shown, stages = staleness_figures.shown_stages(history), len(history.stages)
+    if len(shown) == stages:
+        return words
+    some = f" Shown are {len(shown)} of {stages} stages: the first, the last and evenly spaced ones."
+    panels = {
+        name: replace(words[name], caption=words[name].caption + some) for name in ("advantages", *OVER_STALENESS)
+    }
+    return {**words, **panels}
+
+
 def make_figures(history: History, ledger: Ledger) -> dict[str, str]:
-    """SVG by name, in the order of the page; names and captions are those of ``WORDS``."""
-    stages = len(history.stages)
+    """SVG by name, in the order of the page; names and captions are those of ``words_of``."""
     makers: dict[str, Callable[[], Figure | None]] = {
         "accuracy": lambda: _accuracy(history),
         "reward": lambda: training_figures.reward(history),
-        "clip_veto": lambda: training_figures.clip_veto(history),
         "ratios": lambda: training_figures.ratios(history),
-        "length": lambda: training_figures.length(history),
         "stability": lambda: training_figures.stability(history),
+        "length": lambda: training_figures.length(history),
+        "advantages": lambda: staleness_figures.advantages(history),
+        "clip_veto": lambda: staleness_figures.clip_veto(history),
+        "triggers": lambda: staleness_figures.triggers(history),
+        "ratios_negative": lambda: staleness_figures.ratios(history, "negative"),
+        "ratios_positive": lambda: staleness_figures.ratios(history, "positive"),
+        "ess": lambda: staleness_figures.ess(history),
+        "kl": lambda: staleness_figures.kl(history),
         "ledger": lambda: _ledger(ledger),
     }
     drawn = {}
-    for name, make in makers.items():
+    for name, words in words_of(history).items():
         with drawing.style():
-            figure = make()
+            figure = makers[name]()
             if figure is not None:
-                words = WORDS[name]
-                drawn[name] = drawing.to_svg(figure, name.replace("_", "-"), f"{words.title}. {words.caption}", stages)
+                drawn[name] = drawing.to_svg(figure, name.replace("_", "-"), f"{words.title}. {words.caption}")
     return drawn
 
 

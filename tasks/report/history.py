@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.artifacts.records import ArtifactRef, Kind, Manifest, Timings
 from tasks.artifacts.store import Store, sha256
 from tasks.artifacts.tables import read_table
 from tasks.errors import ArtifactError, DataError
-
-Column = NDArray[np.float64]
+from tasks.report.updates import Column, histogram_columns, number_columns
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,8 @@ class History:
     stages: list[Stage]
     updates: dict[str, Column]
     """Columns of the policies' metrics, one entry per update of the run; what was null or absent is NaN."""
+    histograms: dict[str, Column]
+    """Of advantages, [updates, bins], see ``histogram_columns``."""
     manifests: dict[ArtifactRef, Manifest]
     """Every artifact that the evaluations descend from, and they themselves."""
     others: list[Timings]
@@ -92,6 +92,24 @@ class History:
     def boundaries(self) -> list[int]:
         """The updates that end a stage, without the last one."""
         return [stage.last_update for stage in self.stages[:-1]]
+
+    @property
+    def objective(self) -> dict[str, Any]:
+        """Settings of the objective; empty before the first stage."""
+        return dict(self.stages[-1].policy.settings.get("objective", {})) if self.stages else {}
+
+    @property
+    def vetoes(self) -> bool:
+        """Whether the objective leaves tokens out after a trigger."""
+        return bool(self.objective.get("veto", {}).get("scope") != "off")
+
+    def column(self, name: str) -> Column:
+        """A column of the updates; NaN throughout when the run has none of that name."""
+        return self.updates.get(name, np.full(len(self.updates.get("update", ())), np.nan))
+
+    def known(self, *names: str) -> bool:
+        """Whether some update has a number in one of these columns."""
+        return any(bool(np.any(~np.isnan(self.column(name)))) for name in names)
 
     def of_kind(self, kind: Kind) -> list[Manifest]:
         """Manifests of one kind, in the order in which they were made."""
@@ -123,6 +141,7 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
             "different runs. Give the evaluations of one run; `compare` puts runs side by side."
         )
     metrics = loaded[-1][1]
+    tables = [read_table(_file(store, policy, "metrics.parquet")) for policy in chain[1:]]
     stages = [_stage(manifests, before, after) for before, after in pairwise(chain)]
     last = chain[-1]
     return History(
@@ -130,7 +149,8 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
         problems=int(metrics["problems"]),
         samples_per_problem=int(metrics["k"]),
         stages=stages,
-        updates=_updates(store, [stage.policy for stage in stages]),
+        updates=number_columns(tables),
+        histograms=histogram_columns(tables),
         manifests=manifests,
         others=_others(store, manifests.values()),
         algorithm=str(last.facts.get("preset") or last.settings.get("preset") or "base"),
@@ -224,17 +244,6 @@ def _stage(manifests: dict[ArtifactRef, Manifest], before: Manifest, after: Mani
         rollouts=[manifests[ref] for ref in after.parents.get("rollouts", [])],
         verdicts=[manifests[ref] for ref in after.parents.get("verdicts", [])],
     )
-
-
-def _updates(store: Store, policies: Iterable[Manifest]) -> dict[str, Column]:
-    tables = [read_table(_file(store, manifest, "metrics.parquet")).to_pydict() for manifest in policies]
-    names = dict.fromkeys(name for table in tables for name in table)
-    columns: dict[str, list[float]] = {name: [] for name in names}
-    for table in tables:
-        rows = len(table["update"])
-        for name in names:
-            columns[name] += [math.nan if value is None else value for value in table.get(name, [None] * rows)]
-    return {name: np.array(values, dtype=np.float64) for name, values in columns.items()}
 
 
 def _others(store: Store, manifests: Iterable[Manifest]) -> list[Timings]:

@@ -8,9 +8,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.report import formats
-from tasks.report.drawing import palette
+from tasks.report.drawing import PALETTE
 from tasks.report.examples import pick_examples
-from tasks.report.figures import WORDS
+from tasks.report.figures import OVER_STALENESS, words_of
 from tasks.report.history import Estimate, EvaluatedPolicy, History, Stage
 from tasks.report.ledger import ROWS, Ledger
 from tasks.report.parameters import chosen_here, resolved_settings
@@ -82,8 +82,9 @@ def render_page(history: History, ledger: Ledger, figures: dict[str, str]) -> st
         ledger=ledger,
         ledger_words=ROWS,
         figures=figures,
-        words=WORDS,
-        palette=palette(len(history.stages)),
+        words=words_of(history),
+        over_staleness=[name for name in OVER_STALENESS if name in figures],
+        palette=PALETTE,
         examples=pick_examples(history),
         parameters=resolved_settings(history),
         chosen_here=chosen_here(history),

@@ -5,7 +5,7 @@ from flytekit import Deck
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, step
 
-VERSION = "2"
+VERSION = "3"
 
 
 @step(VERSION, deck=True)

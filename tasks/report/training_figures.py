@@ -1,6 +1,5 @@
-"""Figures of what happened at every update: over the run, and over staleness."""
+"""Figures of what happened at every update, over the run."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,22 +9,13 @@ from matplotlib.ticker import MaxNLocator
 
 from tasks.report import drawing
 from tasks.report.drawing import BLUE, GREEN, INK, MUTED, ORANGE
-from tasks.report.history import Column, History
+from tasks.report.history import History
 
 _POINTS = 360
 """Points of a line: more than a screen shows would only make the page heavy."""
 _LABELLED_STAGES = 8
 _MARKED_STAGES = 16
 """More boundaries than those between so many stages would hide the data."""
-
-
-def _column(history: History, name: str) -> Column:
-    missing = np.full(len(history.updates.get("update", ())), np.nan)
-    return history.updates.get(name, missing)
-
-
-def _known(history: History, *names: str) -> bool:
-    return any(bool(np.any(~np.isnan(_column(history, name)))) for name in names)
 
 
 def _boundaries(axes: Any, history: History, *, named: bool = False) -> None:
@@ -48,7 +38,7 @@ def _boundaries(axes: Any, history: History, *, named: bool = False) -> None:
 
 def _scatter(axes: Any, history: History, name: str) -> list[Any]:
     """Every update as a dot, and their running mean within each stage; returns the legend's handles."""
-    stage, update, values = history.updates["stage"], history.updates["update"], _column(history, name)
+    stage, update, values = history.updates["stage"], history.updates["update"], history.column(name)
     window, points = max(1, len(update) // 32), max(8, _POINTS // len(history.stages))
     for part in drawing.segments(stage):
         smooth = drawing.rolling(values[part], window)
@@ -64,7 +54,7 @@ def _scatter(axes: Any, history: History, name: str) -> list[Any]:
 
 def reward(history: History) -> Figure | None:
     """Mean reward of every update's responses."""
-    if not _known(history, "reward"):
+    if not history.known("reward"):
         return None
     figure, (axes,) = drawing.panels(1, 2.55)
     handles = _scatter(axes, history, "reward")
@@ -75,82 +65,39 @@ def reward(history: History) -> Figure | None:
     return figure
 
 
-def _over_staleness(history: History, name: str, stage: int) -> tuple[Column, Column]:
-    rows = history.updates["stage"] == stage
-    staleness, values = history.updates["staleness"][rows], _column(history, name)[rows]
-    ages, where = np.unique(staleness, return_inverse=True)
-    known = ~np.isnan(values)
-    count = np.bincount(where[known], minlength=len(ages))
-    total = np.bincount(where[known], values[known], minlength=len(ages))
-    mean = np.divide(total, count, out=np.full(len(ages), np.nan), where=count > 0)
-    x, y = drawing.binned(ages, mean, points=max(12, 4 * _POINTS // len(history.stages)))
-    return x, y
-
-
-def clip_veto(history: History) -> Figure | None:
-    """Shares of tokens without a gradient, a line per stage."""
-    shown = {"clip_fraction": "clipped tokens"}
-    if _objective(history).get("veto", {}).get("scope") != "off":
-        shown["veto_fraction"] = "vetoed tokens"
-    shown = {name: title for name, title in shown.items() if _known(history, name)}
-    if not shown or not _known(history, "staleness"):
-        return None
-    figure, grid = drawing.panels(len(shown), drawing.TALL / len(shown))
-    colors = drawing.palette(len(history.stages))
-    for axes, (name, title) in zip(grid, shown.items(), strict=True):
-        for stage in history.stages:
-            x, y = _over_staleness(history, name, stage.number)
-            light, _ = colors[f"stage-{stage.number}"]
-            axes.plot(x, y, marker="o" if len(x) <= _LABELLED_STAGES else "", markersize=4, color=light, linewidth=1.5)
-        drawing.percent_axis(axes)
-        axes.set_title(title)
-    grid[-1].set_xlabel("staleness (updates since the responses were generated)")
-    drawing.whole_ticks(grid[-1])
-    named = _some([stage.number for stage in history.stages])
-    drawing.legend(figure, [drawing.line(colors[f"stage-{number}"][0], f"stage {number}") for number in named], 4)
-    return figure
-
-
-def _some(numbers: Sequence[int]) -> list[int]:
-    """All numbers when they are few, else four that stand for the rest."""
-    if len(numbers) <= _LABELLED_STAGES:
-        return list(numbers)
-    return [numbers[round(place)] for place in np.linspace(0, len(numbers) - 1, 4)]
-
-
-def _objective(history: History) -> dict[str, Any]:
-    return dict(history.stages[-1].policy.settings.get("objective", {})) if history.stages else {}
-
-
 def ratios(history: History) -> Figure | None:
     """Quantiles of the importance ratio, apart for responses with negative and with positive advantage."""
     signs = [("negative", ORANGE), ("positive", BLUE)]
-    signs = [(sign, color) for sign, color in signs if _known(history, f"ratio_p50_{sign}")]
+    signs = [(sign, color) for sign, color in signs if history.known(f"ratio_p50_{sign}")]
     if not signs:
         return None
     figure, grid = drawing.panels(len(signs), drawing.TALL / len(signs))
     stage, update = history.updates["stage"], history.updates["update"]
+    limit: list[Any] = []
     for axes, (sign, color) in zip(grid, signs, strict=True):
-        quantiles = [np.clip(_column(history, f"ratio_{q}_{sign}"), 1e-6, 1e6) for q in ("p01", "p50", "p99")]
+        quantiles = [np.clip(history.column(f"ratio_{q}_{sign}"), 1e-6, 1e6) for q in ("p01", "p50", "p99")]
         for part in drawing.segments(stage):
             points = max(8, _POINTS // len(history.stages))
             x, low, middle, high = drawing.binned(update[part], *(column[part] for column in quantiles), points=points)
             axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
             axes.plot(x, low, x, high, color=color, linewidth=0.8)
             axes.plot(x, middle, color=color, marker="o" if len(x) == 1 else "", markersize=4)
-        _limits(axes, history, sign)
+        limit = draw_limits(axes, history, sign) or limit
         drawing.log_axis(axes)
         _boundaries(axes, history)
         axes.set_title(f"ratio, {sign} advantage")
     grid[-1].set_xlabel("update")
     handles = [Patch(facecolor=MUTED, alpha=0.35, label="p01 to p99"), drawing.line(MUTED, "p50")]
-    drawing.legend(figure, [*handles, drawing.line(INK, "clip or veto limit", linestyle=":", linewidth=1.2)], 3)
+    drawing.legend(figure, [*handles, *limit], 3)
     return figure
 
 
-def _limits(axes: Any, history: History, sign: str) -> None:
-    """Dotted lines where the objective clips a ratio of this sign, and where the veto triggers."""
-    objective = _objective(history)
+def draw_limits(axes: Any, history: History, sign: str) -> list[Any]:
+    """Dotted lines where the objective clips a ratio of this sign, and where the veto triggers.
+
+    Returns the legend's handle, or nothing where there is no limit.
+    """
+    objective = history.objective
     veto = objective.get("veto", {})
     gate = objective.get("gate", {})
     static = gate.get("kind") in ("one_side", "two_side") and gate.get("bounds") == "static"
@@ -160,14 +107,15 @@ def _limits(axes: Any, history: History, sign: str) -> None:
         limits.append(veto.get("kappa"))
         if veto.get("direction") == "both":
             limits.append(1 / veto["kappa"])
+    limits = [limit for limit in limits if limit]
     for limit in limits:
-        if limit:
-            axes.axhline(limit, color=INK, linestyle=":", linewidth=1.2)
+        axes.axhline(limit, color=INK, linestyle=":", linewidth=1.2)
+    return [drawing.line(INK, "clip or veto limit", linestyle=":", linewidth=1.2)] if limits else []
 
 
 def length(history: History) -> Figure | None:
     """Tokens of a response, and the share of responses that were cut off."""
-    if not _known(history, "response_tokens"):
+    if not history.known("response_tokens"):
         return None
     truncated = [(policy.updates, policy.truncated) for policy in history.evaluated if policy.truncated is not None]
     held_out = [(policy.updates, policy.response_tokens) for policy in history.evaluated if policy.response_tokens]
@@ -197,7 +145,7 @@ def stability(history: History) -> Figure | None:
         "kl_k3": ("KL from the behavior policy (nats per token, k3)", ORANGE),
         "grad_norm": ("gradient norm before clipping", BLUE),
     }
-    shown = {name: look for name, look in shown.items() if _known(history, name)}
+    shown = {name: look for name, look in shown.items() if history.known(name)}
     if not shown:
         return None
     figure, grid = drawing.panels(len(shown), 1.03 * drawing.TALL / len(shown))
@@ -205,7 +153,7 @@ def stability(history: History) -> Figure | None:
     for axes, (name, (title, color)) in zip(grid, shown.items(), strict=True):
         for part in drawing.segments(history.updates["stage"]):
             points = max(8, _POINTS // len(history.stages))
-            x, y = drawing.binned(update[part], _column(history, name)[part], points=points)
+            x, y = drawing.binned(update[part], history.column(name)[part], points=points)
             axes.plot(x, y, color=color, linewidth=1.3, marker="o" if len(x) == 1 else "", markersize=4)
         axes.yaxis.set_major_locator(MaxNLocator(3))
         drawing.from_zero(axes)

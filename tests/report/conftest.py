@@ -2,6 +2,7 @@ import pytest
 
 from tasks.artifacts import ArtifactRef
 from tasks.report.step import write_report
+from tests.report.svg import figures_of
 from tests.report.synthetic import SyntheticRun, make_run
 
 
@@ -13,6 +14,11 @@ def mu_grpo(tmp_path_factory) -> SyntheticRun:
 @pytest.fixture(scope="session")
 def mu_grpo_report(mu_grpo) -> ArtifactRef:
     return write_report(mu_grpo.store, mu_grpo.evaluations, 0)
+
+
+@pytest.fixture(scope="session")
+def figures(mu_grpo) -> dict[str, str]:
+    return figures_of(mu_grpo)
 
 
 @pytest.fixture(scope="session")

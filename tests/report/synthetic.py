@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, write_table
+from tasks.artifacts.tables import PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, metrics_schema, write_table
+from tasks.optimize.histogram import HISTOGRAM_EDGES
 from tasks.report.step import write_report
 from tasks.settings import (
     ArithmeticSettings,
@@ -43,6 +45,8 @@ class SyntheticRun:
     """Tokens of a response."""
     nulls: bool = False
     """Leave out what can be null."""
+    absent: str = "nothing"
+    """A pattern: columns of the updates that it matches are left out, as in artifacts from before there were such."""
     policy: ArtifactRef = field(init=False)
     held_out: ArtifactRef = field(init=False)
     evaluations: list[ArtifactRef] = field(default_factory=list)
@@ -110,6 +114,7 @@ class SyntheticRun:
             outcomes=outcomes,
             truncated=0.01,
         )
+        metrics = [self._update(place) for place in range(self.updates_per_stage)]
         settings = OptimizeSettings(preset=self.preset, responses_per_update=16, learning_rate=1e-4)
         phases = {"load": 0.5, "logp": 1.5, "optimize": 14.0}
         if colocated:
@@ -120,7 +125,7 @@ class SyntheticRun:
             {"policy": self.policy, "rollouts": shards, "verdicts": verdicts},
             phases,
             {
-                "metrics.parquet": (self._metrics(), None),
+                "metrics.parquet": (metrics, metrics_schema(list(metrics[0]))),
                 "model.safetensors": ([{"run": self.preset, "stage": self.stage}], None),
             },
             stage=self.stage,
@@ -223,12 +228,9 @@ class SyntheticRun:
         # The hostile problem comes first, so that it is among the examples.
         return sorted(rows, key=lambda row: row["prompt_id"] != "L2:49+7*8")
 
-    def _metrics(self) -> list[dict[str, Any]]:
-        return [self._update(place) for place in range(self.updates_per_stage)]
-
     def _update(self, place: int) -> dict[str, Any]:
         staleness = place % self.updates_per_rollout
-        age = staleness / 32
+        age = staleness / max(32, self.updates_per_rollout)
         done = self.stage - 1 + place / self.updates_per_stage
         noise = float(self.random.normal())
         row: dict[str, Any] = {
@@ -236,6 +238,8 @@ class SyntheticRun:
             "update": (self.stage - 1) * self.updates_per_stage + place + 1,
             "staleness": staleness,
             "learning_rate": 1e-4,
+            "gate_low": 0.0,
+            "gate_high": 5.0,
             "grad_norm": 0.5 + 0.4 * age + 0.1 * abs(noise),
             "reward": min(1.0, max(0.0, self._skill(math.floor(done)) + 0.05 * noise)),
             "response_tokens": self.length * (0.6 + 0.5 * self._skill(done)) + 0.4 * noise,
@@ -244,14 +248,16 @@ class SyntheticRun:
             "loss": 0.01 * noise,
             "clip_fraction": 0.03 * age / self.stage + 0.002 * abs(noise) * age,
             "veto_fraction": 0.06 * age / self.stage + 0.004 * abs(noise) * age,
+            "reject_fraction": 0.0,
             "veto_fraction_negative": 0.15 * age,
             "trigger_share_negative": 0.2 * age,
             "trigger_position": 0.4 if age else None,
-            "ess": 1 - 0.3 * age,
-            "kl_k1": 0.02 * age,
+            "ess": 1 - 0.3 * age - 0.02 * abs(noise) * age,
+            "kl_k1": 0.02 * age + 0.005 * noise * age,
             "kl_k3": 0.05 * age + 0.005 * abs(noise) * age,
             "entropy": 0.6 * math.exp(-0.5 * done) + 0.01 * noise,
             "zero_advantage_share": 0.1,
+            **self._histograms(age),
         }
         for sign, pull in (("negative", 1.0), ("positive", 0.5)):
             p01, p99 = math.exp(-2.6 * pull * age - 0.1 * abs(noise) * age), math.exp(1.1 * age)
@@ -261,7 +267,16 @@ class SyntheticRun:
             hidden = ("kl_k3", "veto_fraction", "ratio_p01_positive", "ratio_p50_positive", "ratio_p99_positive")
             row |= dict.fromkeys(hidden)
             row |= {"entropy": None if place % 2 else row["entropy"]}
-        return row
+        return {name: value for name, value in row.items() if not re.search(self.absent, name)}
+
+    def _histograms(self, age: float) -> dict[str, list[int]]:
+        """Of 16 responses: two have advantage 0, and of those below it the veto takes a part."""
+        counts = np.zeros(len(HISTOGRAM_EDGES) - 1, dtype=int)
+        counts[[5, 7, 8, 10]] = self.length * np.array([2, 6, 2, 6])
+        kept = counts.copy()
+        if self.preset == "mu_grpo":
+            kept[:8] -= np.round(0.15 * age * counts[:8]).astype(int)
+        return {"advantage_histogram": counts.tolist(), "advantage_histogram_kept": kept.tolist()}
 
 
 def make_run(root: Path, stages: int, **fields: Any) -> SyntheticRun:

@@ -1,45 +1,19 @@
 import re
-import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 
 from tasks.report import drawing
-from tasks.report.figures import WORDS, make_figures
-from tasks.report.history import load_history
-from tasks.report.ledger import make_ledger
+from tasks.report.figures import WORDS
+from tests.report.svg import figures_of, lines, texts
 from tests.report.synthetic import make_run
 
-SVG = "{http://www.w3.org/2000/svg}"
 
-
-def figures_of(run) -> dict[str, str]:
-    history = load_history(run.store, run.evaluations)
-    return make_figures(history, make_ledger(history))
-
-
-def colored(svg: str, color: str) -> list[ET.Element]:
-    """Elements that a color of the palette draws or fills."""
-    return [one for one in ET.fromstring(svg).iter() if f"var(--{color}," in one.get("style", "")]
-
-
-def lines(svg: str, color: str) -> list[int]:
-    """Number of points of every line of a color."""
-    found = [one.get("d", "") for one in colored(svg, color) if one.tag == f"{SVG}path"]
-    return [len(re.findall("[ML]", path)) for path in found]
-
-
-def texts(svg: str) -> list[str]:
-    return ["".join(one.itertext()) for one in ET.fromstring(svg).iter(f"{SVG}text")]
-
-
-def test_every_figure_has_data(mu_grpo):
-    figures = figures_of(mu_grpo)
+def test_every_figure_has_data(figures):
     assert list(figures) == list(WORDS)
     assert 5 in lines(figures["accuracy"], "blue")
     assert 5 in lines(figures["accuracy"], "orange")
     assert lines(figures["reward"], "blue").count(32) == 4
-    assert [count for stage in (1, 2, 3, 4) for count in lines(figures["clip_veto"], f"stage-{stage}")].count(32) == 8
     assert lines(figures["ratios"], "orange").count(32) == 4 * 3
     assert lines(figures["ratios"], "blue").count(32) == 4 * 3
     assert lines(figures["length"], "blue").count(32) == 4
@@ -47,21 +21,18 @@ def test_every_figure_has_data(mu_grpo):
     assert len(lines(figures["ledger"], "blue")) >= 4
 
 
-def test_axes_are_labelled_with_units(mu_grpo):
-    figures = figures_of(mu_grpo)
+def test_axes_are_labelled_with_units(figures):
     assert {"avg@4, sampled", "greedy", "shows working", "base", "stage 4", "50 %"} <= set(texts(figures["accuracy"]))
-    assert "staleness (updates since the responses were generated)" in texts(figures["clip_veto"])
     assert {"entropy (nats per token)", "update"} <= set(texts(figures["stability"]))
     assert "76.0 s, 33 %" in texts(figures["ledger"])
 
 
-def test_same_data_same_bytes(mu_grpo):
-    assert figures_of(mu_grpo) == figures_of(mu_grpo)
+def test_same_data_same_bytes(mu_grpo, figures):
+    assert figures_of(mu_grpo) == figures
 
 
-def test_figures_fit_into_one_page(mu_grpo):
+def test_figures_fit_into_one_page(figures):
     """Ids are unique over all figures, every reference has its target, and every color follows the page's."""
-    figures = figures_of(mu_grpo)
     ids = [name for svg in figures.values() for name in re.findall(r' id="([^"]+)"', svg)]
     assert len(ids) == len(set(ids))
     for svg in figures.values():
@@ -89,12 +60,6 @@ def test_runs_of_other_shapes(tmp_path, fields):
     for svg in figures.values():
         assert "nan" not in svg.lower()
         assert len(svg) < 250_000
-
-
-def test_grpo_has_the_staleness_that_it_has(grpo):
-    figures = figures_of(grpo)
-    assert [count for stage in (1, 2, 3, 4) for count in lines(figures["clip_veto"], f"stage-{stage}")].count(4) == 4
-    assert "vetoed tokens" not in texts(figures["clip_veto"])
 
 
 def test_base_alone_has_what_there_is(base_only):

@@ -6,6 +6,7 @@ import pytest
 
 from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
 from tasks.optimize.step import optimize_stage
 from tasks.prompts.step import prepare_stage
@@ -23,15 +24,15 @@ def optimize() -> OptimizeSettings:
     return OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-4})
 
 
-@pytest.fixture
-def learner(tmp_path: Path) -> tuple[Store, ArtifactRef]:
+@pytest.fixture(scope="module")
+def learner(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef]:
     """A policy that is right now and then."""
     from tasks.policy.step import prepare_policy
     from tasks.settings import PolicySettings
     from tasks.settings.run import RunSettings
     from tests.workflows.runs import CONFIG
 
-    store = Store.open(tmp_path / "store")
+    store = Store.open(tmp_path_factory.mktemp("learner"))
     settings = RunSettings.read(CONFIG, "policy.tiny.warm_start.guessing_updates=10")
     assert isinstance(settings.policy, PolicySettings)
     return store, prepare_policy(store, settings.policy, ArithmeticSettings(levels=[1]), "", 0)
@@ -52,8 +53,6 @@ def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: tuple[Store, Artifa
 
 
 def test_a_refresh_every_update_resets_staleness(learner: tuple[Store, ArtifactRef]) -> None:
-    from tasks.artifacts.tables import read_table
-
     store, policy = learner
     shards = prepare_stage(store, PROMPTS, "", 0, 0)
     after = train_alternating(store, ROLLOUT, VERIFY, optimize(), 2, policy, policy, shards, 0, 0)
@@ -68,6 +67,38 @@ def test_a_refresh_every_update_resets_staleness(learner: tuple[Store, ArtifactR
     assert len(table) == 64
     assert table["policy"].unique().to_pylist() == [f"{policy.digest}+0", f"{policy.digest}+2"]
     assert store.manifest(manifest.parents["verdicts"][0]).facts["responses"] == 64
+
+
+def test_a_lagging_server_and_several_updates_per_batch(learner: tuple[Store, ArtifactRef]) -> None:
+    """Off-policy GRPO's (v, i) schedule: new rollouts every v batches, i updates on each."""
+    store, policy = learner
+    values = {"preset": "off_policy_grpo", "responses_per_update": 16, "learning_rate": 1e-4}
+    settings = OptimizeSettings.parse({**values, "objective": {"schedule": {"updates_per_batch": 3}}})
+    shards = prepare_stage(store, PROMPTS, "", 0, 0)
+    manifest = store.manifest(train_alternating(store, ROLLOUT, VERIFY, settings, 6, policy, policy, shards, 0, 0))
+    rows = read_table(store.path(manifest.ref) / "metrics.parquet").to_pylist()
+    assert [row["staleness"] for row in rows] == [0, 1, 2, 3, 4, 5] * 2
+    assert manifest.facts["updates"] == 12
+    (rollouts,) = manifest.parents["rollouts"]
+    table = read_table(store.path(rollouts) / "rollouts.parquet")
+    assert table["policy"].unique().to_pylist() == [f"{policy.digest}+0", f"{policy.digest}+6"]
+    # The gate is centred on the weights before a batch, so the first update on a batch never leaves it.
+    assert all(row["clip_fraction"] == 0 for row in rows if row["staleness"] % 3 == 0)
+
+
+def test_a_kl_to_the_base_policy_holds_the_weights_back(learner: tuple[Store, ArtifactRef]) -> None:
+    store, policy = learner
+    shards = prepare_stage(store, PROMPTS, "", 0, 0)
+    moved = {}
+    for coefficient in (0.0, 10.0):
+        regulariser = {"kind": "reference_kl", "coefficient": coefficient}
+        values = {"preset": "grpo", "responses_per_update": 16, "learning_rate": 1e-4}
+        settings = OptimizeSettings.parse({**values, "objective": {"regulariser": regulariser}})
+        first = train_alternating(store, ROLLOUT, VERIFY, settings, 2, policy, policy, shards, 0, 0)
+        assert ("reference" in store.manifest(first).parents) == (coefficient > 0)
+        second = train_alternating(store, ROLLOUT, VERIFY, settings, 4, policy, first, shards, 1, 0)
+        moved[coefficient] = read_table(store.path(second) / "metrics.parquet")["kl_k3"].to_pylist()[-1]
+    assert moved[10.0] < moved[0.0]
 
 
 def test_a_mu_that_does_not_divide_the_stage_is_refused(learner: tuple[Store, ArtifactRef]) -> None:

@@ -1,0 +1,45 @@
+"""Looks into the figures of a run."""
+
+import re
+import xml.etree.ElementTree as ET
+
+from tasks.report.figures import make_figures
+from tasks.report.history import load_history
+from tasks.report.ledger import make_ledger
+from tests.report.synthetic import SyntheticRun
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def figures_of(run: SyntheticRun) -> dict[str, str]:
+    history = load_history(run.store, run.evaluations)
+    return make_figures(history, make_ledger(history))
+
+
+def colored(svg: str, color: str) -> list[ET.Element]:
+    """Elements that a color of the palette draws or fills."""
+    return [one for one in ET.fromstring(svg).iter() if f"var(--{color}," in one.get("style", "")]
+
+
+def paths(svg: str, color: str) -> list[str]:
+    """What is drawn in a color, but for markers."""
+    return [one.get("d", "") for one in colored(svg, color) if one.tag == f"{SVG}path"]
+
+
+def lines(svg: str, color: str) -> list[int]:
+    """Number of points of every line of a color."""
+    return [len(re.findall("[ML]", path)) for path in paths(svg, color)]
+
+
+def markers(svg: str, color: str) -> int:
+    """Number of markers of a color."""
+    return len([one for one in colored(svg, color) if one.tag == f"{SVG}use"])
+
+
+def texts(svg: str) -> list[str]:
+    return ["".join(one.itertext()) for one in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+def panels(svg: str) -> list[str]:
+    """Titles of the panels of stages."""
+    return [text for text in texts(svg) if text.startswith("stage ")]

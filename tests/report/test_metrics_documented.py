@@ -1,0 +1,98 @@
+"""docs/metrics.md names every number that a run gives, and only settings that exist."""
+
+import dataclasses
+import re
+from contextlib import nullcontext
+from types import NoneType, UnionType
+from typing import Any, get_args
+
+import pytest
+
+from tasks.artifacts.tables import ROLLOUTS, VERDICTS, metrics_schema, to_table
+from tasks.evaluate.step import measure
+from tasks.optimize.diagnostics import UpdateStatistics
+from tasks.optimize.responses import collect, plan_batches
+from tasks.optimize.step import load_trainer
+from tasks.optimize.trainer import Outcome as Trained
+from tasks.report.updates import histogram_columns, number_columns
+from tasks.settings import OptimizeSettings, RunSettings, Settings
+from tasks.verify.answers import extract
+from tasks.verify.step import Tally
+from tasks.verify.verdicts import Outcome, Verdict
+from tests.cache_versions import ROOT
+
+PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+NAMED = set(re.findall(r"`([^`]+)`", PAGE))
+
+
+@pytest.fixture(scope="module")
+def rows(small) -> list[dict[str, Any]]:
+    """What the trainer notes about two real updates."""
+    store, policy = small
+    sampled = [
+        {
+            "prompt_id": str(index // 4),
+            "sample_index": index % 4,
+            "prompt_token_ids": [3, 4, 5],
+            "response_token_ids": [6 + index % 5, 7, 8],
+            "engine_logp": [-3.0, -3.0, -3.0],
+            "finish_reason": "stop",
+            "policy": policy.digest,
+        }
+        for index in range(16)
+    ]
+    judged = [{**row, "reward": float(index % 2)} for index, row in enumerate(sampled)]
+    keys = ("prompt_id", "sample_index", "reward")
+    verdicts = to_table([{key: row[key] for key in keys} for row in judged], VERDICTS)
+    responses = collect([to_table(sampled, ROLLOUTS)], verdicts, 4)
+    settings = OptimizeSettings(preset="mu_grpo", responses_per_update=8, learning_rate=1e-3, max_logp_mismatch=100.0)
+    trainer, _ = load_trainer(store.path(policy), settings, 3, 0)
+    return trainer.train(responses, plan_batches(responses, 8, (0, 0)), 0, lambda _: nullcontext()).rows
+
+
+def test_every_column_of_a_row_is_named(rows):
+    columns = set(rows[0])
+    assert {"staleness", "grad_norm", "gate_high", "ess"} <= columns
+    assert set(UpdateStatistics().row()) < columns
+    assert columns - NAMED == set()
+
+
+def test_the_report_reads_every_column_of_a_row(rows):
+    table = to_table(rows, metrics_schema(list(rows[0])))
+    numbers, histograms = number_columns([table]), histogram_columns([table])
+    assert {*numbers, *histograms} == set(rows[0])
+    assert numbers["staleness"].tolist() == [0.0, 1.0]
+    assert histograms["advantage_histogram"].sum(axis=1).tolist() == numbers["tokens"].tolist() == [24.0, 24.0]
+
+
+def test_numbers_of_stages_rollouts_and_evaluations_are_named():
+    sample = {"sample_index": 0, "outcome": "correct", "shows_working": True, "level": 2, "response_tokens": 5}
+    verdict = Verdict.of(Outcome.CORRECT, extract("\\boxed{1}"))
+    evaluation = measure(
+        [{**sample, "finish_reason": "stop"}, {**sample, "finish_reason": "stop", "sample_index": -1}],
+        [verdict] * 2,
+        1,
+        0,
+    )
+    stage = {field.name for field in dataclasses.fields(Trained)} - {"rows", "teaches"}
+    assert "logp_mismatch" in stage
+    for numbers in (stage, Tally().facts(), evaluation, evaluation["accuracy"], list(map(str, Outcome))):
+        assert set(numbers) - NAMED == set()
+
+
+def test_settings_that_are_named_exist():
+    sections = "policy|prompts|rollout|verify|optimize|evaluate"
+    settings = {name for name in NAMED if re.fullmatch(rf"(?:{sections})\.[a-z0-9_.]+", name)}
+    assert {"optimize.objective.gate.high", "verify.deadline_seconds"} <= settings
+    for name in settings:
+        owner: Any = RunSettings
+        for part in name.split("."):
+            assert part in owner.model_fields, name
+            owner = _inside(owner.model_fields[part].annotation)
+
+
+def _inside(annotation: Any) -> Any:
+    """The settings in ``Settings | None``."""
+    if isinstance(annotation, UnionType):
+        annotation = next(one for one in get_args(annotation) if one is not NoneType)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Settings) else Settings
