@@ -15,6 +15,7 @@ from torch import Tensor
 from tasks.optimize.objective import objective
 from tasks.optimize.tokens import TokenBatch
 from tasks.settings import ObjectiveSettings, OptimizeSettings
+from tests.optimize.batches import bounds_of, pad
 
 steady = hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
 Response = tuple[float, Sequence[float]]
@@ -41,26 +42,13 @@ def batch_of(responses: Sequence[Response], dtype: torch.dtype = torch.float64) 
 
 def padded(responses: Sequence[Response], rubbish: float) -> TokenBatch:
     """The same tokens from [B, T] rows, flattened, with rubbish in the padding."""
-    width = 1 + max([len(row) for _, row in responses], default=0)
-    packed = batch_of(responses)
-    mask = torch.tensor([[place < len(row) for place in range(width)] for _, row in responses], dtype=torch.bool)
-
-    def spread(values: Tensor) -> Tensor:
-        return torch.full(mask.shape, rubbish, dtype=values.dtype).masked_scatter(mask, values.detach()).flatten()
-
-    return TokenBatch(
-        logp_T=spread(packed.logp_T).requires_grad_(),
-        behavior_logp_T=spread(packed.behavior_logp_T),
-        advantage_T=spread(packed.advantage_T),
-        response_T=torch.arange(len(responses)).repeat_interleave(width),
-        responses=len(responses),
-        mask_T=mask.flatten(),
-    )
+    return pad(batch_of(responses), rubbish)
 
 
 def update(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> tuple[float, list[float]]:
     """Loss and gradient of an update, as the trainer makes them from micro-batches."""
-    results = [objective(batch, settings, LONGEST) for batch in batches]
+    bounds = bounds_of(batches, settings)
+    results = [objective(batch, settings, LONGEST, bounds) for batch in batches]
     for result in results:
         result.loss_sum.backward()
     denominator = sum(int(result.denominator) for result in results)
