@@ -1,12 +1,9 @@
 """Every preset as a row, every component of the objective as a column."""
 
-import re
-from io import StringIO
-
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from tasks.report.summary import render_markdown
 from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.settings.objective import (
     AdvantageSettings,
@@ -22,9 +19,9 @@ from tasks.settings.presets import Preset
 _NOTHING = "-"
 
 
-def algorithms_table(markdown: bool = False) -> Table:
+def algorithms_table() -> Table:
     """Presets and modifiers with their components and sources."""
-    table = Table(box=box.MARKDOWN if markdown else box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("name", no_wrap=True)
     for component in [*describe(ObjectiveSettings()), "source", "chosen here"]:
         table.add_column(component)
@@ -39,17 +36,12 @@ def algorithms_table(markdown: bool = False) -> Table:
 
 def algorithms_page() -> str:
     """docs/algorithms.md."""
-    console = Console(file=StringIO(), width=2000)
-    with console.capture() as capture:
-        console.print(algorithms_table(markdown=True))
-    lines = [re.sub(r" {2,}", " ", line.strip()) for line in capture.get().splitlines() if line.strip()]
-    lines[1] = re.sub(r"-+", "---", lines[1])
     return (
         "# Algorithms\n\nWritten by `mu-grpo algorithms --markdown docs/algorithms.md`: the presets of "
         "`optimize.preset`, and the modifiers of `optimize.modifier`, which multiply any of them. The gradient of each "
         "that of logp times weight x advantage, where the gate passes and nothing masks the token, plus the "
         "regulariser's. Every field of a row can be overridden, as in `optimize.objective.gate.high=1.28`.\n\n"
-        + "\n".join(lines)
+        + render_markdown(algorithms_table())
         + "\n"
     )
 

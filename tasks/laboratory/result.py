@@ -7,7 +7,7 @@ from rich import box
 from rich.table import Table
 
 from tasks.report.formats import percent, percent_range
-from tasks.report.summary import render
+from tasks.report.summary import render, render_markdown
 
 _HEADINGS = ("arm", "at the end (95 %)", "seeds", "best", "vetoed", "clipped", "difference (95 %)", "p")
 
@@ -57,14 +57,13 @@ class LaboratoryResult(BaseModel):
     """Where the artifact with the figure is."""
 
     def __str__(self) -> str:
-        table = render(self._table(box.SIMPLE_HEAD), 132)
+        table = render(self._table(), 132)
         lines = [f"{self.part}. {self.title}", self.asks, "", table, "", fill(self.legend(), 100)]
         return "\n".join([*lines, "", f"figure  {self.folder}/curves.svg"] if self.folder else lines)
 
     def markdown(self) -> str:
         """The table for a page."""
-        table = render(self._table(box.MARKDOWN), 400)
-        return f"{table}\n\n{self.legend()}"
+        return f"{render_markdown(self._table())}\n\n{self.legend()}"
 
     def legend(self) -> str:
         """How to read the table."""
@@ -74,8 +73,8 @@ class LaboratoryResult(BaseModel):
             "bootstrap over both; p by Wilcoxon over problems, adjusted by Holm."
         )
 
-    def _table(self, style: box.Box) -> Table:
-        table = Table(box=style, pad_edge=False, padding=(0, 1))
+    def _table(self) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
         for place, heading in enumerate(_HEADINGS):
             table.add_column(heading, justify="left" if place == 0 else "right", no_wrap=True)
         for arm in self.arms:

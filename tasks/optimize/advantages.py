@@ -19,8 +19,6 @@ class Advantages:
 
     advantage_R: Tensor
     """In the dtype of the rewards; 0 where there is nothing to compare with."""
-    varies_R: Tensor
-    """bool: the response's group has two different rewards."""
     groups: int
     zero_variance_groups: int
     """Groups without two different rewards; relative to the group's baseline every advantage in them is 0."""
@@ -77,12 +75,19 @@ def group_advantages(
     informative_G = varies_G | (alone_G & (count_G == 1))
     return Advantages(
         advantage_R=advantage_R.to(reward_R.dtype),
-        varies_R=informative_G[group_R],
         groups=len(size_G),
         zero_variance_groups=int((~informative_G).sum()),
         unscored=int((~scored_R).sum()),
         balanced_out=int((scored_R & ~kept_R).sum()),
     )
+
+
+def varying(reward_R: Tensor, group_R: Tensor) -> Tensor:
+    """bool: whether a response's group has two different rewards, or is a single response with a reward."""
+    _, group_R, size_G = torch.unique(group_R, return_inverse=True, return_counts=True)
+    scored_R = ~reward_R.isnan()
+    lowest_G, highest_G = _Groups(group_R, size_G).range(reward_R, scored_R)
+    return ((highest_G > lowest_G) | ((size_G == 1) & (highest_G == lowest_G)))[group_R]
 
 
 @dataclass(frozen=True)

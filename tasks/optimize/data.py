@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tasks.errors import GateError
-from tasks.optimize.advantages import Advantages, group_advantages
+from tasks.optimize.advantages import Advantages, group_advantages, varying
 from tasks.optimize.responses import Floats, Ints, Responses
 from tasks.settings import OptimizeSettings
 
@@ -50,6 +50,7 @@ def select(
     if rules.truncated == "drop":
         takes_part_R &= ~responses.truncated_R
     reward_R[~takes_part_R] = np.nan
+    correctness_R = torch.from_numpy(reward_R.copy())
     if rules.overlong_buffer_share is not None:
         reward_R += overlong_penalty(
             responses.response_tokens.lengths, max_response_tokens, rules.overlong_buffer_share
@@ -61,7 +62,8 @@ def select(
         np.random.default_rng([*seed, 1]) if rules.balance_negatives else None,
     )
     if rules.zero_variance == "drop":
-        takes_part_R &= advantages.varies_R.numpy()
+        # By the rewards themselves: a penalty for length does not make an all-correct group informative.
+        takes_part_R &= varying(correctness_R, torch.from_numpy(responses.group_R)).numpy()
     return Selection(advantages, takes_part_R)
 
 

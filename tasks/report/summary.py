@@ -1,5 +1,6 @@
 """The short summary of a run that the terminal ends with, and that runs are compared by."""
 
+import re
 from io import StringIO
 
 from pydantic import BaseModel, ConfigDict
@@ -140,6 +141,13 @@ def render(renderable: RenderableType, width: int = COLUMNS) -> str:
     return "\n".join(lines).strip("\n")
 
 
+def render_markdown(table: Table) -> str:
+    """A rich table as Markdown, without padding."""
+    table.box = box.MARKDOWN
+    lines = [re.sub(r" {2,}", " ", line) for line in render(table, 4000).splitlines() if line.strip()]
+    return "\n".join([lines[0], re.sub(r"-+", "---", lines[1]), *lines[2:]])
+
+
 def make_summary(history: History, ledger: Ledger) -> RunSummary:
     """The summary of a run, without paths and commands."""
     return RunSummary(
@@ -171,4 +179,4 @@ def _value(estimate: Estimate | None) -> float | None:
     return None if estimate is None else estimate.value
 
 
-__all__ = ["COLUMNS", "MISSING", "Execution", "RunSummary", "SummaryRow", "make_summary", "render"]
+__all__ = ["COLUMNS", "MISSING", "Execution", "RunSummary", "SummaryRow", "make_summary", "render", "render_markdown"]

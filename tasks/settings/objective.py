@@ -138,7 +138,8 @@ class MismatchSettings(Settings):
     """
 
     kind: Literal["none", "truncate", "mask"] = "none"
-    """No correction; the ratio cut to at most high; or the ratio, with responses outside [low, high] left out."""
+    """No correction; the ratio cut to at most high; or the ratio, with tokens (at a sequence level, responses) outside
+    [low, high] left out."""
     level: Literal["token", "sequence_geometric", "sequence_product"] = "token"
     low: Number = Field(0.5, ge=0)
     high: Number = Field(2.0, gt=0)

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich import box
 from rich.table import Table
 
 from tasks.artifacts import Store
 from tasks.policy.loading import load_model, load_tokenizer
 from tasks.policy.step import prepare_policy
 from tasks.prompts.arithmetic import split
-from tasks.report.summary import render
+from tasks.report.summary import render_markdown
 from tasks.rollout.engine import Request, Sampling, sampling_seed
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
@@ -71,7 +70,7 @@ def main() -> None:
             tokens += int(((made == end).cumsum(1) - (made == end).long() == 0).sum())
         return tokens
 
-    table = Table(*COLUMNS, box=box.MARKDOWN)
+    table = Table(*COLUMNS)
     for batch in (64, 256, 512):
         ours(batch), theirs(batch)
         pairs = [(timed(lambda b=batch: ours(b)), timed(lambda b=batch: theirs(b))) for _ in range(options.repeats)]
@@ -83,7 +82,7 @@ def main() -> None:
         f"`python -m tests.benchmarks.generation`: {len(requests)} responses of a tiny policy, "
         f"{options.repeats} times in turn, {options.threads} threads, "
         f"torch {torch.__version__}; medians, and the ratios' range."
-        f"\n\n{render(table)}\n"
+        f"\n\n{render_markdown(table)}\n"
     )
     print(text)
     if options.append:

@@ -142,19 +142,33 @@ def test_an_update_that_every_response_has_left_changes_no_direction(
     assert rows[1]["loss"] == 0
 
 
-def test_a_kl_to_the_base_policy_holds_the_policy_near_it(small: Small, responses: Responses) -> None:
-    def distance(coefficient: float) -> list[float]:
-        store, policy = small
+def test_decoupled_ppo_shares_a_proximal_policy_among_four_batches(small: Small, responses: Responses) -> None:
+    chosen = settings(preset="decoupled_ppo", learning_rate=FAST, tokens_per_micro_batch=400)
+    trainer, _ = load_trainer(small[0].path(small[1]), chosen, 12, 0)
+    outcome = trainer.train(responses, plan_batches(responses, 16, (0, 0)) * 2, 0, untimed)
+    assert clips(outcome.rows) == [False, True, True, True, False, True]
+
+
+def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_policy(
+    small: Small, responses: Responses
+) -> None:
+    folder = small[0].path(small[1])
+
+    def first(coefficient: float, base: Scorer) -> dict[str, Any]:
         regulariser = {"kind": "reference_kl", "coefficient": coefficient}
         chosen = settings(preset="grpo", tokens_per_micro_batch=400, objective={"regulariser": regulariser})
-        trainer, _ = load_trainer(store.path(policy), chosen, 12, 0)
-        reference = Scorer(load_model(store.path(policy), PACKED_ATTENTION), 1024)
-        plan = plan_batches(responses, 16, (0, 0)) * 3
-        return [row["kl_k3"] for row in trainer.train(responses, plan, 0, untimed, reference).rows]
+        trainer, _ = load_trainer(folder, chosen, 12, 0)
+        return trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed, base).rows[0]
 
-    near, far = distance(100.0), distance(1e-9)
-    assert near[0] == far[0] == 0
-    assert near[-1] < far[-1] / 2
+    same, other = (Scorer(load_model(folder, PACKED_ATTENTION), 1024) for _ in range(2))
+    with torch.no_grad():
+        for weight in other.model.parameters():
+            weight.mul_(1.5)
+    plain, near, far = first(1e-9, other), first(1.0, same), first(1.0, other)
+    assert near["loss"] == pytest.approx(plain["loss"], abs=1e-6)
+    assert near["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
+    assert far["loss"] > plain["loss"] + 0.01
+    assert far["grad_norm"] != pytest.approx(plain["grad_norm"], rel=1e-3)
 
 
 def with_a_noisy_engine(responses: Responses) -> Responses:

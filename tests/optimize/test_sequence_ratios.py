@@ -36,6 +36,8 @@ def coefficients(rows: Sequence[Response], settings: ObjectiveSettings, **polici
         (-1.0, [E**4e-4] * 2, [-1.00040008] * 2),
         (1.0, [E**-4e-4] * 2, [0.99960008] * 2),
         (-1.0, [E**-4e-4] * 2, [0, 0]),
+        (1.0, [E**3.9e-4], [1.00039008]),
+        (-1.0, [E**-2.9e-4], [-0.99971004]),
         (-1.0, [8.0, 1.0, 1.0], [-2, -2, -2]),
     ],
 )
@@ -260,6 +262,13 @@ def test_tis_and_mis_by_hand() -> None:
     got = result([*rows, (-1.0, [1.0, 1.0])], settings, engine=[*engine, 0.5, 0.5])
     assert got.coefficient_T.tolist() == close([0.4 * 0.9 * 1.9 * 2.1] * 4 + [0, 0])
     assert got.rejected_T.tolist() == [False] * 4 + [True] * 2
+
+
+def test_a_token_that_one_correction_leaves_out_stays_out_with_another() -> None:
+    settings = preset("decoupled_ppo", mismatch={"kind": "mask"})
+    got = result([(1.0, [6.0, 1.0, 3.0, 6.0])], settings, proximal=[6.0, 1.0, 3.0, 6.0], engine=[1.0, 5.0, 0.8, 5.0])
+    assert got.rejected_T.tolist() == [True, True, False, True]
+    assert got.coefficient_T.tolist() == close([0, 0, 3.75, 0])
 
 
 @pytest.mark.parametrize(
