@@ -7,7 +7,7 @@ from tasks.settings import PRESETS
 
 Part = Literal["a", "b", "c", "d"]
 SEEDS = (0, 1, 2)
-UPDATES, EVALUATIONS = 256, 8
+UPDATES, EVALUATIONS = 256, 16
 """Of every run with configs/laboratory.yaml."""
 QUICK_UPDATES, QUICK_EVALUATIONS = 64, 4
 """Of every run with configs/laboratory-quick.yaml."""

@@ -94,7 +94,7 @@ def _smallest_before(log_T: Tensor, response_T: Tensor) -> Tensor:
     if not len(log_T):
         return log_T
     place_T = torch.arange(len(log_T), device=log_T.device)
-    before_T = torch.where(first_token(response_T) == place_T, 0, log_T.roll(1)).clamp(max=0).double()
+    before_T = torch.where(first_token(response_T) == place_T, 0, log_T.roll(1)).double()
     # One running minimum for all: each response is moved below those before it by more than a log-ratio can be.
     depth_T = 2 * MAX_LOG_RATIO * response_T.double()
     return ((before_T - depth_T).cummin(0).values + depth_T).to(log_T.dtype)

@@ -41,7 +41,8 @@ class SecondMomentSettings(Settings):
     form: Literal["winsorize", "drop"] = "winsorize"
     """Cap the largest values until the mean fits (the authors' code), or drop them (the paper's wording)."""
     harmful_only: bool = True
-    """Count only tokens whose update moves the ratio further from 1: A > 0 with r > 1, A < 0 with r < 1."""
+    """Count only tokens whose update moves the ratio further from 1: A > 0 with r > 1, A < 0 with r < 1. Without it, a
+    gate of kind two_side leaves out the others too."""
 
 
 class BalanceSettings(Settings):
