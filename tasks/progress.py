@@ -31,6 +31,10 @@ class Bar:
             self._printed = time.monotonic()
             self._line()
 
+    def reach(self, done: int) -> None:
+        """``done`` steps are done altogether."""
+        self.advance(max(0, done - self._done))
+
     def finish(self) -> None:
         """The last plain line; a bar speaks for itself."""
         if self._progress is None:

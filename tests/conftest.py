@@ -12,6 +12,7 @@ import torch
 from tasks.artifacts import ArtifactRef, Store
 from tasks.policy.step import prepare_policy
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
+from tests.s3 import S3, server
 
 SMALL = TinyPolicySettings(
     hidden_size=32,
@@ -28,6 +29,21 @@ SMALL = TinyPolicySettings(
 def store(tmp_path: Path) -> Store:
     """An empty store."""
     return Store.open(tmp_path / "store")
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """An S3 server."""
+    with server() as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of an empty bucket, which this process can reach."""
+    for name, value in s3.environment(tmp_path / "cache").items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{s3.bucket()}"
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from tasks.report.task import report
 from tasks.run.task import close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
+    OperationSettings,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
@@ -36,6 +37,7 @@ def grpo(
     optimize: OptimizeSettings,
     evaluate: EvaluateSettings,
     verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+    operation: OperationSettings = OperationSettings(),  # noqa: B008
     updates_per_rollout: int = 4,
     store: str = "runs",
     seed: int = 0,
@@ -53,6 +55,7 @@ def grpo(
         evaluate=evaluate,
         updates_per_rollout=updates_per_rollout,
         overrides=overrides,
+        operation=operation,
     )
     held_out = prepare_held_out(store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source)
     measure = partial(
@@ -78,6 +81,7 @@ def grpo(
             prompts=shards[part],
             stage=part,
             seed=run.seed,
+            operation=run.operation,
         )
         evaluations.append(measure(policy=current))
     page = report(store=run.store, evaluations=evaluations, seed=run.seed)

@@ -18,6 +18,7 @@ from tasks.rollout.task import generate
 from tasks.run.task import close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
+    OperationSettings,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
@@ -39,6 +40,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
         optimize: OptimizeSettings,
         evaluate: EvaluateSettings,
         verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+        operation: OperationSettings = OperationSettings(),  # noqa: B008
         store: str = "runs",
         seed: int = 0,
         overrides: str = "",
@@ -54,6 +56,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             evaluate=evaluate,
             updates_per_rollout=0,
             overrides=overrides,
+            operation=operation,
         )
         held_out = prepare_held_out(
             store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source
@@ -93,6 +96,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
                 verdicts=verdicts,
                 stage=stage,
                 seed=run.seed,
+                operation=run.operation,
             )
             evaluations.append(measure(policy=current))
         page = report(store=run.store, evaluations=evaluations, seed=run.seed)

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import SettingsError
+from tasks.optimize.outcome import Outcome
 from tasks.optimize.responses import collect, group_order
 from tasks.optimize.step import load_trainer
-from tasks.optimize.trainer import Outcome, Phase
+from tasks.optimize.trainer import Phase
 from tasks.policy.loading import load_tokenizer, stop_token_ids
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer

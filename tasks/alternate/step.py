@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.alternate.loop import Loop, plan_refreshes
+from tasks.alternate.states import States
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, table_writer
+from tasks.interruption import heeded
+from tasks.optimize.outcome import nothing_to_learn
+from tasks.optimize.resume import Resume
 from tasks.optimize.step import load_reference, reference_parent, save
-from tasks.optimize.trainer import nothing_to_learn
 from tasks.progress import bar
-from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
 
 def train_alternating(
@@ -23,6 +26,7 @@ def train_alternating(
     prompts: Sequence[ArtifactRef],
     stage: int,
     seed: int,
+    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
     """Consumes a stage's prompts in the order that ``optimize_stage`` would, with a refresh every mu updates.
 
@@ -39,9 +43,14 @@ def train_alternating(
         prompts: the stage's shards.
         stage: counts from 0.
         seed: the run's.
+        operation: how often the state is saved: at refreshes.
 
     Returns:
         The next policy; its parents are the rollouts and verdicts of all refreshes.
+
+    Raises:
+        GateError: see ``Trainer.train``.
+        Interrupted: SIGTERM came, and the state is saved.
     """
     settings = {
         **optimize.model_dump(mode="json"),
@@ -50,7 +59,7 @@ def train_alternating(
         "verify": verify.model_dump(mode="json"),
     }
     parents: Mapping[str, Any] = {"policy": policy, "prompts": prompts, **reference_parent(optimize, reference)}
-    with store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
+    with heeded(), store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             folder = store.path(policy)
             rows = [row for shard in prompts for row in read_table(store.path(shard) / "prompts.parquet").to_pylist()]
@@ -67,11 +76,17 @@ def train_alternating(
                 table_writer(rolled.path / "rollouts.parquet", ROLLOUTS) as add_rollouts,
                 bar(f"stage {stage + 1} alternate", len(refreshes)) as progress,
             ):
-                for refresh in refreshes:
+                states = States(Resume(store.progress, operation), loop, len(refreshes), updates_per_rollout)
+                for rollouts, verdicts in states.restored():
+                    add_rollouts(rollouts)
+                    add_verdicts(verdicts)
+                    progress.advance()
+                for refresh in refreshes[states.refreshes :]:
                     rollouts, verdicts = loop.refresh(refresh)
                     add_rollouts(rollouts)
                     add_verdicts(verdicts)
                     progress.advance(note=f"reward {loop.outcomes[-1].rows[-1]['reward']:.3f}")
+                    states.add(rollouts, verdicts)
             judged.parents["rollouts"] = [rolled.ref]
             if not any(outcome.teaches for outcome in loop.outcomes):
                 groups = sum(outcome.groups for outcome in loop.outcomes)

@@ -1,10 +1,9 @@
 """The door of the step in which generation and optimization alternate."""
 
-from tasks.artifacts import Store
-from tasks.platform import Artifact, StoreHandle, step
-from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.platform import Artifact, StoreHandle, once, step
+from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
-VERSION = "2"
+VERSION = "3"
 
 
 @step(VERSION, role="compute")
@@ -19,12 +18,16 @@ def alternate(
     prompts: list[Artifact],
     stage: int,
     seed: int,
+    operation: OperationSettings,
 ) -> Artifact:
     """The policy after a stage's updates, with new rollouts every ``updates_per_rollout`` of them."""
     from tasks.alternate.step import train_alternating
 
-    return train_alternating(
-        Store(store, "alternate", VERSION),
+    return once(
+        store,
+        "alternate",
+        VERSION,
+        train_alternating,
         rollout,
         verify,
         optimize,
@@ -34,4 +37,5 @@ def alternate(
         prompts,
         stage,
         seed,
+        operation=operation,
     )

@@ -1,4 +1,8 @@
-"""A store of artifacts on a disk: data files first, manifest.json last, every digest checked on read."""
+"""A store of artifacts, in a folder or on S3: data files first, manifest.json last, every digest checked on read.
+
+A store on S3 has a local copy of what was read and written, with the same layout: below ``MU_GRPO_CACHE``, or
+``~/.cache/mu-grpo``.
+"""
 
 import errno
 import hashlib
@@ -8,83 +12,69 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from pydantic import ValidationError
 
+from tasks.artifacts.draft import Draft, Parents
+from tasks.artifacts.files import MANIFEST, RESTORE, check, disk_errors, entries, flush, replace_text, sha256
+from tasks.artifacts.places import MARKER, bucket_marker, bucket_of, folder_marker, local_copy
+from tasks.artifacts.progress import Progress, Saved
 from tasks.artifacts.provenance import PROCESS, PROCESS_STARTED, commit, packages
 from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manifest, StoreRef, Timings
 from tasks.errors import ArtifactError
 from tasks.settings.base import Settings
 
-MANIFEST = "manifest.json"
-MARKER = "store.json"
+if TYPE_CHECKING:
+    pass
+
 STAGING = "staging"
-Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
-
-
-class Draft:
-    """An artifact while it is written: files go under ``path``, work is timed by ``phase``, results go to ``facts``."""
-
-    def __init__(self, path: Path, parents: Parents) -> None:
-        self.path = path
-        self.parents: dict[str, ArtifactRef | Sequence[ArtifactRef]] = dict(parents)
-        self.facts: dict[str, Any] = {}
-        self.phases: dict[str, float] = {}
-        self.started = time.time()
-        self._ref: ArtifactRef | None = None
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Adds the seconds spent inside to the phase ``name``; phases must not be nested."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
-
-    @property
-    def ref(self) -> ArtifactRef:
-        """The committed artifact; valid after the ``with`` block."""
-        if self._ref is None:
-            raise RuntimeError("the artifact is not committed: its with block has not ended")
-        return self._ref
 
 
 class Store:
-    """Artifacts below one folder. ``task`` and ``version`` are noted in what it writes."""
+    """Artifacts below one folder, or below one S3 prefix.
 
-    def __init__(self, ref: StoreRef, task: str = "", version: str = "") -> None:
+    Args:
+        ref: where it is.
+        task: noted in what it writes.
+        version: noted in what it writes.
+        work: names the work that is done here, so that it can go on after an interruption (see ``work.once``).
+        saved: is told where a part of unfinished work was saved.
+    """
+
+    def __init__(
+        self, ref: StoreRef, task: str = "", version: str = "", work: str = "", saved: Saved = lambda _: None
+    ) -> None:
         self.ref = ref
-        self.root = Path(ref.uri)
+        self.remote = bucket_of(ref.uri)
+        self.root = Path(ref.uri) if self.remote is None else local_copy(ref)
+        """The folder of the artifacts, or of their local copy."""
+        self.progress = Progress(self, work, saved)
+        """Of the unfinished work."""
         self._task = task
         self._version = version
 
     @classmethod
     def open(cls, uri: str | Path, create: bool = True) -> "Store":
-        """The store at ``uri``, made there when it does not exist.
+        """The store at a folder or an ``s3://`` address, made there when it does not exist.
 
         Raises:
             ArtifactError: the place cannot be written, or (``create`` false) holds no store.
         """
-        root = Path(uri).expanduser().absolute()
-        marker = root / MARKER
-        if not marker.exists():
-            if not create:
-                raise ArtifactError(f"{root}: no store here (no {MARKER}). Name the folder that a run wrote to.")
-            with _disk_errors(root):
-                root.mkdir(parents=True, exist_ok=True)
-                made = json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex})
-                staged = root / f"{MARKER}.{uuid.uuid4().hex}"
-                staged.write_text(made)
-                with suppress(FileExistsError):  # Another process made the store a moment before: its id counts.
-                    os.link(staged, marker)
-                staged.unlink()
-        return cls(StoreRef(uri=str(root), id=json.loads(marker.read_text())["id"]))
+        bucket = bucket_of(str(uri))
+        marker = (
+            folder_marker(Path(uri).expanduser().absolute(), create)
+            if bucket is None
+            else bucket_marker(bucket, create)
+        )
+        if marker is None:
+            raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
+        place = bucket.uri if bucket else str(Path(uri).expanduser().absolute())
+        return cls(StoreRef(uri=place, id=json.loads(marker)["id"]))
 
     def sweep(self) -> None:
         """Removes what writers that died on this machine left behind."""
@@ -96,31 +86,33 @@ class Store:
                 shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
+    def stage(self) -> Iterator[Path]:
+        """A folder to prepare files in, on the disk of the store; gone after the block, unless it was moved."""
+        staging = self.root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+        try:
+            with disk_errors(self.root):
+                staging.mkdir(parents=True)
+                yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+    @contextmanager
     def write(
         self, kind: Kind, *, settings: Mapping[str, Any] | Settings, parents: Parents, seed: int
     ) -> Iterator[Draft]:
         """A draft that becomes an artifact when the block ends without an error, and nothing otherwise.
 
         Raises:
-            ArtifactError: the disk is full or cannot be written; nothing is committed then.
+            ArtifactError: the disk is full or cannot be written, or S3 does not take it; nothing is committed then.
         """
-        staging = self.root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
-        try:
-            with _disk_errors(self.root):
-                staging.mkdir(parents=True)
-                draft = Draft(staging, parents)
-                yield draft
-                plain = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
-                draft._ref = self._commit(draft, kind, plain, seed)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+        with self.stage() as staging:
+            draft = Draft(staging, parents)
+            yield draft
+            plain = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
+            draft._ref = self._commit(draft, kind, plain, seed)
 
     def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], seed: int) -> ArtifactRef:
-        paths = sorted(path for path in draft.path.rglob("*") if path.is_file())
-        files = {
-            path.relative_to(draft.path).as_posix(): FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
-            for path in paths
-        }
+        files = entries(draft.path)
         parents = {role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()}
         origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
         content = {name: entry.sha256 for name, entry in files.items()}
@@ -147,10 +139,8 @@ class Store:
                 phases=draft.phases,
             ),
         )
-        for path in paths:
-            _flush(path)
         (draft.path / MANIFEST).write_text(manifest.model_dump_json(indent=1))
-        _flush(draft.path / MANIFEST)
+        flush(draft.path / MANIFEST)
         final = self.root / ref.folder
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -159,17 +149,28 @@ class Store:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             try:
-                self.path(ref)  # The same content is there already: keep it, when it is whole.
+                self._check_local(ref)  # The same content is there already: keep it, when it is whole.
             except ArtifactError:
                 shutil.rmtree(final)
                 draft.path.rename(final)
-        _flush(final.parent)
+        flush(final.parent)
+        if self.remote is not None:
+            self.remote.upload(final, files, ref.folder)
+            self.remote.write_new(f"{ref.folder}/{MANIFEST}", (final / MANIFEST).read_bytes())
         return ref
+
+    def refs(self, kind: Kind) -> list[ArtifactRef]:
+        """All artifacts of a kind, by the names of their folders; the digests are abbreviated."""
+        if self.remote is None:
+            names = [path.parent.name for path in (self.root / kind).glob(f"*/{MANIFEST}")]
+        else:
+            keys = [key.split("/") for key in self.remote.sizes(kind)]
+            names = [parts[1] for parts in keys if parts[2:] == [MANIFEST]]
+        return [ArtifactRef(kind=kind, digest=name) for name in names]
 
     def manifests(self, kind: Kind) -> list[Manifest]:
         """All artifacts of a kind, the latest first."""
-        refs = (ArtifactRef(kind=kind, digest=path.parent.name) for path in (self.root / kind).glob(f"*/{MANIFEST}"))
-        return sorted((self.manifest(ref) for ref in refs), key=lambda found: -found.timings.finished)
+        return sorted((self.manifest(ref) for ref in self.refs(kind)), key=lambda found: -found.timings.finished)
 
     def manifest(self, ref: ArtifactRef) -> Manifest:
         """The artifact's manifest.
@@ -177,73 +178,91 @@ class Store:
         Raises:
             ArtifactError: there is no such artifact here, or its manifest cannot be read.
         """
-        path = self.root / ref.folder / MANIFEST
-        try:
-            text = path.read_text()
-        except FileNotFoundError:
-            raise ArtifactError(f"{path}: missing, so {ref} is not in this store. {_RESTORE}") from None
+        name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
+        text = self._manifest_text(ref)
+        if text is None:
+            raise ArtifactError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
         try:
             version = json.loads(text).get("schema_version")
             if version != SCHEMA:
-                raise ArtifactError(f"{path}: schema version {version}; this code reads {SCHEMA}. Update the code.")
+                raise ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
             return Manifest.model_validate_json(text)
         except (ValueError, ValidationError, AttributeError) as error:
-            raise ArtifactError(f"{path}: not a manifest ({error}). {_RESTORE}") from None
+            raise ArtifactError(f"{name}: not a manifest ({error}). {RESTORE}") from None
 
-    def path(self, ref: ArtifactRef) -> Path:
+    def _manifest_text(self, ref: ArtifactRef) -> str | bytes | None:
+        local = self.root / ref.folder / MANIFEST
+        if local.is_file():
+            return local.read_text()
+        return self.remote.read(f"{ref.folder}/{MANIFEST}") if self.remote else None
+
+    def holds(self, ref: ArtifactRef) -> bool:
+        """Whether the artifact is here and whole; on S3, whether all its objects have their sizes."""
+        try:
+            manifest = self.manifest(ref)
+            if self.remote is None:
+                check(self.root / ref.folder, manifest.files)
+                return True
+        except ArtifactError:
+            return False
+        there = self.remote.sizes(ref.folder)
+        expected = {f"{ref.folder}/{name}": entry.bytes for name, entry in manifest.files.items()}
+        return f"{ref.folder}/{MANIFEST}" in there and expected.items() <= there.items()
+
+    def path(self, ref: ArtifactRef, without: str | None = None) -> Path:
         """The folder of an artifact whose every file has been checked against its digest.
+
+        Args:
+            ref: the artifact.
+            without: files below this folder of the artifact are not needed; they are neither fetched nor checked.
 
         Raises:
             ArtifactError: a file is missing or differs.
         """
-        folder = self.root / ref.folder
         manifest = self.manifest(ref)
         if manifest.digest != ref.digest:
-            raise ArtifactError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {_RESTORE}")
-        for name, entry in manifest.files.items():
-            file = folder / name
-            if not file.is_file():
-                raise ArtifactError(f"{file}: missing, but the manifest names it. {_RESTORE}")
-            found = sha256(file)
-            if found != entry.sha256:
-                raise ArtifactError(
-                    f"{file}: corrupted (sha256 {found[:16]}, {file.stat().st_size} bytes; "
-                    f"expected {entry.sha256[:16]}, {entry.bytes} bytes). {_RESTORE}"
-                )
+            folder = f"{self.ref.uri}/{ref.folder}"
+            raise ArtifactError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
+        wanted = {
+            name: entry
+            for name, entry in manifest.files.items()
+            if without is None or not name.startswith(f"{without}/")
+        }
+        return self._fetched(manifest, wanted)
+
+    def file(self, manifest: Manifest, name: str) -> Path:
+        """One file of an artifact, checked against its digest.
+
+        Raises:
+            ArtifactError: the artifact has no such file, or it is missing or differs.
+        """
+        if name not in manifest.files:
+            where = f"{self.ref.uri}/{manifest.ref.folder}/{name}"
+            raise ArtifactError(f"{where}: missing. Make it again with the step {manifest.task or manifest.kind!r}.")
+        return self._fetched(manifest, {name: manifest.files[name]}) / name
+
+    def _fetched(self, manifest: Manifest, files: Mapping[str, FileEntry]) -> Path:
+        """The artifact's folder on this machine with these files, whole."""
+        folder = self.root / manifest.ref.folder
+        if self.remote is None:
+            check(folder, files)
+            return folder
+        missing = {
+            name: entry
+            for name, entry in files.items()
+            if not (folder / name).is_file() or sha256(folder / name) != entry.sha256
+        }
+        if missing:
+            with disk_errors(self.root):
+                folder.mkdir(parents=True, exist_ok=True)
+                self.remote.download(manifest.ref.folder, missing, folder)
+        if files.keys() == manifest.files.keys() and not (folder / MANIFEST).is_file():
+            replace_text(folder / MANIFEST, manifest.model_dump_json(indent=1))
         return folder
 
-
-_RESTORE = "Restore it from a copy, or recompute with `pyflyte run --overwrite-cache`."
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _disk_errors(root: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        mends = {
-            errno.ENOSPC: "The disk is full: free some space",
-            errno.EDQUOT: "The disk quota is used up: free some space",
-            errno.EACCES: "No permission: choose another store, or allow writing",
-            errno.EROFS: "Read-only file system: choose another store",
-        }
-        if error.errno in mends:
-            raise ArtifactError(
-                f"{error.filename or root}: {error.strerror}. {mends[error.errno]}, then start the same command again: "
-                "what was committed is kept."
-            ) from error
-        raise
+    def _check_local(self, ref: ArtifactRef) -> None:
+        text = (self.root / ref.folder / MANIFEST).read_text() if (self.root / ref.folder / MANIFEST).is_file() else ""
+        try:
+            check(self.root / ref.folder, Manifest.model_validate_json(text).files)
+        except ValidationError as error:
+            raise ArtifactError(str(error)) from None

@@ -87,7 +87,12 @@ def metrics_schema(columns: Sequence[str]) -> pa.Schema:
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> None:
     """Writes rows as parquet; without a schema the columns are those of the rows."""
-    pq.write_table(to_table(rows, schema), path, compression="zstd")
+    save_table(path, to_table(rows, schema))
+
+
+def save_table(path: Path, table: pa.Table) -> None:
+    """Writes a table as parquet."""
+    pq.write_table(table, path, compression="zstd")
 
 
 def to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> pa.Table:

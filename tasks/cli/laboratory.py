@@ -19,7 +19,7 @@ def renew_page(store: Store, part: str, page: Path) -> None:
     """
     found = [manifest for manifest in store.manifests("laboratory") if manifest.facts["part"] == part]
     if not found:
-        raise DataError(f"{store.root}: no result of part {part} in this store. Run `mu-grpo laboratory {part}`.")
+        raise DataError(f"{store.ref.uri}: no result of part {part} in this store. Run `mu-grpo laboratory {part}`.")
     result = load_result(store, found[0].ref)
     text = page.read_text(encoding="utf-8")
     marks = re.compile(rf"(<!-- part {part} -->\n).*?(<!-- end of part {part} -->)", re.DOTALL)

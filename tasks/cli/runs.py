@@ -23,7 +23,7 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
         wanted = ", ".join(
             f"{name} {value}" for name, value in (("seed", seed), ("algorithm", algorithm)) if value is not None
         )
-        raise DataError(f"{store.root}: no finished run{f' with {wanted}' if wanted else ''} in this store.")
+        raise DataError(f"{store.ref.uri}: no finished run{f' with {wanted}' if wanted else ''} in this store.")
     return found
 
 

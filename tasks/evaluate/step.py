@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import SAMPLES, read_table, write_table
+from tasks.artifacts import ArtifactRef, Parents, Store
+from tasks.artifacts.tables import SAMPLES, read_table, to_table, write_table
 from tasks.evaluate.intervals import mean_interval, share_interval
-from tasks.policy.loading import load_tokenizer
+from tasks.interruption import heeded
+from tasks.policy.loading import OPTIMIZER, load_tokenizer
+from tasks.progress import bar
 from tasks.rollout.engine import Engine, Sampling
 from tasks.rollout.requests import build_requests
-from tasks.rollout.step import decode, generate_with_progress
+from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import EvaluateSettings, VerifySettings
 from tasks.verify.verdicts import Verdict
@@ -46,22 +49,35 @@ def evaluate_policy(
 
     Returns:
         An evaluation artifact with every response and metrics.json.
+
+    Raises:
+        GateError: the verifier could not tell for too large a share of the responses.
+        Interrupted: SIGTERM came; the parts that are done are kept.
     """
-    with store.write(
-        "evaluation", settings=settings, parents={"policy": policy, "prompts": [prompts]}, seed=seed
-    ) as draft:
+    parents: Parents = {"policy": policy, "prompts": [prompts]}
+    with heeded(), store.write("evaluation", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
-            folder = store.path(policy)
+            folder = store.path(policy, without=OPTIMIZER)
             rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
             tokenizer = load_tokenizer(folder)
             engine = TransformersEngine.load(folder, settings.batch_size)
             stage = store.manifest(policy).facts["stage"]
             title = f"evaluate stage {stage}" if stage else "evaluate base"
+        k = settings.samples_per_problem
         samples: list[dict[str, Any]] = []
-        with draft.phase("generate"):
-            for indices, temperature in ((range(settings.samples_per_problem), settings.temperature), ([GREEDY], 0.0)):
-                sampling = Sampling(settings.max_new_tokens, temperature)
-                samples += sample_held_out(engine, tokenizer, rows, indices, sampling, seed, title)
+        with draft.phase("generate"), bar(title, len(rows) * (k + 1)) as progress:
+            on_done = advancing(progress)
+            for number, part in enumerate(parts(rows, k, settings.responses_per_part)):
+
+                def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
+                    made: list[dict[str, Any]] = []
+                    for indices, temperature in ((range(k), settings.temperature), ([GREEDY], 0.0)):
+                        sampling = Sampling(settings.max_new_tokens, temperature)
+                        made += sample_held_out(engine, tokenizer, part, indices, sampling, seed, on_done)
+                    return to_table(made, SAMPLES)
+
+                samples += store.progress.table("samples", number, generate).to_pylist()
+                progress.reach(len(samples))
         with draft.phase("verify"), Verifier(verify) as verifier:
             pairs = [(sample["answer"], sample["response"]) for sample in samples]
             verdicts = verifier.verify(pairs, f"{title} verify")
@@ -69,7 +85,7 @@ def evaluate_policy(
         for sample, verdict in zip(samples, verdicts, strict=True):
             sample.update(outcome=str(verdict.outcome), reward=verdict.reward, shows_working=verdict.shows_working)
         write_table(draft.path / "samples.parquet", samples, SAMPLES)
-        metrics = measure(samples, verdicts, settings.samples_per_problem, seed)
+        metrics = measure(samples, verdicts, k, seed)
         (draft.path / "metrics.json").write_text(json.dumps(metrics, indent=1))
         draft.facts.update(accuracy=metrics["accuracy"]["value"], greedy=metrics["greedy"]["value"])
     return draft.ref
@@ -82,14 +98,13 @@ def sample_held_out(
     indices: Sequence[int],
     sampling: Sampling,
     seed: int,
-    title: str,
+    on_done: OnDone = unseen,
 ) -> list[dict[str, Any]]:
     """Rows of the samples table, still without verdicts."""
     requests = build_requests(
         tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, sampling.max_new_tokens
     )
-    kind = "greedy" if sampling.temperature == 0 else f"avg@{len(indices)}"
-    responses = generate_with_progress(engine, requests, sampling, f"{title} {kind}")
+    responses = engine.generate(requests, sampling, on_done)
     texts = decode(tokenizer, responses)
     per_request = (row for row in rows for _ in indices)
     return [

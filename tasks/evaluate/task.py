@@ -1,10 +1,9 @@
 """The door of the step that evaluates a policy."""
 
-from tasks.artifacts import Store
-from tasks.platform import Artifact, StoreHandle, step
+from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import EvaluateSettings, VerifySettings
 
-VERSION = "1"
+VERSION = "2"
 
 
 @step(VERSION, role="compute")
@@ -19,4 +18,4 @@ def evaluate(
     """The accuracy of a policy on held-out problems."""
     from tasks.evaluate.step import evaluate_policy
 
-    return evaluate_policy(Store(store, "evaluate", VERSION), settings, verify, policy, prompts, seed)
+    return once(store, "evaluate", VERSION, evaluate_policy, settings, verify, policy, prompts, seed)

@@ -2,7 +2,7 @@
 
 from tasks.artifacts import Store
 from tasks.laboratory.result import LaboratoryResult
-from tasks.platform import Artifact, StoreHandle, always, step
+from tasks.platform import Artifact, StoreHandle, always, once, step
 
 VERSION = "1"
 
@@ -12,7 +12,7 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Artifa
     """A table and a figure of one part; ``studies`` holds the runs arm by arm, and the seeds of each in order."""
     from tasks.laboratory.step import compare_arms
 
-    return compare_arms(Store(store, "laboratory", VERSION), part, studies)
+    return once(store, "laboratory", VERSION, compare_arms, part, studies)
 
 
 @always

@@ -11,9 +11,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tasks.errors import ArtifactError
+from tasks.policy.loading import OPTIMIZER
 
-_MOMENTS = "optimizer/moments.safetensors"
-_PROGRESS = "optimizer/progress.json"
+_MOMENTS = f"{OPTIMIZER}/moments.safetensors"
+_PROGRESS = f"{OPTIMIZER}/progress.json"
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
 
 
@@ -34,6 +35,19 @@ def save_optimizer(folder: Path, model: PreTrainedModel, optimizer: torch.optim.
     (folder / _MOMENTS).parent.mkdir()
     save_file(moments, folder / _MOMENTS)
     (folder / _PROGRESS).write_text(json.dumps({"updates": updates}))
+
+
+def save_weights(path: Path, model: PreTrainedModel) -> None:
+    """Writes the parameters alone, bit by bit."""
+    save_file({name: parameter.detach() for name, parameter in model.named_parameters()}, path)
+
+
+@torch.no_grad()
+def load_weights(path: Path, model: PreTrainedModel) -> None:
+    """Puts the parameters that ``save_weights`` wrote into a model."""
+    weights = load_file(path)
+    for name, parameter in model.named_parameters():
+        parameter.copy_(weights[name])
 
 
 def load_optimizer(folder: Path, model: PreTrainedModel, optimizer: torch.optim.AdamW) -> int:

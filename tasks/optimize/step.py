@@ -9,13 +9,16 @@ import pyarrow as pa
 from tasks.artifacts import ArtifactRef, Draft, Parents, Store
 from tasks.artifacts.tables import metrics_schema, read_table, write_table
 from tasks.errors import DataError
+from tasks.interruption import heeded
+from tasks.optimize.outcome import Outcome
 from tasks.optimize.responses import collect, plan_batches
+from tasks.optimize.resume import Resume
 from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
-from tasks.optimize.trainer import Outcome, Trainer
-from tasks.policy.loading import load_model
+from tasks.optimize.trainer import Trainer
+from tasks.policy.loading import OPTIMIZER, load_model
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
-from tasks.settings import OptimizeSettings
+from tasks.settings import OperationSettings, OptimizeSettings
 
 _COLUMNS = [
     "prompt_id",
@@ -37,6 +40,7 @@ def optimize_stage(
     verdicts: ArtifactRef,
     stage: int,
     seed: int,
+    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
     """Takes every response of a stage once, in updates of ``responses_per_update``.
 
@@ -49,6 +53,7 @@ def optimize_stage(
         verdicts: on all of them, in their order.
         stage: counts from 0.
         seed: the run's; with the stage it determines the order of updates.
+        operation: how often the state is saved.
 
     Returns:
         The next policy: a Hugging Face folder with the optimizer's state and metrics.parquet, one row per update.
@@ -56,10 +61,11 @@ def optimize_stage(
     Raises:
         DataError: the rollouts are not of this policy, or do not fit the verdicts or the batch size.
         GateError: see ``Trainer.train``.
+        Interrupted: SIGTERM came, and the state is saved.
     """
     used = reference_parent(settings, reference)
     parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts, **used}
-    with store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
+    with heeded(), store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             tables = [_own(store, shard, policy) for shard in rollouts]
             made = store.manifest(rollouts[0]).settings
@@ -70,7 +76,8 @@ def optimize_stage(
             trainer, scorer = load_trainer(folder, settings, made["max_new_tokens"], seed)
             base = load_reference(store, settings, reference)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
-        outcome = trainer.train(responses, batches, stage, draft.phase, base)
+        resume = Resume(store.progress, operation)
+        outcome = trainer.train(responses, batches, stage, draft.phase, base, resume=resume)
         save(draft, trainer, scorer, folder, settings, [outcome], stage, len(outcome.rows))
     return draft.ref
 
@@ -84,7 +91,7 @@ def load_reference(store: Store, settings: OptimizeSettings, reference: Artifact
     """The base policy, where the objective needs it."""
     if not settings.objective.needs_reference:
         return None
-    return Scorer(load_model(store.path(reference), PACKED_ATTENTION), settings.logp_chunk_tokens)
+    return Scorer(load_model(store.path(reference, without=OPTIMIZER), PACKED_ATTENTION), settings.logp_chunk_tokens)
 
 
 def load_trainer(

@@ -1,8 +1,7 @@
 """The door of the step that optimises the policy."""
 
-from tasks.artifacts import Store
-from tasks.platform import Artifact, StoreHandle, step
-from tasks.settings import OptimizeSettings
+from tasks.platform import Artifact, StoreHandle, once, step
+from tasks.settings import OperationSettings, OptimizeSettings
 
 VERSION = "2"
 
@@ -17,10 +16,22 @@ def optimize(
     verdicts: Artifact,
     stage: int,
     seed: int,
+    operation: OperationSettings,
 ) -> Artifact:
     """The policy after a stage's updates."""
     from tasks.optimize.step import optimize_stage
 
-    return optimize_stage(
-        Store(store, "optimize", VERSION), settings, reference, policy, rollouts, verdicts, stage, seed
+    return once(
+        store,
+        "optimize",
+        VERSION,
+        optimize_stage,
+        settings,
+        reference,
+        policy,
+        rollouts,
+        verdicts,
+        stage,
+        seed,
+        operation=operation,
     )

@@ -5,51 +5,27 @@ Legend of shapes: T response tokens of a micro-batch, R responses.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from tasks.errors import GateError, NothingToLearnError
+from tasks.errors import GateError
 from tasks.optimize.data import Flags, Selection, check_dropped, finite_responses, select
 from tasks.optimize.diagnostics import UpdateStatistics
 from tasks.optimize.gate import Bounds, update_bounds
 from tasks.optimize.gather import gather_rows
 from tasks.optimize.objective import objective
+from tasks.optimize.outcome import Outcome, nothing_to_learn
 from tasks.optimize.responses import Floats, Ints, Responses, micro_batches
+from tasks.optimize.resume import Columns, Resume
 from tasks.optimize.tokens import TokenBatch, log_ratio
 from tasks.policy.scorer import MicroBatch, Scorer, pack
 from tasks.progress import bar
 from tasks.settings import OptimizeSettings
 
 Phase = Callable[[str], AbstractContextManager[None]]
-
-
-@dataclass
-class Outcome:
-    """What training on a set of rollouts gave."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    """One row of diagnostics per update."""
-    groups: int = 0
-    zero_variance_groups: int = 0
-    unscored: int = 0
-    teaches: bool = True
-    """Whether some advantage is not 0."""
-    dropped: int = 0
-    """Responses with log-probabilities that are not finite."""
-    logp_mismatch: float = 0.0
-    """Mean absolute difference of the engine's and the trainer's log-probabilities."""
-    logp_mismatch_max: float = 0.0
-
-
-def nothing_to_learn(groups: int, updates: int, reward: float) -> NothingToLearnError:
-    """The error of a stage whose groups all got one reward each; ``reward`` is their mean."""
-    return NothingToLearnError(
-        f"optimize: the {groups} groups of {updates} updates have one reward each (mean {reward:.3f}), so every "
-        "advantage is 0. Use prompts that the policy solves sometimes, or more responses per prompt."
-    )
 
 
 @dataclass
@@ -63,6 +39,19 @@ class _Stage:
     behavior: Floats
     reference: Floats | None = None
     proximal: Floats | None = None
+
+    def scored(self) -> Columns:
+        """Columns that stay the same throughout the stage."""
+        return {"behavior": self.behavior, **({} if self.reference is None else {"reference": self.reference})}
+
+    def moving(self) -> Columns:
+        """Columns that change with the weights."""
+        return {} if self.proximal is None else {"proximal": self.proximal}
+
+    def adopt(self, columns: Columns) -> None:
+        """Takes over columns that were saved."""
+        for name, flat in columns.items():
+            setattr(self, name, flat)
 
     def micro_batch(self, rows: Ints) -> MicroBatch:
         return pack(
@@ -101,6 +90,7 @@ class Trainer:
         reference: Scorer | None = None,
         part_of_stage: bool = False,
         after_update: Callable[[int], None] | None = None,
+        resume: Resume | None = None,
     ) -> Outcome:
         """Makes ``schedule.updates_per_batch`` updates per element of ``batches``, over the rows that it names.
 
@@ -112,11 +102,13 @@ class Trainer:
             reference: the base policy, for an objective with a KL to it.
             part_of_stage: more rollouts of this stage follow, so that zero advantages are no reason to stop yet.
             after_update: called after every update with the number of updates made so far.
+            resume: saves where training stands, and finds where it stood when it was interrupted.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero.
             GateError: the engine's log-probabilities differ too much from the trainer's, too many are not finite, or a
                 gradient is not finite.
+            Interrupted: a stop was asked for, and ``resume`` saved the state.
         """
         schedule = self._settings.objective.schedule
         work = self._prepared(responses, stage)
@@ -124,7 +116,10 @@ class Trainer:
         selection = self._select(work, dropped_R, len(batches), part_of_stage)
         parts = self._parts(responses, batches, selection)
         with phase("logp"):
-            self._score(work, parts, work.behavior, self._scorer, "logp")
+            known = resume.logp() if resume else {}
+            if not known:
+                self._score(work, parts, work.behavior, self._scorer, "logp")
+            work.adopt(known)
             unusable_R = ~finite_responses(work.behavior, responses)
             if unusable_R.any():
                 dropped_R |= unusable_R
@@ -132,12 +127,20 @@ class Trainer:
                 parts = self._parts(responses, batches, selection)
             check_dropped(dropped_R, self._settings.max_dropped_share)
             outcome = self._outcome(work, parts, selection, dropped_R)
-            if reference is not None:
+            if reference is not None and work.reference is None:
                 work.reference = np.zeros_like(work.behavior)
                 self._score(work, parts, work.reference, reference, "reference logp")
+            if resume and not known:
+                resume.keep_logp(work.scored())
         total = len(batches) * schedule.updates_per_batch
+        start = saved = 0
+        if resume and (state := resume.restore(self._scorer.model, self.optimizer)):
+            start, self.updates, (outcome,), columns = state
+            saved = start
+            work.adopt(columns)
         with phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
-            for staleness in range(total):
+            progress.reach(start)
+            for staleness in range(start, total):
                 batch = staleness // schedule.updates_per_batch
                 if staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0:
                     self._refresh_proximal(work, parts[batch : batch + schedule.batches_per_proximal])
@@ -150,6 +153,9 @@ class Trainer:
                 progress.advance(note=f"reward {reward:.3f}")
                 if after_update is not None:
                     after_update(self.updates)
+                if resume and resume.due(staleness + 1, total, saved):
+                    saved = staleness + 1
+                    resume.save(saved, self._scorer.model, self.optimizer, self.updates, [outcome], work.moving())
         return outcome
 
     def _prepared(self, responses: Responses, stage: int) -> _Stage:

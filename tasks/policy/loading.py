@@ -11,6 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from tasks.errors import DataError
 
 transformers.utils.logging.disable_progress_bar()
+OPTIMIZER = "optimizer"
+"""The folder of a policy with the optimizer's state, which only training reads."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 

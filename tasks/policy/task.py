@@ -1,7 +1,6 @@
 """The door of the step that provides the base policy."""
 
-from tasks.artifacts import Store
-from tasks.platform import Artifact, StoreHandle, step
+from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import ArithmeticSettings, PolicySettings
 
 VERSION = "1"
@@ -14,4 +13,4 @@ def prepare_policy(
     """The base policy. ``source`` is a fingerprint of ``settings.path``: a changed folder is taken in again."""
     from tasks.policy.step import prepare_policy as prepare
 
-    return prepare(Store(store, "prepare_policy", VERSION), settings, arithmetic, source, seed)
+    return once(store, "prepare_policy", VERSION, prepare, settings, arithmetic, source, seed)

@@ -1,7 +1,6 @@
 """The doors of the step that provides prompts."""
 
-from tasks.artifacts import Store
-from tasks.platform import Artifact, StoreHandle, step
+from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import EvaluateSettings, PromptsSettings
 
 VERSION = "1"
@@ -14,7 +13,7 @@ def prepare_prompts(
     """The prompts of a stage, a list of shards. ``source`` is a fingerprint of the files that settings name."""
     from tasks.prompts import step as logic
 
-    return logic.prepare_stage(Store(store, "prepare_prompts", VERSION), settings, source, stage, seed)
+    return once(store, "prepare_prompts", VERSION, logic.prepare_stage, settings, source, stage, seed)
 
 
 @step(VERSION)
@@ -24,4 +23,4 @@ def prepare_held_out(
     """The held-out problems that every policy of the run is evaluated on."""
     from tasks.prompts import step as logic
 
-    return logic.prepare_held_out(Store(store, "prepare_held_out", VERSION), settings, source, evaluate.problems)
+    return once(store, "prepare_held_out", VERSION, logic.prepare_held_out, settings, source, evaluate.problems)

@@ -11,9 +11,9 @@ from typing import Any, get_args
 import numpy as np
 
 from tasks.artifacts.records import ArtifactRef, Kind, Manifest, Timings
-from tasks.artifacts.store import Store, sha256
+from tasks.artifacts.store import Store
 from tasks.artifacts.tables import read_table
-from tasks.errors import ArtifactError, DataError
+from tasks.errors import DataError
 from tasks.report.updates import Column, histogram_columns, number_columns
 
 
@@ -141,7 +141,7 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
             "different runs. Give the evaluations of one run; `compare` puts runs side by side."
         )
     metrics = loaded[-1][1]
-    tables = [read_table(_file(store, policy, "metrics.parquet")) for policy in chain[1:]]
+    tables = [read_table(store.file(policy, "metrics.parquet")) for policy in chain[1:]]
     stages = [_stage(manifests, before, after) for before, after in pairwise(chain)]
     last = chain[-1]
     return History(
@@ -175,18 +175,6 @@ def lineage(store: Store, refs: Sequence[ArtifactRef]) -> dict[ArtifactRef, Mani
     return found
 
 
-def _file(store: Store, manifest: Manifest, name: str) -> Path:
-    # Store.path would hash the whole artifact, and a policy's weights can be gigabytes; the report reads small files.
-    path = store.root / manifest.ref.folder / name
-    if name not in manifest.files or not path.is_file():
-        raise ArtifactError(
-            f"{path}: missing. Make {manifest.ref} again with the step {manifest.task or manifest.kind!r}."
-        )
-    if sha256(path) != manifest.files[name].sha256:
-        raise ArtifactError(f"{path}: corrupted (its digest is not the manifest's). Restore it from a copy.")
-    return path
-
-
 def _evaluated(
     store: Store, manifests: dict[ArtifactRef, Manifest], ref: ArtifactRef
 ) -> tuple[EvaluatedPolicy, dict[str, Any]]:
@@ -194,7 +182,7 @@ def _evaluated(
     parents = manifest.parents.get("policy", [])
     if ref.kind != "evaluation" or len(parents) != 1:
         raise DataError(f"report: {ref} is not the evaluation of one policy (its policies: {len(parents)}).")
-    metrics = json.loads(_file(store, manifest, "metrics.json").read_text())
+    metrics = json.loads(store.file(manifest, "metrics.json").read_text())
     accuracy = _estimate(metrics.get("accuracy"))
     if accuracy is None:
         raise DataError(f"report: {ref} has no accuracy in its metrics.json; evaluate its policy again.")
@@ -211,7 +199,7 @@ def _evaluated(
         truncated=_finite(metrics.get("truncated")),
         outcomes={name: int(count) for name, count in (metrics.get("outcomes") or {}).items()},
         by_level={level: float(value) for level, value in (metrics.get("by_level") or {}).items()},
-        samples=_file(store, manifest, "samples.parquet"),
+        samples=store.file(manifest, "samples.parquet"),
     )
     return evaluated, metrics
 

@@ -3,7 +3,7 @@
 from flytekit import Deck
 
 from tasks.artifacts import Store
-from tasks.platform import Artifact, StoreHandle, step
+from tasks.platform import Artifact, StoreHandle, once, step
 
 VERSION = "3"
 
@@ -13,7 +13,6 @@ def report(store: StoreHandle, evaluations: list[Artifact], seed: int) -> Artifa
     """One HTML page about a run, which is also the task's deck."""
     from tasks.report.step import write_report
 
-    opened = Store(store, "report", VERSION)
-    made = write_report(opened, evaluations, seed)
-    Deck("report", (opened.path(made) / "report.html").read_text())
+    made = once(store, "report", VERSION, write_report, evaluations, seed)
+    Deck("report", (Store(store).path(made) / "report.html").read_text())
     return made

@@ -1,19 +1,28 @@
 """A shard of prompts becomes rollouts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROLLOUTS, read_table, write_table
-from tasks.policy.loading import load_tokenizer
-from tasks.progress import bar
-from tasks.rollout.engine import Engine, Request, Response, Sampling
+from tasks.artifacts.tables import ROLLOUTS, read_table, table_writer, to_table
+from tasks.interruption import heeded
+from tasks.policy.loading import OPTIMIZER, load_tokenizer
+from tasks.progress import Bar, bar
+from tasks.rollout.engine import Engine, Response, Sampling
 from tasks.rollout.requests import build_requests
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import RolloutSettings
+
+OnDone = Callable[[int, int], None]
+"""Told how many more responses are done, and how many tokens are new."""
+
+
+def unseen(_responses: int, _tokens: int) -> None:
+    """Shows nothing."""
 
 
 def generate_shard(
@@ -31,25 +40,57 @@ def generate_shard(
 
     Returns:
         A rollouts artifact with one row per response, those of a prompt beside each other.
+
+    Raises:
+        Interrupted: SIGTERM came; the parts that are done are kept.
     """
-    with store.write("rollouts", settings=settings, parents={"policy": policy, "prompts": prompts}, seed=seed) as draft:
+    parents = {"policy": policy, "prompts": prompts}
+    with heeded(), store.write("rollouts", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
-            folder = store.path(policy)
+            folder = store.path(policy, without=OPTIMIZER)
             rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
             tokenizer = load_tokenizer(folder)
             engine = TransformersEngine.load(folder, settings.batch_size)
-        with draft.phase("generate"):
-            rollouts = sample(engine, tokenizer, settings, rows, policy.digest, stage, seed)
-            write_table(draft.path / "rollouts.parquet", rollouts, ROLLOUTS)
-        tokens = sum(len(row["response_token_ids"]) for row in rollouts)
+        tokens = truncated = made = responses = 0
+        with (
+            draft.phase("generate"),
+            bar(f"stage {stage + 1} generate", len(rows) * settings.responses_per_prompt) as progress,
+            table_writer(draft.path / "rollouts.parquet", ROLLOUTS) as add,
+        ):
+            on_done = advancing(progress)
+            for number, part in enumerate(parts(rows, settings.responses_per_prompt, settings.responses_per_part)):
+
+                def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
+                    nonlocal made
+                    sampled = sample(engine, tokenizer, settings, part, policy.digest, stage, seed, on_done)
+                    made += sum(len(row["response_token_ids"]) for row in sampled)
+                    return to_table(sampled, ROLLOUTS)
+
+                table = store.progress.table("rollouts", number, generate)
+                add(table)
+                responses += table.num_rows
+                progress.reach(responses)
+                tokens += pc.sum(pc.list_value_length(table["response_token_ids"])).as_py()
+                truncated += pc.sum(pc.equal(table["finish_reason"], "length")).as_py()
         draft.facts.update(
             stage=stage,
-            responses=len(rollouts),
-            response_tokens=tokens / len(rollouts),
-            truncated=float(np.mean([row["finish_reason"] == "length" for row in rollouts])),
-            tokens_per_second=tokens / draft.phases["generate"],
+            responses=responses,
+            response_tokens=tokens / responses,
+            truncated=truncated / responses,
+            tokens_per_second=made / draft.phases["generate"],
         )
     return draft.ref
+
+
+def parts(
+    prompts: Sequence[Mapping[str, Any]], responses_per_prompt: int, responses_per_part: int
+) -> list[Sequence[Mapping[str, Any]]]:
+    """Prompts in portions whose responses are generated together.
+
+    Portions never depend on what is done already: an engine's last bits can depend on what shares a batch.
+    """
+    size = max(1, responses_per_part // responses_per_prompt)
+    return [prompts[start : start + size] for start in range(0, len(prompts), size)]
 
 
 def sample(
@@ -60,6 +101,7 @@ def sample(
     policy_digest: str,
     stage: int,
     seed: int,
+    on_done: OnDone = unseen,
 ) -> list[dict[str, Any]]:
     """Rows of the rollouts table for some prompts."""
     requests = build_requests(
@@ -72,7 +114,7 @@ def sample(
         settings.max_new_tokens,
     )
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
-    responses = generate_with_progress(engine, requests, sampling, f"stage {stage + 1} generate")
+    responses = engine.generate(requests, sampling, on_done)
     texts = decode(tokenizer, responses)
     return [
         {
@@ -97,19 +139,16 @@ def sample(
     ]
 
 
-def generate_with_progress(
-    engine: Engine, requests: Sequence[Request], sampling: Sampling, title: str
-) -> list[Response]:
-    """``engine.generate`` under a progress bar over responses."""
+def advancing(progress: Bar) -> OnDone:
+    """What an engine reports to, so that a bar over responses shows them."""
     tokens = 0
-    with bar(title, len(requests)) as progress:
 
-        def on_done(responses: int, new_tokens: int) -> None:
-            nonlocal tokens
-            tokens += new_tokens
-            progress.advance(responses, note=f"{tokens} tokens")
+    def on_done(responses: int, new_tokens: int) -> None:
+        nonlocal tokens
+        tokens += new_tokens
+        progress.advance(responses, note=f"{tokens} tokens")
 
-        return engine.generate(requests, sampling, on_done)
+    return on_done
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) -> list[str]:

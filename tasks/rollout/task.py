@@ -1,10 +1,9 @@
 """The door of the step that generates rollouts. Doors import what they open only when used: a cached run needs none."""
 
-from tasks.artifacts import Store
-from tasks.platform import Artifact, StoreHandle, step
+from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import RolloutSettings
 
-VERSION = "1"
+VERSION = "2"
 
 
 @step(VERSION, role="compute")
@@ -14,4 +13,4 @@ def generate(
     """Responses to the prompts of one shard."""
     from tasks.rollout.step import generate_shard
 
-    return generate_shard(Store(store, "generate", VERSION), settings, policy, prompts, stage, seed)
+    return once(store, "generate", VERSION, generate_shard, settings, policy, prompts, stage, seed)

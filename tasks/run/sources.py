@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from tasks.artifacts.store import sha256
+from tasks.artifacts.files import sha256
 
 _HASHED_BYTES = 64 * 1024 * 1024
 

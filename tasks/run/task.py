@@ -10,6 +10,7 @@ from tasks.run.sources import fingerprint
 from tasks.settings import (
     ArithmeticSettings,
     EvaluateSettings,
+    OperationSettings,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
@@ -33,6 +34,7 @@ class OpenRun(NamedTuple):
     verify: VerifySettings
     optimize: OptimizeSettings
     evaluate: EvaluateSettings
+    operation: OperationSettings
     updates_per_rollout: int
     started: float
     """Unix seconds at which the execution's first process started."""
@@ -50,6 +52,7 @@ def open_run(
     evaluate: EvaluateSettings,
     updates_per_rollout: int,
     overrides: str,
+    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
     arm: str = "",
 ) -> OpenRun:
     """Resolves and checks the settings of a run, and opens its store.
@@ -69,6 +72,7 @@ def open_run(
             "verify": verify.model_dump(mode="json"),
             "optimize": optimize.model_dump(mode="json"),
             "evaluate": evaluate.model_dump(mode="json"),
+            "operation": operation.model_dump(mode="json"),
             "updates_per_rollout": updates_per_rollout or None,
         }
     ).override(f"{arm} {overrides}")
@@ -86,6 +90,7 @@ def open_run(
         verify=settings.verify,
         optimize=settings.optimize,
         evaluate=settings.evaluate,
+        operation=settings.operation,
         updates_per_rollout=settings.mu,
         started=PROCESS_STARTED,
     )
@@ -97,5 +102,5 @@ def close_run(store: StoreHandle, report: Artifact, started: float) -> RunSummar
     from tasks.report.step import execution_since, summarise
 
     opened = Store(store)
-    summary = summarise(opened, report, [f"mu-grpo inspect --store {opened.root}", "make compare"])
+    summary = summarise(opened, report, [f"mu-grpo inspect --store {opened.ref.uri}", "make compare"])
     return summary.model_copy(update={"execution": execution_since(opened, report, started)})

@@ -17,6 +17,7 @@ from tasks.settings.run import RunSettings
 from tasks.settings.steps import (
     ArithmeticSettings,
     EvaluateSettings,
+    OperationSettings,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
@@ -36,6 +37,7 @@ __all__ = [
     "GateSettings",
     "MismatchSettings",
     "ObjectiveSettings",
+    "OperationSettings",
     "OptimizeSettings",
     "PolicySettings",
     "PromptsSettings",

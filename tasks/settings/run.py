@@ -13,6 +13,7 @@ from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import merge, resolve
 from tasks.settings.steps import (
     EvaluateSettings,
+    OperationSettings,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
@@ -30,6 +31,7 @@ class RunSettings(Settings):
     verify: VerifySettings = VerifySettings()
     optimize: OptimizeSettings
     evaluate: EvaluateSettings
+    operation: OperationSettings = OperationSettings()
     updates_per_rollout: int | None = Field(None, ge=1)
     """mu of the workflow that alternates; without it a stage's rollouts serve all of its updates."""
     store: str = "runs"

@@ -113,6 +113,8 @@ class RolloutSettings(Settings):
     top_k: int = 0
     batch_size: int = Field(512, ge=1)
     """Most responses that are decoded at once."""
+    responses_per_part: int = Field(1024, ge=1)
+    """Responses after which what a shard has so far is saved: the most that an interruption loses. Whole groups."""
 
     @model_validator(mode="after")
     def _no_truncation(self) -> "RolloutSettings":
@@ -192,6 +194,15 @@ class OptimizeSettings(Settings):
         return value
 
 
+class OperationSettings(Settings):
+    """How a run is carried out. Nothing here changes a result, so nothing here enters a cache key."""
+
+    updates_per_checkpoint: int = Field(32, ge=1)
+    """Updates after which the whole state of the optimizer is saved: the most that an interruption loses."""
+    checkpoints_kept: int = Field(2, ge=1)
+    """Older states of an unfinished step are deleted."""
+
+
 class EvaluateSettings(Settings):
     """How a policy's accuracy is measured on held-out problems."""
 
@@ -201,3 +212,5 @@ class EvaluateSettings(Settings):
     max_new_tokens: int = Field(ge=1)
     temperature: Number = Field(1.0, gt=0)
     batch_size: int = Field(512, ge=1)
+    responses_per_part: int = Field(1024, ge=1)
+    """Responses after which what there is so far is saved; whole problems."""

@@ -120,7 +120,7 @@ def _measure(
     """A row of the curve, by the policy as it is now."""
     k = settings.samples_per_problem
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
-    samples = sample_held_out(loop.engine, loop.tokenizer, problems, range(k), sampling, seed, "evaluate")
+    samples = sample_held_out(loop.engine, loop.tokenizer, problems, range(k), sampling, seed)
     verdicts = loop.verifier.verify([(sample["answer"], sample["response"]) for sample in samples])
     correct_PK = np.array([verdict.reward == 1.0 for verdict in verdicts], dtype=np.float64).reshape(-1, k)
     return {

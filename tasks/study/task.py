@@ -1,7 +1,6 @@
 """The door of the step that is a whole training run."""
 
-from tasks.artifacts import Store
-from tasks.platform import Artifact, StoreHandle, step
+from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import EvaluateSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
 VERSION = "1"
@@ -24,8 +23,11 @@ def study(
     """Trains on all prompts, with new rollouts every ``updates_per_rollout`` updates, and evaluates along the way."""
     from tasks.study.step import run_study
 
-    return run_study(
-        Store(store, "study", VERSION),
+    return once(
+        store,
+        "study",
+        VERSION,
+        run_study,
         rollout,
         verify,
         optimize,

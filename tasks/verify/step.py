@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import VERDICTS, read_table, table_writer, to_table
+from tasks.interruption import heeded
 from tasks.settings import VerifySettings
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 from tasks.verify.verifier import Verifier, check_failures
@@ -17,7 +19,7 @@ _COLUMNS = ["prompt_id", "sample_index", "answer", "response", "finish_reason", 
 
 
 def verify_rollouts(
-    store: Store, settings: VerifySettings, rollouts: Sequence[ArtifactRef], seed: int, title: str
+    store: Store, settings: VerifySettings, rollouts: Sequence[ArtifactRef], stage: int, seed: int
 ) -> ArtifactRef:
     """Checks every response of a stage.
 
@@ -25,28 +27,37 @@ def verify_rollouts(
         store: of the rollouts and the verdicts.
         settings: deadline, limits and gate.
         rollouts: the stage's shards.
+        stage: counts from 0.
         seed: the run's; noted only, nothing here is random.
-        title: of the progress bar.
 
     Returns:
         A verdicts artifact, one row per response in the order of the rollouts, shard after shard.
 
     Raises:
         GateError: the verifier could not tell for too large a share of the responses.
+        Interrupted: SIGTERM came; the shards that are done are kept.
     """
-    with store.write("verdicts", settings=settings, parents={"rollouts": rollouts}, seed=seed) as draft:
+    title = f"stage {stage + 1} verify"
+    parents = {"rollouts": rollouts}
+    with heeded(), store.write("verdicts", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             paths = [store.path(ref) / "rollouts.parquet" for ref in rollouts]
             responses = sum(pq.read_metadata(path).num_rows for path in paths)
         tally = Tally()
         failed: list[tuple[Verdict, str]] = []
         with table_writer(draft.path / "verdicts.parquet", VERDICTS) as add, Verifier(settings) as verifier:
-            for shard, path in enumerate(paths, start=1):
+            for shard, path in enumerate(paths):
                 with draft.phase("load"):
                     rows = _rows(path)
-                with draft.phase("verify"):
-                    named = title if len(paths) == 1 else f"{title} {shard}/{len(paths)}"
+                named = title if len(paths) == 1 else f"{title} {shard + 1}/{len(paths)}"
+
+                def judge(rows: list[dict[str, Any]] = rows, named: str = named) -> pa.Table:
                     verdicts = verifier.verify([(row["answer"], row["response"]) for row in rows], named)
+                    return to_table(verdict_rows(rows, verdicts), VERDICTS)
+
+                with draft.phase("verify"):
+                    table = store.progress.table("verdicts", shard, judge)
+                    verdicts = table_verdicts(table)
                     failed += [
                         (verdict, row["prompt_id"])
                         for row, verdict in zip(rows, verdicts, strict=True)
@@ -55,7 +66,7 @@ def verify_rollouts(
                     # Of all responses, those to come included: what is too much already stops before the next shard.
                     check_failures([one for one, _ in failed], settings, [name for _, name in failed], responses)
                     tally.add(rows, verdicts)
-                    add(to_table(verdict_rows(rows, verdicts), VERDICTS))
+                    add(table)
         draft.facts.update(tally.facts())
     return draft.ref
 
@@ -81,6 +92,14 @@ def verdict_rows(rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdi
             "shows_working": verdict.shows_working,
         }
         for row, verdict in zip(rollouts, verdicts, strict=True)
+    ]
+
+
+def table_verdicts(table: pa.Table) -> list[Verdict]:
+    """The verdicts in rows of the verdicts table."""
+    return [
+        Verdict(Outcome(row["outcome"]), row["reward"], row["extracted"], row["shows_working"])
+        for row in table.to_pylist()
     ]
 
 

@@ -1,7 +1,6 @@
 """The door of the step that verifies rollouts."""
 
-from tasks.artifacts import Store
-from tasks.platform import Artifact, StoreHandle, step
+from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import VerifySettings
 
 VERSION = "1"
@@ -12,4 +11,4 @@ def verify(store: StoreHandle, settings: VerifySettings, rollouts: list[Artifact
     """A verdict on every response of a stage."""
     from tasks.verify.step import verify_rollouts
 
-    return verify_rollouts(Store(store, "verify", VERSION), settings, rollouts, seed, f"stage {stage + 1} verify")
+    return once(store, "verify", VERSION, verify_rollouts, settings, rollouts, stage, seed)

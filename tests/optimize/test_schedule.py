@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tasks.errors import GateError
+from tasks.optimize.outcome import Outcome
 from tasks.optimize.responses import Ragged, Responses, plan_batches
 from tasks.optimize.step import load_trainer
-from tasks.optimize.trainer import Outcome
 from tasks.policy.loading import load_model
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer

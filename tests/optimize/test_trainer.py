@@ -13,10 +13,11 @@ import torch
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import ArtifactError, DataError, GateError, NothingToLearnError
+from tasks.optimize.outcome import Outcome
 from tasks.optimize.responses import Ragged, Responses, collect, group_order, micro_batches, plan_batches
 from tasks.optimize.state import load_optimizer, save_optimizer
 from tasks.optimize.step import load_trainer
-from tasks.optimize.trainer import Outcome, Trainer
+from tasks.optimize.trainer import Trainer
 from tasks.policy.loading import load_tokenizer
 from tasks.rollout.step import sample
 from tasks.rollout.transformers_engine import TransformersEngine

@@ -25,5 +25,6 @@ def process(clock: Clock, name: str, imports: float = 6.0) -> Iterator[None]:
         mock.patch(f"{place}.PROCESS", name),
         mock.patch(f"{place}.PROCESS_STARTED", clock.now - imports),
         mock.patch(f"{place}.time", fake),
+        mock.patch("tasks.artifacts.draft.time", fake),
     ):
         yield

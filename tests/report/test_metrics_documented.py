@@ -11,9 +11,9 @@ import pytest
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, metrics_schema, to_table
 from tasks.evaluate.step import measure
 from tasks.optimize.diagnostics import UpdateStatistics
+from tasks.optimize.outcome import Outcome as Trained
 from tasks.optimize.responses import collect, plan_batches
 from tasks.optimize.step import load_trainer
-from tasks.optimize.trainer import Outcome as Trained
 from tasks.report.updates import histogram_columns, number_columns
 from tasks.settings import OptimizeSettings, RunSettings, Settings
 from tasks.verify.answers import extract

@@ -44,7 +44,7 @@ ROWS = [
 
 def test_verdicts_and_facts(store):
     shards = [shard(store, ROWS[:2]), shard(store, ROWS[2:])]
-    ref = verify_rollouts(store, ONE, shards, seed=3, title="stage 1 verify")
+    ref = verify_rollouts(store, ONE, shards, stage=0, seed=3)
     table = read_table(store.path(ref) / "verdicts.parquet")
     manifest = store.manifest(ref)
     assert table.schema == VERDICTS
@@ -76,13 +76,13 @@ def test_verdicts_and_facts(store):
 def test_the_same_again(store):
     shards = [shard(store, ROWS)]
     first, second = (
-        verify_rollouts(store, VerifySettings(workers=n, deadline_seconds=30.0), shards, 0, "verify") for n in (1, 2)
+        verify_rollouts(store, VerifySettings(workers=n, deadline_seconds=30.0), shards, 0, 0) for n in (1, 2)
     )
     assert first == second
 
 
 def test_nothing_scored(store):
-    ref = verify_rollouts(store, ONE, [shard(store, ROWS[4:])], seed=0, title="verify")
+    ref = verify_rollouts(store, ONE, [shard(store, ROWS[4:])], stage=0, seed=0)
     assert store.manifest(ref).facts["reward"] is None
 
 
@@ -91,7 +91,7 @@ def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_committed
     monkeypatch.setattr("tasks.verify.verifier.bar", lambda title, _: titles.append(title) or nullcontext(Mock()))
     shards = [shard(store, [("d", 0, "42", boxed(HANGS), 5, "stop")]), shard(store, ROWS)]
     with pytest.raises(GateError, match=r"1 timeouts and 0 crashes among 6 responses.*'d'"):
-        verify_rollouts(store, VerifySettings(workers=1, deadline_seconds=1.0), shards, seed=0, title="verify")
-    assert titles == ["verify 1/2"]
+        verify_rollouts(store, VerifySettings(workers=1, deadline_seconds=1.0), shards, stage=0, seed=0)
+    assert titles == ["stage 1 verify 1/2"]
     assert not (store.root / "verdicts").exists()
     assert workers_of() == []

@@ -27,7 +27,9 @@ class Runner:
         if workflow.startswith("mu_grpo"):
             file = ROOT / "workflows" / "mu_grpo.py"
         store = [] if "--store" in options else ["--store", str(self.store)]
-        return [str(PYFLYTE), "run", str(file), workflow, "--inputs-file", str(self.config), *store, *options]
+        flags = [one for one in options if one == "--overwrite-cache"]  # of the command, not of the workflow
+        options = tuple(one for one in options if one not in flags)
+        return [str(PYFLYTE), "run", *flags, str(file), workflow, "--inputs-file", str(self.config), *store, *options]
 
     @property
     def environment(self) -> dict[str, str]:

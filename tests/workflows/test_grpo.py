@@ -46,7 +46,7 @@ def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: tuple[Store, Artifa
     store, policy = learner
     shards = prepare_stage(store, PROMPTS, "", 0, 0)
     rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in shards]
-    verdicts = verify_rollouts(store, VERIFY, rollouts, 0, "verify")
+    verdicts = verify_rollouts(store, VERIFY, rollouts, 0, 0)
     staged = optimize_stage(store, optimize(), policy, policy, rollouts, verdicts, 0, 0)
     alternated = train_alternating(store, ROLLOUT, VERIFY, optimize(), 4, policy, policy, shards, 0, 0)
     assert model_digest(store, staged) == model_digest(store, alternated) != model_digest(store, policy)

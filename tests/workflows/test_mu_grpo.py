@@ -145,6 +145,9 @@ def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: P
     assert "model.safetensors:corrupted" in text
     assert "pyflyterun--overwrite-cache" in text
     assert "Traceback" not in text
+    mended = copy.run("mu_grpo_2", "--overwrite-cache", "--seed", "2")
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    assert steps(mended.stdout) == ["stage 1 logp", "stage 1 optimize"]
 
 
 @pytest.mark.parametrize("moment", ["warm start", "stage 2 verify"])

@@ -1,0 +1,39 @@
+"""An artifact that is being made."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tasks.artifacts.records import ArtifactRef
+
+Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
+
+
+class Draft:
+    """An artifact while it is written: files go under ``path``, work is timed by ``phase``, results go to ``facts``."""
+
+    def __init__(self, path: Path, parents: Parents) -> None:
+        self.path = path
+        self.parents: dict[str, ArtifactRef | Sequence[ArtifactRef]] = dict(parents)
+        self.facts: dict[str, Any] = {}
+        self.phases: dict[str, float] = {}
+        self.started = time.time()
+        self._ref: ArtifactRef | None = None
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the seconds spent inside to the phase ``name``; phases must not be nested."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
+
+    @property
+    def ref(self) -> ArtifactRef:
+        """The committed artifact; valid after the ``with`` block."""
+        if self._ref is None:
+            raise RuntimeError("the artifact is not committed: its with block has not ended")
+        return self._ref

@@ -1,0 +1,95 @@
+"""Files of an artifact: digests, flushes, and errors of the disk that a user can mend."""
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tasks.artifacts.records import FileEntry
+from tasks.errors import ArtifactError
+
+MANIFEST = "manifest.json"
+RESTORE = (
+    "Restore it from a copy, or start the run again with `pyflyte run --overwrite-cache`: only what is damaged or "
+    "missing is made anew."
+)
+
+_MENDS = {
+    errno.ENOSPC: "The disk is full: free some space",
+    errno.EDQUOT: "The disk quota is used up: free some space",
+    errno.EACCES: "No permission: choose another store, or allow writing",
+    errno.EPERM: "No permission: choose another store, or allow writing",
+    errno.EROFS: "Read-only file system: choose another store",
+}
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def entries(folder: Path) -> dict[str, FileEntry]:
+    """Every file below a folder, by its relative name, flushed to the disk."""
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        flush(path)
+        name = path.relative_to(folder).as_posix()
+        found[name] = FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
+    return found
+
+
+def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
+    """Compares files with their digests.
+
+    Raises:
+        ArtifactError: one is missing or differs.
+    """
+    for name, entry in files.items():
+        file = folder / name
+        if not file.is_file():
+            raise ArtifactError(f"{file}: missing, but the manifest names it. {RESTORE}")
+        found = sha256(file)
+        if found != entry.sha256:
+            raise ArtifactError(
+                f"{file}: corrupted (sha256 {found[:16]}, {file.stat().st_size} bytes; "
+                f"expected {entry.sha256[:16]}, {entry.bytes} bytes). {RESTORE}"
+            )
+
+
+def flush(path: Path) -> None:
+    """Waits until a file or a folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Writes a small file at once: a reader sees the old text or the new one."""
+    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    staged.write_text(text)
+    flush(staged)
+    staged.replace(path)
+
+
+@contextmanager
+def disk_errors(root: Path) -> Iterator[None]:
+    """Errors of the disk inside the block, below ``root``, say what to do."""
+    try:
+        yield
+    except OSError as error:
+        if mend := disk_mend(error):
+            raise ArtifactError(
+                f"{error.filename or root}: {error.strerror}. {mend}, then start the same command again: "
+                "what was committed is kept."
+            ) from error
+        raise
+
+
+def disk_mend(error: OSError) -> str:
+    """What to do about an error of the disk; empty when it is of another kind."""
+    return _MENDS.get(error.errno or 0, "")

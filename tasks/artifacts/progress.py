@@ -1,0 +1,146 @@
+"""What an unfinished step has done: numbered folders, each complete or not there, found again after a restart."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pydantic import ValidationError
+
+from tasks.artifacts.files import MANIFEST, check, disk_errors, entries, flush
+from tasks.artifacts.records import SCHEMA, FileEntry, Record
+from tasks.artifacts.tables import read_table, save_table
+from tasks.errors import ArtifactError
+from tasks.interruption import stop_if_asked
+
+if TYPE_CHECKING:
+    from tasks.artifacts.store import Store
+
+FOLDER = "progress"
+Saved = Callable[[str], None]
+
+
+class _Part(Record):
+    """The manifest of a part: written last, so that its presence means that the part is complete."""
+
+    schema_version: int
+    files: dict[str, FileEntry]
+
+
+class Progress:
+    """Parts of a step's work, under the key of all that determines the step. Without a key nothing is kept."""
+
+    def __init__(self, store: "Store", key: str, saved: Saved) -> None:
+        self._store, self._key, self._saved = store, key, saved
+        self._prefix = f"{FOLDER}/{key}"
+        self._folder = store.root / FOLDER / key
+
+    def put(self, name: str, number: int, fill: Callable[[Path], None]) -> None:
+        """Keeps a part; ``fill`` writes its files into the folder that it is given.
+
+        Raises:
+            ArtifactError: the disk is full or cannot be written, or S3 does not take it.
+        """
+        if not self._key:
+            return
+        place = f"{name}-{number:06d}"
+        with self._store.stage() as staging:
+            fill(staging)
+            part = _Part(schema_version=SCHEMA, files=entries(staging))
+            (staging / MANIFEST).write_text(part.model_dump_json())
+            flush(staging / MANIFEST)
+            final = self._folder / place
+            if final.exists():
+                shutil.rmtree(final)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            staging.rename(final)
+        if self._store.remote is not None:
+            self._store.remote.upload(final, part.files, f"{self._prefix}/{place}")
+            self._store.remote.write(f"{self._prefix}/{place}/{MANIFEST}", (final / MANIFEST).read_bytes())
+        self._saved(f"{self._prefix}/{place}")
+
+    def get(self, name: str, number: int) -> Path | None:
+        """The folder of a part, checked against its digests; None when it is not there or not whole."""
+        if not self._key:
+            return None
+        place = f"{name}-{number:06d}"
+        folder = self._folder / place
+        try:
+            if (part := self._manifest(place)) is None:
+                return None
+            missing = {file: entry for file, entry in part.files.items() if not (folder / file).is_file()}
+            if missing and self._store.remote is not None:
+                with disk_errors(folder):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    self._store.remote.download(f"{self._prefix}/{place}", missing, folder)
+                    (folder / MANIFEST).write_text(part.model_dump_json())
+            check(folder, part.files)
+        except ArtifactError:
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        return folder
+
+    def newest(self, name: str) -> tuple[int, Path] | None:
+        """The part with the highest number that is whole."""
+        for number in reversed(self._numbers(name)):
+            if folder := self.get(name, number):
+                return number, folder
+        return None
+
+    def keep_newest(self, name: str, count: int) -> None:
+        """Deletes all parts of a name but the newest ones."""
+        for number in self._numbers(name)[:-count]:
+            self._delete(f"{name}-{number:06d}")
+
+    def table(self, name: str, number: int, make: Callable[[], pa.Table]) -> pa.Table:
+        """The table kept under a number; made, and kept, when there is none.
+
+        Raises:
+            Interrupted: a stop was asked for while it was made; it is kept.
+        """
+        if folder := self.get(name, number):
+            return read_table(folder / "part.parquet")
+        table = make()
+        self.put(name, number, lambda path: save_table(path / "part.parquet", table))
+        if self._key:
+            stop_if_asked(f"{name} {number}")
+        return table
+
+    def clear(self) -> None:
+        """Deletes all parts."""
+        if self._key:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._store.remote is not None:
+                self._store.remote.delete(list(self._store.remote.sizes(self._prefix)))
+
+    def _manifest(self, place: str) -> _Part | None:
+        local = self._folder / place / MANIFEST
+        text: str | bytes | None = local.read_text() if local.is_file() else None
+        if text is None and self._store.remote is not None:
+            text = self._store.remote.read(f"{self._prefix}/{place}/{MANIFEST}")
+        if text is None:
+            return None
+        try:
+            return _Part.model_validate_json(text)
+        except ValidationError as error:
+            raise ArtifactError(f"{local}: not a manifest ({error})") from None
+
+    def _numbers(self, name: str) -> list[int]:
+        """Of the parts that are complete, here or on S3, ascending."""
+        if not self._key:
+            return []
+        places = {path.parent.name for path in self._folder.glob(f"{name}-*/{MANIFEST}")}
+        if self._store.remote is not None:
+            keys = [key.removeprefix(f"{self._prefix}/").split("/") for key in self._store.remote.sizes(self._prefix)]
+            places |= {parts[0] for parts in keys if parts[1:] == [MANIFEST] and parts[0].startswith(f"{name}-")}
+        return sorted(int(place.rpartition("-")[2]) for place in places)
+
+    def _delete(self, place: str) -> None:
+        # The manifest first: a part that is half deleted is not there.
+        (self._folder / place / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(self._folder / place, ignore_errors=True)
+        if self._store.remote is not None:
+            keys: Mapping[str, int] = self._store.remote.sizes(f"{self._prefix}/{place}")
+            self._store.remote.delete([key for key in keys if key.endswith(f"/{MANIFEST}")])
+            self._store.remote.delete([key for key in keys if not key.endswith(f"/{MANIFEST}")])

@@ -1,0 +1,110 @@
+"""How an S3 server is reached, which of its failures pass, and what the others mean.
+
+Endpoint, region and credentials come from the standard AWS variables and files, or from ``FLYTE_AWS_ENDPOINT``,
+``FLYTE_AWS_ACCESS_KEY_ID`` and ``FLYTE_AWS_SECRET_ACCESS_KEY``. ``MU_GRPO_S3_PATIENCE`` is the number of seconds for
+which a request that fails is tried again, 120 unless set.
+"""
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import aiohttp
+import s3fs
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+from tasks.artifacts.files import RESTORE, disk_mend
+
+_ATTEMPTS = 3
+"""Of one request by the library, before the whole operation is tried again."""
+
+T = TypeVar("T")
+
+
+class Damaged(Exception):
+    """A download does not have the digest that its manifest names."""
+
+
+def _of_transfer(error: BaseException) -> bool:
+    kinds = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError, Damaged)
+    return isinstance(error, kinds)
+
+
+def transient(error: BaseException) -> bool:
+    """Whether the same request may succeed a moment later."""
+    if isinstance(error, ExceptionGroup):
+        return all(transient(one) for one in error.exceptions)
+    if isinstance(error, FileNotFoundError | FileExistsError | PermissionError | NoCredentialsError):
+        return False
+    if isinstance(error, OSError) and disk_mend(error):
+        return False
+    return _of_transfer(error) and "expired" not in str(error).lower()
+
+
+def connect(connections: int) -> s3fs.S3FileSystem:
+    """The server that the environment names, with so many connections at once."""
+    environment = os.environ
+    endpoint = next(
+        (
+            environment[name]
+            for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "FLYTE_AWS_ENDPOINT")
+            if environment.get(name)
+        ),
+        None,
+    )
+    key, secret = environment.get("FLYTE_AWS_ACCESS_KEY_ID"), environment.get("FLYTE_AWS_SECRET_ACCESS_KEY")
+    own = environment.get("AWS_ACCESS_KEY_ID") or environment.get("AWS_PROFILE")
+    # Servers other than Amazon's seldom answer to host names made of bucket names.
+    style = environment.get("FLYTE_AWS_ADDRESSING_STYLE") or ("path" if endpoint else "auto")
+    return s3fs.S3FileSystem(
+        key=None if own else key,
+        secret=None if own else secret,
+        endpoint_url=endpoint,
+        use_listings_cache=False,
+        config_kwargs={
+            "connect_timeout": 10,
+            "read_timeout": 60,
+            "retries": {"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            "s3": {"addressing_style": style},
+            "max_pool_connections": connections,
+        },
+        skip_instance_cache=True,
+    )
+
+
+def explain(uri: str, key: str, patience: float, error: Exception) -> str:
+    """What went wrong with an object, and what to do; empty for an error that is not of this kind."""
+    name = f"{uri}/{key}"
+    again = "then start the same command again: what was committed is kept."
+    if isinstance(error, Damaged):
+        return f"{uri}/{error}: corrupted: its sha256 is not the manifest's. {RESTORE}"
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return f"{name}: no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, {again}"
+    if isinstance(error, OSError) and error.errno and (mend := disk_mend(error)):
+        return f"{name}: {error.strerror} in the local copy. {mend}, {again}"
+    if "expired" in str(error).lower():
+        return f"{name}: the credentials have expired. Renew them, {again}"
+    if isinstance(error, PermissionError):
+        return (
+            f"{name}: denied ({error}). Allow listing, reading, writing and deleting below {uri} to these "
+            f"credentials, {again}"
+        )
+    if isinstance(error, FileNotFoundError):
+        missing = "the bucket does not exist" if "bucket" in str(error) else "missing"
+        return f"{name}: {missing}. Create it or name another store, {again}"
+    if _of_transfer(error):
+        waited = f"{patience:.0f} s"
+        return f"{name}: failed for {waited}, at last with {error!r}. Check the server and the network, {again}"
+    return ""
+
+
+async def first_error(work: Coroutine[Any, Any, T]) -> T:
+    """The work's result; of a group's errors the first."""
+    try:
+        return await work
+    except ExceptionGroup as group:
+        error: Exception = group
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None

@@ -1,0 +1,124 @@
+"""A step that is done once: by one process at a time, found when it is done, continued when it was interrupted."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ValidationError
+
+from tasks.artifacts.files import disk_errors, replace_text
+from tasks.artifacts.progress import Saved
+from tasks.artifacts.records import SCHEMA, ArtifactRef, Record, StoreRef
+from tasks.artifacts.store import Store
+
+MADE, LEASES = "made", "leases"
+Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
+Inputs = ParamSpec("Inputs")
+
+
+class MadeRecord(Record):
+    """What a step made, found by the key of its work."""
+
+    schema_version: int
+    task: str
+    version: str
+    artifacts: ArtifactRef | list[ArtifactRef]
+
+
+def work_key(task: str, version: str, inputs: Sequence[Any]) -> str:
+    """Names work by all that determines its result: the step, its version, its settings, its inputs' digests."""
+    return hashlib.sha256(json.dumps([task, version, _plain(list(inputs))]).encode()).hexdigest()[:32]
+
+
+def once(
+    ref: StoreRef,
+    task: str,
+    version: str,
+    logic: Callable[Concatenate[Store, Inputs], Made],
+    saved: Saved,
+    *inputs: Inputs.args,
+    **named: Inputs.kwargs,
+) -> Made:
+    """Runs a step unless its result is in the store and whole.
+
+    Processes that would do the same work on this machine wait for the one that does it.
+
+    Args:
+        ref: the store.
+        task: the step's name.
+        version: of the step.
+        logic: the step, a function of a store and the inputs.
+        saved: is told where a part of unfinished work was saved.
+        inputs: settings, references and plain values; all of them determine the result.
+        named: inputs that do not determine it.
+    """
+    key = work_key(task, version, inputs)
+    store = Store(ref, task, version, key, saved)
+    with _lease(store, key, task):
+        found = _find(store, key)
+        if found and all(store.holds(one) for one in _listed(found)):
+            return found  # type: ignore[return-value]  # of the type that the same step returned
+        made = logic(store, *inputs, **named)
+        _note(store, key, task, version, made)
+        store.progress.clear()
+    return made
+
+
+def _find(store: Store, key: str) -> ArtifactRef | list[ArtifactRef] | None:
+    name = f"{MADE}/{key}.json"
+    local = store.root / name
+    text: str | bytes | None = local.read_text() if local.is_file() else None
+    if text is None and store.remote is not None:
+        text = store.remote.read(name)
+    if not text:
+        return None
+    try:
+        return MadeRecord.model_validate_json(text).artifacts
+    except ValidationError:
+        return None  # Not readable here: the work is done again.
+
+
+def _note(store: Store, key: str, task: str, version: str, made: ArtifactRef | list[ArtifactRef]) -> None:
+    record = MadeRecord(schema_version=SCHEMA, task=task, version=version, artifacts=made)
+    text = record.model_dump_json()
+    path = store.root / MADE / f"{key}.json"
+    with disk_errors(store.root):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, text)
+    if store.remote is not None:
+        store.remote.write(f"{MADE}/{key}.json", text.encode())
+
+
+@contextmanager
+def _lease(store: Store, key: str, task: str) -> Iterator[None]:
+    """The work is this process's inside the block; the system takes the lease back from a process that dies."""
+    path = store.root / LEASES / f"{key}.lock"
+    with disk_errors(store.root):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        try:
+            lock.acquire(timeout=1)
+        except Timeout:
+            print(f"{task}: another process does this work on {store.ref.uri}; waiting for it", flush=True)
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _listed(made: ArtifactRef | list[ArtifactRef]) -> list[ArtifactRef]:
+    return made if isinstance(made, list) else [made]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ArtifactRef):
+        return value.digest
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,32 @@
+"""What training on a set of rollouts gave."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.errors import NothingToLearnError
+
+
+@dataclass
+class Outcome:
+    """What training on a set of rollouts gave."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """One row of diagnostics per update."""
+    groups: int = 0
+    zero_variance_groups: int = 0
+    unscored: int = 0
+    teaches: bool = True
+    """Whether some advantage is not 0."""
+    dropped: int = 0
+    """Responses with log-probabilities that are not finite."""
+    logp_mismatch: float = 0.0
+    """Mean absolute difference of the engine's and the trainer's log-probabilities."""
+    logp_mismatch_max: float = 0.0
+
+
+def nothing_to_learn(groups: int, updates: int, reward: float) -> NothingToLearnError:
+    """The error of a stage whose groups all got one reward each; ``reward`` is their mean."""
+    return NothingToLearnError(
+        f"optimize: the {groups} groups of {updates} updates have one reward each (mean {reward:.3f}), so every "
+        "advantage is 0. Use prompts that the policy solves sometimes, or more responses per prompt."
+    )

@@ -1,0 +1,95 @@
+"""Where training stands inside a stage, so that an interrupted stage goes on with the same bits.
+
+Weights and moments are saved; what follows from the stage's inputs and the number of updates is derived again.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file, save_file
+from transformers import PreTrainedModel
+
+from tasks.artifacts.progress import Progress
+from tasks.interruption import asked, stop_if_asked
+from tasks.optimize.outcome import Outcome
+from tasks.optimize.state import load_optimizer, load_weights, save_optimizer, save_weights
+from tasks.settings import OperationSettings
+
+if TYPE_CHECKING:
+    from torch.optim import AdamW
+
+Columns = dict[str, npt.NDArray[np.float32]]
+_WEIGHTS, _COLUMNS, _STATE = "weights.safetensors", "columns.safetensors", "state.json"
+_TRAIN, _LOGP = "train", "logp"
+
+
+class Resume:
+    """The states of an unfinished stage."""
+
+    def __init__(self, progress: Progress, operation: OperationSettings) -> None:
+        self.progress = progress
+        self._every, self._kept = operation.updates_per_checkpoint, operation.checkpoints_kept
+
+    def logp(self) -> Columns:
+        """Log-probabilities of the stage's tokens that were computed before; empty when there are none."""
+        folder = self.progress.get(_LOGP, 0)
+        return {} if folder is None else load_file(folder / _COLUMNS)
+
+    def keep_logp(self, columns: Columns) -> None:
+        """Keeps log-probabilities of the stage's tokens, by policy."""
+        self.progress.put(_LOGP, 0, lambda folder: save_file(columns, folder / _COLUMNS))
+
+    def due(self, done: int, total: int, saved: int = 0) -> bool:
+        """Whether the state is to be saved after ``done`` of the stage's updates, the last time being ``saved``."""
+        return done < total and (done - saved >= self._every or asked())
+
+    def save(
+        self,
+        done: int,
+        model: PreTrainedModel,
+        optimizer: "AdamW",
+        updates: int,
+        outcomes: Sequence[Outcome],
+        columns: Columns,
+    ) -> None:
+        """Saves the state after ``done`` updates of the stage, and deletes states that are older than those kept.
+
+        Raises:
+            Interrupted: a stop was asked for.
+        """
+
+        def fill(folder: Path) -> None:
+            save_weights(folder / _WEIGHTS, model)
+            save_optimizer(folder, model, optimizer, updates)
+            save_file(columns, folder / _COLUMNS)
+            (folder / _STATE).write_text(json.dumps([asdict(outcome) for outcome in outcomes]))
+
+        self.progress.put(_TRAIN, done, fill)
+        self.progress.keep_newest(_TRAIN, self._kept)
+        stop_if_asked(f"update {updates}")
+
+    def done(self) -> int:
+        """Updates of the stage that the newest state includes; 0 when there is none."""
+        newest = self.progress.newest(_TRAIN)
+        return newest[0] if newest else 0
+
+    def restore(self, model: PreTrainedModel, optimizer: "AdamW") -> "tuple[int, int, list[Outcome], Columns] | None":
+        """Puts the newest state into model and optimizer.
+
+        Returns:
+            Updates done of the stage, updates done of the run, what training gave so far, and columns of tokens; None
+            when there is no state.
+        """
+        newest = self.progress.newest(_TRAIN)
+        if newest is None:
+            return None
+        done, folder = newest
+        load_weights(folder / _WEIGHTS, model)
+        updates = load_optimizer(folder, model, optimizer)
+        outcomes = [Outcome(**plain) for plain in json.loads((folder / _STATE).read_text())]
+        return done, updates, outcomes, load_file(folder / _COLUMNS)

@@ -1,0 +1,160 @@
+"""Unfinished work: parts are complete or not there, on a disk and on S3; a stop that was asked for comes after one."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tasks import interruption
+from tasks.artifacts import Store
+from tasks.interruption import Interrupted
+
+ROOT = Path(__file__).parents[2]
+Opened = Callable[[], Store]
+
+
+@pytest.fixture(params=["folder", "s3"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return request.getfixturevalue("bucket") if request.param == "s3" else str(tmp_path / "store")
+
+
+@pytest.fixture
+def opened(address: str) -> Opened:
+    """The store as another process would open it; on S3, as another machine would."""
+
+    def again() -> Store:
+        ref = Store.open(address).ref
+        store = Store(ref, work="w" * 32)
+        if store.remote is not None:
+            shutil.rmtree(store.root, ignore_errors=True)
+        return store
+
+    return again
+
+
+def put(store: Store, number: int, text: str, name: str = "train") -> None:
+    store.progress.put(name, number, lambda folder: (folder / "state.txt").write_text(text) and None)
+
+
+def test_the_newest_part_is_found_again(opened: Opened) -> None:
+    store = opened()
+    assert store.progress.newest("train") is None
+    put(store, 2, "two")
+    put(store, 10, "ten")
+    put(store, 99, "other", "logp")
+    number, folder = opened().progress.newest("train") or (0, Path())
+    assert number == 10
+    assert (folder / "state.txt").read_text() == "ten"
+    kept = opened().progress.get("train", 2)
+    assert kept is not None
+    assert (kept / "state.txt").read_text() == "two"
+
+
+def test_a_part_can_be_replaced(opened: Opened) -> None:
+    store = opened()
+    put(store, 1, "before")
+    put(store, 1, "after")
+    kept = opened().progress.get("train", 1)
+    assert kept is not None
+    assert (kept / "state.txt").read_text() == "after"
+
+
+def test_only_the_newest_parts_are_kept(opened: Opened) -> None:
+    store = opened()
+    for number in range(1, 6):
+        put(store, number, str(number))
+        store.progress.keep_newest("train", 2)
+    again = opened().progress
+    assert [number for number in range(1, 6) if again.get("train", number)] == [4, 5]
+
+
+def test_clearing_leaves_nothing(opened: Opened) -> None:
+    store = opened()
+    put(store, 1, "x")
+    store.progress.clear()
+    assert opened().progress.newest("train") is None
+
+
+def test_a_damaged_part_is_passed_over(tmp_path: Path) -> None:
+    store = Store(Store.open(tmp_path).ref, work="key")
+    put(store, 1, "one")
+    put(store, 2, "two")
+    (tmp_path / "progress/key/train-000002/state.txt").write_text("owt")
+    newest = store.progress.newest("train")
+    assert newest is not None
+    assert newest[0] == 1
+
+
+def test_a_process_killed_while_it_saves_leaves_what_was_before(address: str, opened: Opened) -> None:
+    put(opened(), 1, "one")
+    code = f"""
+import os, signal
+from tasks.artifacts import Store
+store = Store(Store.open({address!r}).ref, work="w" * 32)
+def fill(folder):
+    (folder / "state.txt").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+store.progress.put("train", 2, fill)
+"""
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    newest = opened().progress.newest("train")
+    assert newest is not None
+    assert newest[0] == 1
+
+
+def test_a_table_is_made_once(opened: Opened) -> None:
+    made: list[int] = []
+
+    def make() -> pa.Table:
+        made.append(1)
+        return pa.table({"a": [1, 2]})
+
+    first = opened().progress.table("rollouts", 0, make)
+    assert opened().progress.table("rollouts", 0, make).equals(first)
+    assert len(made) == 1
+    opened().progress.table("rollouts", 1, make)
+    assert len(made) == 2
+
+
+def test_without_a_key_nothing_is_kept(store: Store) -> None:
+    put(store, 1, "x")
+    assert store.progress.newest("train") is None
+    assert store.progress.table("rollouts", 0, lambda: pa.table({"a": [1]})).num_rows == 1
+    assert not (store.root / "progress").exists()
+
+
+def test_a_stop_that_was_asked_for_comes_after_a_part_is_saved(tmp_path: Path) -> None:
+    store = Store(Store.open(tmp_path).ref, work="key")
+
+    def make() -> pa.Table:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return pa.table({"a": [1]})
+
+    with interruption.heeded(), pytest.raises(Interrupted, match=r"stopped by SIGTERM after rollouts 0\. Start"):
+        store.progress.table("rollouts", 0, make)
+    assert store.progress.get("rollouts", 0) is not None
+    assert not interruption.asked()
+    assert Interrupted("").exit_code == 143
+
+
+@pytest.mark.parametrize(("heeding", "kills"), [(True, 2), (False, 1)])
+def test_a_second_sigterm_ends_the_process_and_outside_the_first_does(heeding: bool, kills: int) -> None:
+    code = f"""
+import os, signal
+from contextlib import nullcontext
+from tasks.interruption import heeded
+with (heeded() if {heeding} else nullcontext()):
+    for count in range(1, 9):
+        print(count, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGTERM
+    assert done.stdout.split() == [str(count) for count in range(1, kills + 1)]

@@ -1,0 +1,224 @@
+"""A store on S3: what holds for a folder, and what a server and a local copy add."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.errors import ArtifactError
+from tests.s3 import S3
+
+ROOT = Path(__file__).parents[2]
+
+
+def write(store: Store, text: str = "hello", parents: dict[str, ArtifactRef] | None = None) -> ArtifactRef:
+    with store.write("prompts", settings={"a": 1}, parents=parents or {}, seed=3) as draft:
+        (draft.path / "sub").mkdir()
+        (draft.path / "sub" / "data.txt").write_text(text)
+        (draft.path / "other.txt").write_text("other")
+    return draft.ref
+
+
+def forget_local_copy(store: Store) -> None:
+    shutil.rmtree(store.root)
+
+
+def test_an_artifact_comes_back_on_another_machine(bucket: str) -> None:
+    store = Store.open(f"{bucket}/deep/prefix")
+    parent = write(store, "parent")
+    ref = write(store, "child", {"source": parent})
+    forget_local_copy(store)
+    there = Store.open(f"{bucket}/deep/prefix", create=False)
+    assert there.ref == store.ref
+    assert (there.path(ref) / "sub/data.txt").read_text() == "child"
+    assert there.manifest(ref).parents == {"source": [parent]}
+    assert {manifest.digest for manifest in there.manifests("prompts")} == {ref.digest, parent.digest}
+
+
+def test_the_digest_is_that_of_a_folder(bucket: str, store: Store) -> None:
+    assert write(Store.open(bucket)).digest == write(store).digest
+
+
+def test_the_manifest_is_written_last_and_without_it_nothing_is_there(bucket: str, s3: S3) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    forget_local_copy(store)
+    name = bucket.removeprefix("s3://")
+    s3.client().delete_object(Bucket=name, Key=f"{ref.folder}/manifest.json")
+    assert store.manifests("prompts") == []
+    with pytest.raises(ArtifactError, match=r"manifest\.json: missing, so prompts/.* is not in this store"):
+        store.path(ref)
+
+
+def test_a_writer_killed_before_the_manifest_leaves_no_artifact(bucket: str, tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from tasks.artifacts import Store
+store = Store.open({bucket!r})
+store.remote.write_new = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+with store.write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
+    (draft.path / "data.txt").write_text("whole")
+"""
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    os.environ["MU_GRPO_CACHE"] = str(tmp_path / "elsewhere")
+    assert Store.open(bucket).manifests("prompts") == []
+
+
+def test_writers_of_the_same_artifact_all_succeed_with_one_manifest(bucket: str, s3: S3) -> None:
+    refs: list[ArtifactRef] = []
+    stores = [Store.open(bucket) for _ in range(6)]
+    threads = [threading.Thread(target=lambda one=one: refs.append(write(one))) for one in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refs) == 6
+    assert len(set(refs)) == 1
+    keys = s3.keys(bucket.removeprefix("s3://"))
+    assert sorted(keys) == sorted(
+        ["store.json", *(f"{refs[0].folder}/{name}" for name in ("sub/data.txt", "other.txt", "manifest.json"))]
+    )
+
+
+def test_opening_at_once_gives_one_id(bucket: str) -> None:
+    ids: list[str] = []
+    threads = [threading.Thread(target=lambda: ids.append(Store.open(bucket).ref.id)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 6
+    assert len(set(ids)) == 1
+
+
+def test_a_moved_store_keeps_its_id(bucket: str, s3: S3) -> None:
+    store = Store.open(f"{bucket}/before")
+    ref = write(store)
+    name, client = bucket.removeprefix("s3://"), s3.client()
+    for key in s3.keys(name):
+        client.copy_object(Bucket=name, Key=key.replace("before", "after"), CopySource={"Bucket": name, "Key": key})
+        client.delete_object(Bucket=name, Key=key)
+    forget_local_copy(store)
+    moved = Store.open(f"{bucket}/after", create=False)
+    assert moved.ref.id == store.ref.id
+    assert (moved.path(ref) / "sub/data.txt").read_text() == "hello"
+
+
+def test_a_corrupted_object_is_named(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
+    store = Store.open(bucket)
+    ref = write(store)
+    forget_local_copy(store)
+    s3.client().put_object(Bucket=bucket.removeprefix("s3://"), Key=f"{ref.folder}/sub/data.txt", Body=b"hellp")
+    with pytest.raises(ArtifactError, match=r"sub/data.txt: corrupted"):
+        store.path(ref)
+    assert not (store.root / ref.folder / "sub/data.txt").exists()
+
+
+def test_a_missing_object_is_named(bucket: str, s3: S3) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    forget_local_copy(store)
+    s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{ref.folder}/sub/data.txt")
+    assert not store.holds(ref)
+    with pytest.raises(ArtifactError, match=r"missing"):
+        store.path(ref)
+
+
+def test_a_damaged_local_copy_is_fetched_again(bucket: str) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    (store.root / ref.folder / "sub/data.txt").write_text("hellp")
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
+
+
+def test_what_is_not_needed_is_not_fetched(bucket: str) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    forget_local_copy(store)
+    folder = store.path(ref, without="sub")
+    assert (folder / "other.txt").is_file()
+    assert not (folder / "sub").exists()
+    assert not (folder / "manifest.json").exists()
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
+    assert (folder / "manifest.json").is_file()
+
+
+def test_one_file_is_fetched_alone(bucket: str) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    forget_local_copy(store)
+    assert store.file(store.manifest(ref), "other.txt").read_text() == "other"
+    assert not (store.root / ref.folder / "sub").exists()
+
+
+def test_a_bucket_that_is_not_there_is_named(bucket: str) -> None:
+    with pytest.raises(ArtifactError, match=r"s3://no-such-bucket-here/store\.json: the bucket does not exist"):
+        Store.open("s3://no-such-bucket-here")
+
+
+def test_a_server_that_is_not_there_is_named(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
+    with pytest.raises(ArtifactError, match=r"store\.json: failed for 1 s, at last with .*127\.0\.0\.1:9"):
+        Store.open(bucket)
+
+
+def test_without_credentials_it_says_so(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ArtifactError, match=r"no credentials\. Set AWS_ACCESS_KEY_ID"):
+        Store.open(bucket)
+
+
+def test_the_names_of_flyte_are_understood(bucket: str, monkeypatch: pytest.MonkeyPatch, s3: S3) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("FLYTE_AWS_ENDPOINT", s3.endpoint)
+    monkeypatch.setenv("FLYTE_AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("FLYTE_AWS_SECRET_ACCESS_KEY", "test")
+    store = Store.open(bucket)
+    assert store.holds(write(store))
+
+
+def test_large_files_go_and_come_in_parts_within_bounded_memory(bucket: str, tmp_path: Path) -> None:
+    code = f"""
+import resource, shutil
+from tasks.artifacts import Store
+store = Store.open({bucket!r})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+block = bytes(range(256)) * 4096
+with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
+    for name in "ab":
+        with (draft.path / name).open("wb") as file:
+            for count in range(200):
+                file.write(count.to_bytes(4) + block[4:])
+shutil.rmtree(store.root)
+store.path(draft.ref)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("upload policy/") and "400/400" in line for line in lines)
+    assert any(line.startswith("download policy/") and "400/400" in line for line in lines)
+    assert int(lines[-1]) < 300
+
+
+def test_an_upload_goes_on_file_by_file(bucket: str, s3: S3) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    name, client = bucket.removeprefix("s3://"), s3.client()
+    before = client.head_object(Bucket=name, Key=f"{ref.folder}/other.txt")["LastModified"]
+    for key in ("manifest.json", "sub/data.txt"):
+        client.delete_object(Bucket=name, Key=f"{ref.folder}/{key}")
+    write(store)
+    assert client.head_object(Bucket=name, Key=f"{ref.folder}/other.txt")["LastModified"] == before
+    assert store.holds(ref)

@@ -1,0 +1,169 @@
+"""Work is done once: found when it is done, waited for while another process does it, done again when it is damaged."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.work import once, work_key
+from tasks.errors import ArtifactError
+from tasks.settings import OperationSettings, VerifySettings
+from tests.s3 import S3
+
+ROOT = Path(__file__).parents[2]
+
+
+def silent(_: str) -> None:
+    """Nobody asks where parts are saved."""
+
+
+class Step:
+    """A step that counts how often it runs."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def one(self, store: Store, text: str, operation: OperationSettings | None = None) -> ArtifactRef:
+        self.runs += 1
+        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+            (draft.path / "data.txt").write_text(text)
+        return draft.ref
+
+    def many(self, store: Store, texts: list[str]) -> list[ArtifactRef]:
+        return [self.one(store, text) for text in texts]
+
+
+def test_done_work_is_found(store: Store) -> None:
+    step = Step()
+    refs = [once(store.ref, "t", "1", step.one, silent, "hello") for _ in range(3)]
+    assert step.runs == 1
+    assert len(set(refs)) == 1
+    assert once(store.ref, "t", "1", step.many, silent, ["a", "b"]) == once(
+        store.ref, "t", "1", step.many, silent, ["a", "b"]
+    )
+    assert step.runs == 3
+
+
+def test_what_determines_the_result_is_in_the_key_and_the_rest_is_not(store: Store) -> None:
+    ref = ArtifactRef(kind="policy", digest="a" * 64)
+    keys = [
+        work_key("t", "1", [VerifySettings(), ref, 0]),
+        work_key("u", "1", [VerifySettings(), ref, 0]),
+        work_key("t", "2", [VerifySettings(), ref, 0]),
+        work_key("t", "1", [VerifySettings(workers=3), ref, 0]),
+        work_key("t", "1", [VerifySettings(), ArtifactRef(kind="policy", digest="b" * 64), 0]),
+        work_key("t", "1", [VerifySettings(), ref, 1]),
+        work_key("t", "1", [VerifySettings(), [ref], 0]),
+    ]
+    assert len(set(keys)) == len(keys)
+    step = Step()
+    for every in (1, 2):
+        once(store.ref, "t", "1", step.one, silent, "x", operation=OperationSettings(updates_per_checkpoint=every))
+    assert step.runs == 1
+
+
+def test_a_damaged_result_is_made_again(store: Store) -> None:
+    step = Step()
+    ref = once(store.ref, "t", "1", step.one, silent, "hello")
+    (store.root / ref.folder / "data.txt").write_text("hellp")
+    assert once(store.ref, "t", "1", step.one, silent, "hello") == ref
+    assert step.runs == 2
+    assert (store.path(ref) / "data.txt").read_text() == "hello"
+
+
+def test_a_record_that_cannot_be_read_is_no_reason_to_stop(store: Store) -> None:
+    step = Step()
+    once(store.ref, "t", "1", step.one, silent, "hello")
+    (record,) = (store.root / "made").iterdir()
+    record.write_text("{")
+    once(store.ref, "t", "1", step.one, silent, "hello")
+    assert step.runs == 2
+
+
+def test_another_machine_finds_it_on_s3(bucket: str) -> None:
+    step, ref = Step(), Store.open(bucket).ref
+    made = once(ref, "t", "1", step.one, silent, "hello")
+    shutil.rmtree(Store(ref).root)
+    assert once(ref, "t", "1", step.one, silent, "hello") == made
+    assert step.runs == 1
+
+
+def test_an_object_lost_on_s3_is_made_again(bucket: str, s3: S3) -> None:
+    step, ref = Step(), Store.open(bucket).ref
+    made = once(ref, "t", "1", step.one, silent, "hello")
+    s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{made.folder}/data.txt")
+    once(ref, "t", "1", step.one, silent, "hello")
+    assert step.runs == 2
+    assert Store(ref).holds(made)
+
+
+def test_parts_outlast_a_failure_and_go_when_the_work_is_done(store: Store) -> None:
+    told: list[str] = []
+
+    def fails(store: Store, text: str) -> ArtifactRef:
+        newest = store.progress.newest("part")
+        store.progress.put("part", newest[0] + 1 if newest else 0, lambda folder: None)
+        if newest is None:
+            raise ArtifactError("the first attempt fails")
+        return Step().one(store, text)
+
+    with pytest.raises(ArtifactError):
+        once(store.ref, "t", "1", fails, told.append, "x")
+    once(store.ref, "t", "1", fails, told.append, "x")
+    assert [place.rpartition("/")[2] for place in told] == ["part-000000", "part-000001"]
+    assert not list((store.root / "progress").iterdir())
+
+
+SLOW = """
+import os, sys, time
+from pathlib import Path
+from tasks.artifacts import Store
+from tasks.artifacts.work import once
+address, log = sys.argv[1:]
+def slow(store, text):
+    with open(log, "a") as file:
+        file.write("begun\\n")
+    time.sleep(2)
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "data.txt").write_text(text)
+    return draft.ref
+print(once(Store.open(address).ref, "t", "1", slow, lambda _: None, "x").digest)
+"""
+
+
+def start(address: Path, log: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SLOW, str(address), str(log)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for(log: Path) -> None:
+    for _ in range(600):
+        if log.exists():
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{log} never came")
+
+
+def test_two_processes_do_the_same_work_once(tmp_path: Path) -> None:
+    both = [start(tmp_path / "store", tmp_path / "log") for _ in range(2)]
+    said = [process.communicate(timeout=60)[0] for process in both]
+    assert (tmp_path / "log").read_text() == "begun\n"
+    assert len({one.split()[-1] for one in said}) == 1
+    assert "t: another process does this work on" in "".join(said)
+
+
+def test_the_work_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    first = start(tmp_path / "store", tmp_path / "log")
+    wait_for(tmp_path / "log")
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    second = start(tmp_path / "store", tmp_path / "log")
+    assert second.communicate(timeout=60)[0].strip()
+    assert second.returncode == 0
+    assert (tmp_path / "log").read_text() == "begun\nbegun\n"

@@ -1,0 +1,154 @@
+"""Every long step, stopped after any of its parts was saved and started again, makes the same artifact."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.alternate.step import train_alternating
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.progress import Progress
+from tasks.artifacts.tables import read_table
+from tasks.evaluate.step import evaluate_policy
+from tasks.optimize.step import optimize_stage
+from tasks.prompts.step import prepare_held_out, prepare_stage
+from tasks.rollout.step import generate_shard
+from tasks.rollout.transformers_engine import TransformersEngine
+from tasks.settings import (
+    ArithmeticSettings,
+    EvaluateSettings,
+    OperationSettings,
+    OptimizeSettings,
+    PromptsSettings,
+    RolloutSettings,
+    VerifySettings,
+)
+from tasks.verify.step import verify_rollouts
+from tests.workflows import test_grpo
+
+learner = test_grpo.learner
+Learner = tuple[Store, ArtifactRef]
+Step = Callable[[Store], ArtifactRef]
+
+PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
+ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=12, responses_per_part=8)
+VERIFY = VerifySettings(workers=1)
+EVALUATE = EvaluateSettings(problems=12, samples_per_problem=2, max_new_tokens=12, responses_per_part=8)
+OPTIMIZE = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-4})
+OFTEN = OperationSettings(updates_per_checkpoint=1)
+
+
+class Killed(Exception):
+    """The process dies here."""
+
+
+def generation(learner: Learner) -> Step:
+    base, policy = learner
+    shard = prepare_stage(base, PROMPTS, "", 0, 0)[0]
+    return lambda store: generate_shard(store, ROLLOUT, policy, shard, 0, 0)
+
+
+def verification(learner: Learner) -> Step:
+    base, policy = learner
+    rollouts = [generate_shard(base, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(base, PROMPTS, "", 0, 0)]
+    return lambda store: verify_rollouts(store, VERIFY, rollouts, 0, 0)
+
+
+def optimization(learner: Learner) -> Step:
+    base, policy = learner
+    rollouts = [generate_shard(base, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(base, PROMPTS, "", 0, 0)]
+    verdicts = verify_rollouts(base, VERIFY, rollouts, 0, 0)
+    return lambda store: optimize_stage(store, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0, OFTEN)
+
+
+def alternation(learner: Learner) -> Step:
+    base, policy = learner
+    shards = prepare_stage(base, PROMPTS, "", 0, 0)
+    return lambda store: train_alternating(store, ROLLOUT, VERIFY, OPTIMIZE, 1, policy, policy, shards, 0, 0, OFTEN)
+
+
+def evaluation(learner: Learner) -> Step:
+    base, policy = learner
+    held_out = prepare_held_out(base, PROMPTS, "", EVALUATE.problems)
+    return lambda store: evaluate_policy(store, EVALUATE, VERIFY, policy, held_out, 0)
+
+
+STEPS = [(generation, 4, 0), (verification, 2, 0), (optimization, 4, 0), (alternation, 6, 1), (evaluation, 3, 0)]
+"""Steps, how many parts each saves, and how many of these a stop can cost: alternation saves its parts in pairs."""
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize(("make", "parts", "lost"), STEPS, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_stopped_after_any_part_the_artifact_is_the_same(
+    learner: Learner, make: Callable[[Learner], Step], parts: int, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, _ = learner
+    step = make(learner)
+    undisturbed = step(base)
+    put, left, saved = Progress.put, 10**6, 0
+
+    def counted(self: Progress, *arguments: Any) -> None:
+        nonlocal left, saved
+        if left == 0:
+            raise Killed
+        put(self, *arguments)
+        left, saved = left - 1, saved + 1
+
+    monkeypatch.setattr(Progress, "put", counted)
+    for after in range(1, parts + 1):
+        store, saved = Store(base.ref, work=f"{make.__name__}{after}"), 0
+        left = after
+        if after < parts:
+            with pytest.raises(Killed):
+                step(store)
+        left = 10**6
+        assert step(store) == undisturbed
+        assert parts <= saved <= parts + lost, "a part that was saved was made again"
+        store.progress.clear()
+
+
+def test_prompts_that_are_done_are_not_generated_again(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, _ = learner
+    step, store = generation(learner), Store(base.ref, work="counted")
+    asked: list[int] = []
+    inner = TransformersEngine.generate
+
+    def generate(self: TransformersEngine, requests: Any, *rest: Any) -> Any:
+        if len(asked) == 2:
+            asked.append(0)
+            raise Killed
+        asked.append(len(requests))
+        return inner(self, requests, *rest)
+
+    monkeypatch.setattr(TransformersEngine, "generate", generate)
+    with pytest.raises(Killed):
+        step(store)
+    made = step(store)
+    assert asked == [8, 8, 0, 8, 8]
+    table = read_table(base.path(made) / "rollouts.parquet")
+    assert table.num_rows == 32
+    assert base.manifest(made).facts["responses"] == 32
+
+
+def test_damaged_tables_of_an_alternating_stage_start_it_anew(learner: Learner) -> None:
+    base, _ = learner
+    step, store = alternation(learner), Store(base.ref, work="damaged")
+    undisturbed = step(base)
+    stopped = pytest.MonkeyPatch()
+    put, left = Progress.put, 4
+
+    def counted(self: Progress, *arguments: Any) -> None:
+        nonlocal left
+        if left == 0:
+            raise Killed
+        put(self, *arguments)
+        left -= 1
+
+    with stopped.context() as patch:
+        patch.setattr(Progress, "put", counted)
+        with pytest.raises(Killed):
+            step(store)
+    for table in Path(base.root / "progress/damaged").glob("refreshes-000000/*.parquet"):
+        table.write_bytes(b"")
+    assert step(store) == undisturbed

@@ -1,0 +1,85 @@
+"""An S3 server of this machine's own, with a bucket per test."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+
+class S3:
+    """A running server."""
+
+    def __init__(self, port: int) -> None:
+        self.endpoint = f"http://127.0.0.1:{port}"
+
+    def environment(self, cache: Path, endpoint: str = "") -> dict[str, str]:
+        """What a process needs to reach it, with its local copy of stores below ``cache``."""
+        return {
+            "AWS_ENDPOINT_URL": endpoint or self.endpoint,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "MU_GRPO_CACHE": str(cache),
+        }
+
+    def client(self, **settings: Any) -> Any:
+        """A plain client, independent of the code under test."""
+        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+        return boto3.client("s3", endpoint_url=self.endpoint, **{**keys, **settings})
+
+    def bucket(self) -> str:
+        """The name of a new bucket."""
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        self.client().create_bucket(Bucket=name)
+        return name
+
+    def keys(self, bucket: str) -> list[str]:
+        """Every object of a bucket."""
+        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        return [found["Key"] for page in pages for found in page.get("Contents", [])]
+
+
+@contextmanager
+def server(extra: Mapping[str, str] | None = None) -> Iterator[S3]:
+    """Starts moto as a process and waits until it answers."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(
+        command, env={**os.environ, **(extra or {})}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            wait_until_open(port)
+            yield S3(port)
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until_open(port: int, seconds: float = 60) -> None:
+    """Returns once something answers on the port."""
+    for _ in range(int(seconds * 20)):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+            return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise TimeoutError(f"nothing answers on port {port}")
