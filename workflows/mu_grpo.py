@@ -5,16 +5,14 @@ pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file configs/tiny-cpu.yaml
 
 from functools import partial
 
-from flytekit import map_task, workflow
+from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.evaluate.task import evaluate as evaluate_policy
-from tasks.optimize.task import optimize as optimize_policy
 from tasks.policy.task import prepare_policy
 from tasks.prompts.task import prepare_held_out, prepare_prompts
 from tasks.report.summary import RunSummary
 from tasks.report.task import report
-from tasks.rollout.task import generate
 from tasks.run.task import close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
@@ -25,7 +23,7 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from tasks.verify.task import verify as verify_rollouts
+from workflows.stages import next_policy
 
 STAGES = 4
 
@@ -80,24 +78,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
         )
         evaluations = [measure(policy=current)]
         for stage in range(stages):
-            generate_shard = partial(
-                generate, store=run.store, settings=run.rollout, policy=current, stage=stage, seed=run.seed
-            )
-            rollouts = map_task(generate_shard)(prompts=shards[stage])
-            verdicts = verify_rollouts(
-                store=run.store, settings=run.verify, rollouts=rollouts, stage=stage, seed=run.seed
-            )
-            current = optimize_policy(
-                store=run.store,
-                settings=run.optimize,
-                reference=base,
-                policy=current,
-                rollouts=rollouts,
-                verdicts=verdicts,
-                stage=stage,
-                seed=run.seed,
-                operation=run.operation,
-            )
+            current = next_policy(run, shards[stage], base, current, stage)
             evaluations.append(measure(policy=current))
         page = report(store=run.store, evaluations=evaluations, seed=run.seed)
         return close_run(store=run.store, report=page, started=run.started)

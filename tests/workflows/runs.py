@@ -29,7 +29,8 @@ class Runner:
         store = [] if "--store" in options else ["--store", str(self.store)]
         flags = [one for one in options if one == "--overwrite-cache"]  # of the command, not of the workflow
         options = tuple(one for one in options if one not in flags)
-        return [str(PYFLYTE), "run", *flags, str(file), workflow, "--inputs-file", str(self.config), *store, *options]
+        inputs = [] if workflow.startswith("rescore") else ["--inputs-file", str(self.config)]
+        return [str(PYFLYTE), "run", *flags, str(file), workflow, *inputs, *store, *options]
 
     @property
     def environment(self) -> dict[str, str]:

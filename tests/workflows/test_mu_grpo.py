@@ -15,15 +15,6 @@ from tasks.cli.runs import latest_runs
 from tests.workflows.runs import Runner, steps
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, str]:
-    """A run of two stages. Tests may add to it; they do not change what it made."""
-    runner = Runner(tmp_path_factory.mktemp("finished"))
-    done = runner.run("mu_grpo_2", "--seed", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return runner, done.stdout
-
-
 def test_accuracy_rises(finished: tuple[Runner, str]) -> None:
     runner, _ = finished
     (summary,) = latest_runs(Store.open(runner.store))
@@ -107,6 +98,32 @@ def test_a_changed_optimizer_keeps_the_rollouts_of_the_first_stage(finished: tup
     assert done.returncode == 0, done.stdout
     assert steps(done.stdout)[:2] == ["stage 1 logp", "stage 1 optimize"]
     assert not [title for title in steps(done.stdout) if "generate" in title or title.startswith("stage 1 verify")]
+
+
+def test_a_changed_verifier_keeps_the_rollouts_of_the_first_stage(finished: tuple[Runner, str]) -> None:
+    runner, _ = finished
+    done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", "verify.deadline_seconds=3")
+    assert done.returncode == 0, done.stdout
+    titles = steps(done.stdout)
+    assert not [title for title in titles if "generate" in title or title == "warm start"]
+    assert {title.rstrip("12/ ") for title in titles if title.startswith("stage 1")} == {"stage 1 verify"}
+    assert len([title for title in titles if title.startswith("evaluate")]) == 2 * 2
+
+
+def test_how_a_run_is_carried_out_changes_nothing(finished: tuple[Runner, str]) -> None:
+    runner, _ = finished
+    changes = "operation.updates_per_checkpoint=3 operation.checkpoints_kept=1"
+    done = runner.run("mu_grpo_2", "--seed", "2", "--overrides", changes)
+    assert done.returncode == 0, done.stdout
+    assert steps(done.stdout) == []
+
+
+def test_without_flytes_cache_the_store_knows_what_is_done(finished: tuple[Runner, str], tmp_path: Path) -> None:
+    runner, _ = finished
+    stranger = Runner(tmp_path)
+    done = stranger.run("mu_grpo_2", "--seed", "2", "--store", str(runner.store))
+    assert done.returncode == 0, done.stdout
+    assert steps(done.stdout) == []
 
 
 def test_a_moved_store_executes_nothing(finished: tuple[Runner, str], tmp_path: Path) -> None:

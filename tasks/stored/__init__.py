@@ -1,0 +1,1 @@
+"""Runs that a store holds, as the start of other work."""

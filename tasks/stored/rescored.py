@@ -1,0 +1,71 @@
+"""What a new verifier says about responses that another one judged before."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+from rich import box
+from rich.table import Table
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import read_table
+from tasks.report.formats import percent
+from tasks.report.summary import render
+
+
+class RescoredStage(BaseModel):
+    """The verdicts of a stage, before and after."""
+
+    model_config = ConfigDict(frozen=True)
+
+    responses: int
+    reward_before: float | None
+    """Mean over the responses that could be judged."""
+    reward_after: float | None
+    changed: dict[str, int]
+    """Responses whose outcome is another one, by "before -> after"."""
+    verdicts: str
+    """The new verdicts' artifact."""
+
+
+class RescoredRun(BaseModel):
+    """A run's verdicts, before and after. ``str()`` of it is a table for the terminal."""
+
+    model_config = ConfigDict(frozen=True)
+
+    stages: list[RescoredStage]
+
+    def __str__(self) -> str:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+        for heading in ("stage", "responses", "reward before", "after", "changed", "verdicts"):
+            table.add_column(heading, justify="left" if heading in ("stage", "verdicts") else "right", no_wrap=True)
+        for number, stage in enumerate(self.stages, start=1):
+            table.add_row(
+                str(number),
+                str(stage.responses),
+                percent(stage.reward_before),
+                percent(stage.reward_after),
+                str(sum(stage.changed.values())),
+                stage.verdicts,
+            )
+        changes = sum((Counter(stage.changed) for stage in self.stages), Counter())
+        lines = [f"  {count:6d}  {change}" for change, count in changes.most_common()]
+        return "\n".join([render(table, 100), "", *(lines or ["No outcome changed."])])
+
+
+def compare_verdicts(store: Store, before: Sequence[ArtifactRef], after: Sequence[ArtifactRef]) -> RescoredRun:
+    """Compares verdicts on the same rollouts, stage by stage."""
+    return RescoredRun(stages=[_stage(store, old, new) for old, new in zip(before, after, strict=True)])
+
+
+def _stage(store: Store, before: ArtifactRef, after: ArtifactRef) -> RescoredStage:
+    tables = [read_table(store.path(ref) / "verdicts.parquet", columns=["outcome"]) for ref in (before, after)]
+    pairs = zip(*(table["outcome"].to_pylist() for table in tables), strict=True)
+    facts = [store.manifest(ref).facts for ref in (before, after)]
+    return RescoredStage(
+        responses=tables[0].num_rows,
+        reward_before=facts[0]["reward"],
+        reward_after=facts[1]["reward"],
+        changed=dict(Counter(f"{old} -> {new}" for old, new in pairs if old != new)),
+        verdicts=str(after),
+    )

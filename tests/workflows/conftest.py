@@ -1,0 +1,14 @@
+"""A finished run that the tests of workflows share."""
+
+import pytest
+
+from tests.workflows.runs import Runner
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, str]:
+    """A run of two stages. Tests may add to it; they do not change what it made."""
+    runner = Runner(tmp_path_factory.mktemp("finished"))
+    done = runner.run("mu_grpo_2", "--seed", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return runner, done.stdout

@@ -1,0 +1,80 @@
+"""Starting again from what a store holds: a new verifier, or a new objective from a stage on."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import Store
+from tests.workflows.runs import Runner, steps
+
+
+@pytest.fixture
+def copied(finished: tuple[Runner, str], tmp_path: Path) -> Runner:
+    """A copy of a finished run of two stages, for another person with another Flyte cache."""
+    runner, _ = finished
+    copy = Runner(tmp_path)
+    shutil.copytree(runner.store, copy.store)
+    return copy
+
+
+def test_a_new_verifier_generates_nothing(copied: Runner) -> None:
+    before = {ref.digest for ref in Store.open(copied.store).refs("rollouts")}
+    strict = ["--verify", '{"workers": 1, "max_answer_characters": 1}', "--seed", "2", "--algorithm", "mu_grpo"]
+    done = copied.run("rescore_2", *strict)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert steps(done.stdout) == [
+        "stage 1 verify 1/2",
+        "stage 1 verify 2/2",
+        "stage 2 verify 1/2",
+        "stage 2 verify 2/2",
+    ]
+    assert "correct -> no_answer" in done.stdout
+    store = Store.open(copied.store)
+    assert {ref.digest for ref in store.refs("rollouts")} == before
+    assert len(store.refs("verdicts")) >= 4
+
+
+def test_the_same_verifier_changes_nothing(copied: Runner) -> None:
+    done = copied.run("rescore_2", "--verify", '{"workers": 1}', "--seed", "2", "--algorithm", "mu_grpo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert steps(done.stdout) == []
+    assert "No outcome changed." in done.stdout
+
+
+def test_a_new_objective_from_the_second_stage_on(copied: Runner) -> None:
+    options = ["--seed", "2", "--from_stage", "1", "--algorithm", "mu_grpo", "--overrides", "optimize.preset=reinforce"]
+    done = copied.run("retrain_2", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert steps(done.stdout) == ["stage 2 logp", "stage 2 optimize", "evaluate stage 2", "evaluate stage 2 verify"]
+    store = Store.open(copied.store)
+    trained = next(one for one in store.manifests("policy") if one.facts.get("preset") == "reinforce")
+    stored = [one for one in store.manifests("policy") if one.facts["stage"] == 2 and one.facts["preset"] == "mu_grpo"]
+    assert trained.parents in [one.parents for one in stored]
+
+
+def test_from_the_first_stage_later_ones_are_generated_anew(copied: Runner) -> None:
+    options = ["--seed", "2", "--algorithm", "mu_grpo", "--overrides", "optimize.preset=reinforce"]
+    done = copied.run("retrain_2", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    titles = steps(done.stdout)
+    assert titles[:2] == ["stage 1 logp", "stage 1 optimize"]
+    assert titles.count("stage 2 generate") == 2
+    assert "reinforce, mu 8, seed 2: 16 updates" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("workflow", "options", "message"),
+    [
+        ("rescore_2", ["--seed", "7"], "no finished run with seed 7 in this store"),
+        ("rescore_8", ["--seed", "2", "--algorithm", "mu_grpo"], "stage 2: the stored run has 2; allowed: 0 to 1."),
+        ("rescore_2", ["--store", "/nowhere"], "/nowhere: no store here"),
+        ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
+    ],
+)
+def test_what_is_not_stored_is_named(copied: Runner, workflow: str, options: list[str], message: str) -> None:
+    done = copied.run(workflow, *options)
+    assert done.returncode != 0
+    text = " ".join((done.stdout + done.stderr).replace("│", " ").split())
+    assert message in text
+    assert "Traceback" not in text

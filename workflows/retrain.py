@@ -1,0 +1,134 @@
+"""A new objective from the rollouts of a stored run: stage k is trained again on what is stored, later stages anew.
+
+pyflyte run workflows/retrain.py retrain --inputs-file configs/tiny-cpu.yaml --from_stage 2 \
+    --overrides "optimize.preset=relaxed"
+"""
+
+from types import SimpleNamespace
+
+from flytekit import dynamic, workflow
+from flytekit.core.workflow import PythonFunctionWorkflow
+
+from tasks.evaluate.task import evaluate as evaluate_policy
+from tasks.platform import Artifact, StoreHandle
+from tasks.prompts.task import prepare_held_out, prepare_prompts
+from tasks.report.summary import RunSummary
+from tasks.report.task import report
+from tasks.run.task import close_run, open_run
+from tasks.settings import (
+    EvaluateSettings,
+    OperationSettings,
+    OptimizeSettings,
+    PolicySettings,
+    PromptsSettings,
+    RolloutSettings,
+    VerifySettings,
+)
+from tasks.stored.task import find_stage
+from workflows.mu_grpo import STAGES
+from workflows.stages import next_policy, optimized
+
+
+@dynamic
+def stages_from(
+    stage: int,
+    store: StoreHandle,
+    rollout: RolloutSettings,
+    verify: VerifySettings,
+    optimize: OptimizeSettings,
+    evaluate: EvaluateSettings,
+    operation: OperationSettings,
+    seed: int,
+    held_out: Artifact,
+    shards: list[list[Artifact]],
+    policies: list[Artifact],
+    rollouts: list[Artifact],
+    verdicts: Artifact,
+) -> list[Artifact]:
+    """Evaluations of the stored policies, and of those after ``stage`` and all later ones, trained anew."""
+    run = SimpleNamespace(
+        store=store, rollout=rollout, verify=verify, optimize=optimize, operation=operation, seed=seed
+    )
+    base, current = policies[0], policies[-1]
+    trained = []
+    for number in range(stage, len(shards)):
+        if number == stage:
+            current = optimized(run, base, current, rollouts, verdicts, number)
+        else:
+            current = next_policy(run, shards[number], base, current, number)
+        trained.append(current)
+    return [
+        evaluate_policy(store=store, settings=evaluate, verify=verify, policy=each, prompts=held_out, seed=seed)
+        for each in [*policies, *trained]
+    ]
+
+
+def staged(stages: int) -> PythonFunctionWorkflow:
+    """The workflow for runs of another number of stages; ``retrain`` is for four."""
+
+    def graph(
+        policy: PolicySettings,
+        prompts: PromptsSettings,
+        rollout: RolloutSettings,
+        optimize: OptimizeSettings,
+        evaluate: EvaluateSettings,
+        verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+        operation: OperationSettings = OperationSettings(),  # noqa: B008
+        store: str = "runs",
+        seed: int = 0,
+        overrides: str = "",
+        from_stage: int = 0,
+        algorithm: str = "",
+    ) -> RunSummary:
+        run = open_run(
+            store=store,
+            seed=seed,
+            policy=policy,
+            prompts=prompts,
+            rollout=rollout,
+            verify=verify,
+            optimize=optimize,
+            evaluate=evaluate,
+            updates_per_rollout=0,
+            overrides=overrides,
+            operation=operation,
+        )
+        found = find_stage(store=run.store, algorithm=algorithm, seed=run.seed, stage=from_stage)
+        held_out = prepare_held_out(
+            store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source
+        )
+        shards = [
+            prepare_prompts(
+                store=run.store, settings=run.prompts, source=run.prompts_source, stage=stage, seed=run.seed
+            )
+            for stage in range(stages)
+        ]
+        evaluations = stages_from(
+            stage=from_stage,
+            store=run.store,
+            rollout=run.rollout,
+            verify=run.verify,
+            optimize=run.optimize,
+            evaluate=run.evaluate,
+            operation=run.operation,
+            seed=run.seed,
+            held_out=held_out,
+            shards=shards,
+            policies=found.policies,
+            rollouts=found.rollouts,
+            verdicts=found.verdicts,
+        )
+        page = report(store=run.store, evaluations=evaluations, seed=run.seed)
+        return close_run(store=run.store, report=page, started=run.started)
+
+    graph.__name__ = graph.__qualname__ = "retrain" if stages == STAGES else f"retrain_{stages}"
+    graph.__doc__ = (
+        f"Of the {stages} stages of a stored run, ``from_stage`` (counts from 0) and those after it, trained anew."
+    )
+    return workflow(graph)
+
+
+retrain = staged(STAGES)
+retrain_1 = staged(1)
+retrain_2 = staged(2)
+retrain_8 = staged(8)
