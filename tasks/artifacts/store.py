@@ -12,7 +12,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,15 @@ if TYPE_CHECKING:
     pass
 
 STAGING = "staging"
+
+
+def content_digest(
+    kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]
+) -> str:
+    """The digest of an artifact: over its kind, its files' digests by name, and its parents' digests by role."""
+    origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
+    content = {name: entry.sha256 for name, entry in files.items()}
+    return hashlib.sha256(json.dumps([kind, content, origin], sort_keys=True).encode()).hexdigest()
 
 
 class Store:
@@ -78,12 +87,18 @@ class Store:
 
     def sweep(self) -> None:
         """Removes what writers that died on this machine left behind."""
-        host = socket.gethostname()
+        for folder in self.leftovers():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def leftovers(self) -> list[Path]:
+        """Staging folders of writers that died on this machine."""
+        host, found = socket.gethostname(), []
         for folder in (self.root / STAGING).glob("*"):
             owner, _, _ = folder.name.rpartition("-")
             writer_host, _, pid = owner.rpartition("-")
             if writer_host == host and pid.isdigit() and not psutil.pid_exists(int(pid)):
-                shutil.rmtree(folder, ignore_errors=True)
+                found.append(folder)
+        return found
 
     @contextmanager
     def stage(self) -> Iterator[Path]:
@@ -114,10 +129,7 @@ class Store:
     def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], seed: int) -> ArtifactRef:
         files = entries(draft.path)
         parents = {role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()}
-        origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
-        content = {name: entry.sha256 for name, entry in files.items()}
-        digest = hashlib.sha256(json.dumps([kind, content, origin], sort_keys=True).encode()).hexdigest()
-        ref = ArtifactRef(kind=kind, digest=digest)
+        ref = ArtifactRef(kind=kind, digest=content_digest(kind, files, parents))
         manifest = Manifest(
             schema_version=SCHEMA,
             kind=kind,
@@ -172,14 +184,18 @@ class Store:
         """All artifacts of a kind, the latest first."""
         return sorted((self.manifest(ref) for ref in self.refs(kind)), key=lambda found: -found.timings.finished)
 
-    def manifest(self, ref: ArtifactRef) -> Manifest:
+    def manifest(self, ref: ArtifactRef, copied: bool = True) -> Manifest:
         """The artifact's manifest.
+
+        Args:
+            ref: the artifact.
+            copied: on S3, whether the local copy's will do; it is the same unless something is damaged or deleted.
 
         Raises:
             ArtifactError: there is no such artifact here, or its manifest cannot be read.
         """
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
-        text = self._manifest_text(ref)
+        text = self._manifest_text(ref, copied)
         if text is None:
             raise ArtifactError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
         try:
@@ -190,10 +206,10 @@ class Store:
         except (ValueError, ValidationError, AttributeError) as error:
             raise ArtifactError(f"{name}: not a manifest ({error}). {RESTORE}") from None
 
-    def _manifest_text(self, ref: ArtifactRef) -> str | bytes | None:
+    def _manifest_text(self, ref: ArtifactRef, copied: bool) -> str | bytes | None:
         local = self.root / ref.folder / MANIFEST
-        if local.is_file():
-            return local.read_text()
+        if (copied or self.remote is None) and local.is_file():
+            return local.read_bytes()
         return self.remote.read(f"{ref.folder}/{MANIFEST}") if self.remote else None
 
     def holds(self, ref: ArtifactRef) -> bool:
@@ -261,7 +277,8 @@ class Store:
         return folder
 
     def _check_local(self, ref: ArtifactRef) -> None:
-        text = (self.root / ref.folder / MANIFEST).read_text() if (self.root / ref.folder / MANIFEST).is_file() else ""
+        manifest = self.root / ref.folder / MANIFEST
+        text = manifest.read_bytes() if manifest.is_file() else b""
         try:
             check(self.root / ref.folder, Manifest.model_validate_json(text).files)
         except ValidationError as error:

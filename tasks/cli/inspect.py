@@ -1,56 +1,103 @@
-"""The responses of a stage, to be looked at."""
+"""The responses of a stage or of a shard, to be looked at."""
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from rich import box
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from tasks.artifacts import Store
+from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Manifest
 from tasks.artifacts.tables import read_table
-from tasks.cli.runs import find_reports
+from tasks.cli.advantages import advantages, over_batch, stored_settings
+from tasks.cli.find import find_artifact, find_reports
 from tasks.errors import DataError
 
-_COLUMNS = ["prompt_id", "sample_index", "prompt", "answer", "response", "response_token_ids", "engine_logp"]
+_COLUMNS = [
+    "prompt_id",
+    "sample_index",
+    "prompt",
+    "answer",
+    "prompt_token_ids",
+    "response_token_ids",
+    "engine_logp",
+    "finish_reason",
+    "response",
+    "policy",
+]
+_NONE = "-"
 
 
-def inspect_rollouts(
-    store: Store,
-    stage: int,
-    seed: int | None,
-    algorithm: str | None,
-    prompt: str | None,
-    outcome: str | None,
-    groups: int,
-) -> Group:
-    """Tables of some groups of a stage: every response with its outcome, best first.
+@dataclass(frozen=True)
+class Chosen:
+    """Which responses are shown."""
+
+    prompt: str | None = None
+    """The group of this prompt_id only."""
+    outcome: str | None = None
+    """Responses with this outcome only."""
+    groups: int = 3
+    every: bool = False
+    """All responses of a group instead of the best and the worst one."""
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Shards that were verified together, and what came of them."""
+
+    title: str
+    shards: list[ArtifactRef]
+    verdicts: ArtifactRef | None
+    policy: Manifest | None
+    """The one that learned from them."""
+
+
+def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
+    """Tables of some groups of a stage of the latest run: responses with outcome and advantage, best first.
+
+    Args:
+        store: of the run.
+        stage: counts from 1.
+        seed: of the run; any when None.
+        algorithm: of the run; any when None.
+        chosen: which responses.
 
     Raises:
         DataError: there is no such run, stage, prompt or outcome.
     """
-    report = find_reports(store, seed, algorithm)[0]
-    policy = _policy_after(store, report, stage)
-    rows = _rows(store, policy)
-    chosen: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        if prompt in (None, row["prompt_id"]) and outcome in (None, row["outcome"]):
-            chosen[row["prompt_id"]].append(row)
-    if not chosen:
-        wanted = " and ".join(
-            f"{name} {value!r}" for name, value in (("prompt", prompt), ("outcome", outcome)) if value is not None
-        )
-        found = ", ".join(sorted({row["outcome"] for row in rows}))
-        raise DataError(f"stage {stage}: no response with {wanted}; outcomes here: {found}.")
-    # Groups with both better and worse responses are those that are learned from.
-    order = sorted(chosen, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in chosen[name]])))
-    return Group(
-        *(_table(chosen[name]) for name in order[:groups]),
-        f"{len(chosen)} groups, {len(rows)} responses in stage {stage}",
+    policy = _policy_after(store, find_reports(store, seed, algorithm)[0], stage)
+    origin = _Origin(f"stage {stage}", policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
+    return _groups(origin, _rows(store, origin, origin.shards), chosen)
+
+
+def inspect_shard(store: Store, wanted: str, chosen: Chosen) -> Group:
+    """Tables of some groups of a rollouts artifact, with the verdicts and advantages that there are.
+
+    Args:
+        store: of the artifact.
+        wanted: the artifact, as ``rollouts/digest``.
+        chosen: which responses.
+
+    Raises:
+        DataError: there is no such artifact, prompt or outcome, or it is of another kind.
+    """
+    shard = find_artifact(store, wanted)
+    if shard.kind != "rollouts":
+        raise DataError(f"{shard}: holds no responses to prompts of a stage; allowed: an artifact of kind rollouts.")
+    policy, verdicts = (
+        next((one for one in store.manifests(kind) if shard in one.parents.get("rollouts", ())), None)
+        for kind in ("policy", "verdicts")
     )
+    judged = policy.parents["verdicts"][0] if policy else verdicts.ref if verdicts else None
+    shards = (policy or verdicts).parents["rollouts"] if (policy or verdicts) else [shard]
+    origin = _Origin(str(shard), shards, judged, policy)
+    return _groups(origin, _rows(store, origin, [shard]), chosen)
 
 
 def _policy_after(store: Store, report: Manifest, stage: int) -> Manifest:
@@ -61,31 +108,79 @@ def _policy_after(store: Store, report: Manifest, stage: int) -> Manifest:
     raise DataError(f"stage {stage}: not in the run with {len(report.parents['evaluations']) - 1} stages.")
 
 
-def _rows(store: Store, policy: Manifest) -> list[dict[str, Any]]:
-    verdicts = read_table(store.path(policy.parents["verdicts"][0]) / "verdicts.parquet").to_pylist()
-    rollouts = [
-        row
-        for shard in policy.parents["rollouts"]
-        for row in read_table(store.path(shard) / "rollouts.parquet", columns=_COLUMNS).to_pylist()
+def _rows(store: Store, origin: _Origin, wanted: Sequence[ArtifactRef]) -> list[dict[str, Any]]:
+    """Responses of some shards, with verdicts and advantages; what is not known is None."""
+    settings = stored_settings(origin.policy) if origin.policy else None
+    # The other shards of a stage are read only where an advantage depends on them.
+    read = origin.shards if settings and over_batch(settings) else wanted
+    first = sum(_responses(store, shard) for shard in origin.shards[: origin.shards.index(read[0])])
+    tables = {shard: read_table(store.path(shard) / "rollouts.parquet", _COLUMNS) for shard in read}
+    rollouts = pa.concat_tables(tables.values())
+    unknown = [None] * rollouts.num_rows
+    judged: list[dict[str, Any]] = [{"outcome": None, "reward": None}] * rollouts.num_rows
+    found: list[float | None] = unknown
+    if origin.verdicts is not None:
+        verdicts = read_table(store.path(origin.verdicts) / "verdicts.parquet").slice(first, rollouts.num_rows)
+        judged = verdicts.to_pylist()
+        if origin.policy and settings:
+            before = store.manifest(origin.policy.parents["policy"][0]).facts["updates"]
+            made = store.manifest(read[0])
+            found = advantages(rollouts, verdicts, settings, origin.policy, made, before)
+    rows = [
+        {**verdict, **row, "advantage": advantage}
+        for row, verdict, advantage in zip(rollouts.to_pylist(), judged, found, strict=True)
     ]
-    return [{**rollout, **verdict} for rollout, verdict in zip(rollouts, verdicts, strict=True)]
+    if read is wanted:
+        return rows
+    start = sum(table.num_rows for shard, table in tables.items() if read.index(shard) < read.index(wanted[0]))
+    return rows[start : start + sum(tables[shard].num_rows for shard in wanted)]
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    first = rows[0]
-    table = Table(
-        box=box.SIMPLE_HEAD, title=escape(f"{first['prompt']}   (answer {first['answer']})"), title_justify="left"
+def _responses(store: Store, shard: ArtifactRef) -> int:
+    counted = store.manifest(shard).facts.get("responses")
+    return int(counted) if counted else read_table(store.path(shard) / "rollouts.parquet", ["prompt_id"]).num_rows
+
+
+def _groups(origin: _Origin, rows: list[dict[str, Any]], chosen: Chosen) -> Group:
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if chosen.prompt in (None, row["prompt_id"]) and chosen.outcome in (None, row["outcome"]):
+            groups[row["prompt_id"]].append(row)
+    if not groups:
+        conditions = (("prompt", chosen.prompt), ("outcome", chosen.outcome))
+        wanted = " and ".join(f"{name} {value!r}" for name, value in conditions if value is not None)
+        found = ", ".join(sorted({row["outcome"] or "none" for row in rows}))
+        raise DataError(f"{origin.title}: no response with {wanted}; outcomes here: {found}.")
+    # Groups with both better and worse responses are those that are learned from.
+    order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
+    learned = "no policy has learned from them"
+    if origin.policy is not None:
+        learned = f"advantages as {origin.policy.ref} learned from them ({origin.policy.settings.get('preset')})"
+    shown = "" if chosen.every else "; the best and the worst of each are shown, --all shows every one"
+    return Group(
+        *(_table(groups[name], chosen.every) for name in order[: chosen.groups]),
+        f"{len(groups)} groups, {len(rows)} responses in {origin.title}; {learned}{shown}",
     )
-    for name in ("sample", "outcome", "reward", "tokens", "mean logp"):
+
+
+def _table(rows: list[dict[str, Any]], every: bool) -> Table:
+    first = rows[0]
+    correct = sum(row["outcome"] == "correct" for row in rows)
+    title = f"{first['prompt']}   (answer {first['answer']}; {correct} of {len(rows)} correct)"
+    table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left")
+    for name in ("sample", "outcome", "reward", "advantage", "tokens", "mean logp", "min logp"):
         table.add_column(name, justify="left" if name == "outcome" else "right", no_wrap=True)
     table.add_column("response", overflow="fold")
-    for row in sorted(rows, key=lambda row: (-(row["reward"] or 0.0), row["sample_index"])):
+    order = sorted(rows, key=lambda row: (-(row["reward"] or 0.0), -(row["advantage"] or 0.0), row["sample_index"]))
+    for row in order if every else [order[0], *order[1:][-1:]]:
+        logp = row["engine_logp"]
         table.add_row(
             str(row["sample_index"]),
-            row["outcome"],
-            "-" if row["reward"] is None else f"{row['reward']:g}",
+            row["outcome"] or _NONE,
+            _NONE if row["reward"] is None else f"{row['reward']:g}",
+            _NONE if row["advantage"] is None else f"{row['advantage']:+.3f}",
             str(len(row["response_token_ids"])),
-            f"{np.mean(row['engine_logp']):.3f}",
+            *((f"{np.mean(logp):.3f}", f"{np.min(logp):.3f}") if logp else (_NONE, _NONE)),
             escape(row["response"]),
         )
     return table

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.cli.algorithms import describe
+from tasks.cli.formats import size
 from tasks.errors import DataError
 from tasks.settings import PRESETS, RunSettings, TinyPolicySettings
 
@@ -85,14 +86,14 @@ def _memory(run: RunSettings) -> Table:
     weights = parameters * _FP32_BYTES
     chunk, rows, longest = run.optimize.logp_chunk_tokens, run.rollout.batch_size, run.rollout.max_new_tokens
     table.add_row("policy", f"{parameters / 1e6:,.2f} M", "parameters, in fp32")
-    table.add_row("weights", _bytes(weights), "a checkpoint's model.safetensors")
-    table.add_row("training state", _bytes(4 * weights), "weights, gradients and AdamW's two moments")
+    table.add_row("weights", size(weights), "a checkpoint's model.safetensors")
+    table.add_row("training state", size(4 * weights), "weights, gradients and AdamW's two moments")
     table.add_row(
         "logits of a chunk",
-        _bytes(2 * chunk * vocabulary * _FP32_BYTES),
+        size(2 * chunk * vocabulary * _FP32_BYTES),
         f"2 x {chunk} tokens x {vocabulary}",
     )
-    table.add_row("KV cache", _bytes(rows * longest * cache_per_token), f"{rows} responses x {longest} tokens")
+    table.add_row("KV cache", size(rows * longest * cache_per_token), f"{rows} responses x {longest} tokens")
     return table
 
 
@@ -141,11 +142,3 @@ def _safetensors_parameters(file: Path) -> int:
     with file.open("rb") as handle:
         header = json.loads(handle.read(int.from_bytes(handle.read(8), "little")))
     return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -1,30 +1,10 @@
 """The runs that a store holds, found by their reports."""
 
 from tasks.artifacts import Store
-from tasks.artifacts.records import Manifest
-from tasks.errors import DataError
+from tasks.cli.find import find_reports
 from tasks.report.compare import comparison_markdown
 from tasks.report.step import summarise
 from tasks.report.summary import RunSummary
-
-
-def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
-    """Manifests of the reports, the latest first.
-
-    Raises:
-        DataError: there is none.
-    """
-    found = [
-        manifest
-        for manifest in store.manifests("report")
-        if seed in (None, manifest.seed) and algorithm in (None, manifest.facts["algorithm"])
-    ]
-    if not found:
-        wanted = ", ".join(
-            f"{name} {value}" for name, value in (("seed", seed), ("algorithm", algorithm)) if value is not None
-        )
-        raise DataError(f"{store.ref.uri}: no finished run{f' with {wanted}' if wanted else ''} in this store.")
-    return found
 
 
 def latest_runs(store: Store, seed: int | None = None) -> list[RunSummary]:
