@@ -9,7 +9,7 @@ CONFIG ?= configs/tiny-cpu.yaml
 BASELINE ?= configs/tiny-cpu-grpo.yaml
 SEEDS ?= 0 1 2
 
-.PHONY: demo compare results test check format versions benchmarks clean help
+.PHONY: demo compare results test faults check format versions benchmarks clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,7 +44,7 @@ $(LABORATORY): laboratory-%: $(BIN)/.installed
 laboratory-quick: $(BIN)/.installed ## every part in miniature: shows that it works, not what is true
 	@for part in a b c d; do $(BIN)/mu-grpo laboratory $$part --quick || exit 1; done
 
-test: $(BIN)/.developing system-programs ## linters, types and all tests
+test: $(BIN)/.developing .venv-proxy/.installed system-programs ## linters, types and all tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -56,6 +56,9 @@ system-programs:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -q && apt-get install -qy --no-install-recommends chromium; } \
 	  || echo "chromium is missing: tests that open the report in a browser will be skipped"
+
+faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; half an hour
+	@$(BIN)/python -m tests.faults docs/faults.md
 
 check: $(BIN)/.developing ## linters and types only
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -71,11 +74,17 @@ benchmarks: $(BIN)/.developing ## generation beside model.generate, verification
 	@$(BIN)/python -m tests.benchmarks.verify_throughput
 
 clean: ## remove what was set up here and what runs left in runs/
-	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-proxy runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; name another with make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
+
+# mitmproxy, in front of the S3 server of some tests, pins packages that the project needs newer.
+.venv-proxy/.installed: constraints-proxy.txt | $(BIN)/python
+	@$(BIN)/python -m venv .venv-proxy
+	.venv-proxy/bin/pip install -q --disable-pip-version-check -c constraints-proxy.txt "mitmproxy>=11,<13"
+	@touch $@
 
 $(BIN)/.torch: | $(BIN)/python
 	@$(BIN)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>/dev/null \

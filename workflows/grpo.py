@@ -85,4 +85,4 @@ def grpo(
         )
         evaluations.append(measure(policy=current))
     page = report(store=run.store, evaluations=evaluations, seed=run.seed)
-    return close_run(store=run.store, report=page, started=run.started)
+    return close_run(store=run.store, report=page, settings=run.settings, started=run.started)

@@ -81,7 +81,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             current = next_policy(run, shards[stage], base, current, stage)
             evaluations.append(measure(policy=current))
         page = report(store=run.store, evaluations=evaluations, seed=run.seed)
-        return close_run(store=run.store, report=page, started=run.started)
+        return close_run(store=run.store, report=page, settings=run.settings, started=run.started)
 
     graph.__name__ = graph.__qualname__ = "mu_grpo" if stages == STAGES else f"mu_grpo_{stages}"
     graph.__doc__ = f"Mu-GRPO in {stages} stages."

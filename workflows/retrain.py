@@ -119,7 +119,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             verdicts=found.verdicts,
         )
         page = report(store=run.store, evaluations=evaluations, seed=run.seed)
-        return close_run(store=run.store, report=page, started=run.started)
+        return close_run(store=run.store, report=page, settings=run.settings, started=run.started)
 
     graph.__name__ = graph.__qualname__ = "retrain" if stages == STAGES else f"retrain_{stages}"
     graph.__doc__ = (

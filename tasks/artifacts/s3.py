@@ -1,8 +1,13 @@
 """Objects of an S3 server: bounded in memory, tried again when the network or the server fails, digests checked."""
 
 import asyncio
+import errno
+import mimetypes
 import os
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,14 +16,19 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_r
 
 from tasks.artifacts.files import sha256
 from tasks.artifacts.records import FileEntry
-from tasks.artifacts.s3_connection import Damaged, connect, explain, first_error, transient
-from tasks.artifacts.transfer import Advance, Budget, Relative, shown
+from tasks.artifacts.s3_connection import Damaged, code, connect, explain, first_error, transient
+from tasks.artifacts.transfer import Advance, Budget, shown
 from tasks.errors import ArtifactError
 
 PART_BYTES = 8 * 2**20
 PARTS_AT_ONCE = 16
 """Memory of a transfer stays below ``PARTS_AT_ONCE * PART_BYTES`` and the server library's own buffers."""
 _PARTS_OF_A_FILE = 4
+_PARTS_OF_AN_UPLOAD = 10_000
+_KEYS_OF_A_REQUEST = 1000
+"""S3 takes no more."""
+_FETCHES = 3
+"""Of a file whose digest differs, until the server's object counts as damaged."""
 _DIGEST = "sha256"
 
 T = TypeVar("T")
@@ -30,6 +40,7 @@ class Bucket:
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/")
         self._base = self.uri.removeprefix("s3://")
+        self._bucket, _, self._prefix = f"{self._base}/".partition("/")
         self._fs = connect(2 * PARTS_AT_ONCE)
         self._patience = float(os.environ.get("MU_GRPO_S3_PATIENCE", "120"))
 
@@ -50,12 +61,13 @@ class Bucket:
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Bytes of every object below a prefix, by key."""
-        return self._run(prefix, self._retried(lambda: self._sizes(prefix)))
+        return self._run(prefix, self._sizes(prefix))
 
     def delete(self, keys: Sequence[str]) -> None:
         """Deletes objects."""
-        if keys:
-            self._run(keys[0], self._retried(lambda: self._fs._bulk_delete([self._path(key) for key in keys])))
+        for start in range(0, len(keys), _KEYS_OF_A_REQUEST):
+            some = [self._path(key) for key in keys[start : start + _KEYS_OF_A_REQUEST]]
+            self._run(keys[start], self._retried(partial(self._fs._bulk_delete, some)))
 
     def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str) -> None:
         """Uploads files to below a prefix; those that are there with the same digest are passed over."""
@@ -65,15 +77,7 @@ class Bucket:
             entry, key = files[name], f"{prefix}/{name}"
             if there.get(key) == entry.bytes and await self._has_digest(key, entry.sha256):
                 return
-            put = self._fs._put_file
-            await put(
-                str(folder / name),
-                self._path(key),
-                callback=Relative(advance),
-                chunksize=PART_BYTES,
-                max_concurrency=_PARTS_OF_A_FILE,
-                Metadata={_DIGEST: entry.sha256},
-            )
+            await self._put(folder / name, entry, key, advance)
 
         self._transfer(f"upload {prefix}", files, prefix, one)
 
@@ -84,12 +88,14 @@ class Bucket:
             entry, key = files[name], f"{prefix}/{name}"
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            staged = target.with_name(f".{target.name}.{os.getpid()}")
+            staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
             try:
-                await self._fetch(key, entry.bytes, staged, advance)
-                if await asyncio.to_thread(sha256, staged) != entry.sha256:
-                    raise Damaged(key)
-                staged.replace(target)
+                for _ in range(_FETCHES):
+                    await self._fetch(key, entry.bytes, staged, advance)
+                    if await asyncio.to_thread(sha256, staged) == entry.sha256:
+                        staged.replace(target)
+                        return
+                raise Damaged(key)
             finally:
                 staged.unlink(missing_ok=True)
 
@@ -110,7 +116,7 @@ class Bucket:
 
                 async def within(name: str) -> None:
                     async with budget.take(min(_PARTS_OF_A_FILE, 1 + files[name].bytes // PART_BYTES)):
-                        await self._retried(lambda: one(name, advance))
+                        await one(name, advance)
 
                 async with asyncio.TaskGroup() as group:
                     for name in files:
@@ -118,29 +124,63 @@ class Bucket:
 
             self._run(prefix, everything())
 
+    async def _put(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
+        content_type = mimetypes.guess_type(file.name)[0]
+        properties = {"Metadata": {_DIGEST: entry.sha256}} | ({"ContentType": content_type} if content_type else {})
+        if entry.bytes <= PART_BYTES:
+            await self._call("put_object", key, Body=await asyncio.to_thread(file.read_bytes), **properties)
+            advance(entry.bytes)
+            return
+        size = max(PART_BYTES, -(-entry.bytes // _PARTS_OF_AN_UPLOAD))
+        upload = {"UploadId": (await self._call("create_multipart_upload", key, **properties))["UploadId"]}
+        parts = asyncio.Semaphore(_PARTS_OF_A_FILE)
+
+        async def part(number: int, start: int) -> dict[str, Any]:
+            async with parts:
+                content = await asyncio.to_thread(_read_at, file, start, size)
+                answer = await self._call("upload_part", key, PartNumber=number, Body=content, **upload)
+                advance(len(content))
+                return {"PartNumber": number, "ETag": answer["ETag"]}
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                starts = enumerate(range(0, entry.bytes, size), 1)
+                made = [group.create_task(part(number, start)) for number, start in starts]
+            await self._complete(key, entry.sha256, [task.result() for task in made], upload)
+        except BaseException:
+            with suppress(Exception):  # What failed is the error to report.
+                await self._fs._call_s3("abort_multipart_upload", Bucket=self._bucket, Key=self._name(key), **upload)
+            raise
+
+    async def _complete(self, key: str, digest: str, parts: list[dict[str, Any]], upload: dict[str, str]) -> None:
+        try:
+            await self._call("complete_multipart_upload", key, MultipartUpload={"Parts": parts}, **upload)
+        except FileNotFoundError:
+            # To a server that completed the upload, and whose answer was lost, the upload is not known any more.
+            if not await self._has_digest(key, digest):
+                raise
+
     async def _fetch(self, key: str, size: int, target: Path, advance: Advance) -> None:
-        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        target.write_bytes(b"")
         parts = asyncio.Semaphore(_PARTS_OF_A_FILE)
 
         async def part(start: int) -> None:
             async with parts:
                 end = min(start + PART_BYTES, size)
-                content = await self._fs._cat_file(self._path(key), start=start, end=end)
-                await asyncio.to_thread(os.pwrite, handle, content, start)
+                content = await self._retried(lambda: self._fs._cat_file(self._path(key), start=start, end=end))
+                await asyncio.to_thread(_write_at, target, start, content)
                 advance(len(content))
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for start in range(0, size, PART_BYTES):
-                    group.create_task(part(start))
-        finally:
-            os.close(handle)
+        async with asyncio.TaskGroup() as group:
+            for start in range(0, size, PART_BYTES):
+                group.create_task(part(start))
 
     async def _read(self, key: str) -> bytes | None:
         try:
-            content: bytes = await self._retried(lambda: self._fs._cat_file(self._path(key)))
+            # Without concurrency the library asks for no size first: the answer to HEAD cannot tell what went wrong.
+            content: bytes = await self._retried(lambda: self._fs._cat_file(self._path(key), max_concurrency=1))
         except FileNotFoundError as error:
-            if "bucket" in str(error):
+            if code(error) == "NoSuchBucket":
                 raise
             return None
         return content
@@ -152,21 +192,38 @@ class Bucket:
             return
 
     async def _sizes(self, prefix: str) -> dict[str, int]:
-        try:
-            found = await self._fs._find(self._path(prefix), detail=True)
-        except FileNotFoundError as error:
-            if "bucket" in str(error):
-                raise
-            return {}
-        return {path.removeprefix(f"{self._base}/"): int(info["size"]) for path, info in found.items()}
+        found: dict[str, int] = {}
+        below = self._name(f"{prefix}/" if prefix else "")
+        further: dict[str, str] = {}
+        while True:
+            # Page by page, each tried again: a long listing from its beginning might never end.
+            page = await self._call("list_objects_v2", Prefix=below, **further)
+            for listed in page.get("Contents", []):
+                found[listed["Key"].removeprefix(self._prefix)] = int(listed["Size"])
+            if not page.get("IsTruncated"):
+                return found
+            further = {"ContinuationToken": page["NextContinuationToken"]}
 
     async def _has_digest(self, key: str, digest: str) -> bool:
-        bucket, name, _ = self._fs.split_path(self._path(key))
-        head = await self._fs._call_s3("head_object", Bucket=bucket, Key=name)
+        try:
+            head = await self._call("head_object", key)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # The answer to HEAD has no reason in it; that to the upload will have one.
+                return False
+            raise
         return bool(head.get("Metadata", {}).get(_DIGEST) == digest)
 
     def _path(self, key: str) -> str:
         return f"{self._base}/{key}"
+
+    def _name(self, key: str) -> str:
+        return f"{self._prefix}{key}"
+
+    async def _call(self, method: str, key: str = "", **arguments: Any) -> dict[str, Any]:
+        of_object = {"Key": self._name(key)} if key else {}
+        return await self._retried(lambda: self._fs._call_s3(method, Bucket=self._bucket, **of_object, **arguments))
 
     async def _retried(self, operation: Callable[[], Awaitable[T]]) -> T:
         retrying = AsyncRetrying(
@@ -188,3 +245,16 @@ class Bucket:
                 raise ArtifactError(explained) from error
             raise
         return result
+
+
+def _read_at(file: Path, start: int, count: int) -> bytes:
+    with file.open("rb") as opened:
+        opened.seek(start)
+        return opened.read(count)
+
+
+def _write_at(file: Path, start: int, content: bytes) -> None:
+    # Opened anew for every part: a write that outlives its download never meets the descriptor of another file.
+    with file.open("r+b") as opened:
+        opened.seek(start)
+        opened.write(content)

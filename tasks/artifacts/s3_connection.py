@@ -16,8 +16,20 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 
 from tasks.artifacts.files import RESTORE, disk_mend
 
-_ATTEMPTS = 3
-"""Of one request by the library, before the whole operation is tried again."""
+_UNACCEPTED = "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"
+_EXPIRED = "the credentials have expired. Renew them"
+_CREDENTIALS = {
+    "ExpiredToken": _EXPIRED,
+    "ExpiredTokenException": _EXPIRED,
+    "TokenRefreshRequired": _EXPIRED,
+    "InvalidAccessKeyId": f"the server does not know the access key. {_UNACCEPTED}",
+    "InvalidToken": f"the server does not accept the session token. {_UNACCEPTED}",
+    "SignatureDoesNotMatch": f"the secret key is not that of the access key. {_UNACCEPTED}",
+    "RequestTimeTooSkewed": "the clocks of this machine and of the server differ. Set this machine's clock",
+}
+"""By the server's error code: what is wrong, and the mend."""
+_WITHOUT_REASON = "400"
+"""The code of a refusal of HEAD: its answer has no body."""
 
 T = TypeVar("T")
 
@@ -27,14 +39,20 @@ class Damaged(Exception):
 
 
 def _of_transfer(error: BaseException) -> bool:
-    kinds = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError, Damaged)
+    kinds = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError)
     return isinstance(error, kinds)
+
+
+def code(error: BaseException) -> str:
+    """The server's code for what is wrong, such as NoSuchBucket; empty when the server did not answer."""
+    answer = error if isinstance(error, ClientError) else error.__cause__
+    return str(answer.response["Error"].get("Code", "")) if isinstance(answer, ClientError) else ""
 
 
 def transient(error: BaseException) -> bool:
     """Whether the same request may succeed a moment later."""
-    if isinstance(error, ExceptionGroup):
-        return all(transient(one) for one in error.exceptions)
+    if code(error) in {*_CREDENTIALS, _WITHOUT_REASON}:
+        return False
     if isinstance(error, FileNotFoundError | FileExistsError | PermissionError | NoCredentialsError):
         return False
     if isinstance(error, OSError) and disk_mend(error):
@@ -57,7 +75,7 @@ def connect(connections: int) -> s3fs.S3FileSystem:
     own = environment.get("AWS_ACCESS_KEY_ID") or environment.get("AWS_PROFILE")
     # Servers other than Amazon's seldom answer to host names made of bucket names.
     style = environment.get("FLYTE_AWS_ADDRESSING_STYLE") or ("path" if endpoint else "auto")
-    return s3fs.S3FileSystem(
+    files = s3fs.S3FileSystem(
         key=None if own else key,
         secret=None if own else secret,
         endpoint_url=endpoint,
@@ -65,12 +83,15 @@ def connect(connections: int) -> s3fs.S3FileSystem:
         config_kwargs={
             "connect_timeout": 10,
             "read_timeout": 60,
-            "retries": {"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            "retries": {"mode": "standard", "total_max_attempts": 1},
             "s3": {"addressing_style": style},
             "max_pool_connections": connections,
         },
         skip_instance_cache=True,
     )
+    # Both libraries try again by themselves, as often as they see fit; here the patience that was asked for decides.
+    files.retries = 1
+    return files
 
 
 def explain(uri: str, key: str, patience: float, error: Exception) -> str:
@@ -83,15 +104,15 @@ def explain(uri: str, key: str, patience: float, error: Exception) -> str:
         return f"{name}: no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, {again}"
     if isinstance(error, OSError) and error.errno and (mend := disk_mend(error)):
         return f"{name}: {error.strerror} in the local copy. {mend}, {again}"
-    if "expired" in str(error).lower():
-        return f"{name}: the credentials have expired. Renew them, {again}"
+    if wrong := _CREDENTIALS.get(code(error)) or ("expired" in str(error).lower() and _EXPIRED):
+        return f"{name}: {wrong}, {again}"
     if isinstance(error, PermissionError):
         return (
             f"{name}: denied ({error}). Allow listing, reading, writing and deleting below {uri} to these "
             f"credentials, {again}"
         )
     if isinstance(error, FileNotFoundError):
-        missing = "the bucket does not exist" if "bucket" in str(error) else "missing"
+        missing = "the bucket does not exist" if code(error) == "NoSuchBucket" else "missing"
         return f"{name}: {missing}. Create it or name another store, {again}"
     if _of_transfer(error):
         waited = f"{patience:.0f} s"

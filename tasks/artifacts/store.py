@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 from pydantic import ValidationError
@@ -29,15 +29,10 @@ from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manife
 from tasks.errors import ArtifactError
 from tasks.settings.base import Settings
 
-if TYPE_CHECKING:
-    pass
-
 STAGING = "staging"
 
 
-def content_digest(
-    kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]
-) -> str:
+def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]) -> str:
     """The digest of an artifact: over its kind, its files' digests by name, and its parents' digests by role."""
     origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
     content = {name: entry.sha256 for name, entry in files.items()}
@@ -171,6 +166,28 @@ class Store:
             self.remote.write_new(f"{ref.folder}/{MANIFEST}", (final / MANIFEST).read_bytes())
         return ref
 
+    def read_note(self, name: str) -> str | None:
+        """A small file that is no artifact; None when it is not there."""
+        local = self.root / name
+        if local.is_file():
+            return local.read_text()
+        found = self.remote.read(name) if self.remote else None
+        return None if found is None else found.decode()
+
+    def write_note(self, name: str, text: str) -> Path:
+        """Writes a small file that is no artifact, over one that is there; returns its place on this machine.
+
+        Raises:
+            ArtifactError: the disk is full or cannot be written, or S3 does not take it.
+        """
+        path = self.root / name
+        with disk_errors(self.root):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(path, text)
+        if self.remote is not None:
+            self.remote.write(name, text.encode())
+        return path
+
     def refs(self, kind: Kind) -> list[ArtifactRef]:
         """All artifacts of a kind, by the names of their folders; the digests are abbreviated."""
         if self.remote is None:
@@ -185,11 +202,7 @@ class Store:
         return sorted((self.manifest(ref) for ref in self.refs(kind)), key=lambda found: -found.timings.finished)
 
     def manifest(self, ref: ArtifactRef, copied: bool = True) -> Manifest:
-        """The artifact's manifest.
-
-        Args:
-            ref: the artifact.
-            copied: on S3, whether the local copy's will do; it is the same unless something is damaged or deleted.
+        """The artifact's manifest; on S3 the local copy's, unless ``copied`` is false.
 
         Raises:
             ArtifactError: there is no such artifact here, or its manifest cannot be read.

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from fsspec.callbacks import Callback
-
 from tasks.progress import bar
 
 _SHOWN_FROM_BYTES = 64 * 2**20
@@ -32,18 +30,6 @@ class Budget:
         finally:
             for _ in range(units):
                 self._free.release()
-
-
-class Relative(Callback):
-    """Hands the bytes of every part to a function."""
-
-    def __init__(self, advance: Advance) -> None:
-        super().__init__()
-        self._advance = advance
-
-    def relative_update(self, inc: int = 1) -> None:
-        """Called by the library after every part."""
-        self._advance(inc)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
-from tasks.artifacts.files import disk_errors, replace_text
+from tasks.artifacts.files import disk_errors
 from tasks.artifacts.progress import Saved
 from tasks.artifacts.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.artifacts.store import Store
@@ -68,28 +68,16 @@ def once(
 
 
 def _find(store: Store, key: str) -> ArtifactRef | list[ArtifactRef] | None:
-    name = f"{MADE}/{key}.json"
-    local = store.root / name
-    text: str | bytes | None = local.read_text() if local.is_file() else None
-    if text is None and store.remote is not None:
-        text = store.remote.read(name)
-    if not text:
-        return None
+    text = store.read_note(f"{MADE}/{key}.json")
     try:
-        return MadeRecord.model_validate_json(text).artifacts
+        return MadeRecord.model_validate_json(text).artifacts if text else None
     except ValidationError:
         return None  # Not readable here: the work is done again.
 
 
 def _note(store: Store, key: str, task: str, version: str, made: ArtifactRef | list[ArtifactRef]) -> None:
     record = MadeRecord(schema_version=SCHEMA, task=task, version=version, artifacts=made)
-    text = record.model_dump_json()
-    path = store.root / MADE / f"{key}.json"
-    with disk_errors(store.root):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, text)
-    if store.remote is not None:
-        store.remote.write(f"{MADE}/{key}.json", text.encode())
+    store.write_note(f"{MADE}/{key}.json", record.model_dump_json())
 
 
 @contextmanager

@@ -15,22 +15,12 @@ from rich.table import Table
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Manifest
 from tasks.artifacts.tables import read_table
-from tasks.cli.advantages import advantages, over_batch, stored_settings
+from tasks.cli.advantages import advantages, check_order, over_batch, stored_settings
 from tasks.cli.find import find_artifact, find_reports
 from tasks.errors import DataError
 
-_COLUMNS = [
-    "prompt_id",
-    "sample_index",
-    "prompt",
-    "answer",
-    "prompt_token_ids",
-    "response_token_ids",
-    "engine_logp",
-    "finish_reason",
-    "response",
-    "policy",
-]
+_TEXTS = ["prompt_id", "sample_index", "prompt", "answer", "response"]
+_COLUMNS = [*_TEXTS, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
 _NONE = "-"
 
 
@@ -95,8 +85,8 @@ def inspect_shard(store: Store, wanted: str, chosen: Chosen) -> Group:
         for kind in ("policy", "verdicts")
     )
     judged = policy.parents["verdicts"][0] if policy else verdicts.ref if verdicts else None
-    shards = (policy or verdicts).parents["rollouts"] if (policy or verdicts) else [shard]
-    origin = _Origin(str(shard), shards, judged, policy)
+    together = policy or verdicts
+    origin = _Origin(str(shard), together.parents["rollouts"] if together else [shard], judged, policy)
     return _groups(origin, _rows(store, origin, [shard]), chosen)
 
 
@@ -114,26 +104,27 @@ def _rows(store: Store, origin: _Origin, wanted: Sequence[ArtifactRef]) -> list[
     # The other shards of a stage are read only where an advantage depends on them.
     read = origin.shards if settings and over_batch(settings) else wanted
     first = sum(_responses(store, shard) for shard in origin.shards[: origin.shards.index(read[0])])
-    tables = {shard: read_table(store.path(shard) / "rollouts.parquet", _COLUMNS) for shard in read}
-    rollouts = pa.concat_tables(tables.values())
-    unknown = [None] * rollouts.num_rows
+    tables = [read_table(store.path(shard) / "rollouts.parquet", _COLUMNS) for shard in read]
+    rollouts = pa.concat_tables(tables)
     judged: list[dict[str, Any]] = [{"outcome": None, "reward": None}] * rollouts.num_rows
-    found: list[float | None] = unknown
+    found: list[float | None] = [None] * rollouts.num_rows
     if origin.verdicts is not None:
         verdicts = read_table(store.path(origin.verdicts) / "verdicts.parquet").slice(first, rollouts.num_rows)
-        judged = verdicts.to_pylist()
+        check_order(rollouts, verdicts)
+        judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if origin.policy and settings:
             before = store.manifest(origin.policy.parents["policy"][0]).facts["updates"]
-            made = store.manifest(read[0])
-            found = advantages(rollouts, verdicts, settings, origin.policy, made, before)
+            found = advantages(rollouts, verdicts, settings, origin.policy, store.manifest(read[0]), before)
+    # Token ids and log-probabilities stay Arrow's: only those of shown responses become Python's.
+    columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
     rows = [
-        {**verdict, **row, "advantage": advantage}
-        for row, verdict, advantage in zip(rollouts.to_pylist(), judged, found, strict=True)
+        {**row, **dict(zip(columns, lists, strict=True)), **verdict, "advantage": advantage}
+        for row, verdict, advantage, *lists in zip(
+            rollouts.select(_TEXTS).to_pylist(), judged, found, *columns.values(), strict=True
+        )
     ]
-    if read is wanted:
-        return rows
-    start = sum(table.num_rows for shard, table in tables.items() if read.index(shard) < read.index(wanted[0]))
-    return rows[start : start + sum(tables[shard].num_rows for shard in wanted)]
+    start = sum(table.num_rows for table in tables[: read.index(wanted[0])])
+    return rows[start : start + sum(tables[read.index(shard)].num_rows for shard in wanted)]
 
 
 def _responses(store: Store, shard: ArtifactRef) -> int:
@@ -142,8 +133,10 @@ def _responses(store: Store, shard: ArtifactRef) -> int:
 
 
 def _groups(origin: _Origin, rows: list[dict[str, Any]], chosen: Chosen) -> Group:
+    whole: dict[str, list[dict[str, Any]]] = defaultdict(list)
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
+        whole[row["prompt_id"]].append(row)
         if chosen.prompt in (None, row["prompt_id"]) and chosen.outcome in (None, row["outcome"]):
             groups[row["prompt_id"]].append(row)
     if not groups:
@@ -153,27 +146,32 @@ def _groups(origin: _Origin, rows: list[dict[str, Any]], chosen: Chosen) -> Grou
         raise DataError(f"{origin.title}: no response with {wanted}; outcomes here: {found}.")
     # Groups with both better and worse responses are those that are learned from.
     order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
-    learned = "no policy has learned from them"
-    if origin.policy is not None:
-        learned = f"advantages as {origin.policy.ref} learned from them ({origin.policy.settings.get('preset')})"
-    shown = "" if chosen.every else "; the best and the worst of each are shown, --all shows every one"
+    shown = "" if chosen.every else ". Of each group the best and the worst one; --all shows every one"
     return Group(
-        *(_table(groups[name], chosen.every) for name in order[: chosen.groups]),
-        f"{len(groups)} groups, {len(rows)} responses in {origin.title}; {learned}{shown}",
+        *(_table(groups[name], whole[name], chosen.every) for name in order[: chosen.groups]),
+        f"{len(groups)} groups, {len(rows)} responses in {origin.title}; {_learned(origin.policy)}{shown}",
     )
 
 
-def _table(rows: list[dict[str, Any]], every: bool) -> Table:
+def _learned(policy: Manifest | None) -> str:
+    if policy is None:
+        return "no policy has learned from them"
+    if stored_settings(policy) is None:
+        return f"advantages unknown: the settings of {policy.ref} are not those of this code"
+    return f"advantages as {policy.ref} ({policy.settings['preset']}) learned from them"
+
+
+def _table(rows: list[dict[str, Any]], group: list[dict[str, Any]], every: bool) -> Table:
     first = rows[0]
-    correct = sum(row["outcome"] == "correct" for row in rows)
-    title = f"{first['prompt']}   (answer {first['answer']}; {correct} of {len(rows)} correct)"
-    table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left")
-    for name in ("sample", "outcome", "reward", "advantage", "tokens", "mean logp", "min logp"):
+    correct = sum(row["outcome"] == "correct" for row in group)
+    title = f"{first['prompt']}   (answer {first['answer']}; {correct} of {len(group)} correct)"
+    table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("sample", "outcome", "reward", "advantage", "tokens", "mean\nlogp", "min\nlogp"):
         table.add_column(name, justify="left" if name == "outcome" else "right", no_wrap=True)
     table.add_column("response", overflow="fold")
     order = sorted(rows, key=lambda row: (-(row["reward"] or 0.0), -(row["advantage"] or 0.0), row["sample_index"]))
     for row in order if every else [order[0], *order[1:][-1:]]:
-        logp = row["engine_logp"]
+        logp = row["engine_logp"].as_py()
         table.add_row(
             str(row["sample_index"]),
             row["outcome"] or _NONE,

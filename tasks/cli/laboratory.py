@@ -30,3 +30,8 @@ def renew_page(store: Store, part: str, page: Path) -> None:
     shutil.copyfile(Path(result.folder) / FIGURE, figure)
     made = f"{result.markdown()}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
     page.write_text(marks.sub(lambda match: match[1] + made + match[2], text), encoding="utf-8")
+
+
+def log_folder(store: str) -> Path:
+    """Where the output of every run goes: beside the artifacts, or beside the local copy of those on S3."""
+    return (Store.open(store).root if store.startswith("s3://") else Path(store).expanduser()) / "logs"

@@ -1,6 +1,7 @@
 """The ``mu-grpo`` command. It never imports torch or flytekit, and the rest when needed: it answers at once."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,11 @@ from tasks.settings import RunSettings
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
 Config = Annotated[Path, typer.Option("--config", help="A settings file such as configs/tiny-cpu.yaml.")]
-StoreFolder = Annotated[Path, typer.Option("--store", help="The folder that a run wrote to.")]
+StoreFolder = Annotated[
+    str, typer.Option("--store", help="The folder, or the s3://bucket/prefix, that a run wrote to.")
+]
+ARTIFACT = "kind/digest, as in policy/0123abcd, or latest for the last policy of the latest run"
+_PIPED_WIDTH = 200
 
 
 @app.callback()
@@ -60,18 +65,92 @@ def algorithms(
 @app.command(name="inspect")
 def inspect_command(
     store: StoreFolder,
+    artifact: Annotated[
+        str | None, typer.Argument(help="A shard, as rollouts/0123abcd; the rollouts of --stage without it.")
+    ] = None,
     stage: Annotated[int, typer.Option(min=1, help="Whose rollouts; 1 is the first stage.")] = 1,
     seed: Annotated[int | None, typer.Option(help="Of the run; the latest run without it.")] = None,
     algorithm: Annotated[str | None, typer.Option(help="Of the run, such as mu_grpo; any without it.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Show the group of this prompt_id only.")] = None,
     outcome: Annotated[str | None, typer.Option(help="Show responses with this outcome only, such as wrong.")] = None,
     groups: Annotated[int, typer.Option(min=1, help="How many groups to show.")] = 3,
+    every: Annotated[bool, typer.Option("--all", help="Every response of a group, not the best and worst.")] = False,
 ) -> None:
-    """The responses of a stage, group by group, with outcome, reward, length and mean log-probability."""
+    """The responses of a stage, group by group, with outcome, reward, advantage, length and log-probabilities."""
     from tasks.artifacts import Store
-    from tasks.cli.inspect import inspect_rollouts
+    from tasks.cli.inspect import Chosen, inspect_shard, inspect_stage
 
-    Console().print(inspect_rollouts(Store.open(store, create=False), stage, seed, algorithm, prompt, outcome, groups))
+    opened, chosen = Store.open(store, create=False), Chosen(prompt, outcome, groups, every)
+    if artifact is not None:
+        _console().print(inspect_shard(opened, artifact, chosen))
+    else:
+        _console().print(inspect_stage(opened, stage, seed, algorithm, chosen))
+
+
+@app.command()
+def lineage(
+    artifact: Annotated[str, typer.Argument(help=f"{ARTIFACT}.")],
+    store: StoreFolder,
+    settings: Annotated[bool, typer.Option("--settings", help="Show the artifact's settings in full.")] = False,
+    plain: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+) -> None:
+    """What an artifact was made from: its parents by role, with settings, seeds, commits, times and packages."""
+    from tasks.artifacts import Store
+    from tasks.cli.lineage import Lineage
+
+    found = Lineage(Store.open(store, create=False), artifact)
+    if plain:
+        print(found.as_json())
+    else:
+        _console().print(found.shown(settings))
+
+
+@app.command()
+def check(
+    store: StoreFolder,
+    artifact: Annotated[
+        str | None, typer.Argument(help=f"{ARTIFACT}, or run for the latest run; everything without it.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Check the latest run of this seed.")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="Check the latest run of this algorithm.")] = None,
+) -> None:
+    """Verifies the digest of every file of artifacts and of all that they descend from; 1 when something is wrong."""
+    from tasks.artifacts import Store
+    from tasks.cli.check import check_store
+
+    findings = check_store(Store.open(store, create=False), artifact, seed, algorithm)
+    _console().print(findings.shown())
+    if findings.faults:
+        raise typer.Exit(1)
+
+
+@app.command()
+def gc(
+    store: StoreFolder,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete what is listed.")] = False,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="Keep the latest N runs of every algorithm, mu and seed; all without it.")
+    ] = None,
+    older_than: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Hours; what is younger is spared. On S3 nothing else protects what other machines are at."
+        ),
+    ] = 24,
+    names: Annotated[bool, typer.Option("--names", help="Name everything that is listed.")] = False,
+) -> None:
+    """Lists what no kept run refers to: artifacts, unfinished work, and what dead processes left."""
+    from tasks.artifacts import Store
+    from tasks.cli.gc import delete_garbage, find_garbage
+
+    opened = Store.open(store, create=False)
+    garbage = find_garbage(opened, keep, older_than)
+    if delete:
+        garbage = delete_garbage(opened, garbage)
+    _console().print(garbage.shown(older_than, delete, names))
+    if garbage.items and not delete:
+        options = f"{f' --keep {keep}' if keep else ''}{f' --older-than {older_than:g}' if older_than != 24 else ''}"
+        print(f"delete it: mu-grpo gc --store {shlex.quote(store)}{options} --delete")
 
 
 @app.command()
@@ -82,7 +161,7 @@ def report(
 ) -> None:
     """Renders the report of a run again and prints its summary."""
     from tasks.artifacts import Store
-    from tasks.cli.runs import find_reports
+    from tasks.cli.find import find_reports
     from tasks.report.step import summarise, write_report
 
     opened = Store.open(store, create=False)
@@ -126,18 +205,24 @@ def laboratory(
 ) -> None:
     """Runs a part of the laboratory for staleness: short training runs on the tiny policy, compared and tested."""
     from tasks.artifacts import Store
-    from tasks.cli.laboratory import renew_page
+    from tasks.cli.laboratory import log_folder, renew_page
     from tasks.laboratory.arms import EVALUATIONS, QUICK_EVALUATIONS, QUICK_UPDATES, UPDATES
     from tasks.laboratory.spread import Plan, run_part
 
     chosen = config or Path("configs/laboratory-quick.yaml" if quick else "configs/laboratory.yaml")
-    store = Path(RunSettings.read(chosen, overrides).store)
+    store = RunSettings.read(chosen, overrides).store
     plan = Plan(part, chosen, quick, jobs or os.cpu_count() or 1, overrides)
     updates, evaluations = (QUICK_UPDATES, QUICK_EVALUATIONS) if quick else (UPDATES, EVALUATIONS)
-    run_part(plan, updates, evaluations, store / "logs")
+    run_part(plan, updates, evaluations, log_folder(store))
     if docs is not None:
         renew_page(Store.open(store, create=False), part, docs)
         print(f"wrote {docs}")
+
+
+def _console() -> Console:
+    """Of the terminal's width; wide in a pipe, where nothing needs to be wrapped."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, _PIPED_WIDTH))
 
 
 def run() -> None:

@@ -36,6 +36,8 @@ class OpenRun(NamedTuple):
     evaluate: EvaluateSettings
     operation: OperationSettings
     updates_per_rollout: int
+    settings: RunSettings
+    """All of the above as one."""
     started: float
     """Unix seconds at which the execution's first process started."""
 
@@ -92,15 +94,18 @@ def open_run(
         evaluate=settings.evaluate,
         operation=settings.operation,
         updates_per_rollout=settings.mu,
+        settings=settings,
         started=PROCESS_STARTED,
     )
 
 
 @always
-def close_run(store: StoreHandle, report: Artifact, started: float) -> RunSummary:
-    """The end of a run: a short table, what this execution did, the report's path and what to do next."""
+def close_run(store: StoreHandle, report: Artifact, settings: RunSettings, started: float) -> RunSummary:
+    """The end of a run: its reproducibility manifest, a short table, what this execution did, and what to do next."""
     from tasks.report.step import execution_since, summarise
+    from tasks.run.reproducibility import write_reproducibility
 
     opened = Store(store)
+    write_reproducibility(opened, report, settings)
     summary = summarise(opened, report, [f"mu-grpo inspect --store {opened.ref.uri}", "make compare"])
     return summary.model_copy(update={"execution": execution_since(opened, report, started)})

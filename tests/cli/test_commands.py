@@ -8,19 +8,11 @@ import pytest
 from safetensors import safe_open
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.cli.laboratory import log_folder
+from tests.cli.synthetic import ROOT, command, words
 from tests.conftest import SMALL
 
-ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs/tiny-cpu.yaml")
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    binary = Path(sys.executable).parent / "mu-grpo"
-    return subprocess.run([binary, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
-
-
-def words(text: str) -> str:
-    return " ".join(text.replace("│", " ").split())
 
 
 def test_a_plan_names_every_derived_number() -> None:
@@ -72,6 +64,9 @@ def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Stor
         (["inspect", "--store", "nowhere"], "no store here"),
         (["compare", "--store", "nowhere"], "no store here"),
         (["report", "--store", "nowhere"], "no store here"),
+        (["lineage", "latest", "--store", "nowhere"], "no store here"),
+        (["check", "--store", "nowhere"], "no store here"),
+        (["gc", "--store", "nowhere", "--delete"], "no store here"),
     ],
 )
 def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:
@@ -85,3 +80,26 @@ def test_a_store_without_runs_says_so(store: Store) -> None:
     done = command("inspect", "--store", str(store.root))
     assert done.returncode == 1
     assert "no finished run in this store" in words(done.stderr)
+
+
+def test_a_store_on_s3_can_be_named(bucket: str) -> None:
+    """Its two slashes reach the store as they were typed."""
+    done = command("compare", "--store", f"{bucket}/prefix")
+    assert done.returncode == 1
+    assert f"{bucket}/prefix: no store here" in words(done.stderr)
+    Store.open(f"{bucket}/prefix")
+    for name in ("compare", "report", "inspect"):
+        done = command(name, "--store", f"{bucket}/prefix")
+        assert f"{bucket}/prefix: no finished run in this store" in words(done.stderr)
+
+
+def test_the_laboratory_logs_beside_artifacts_or_beside_the_local_copy(bucket: str, tmp_path: Path) -> None:
+    assert log_folder(str(tmp_path)) == tmp_path / "logs"
+    assert log_folder(f"{bucket}/prefix") == Store.open(f"{bucket}/prefix").root / "logs"
+
+
+def test_no_module_of_the_command_loads_torch_or_flytekit() -> None:
+    modules = ", ".join(f"tasks.cli.{path.stem}" for path in (ROOT / "tasks/cli").glob("*.py") if path.stem[0] != "_")
+    code = f"import sys, {modules}; print({{'torch', 'flytekit', 'transformers'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "set()"

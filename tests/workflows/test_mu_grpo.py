@@ -1,5 +1,6 @@
 """The main job through `pyflyte run`: it learns, it is cached, it is killed and goes on."""
 
+import json
 import re
 import shutil
 import signal
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import Store
+from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.cli.runs import latest_runs
+from tasks.settings import RunSettings
 from tests.workflows.runs import Runner, steps
 
 
@@ -70,6 +72,23 @@ def test_a_policy_knows_where_it_comes_from(finished: tuple[Runner, str]) -> Non
         assert [row["staleness"] for row in rows] == list(range(8))
         assert rows[0]["ratio_max_negative"] == rows[0]["ratio_p01_negative"] == 1.0
         assert after.facts["logp_mismatch"] < 1e-4
+
+
+def test_a_run_says_how_to_make_it_again(finished: tuple[Runner, str]) -> None:
+    runner, _ = finished
+    store = Store.open(runner.store)
+    report = next(one for one in store.manifests("report") if len(one.parents["evaluations"]) == 3)
+    manifest = json.loads((runner.store / f"runs/{report.digest[:16]}.json").read_text())
+    assert RunSettings.parse(manifest["settings"]).seed == manifest["seed"] == 2
+    assert manifest["settings"]["optimize"]["objective"]["veto"]["scope"] == "suffix"
+    assert {"torch", "flytekit", "pytest"} <= manifest["packages"].keys()
+    assert manifest["machine"]["memory_bytes"] > 2**30
+    assert [stage["stage"] for stage in manifest["stages"]] == [0, 1, 2]
+    for before, after in pairwise(manifest["stages"]):
+        policy = store.manifest(ArtifactRef(kind="policy", digest=after["policy"]))
+        assert policy.parents["policy"][0].digest == before["policy"]
+        assert [ref.digest for ref in policy.parents["rollouts"]] == after["rollouts"]
+        assert len(after["verdicts"]) == 1
 
 
 def test_a_second_run_executes_nothing(finished: tuple[Runner, str]) -> None:

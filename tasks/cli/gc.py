@@ -1,0 +1,275 @@
+"""What no kept run refers to: found, and deleted.
+
+An artifact stays when a kept run descends from it, when it or one that descends from it is young, and while any step is
+at work here: what a running step reads cannot be told from outside. Leases are those of this machine: what others are at
+on S3 is spared by its age alone.
+"""
+
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from tasks.artifacts import Store
+from tasks.artifacts.files import MANIFEST, disk_errors
+from tasks.artifacts.progress import FOLDER as PROGRESS
+from tasks.artifacts.store import STAGING
+from tasks.artifacts.work import LEASES
+from tasks.cli.contents import KINDS, RUNS, Contents, Folder, Place, StoredFile, place_of, read_contents
+from tasks.cli.find import finished_runs
+from tasks.cli.formats import size, some
+from tasks.errors import ArtifactError
+from tasks.progress import bar
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Item:
+    """A thing to delete."""
+
+    kind: str
+    """The row of the table that it is counted in."""
+    name: str
+    """Relative to the store."""
+    bytes: int
+    copied: int = 0
+    """Bytes of its local copy, for a store on S3."""
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What no kept run refers to, and how much stays."""
+
+    items: list[Item]
+    """In the order in which they can be deleted."""
+    runs: int
+    """That are kept, with all their artifacts."""
+    kept: int
+    """Artifacts that stay."""
+    spared: int
+    """Those of them that belong to no kept run."""
+    at_work: list[str]
+    """Keys of the work whose leases are held."""
+    on_s3: bool
+
+    def shown(self, hours: float, deleted: bool = False, names: bool = False) -> RenderableType:
+        """A table of what goes, and what stays and why.
+
+        Args:
+            hours: what is younger was spared.
+            deleted: whether it is gone already.
+            names: whether everything is named.
+        """
+        parts: list[RenderableType] = [f"{item.name}  {size(item.bytes)}" for item in self.items if names]
+        parts.append(self._table("deleted" if deleted else "to delete") if self.items else "nothing to delete")
+        why = f"are younger than {hours:g} h, or something that is descends from them"
+        if self.at_work:
+            why = f"may be read by steps that are at work (leases {some(self.at_work, 3)})"
+        spared = f", {self.spared} of them because they {why}" if self.spared else ""
+        runs = "1 finished run" if self.runs == 1 else f"{self.runs or 'no'} finished runs"
+        parts.append(f"kept: {runs}; {self.kept} artifacts{spared}")
+        return Group(*parts)
+
+    def _table(self, title: str) -> Table:
+        table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_footer=True)
+        table.add_column("kind", "total", no_wrap=True)
+        for heading, total in zip(("number", "bytes", "local copy"), self._row(self.items), strict=False):
+            table.add_column(heading, total, justify="right", no_wrap=True)
+        for kind in dict.fromkeys(item.kind for item in self.items):
+            table.add_row(kind, *self._row([item for item in self.items if item.kind == kind]))
+        return table
+
+    def _row(self, items: Sequence[Item]) -> list[str]:
+        cells = [str(len(items)), size(sum(item.bytes for item in items))]
+        return [*cells, size(sum(item.copied for item in items))] if self.on_s3 else cells
+
+
+def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Garbage:
+    """What no kept run refers to.
+
+    Args:
+        store: to look through.
+        keep: how many runs of every algorithm, mu and seed are kept, the latest ones; all when None.
+        hours: what is younger is spared.
+
+    Raises:
+        ArtifactError: a manifest cannot be read, so that nobody knows what it refers to; or the disk or server fails.
+    """
+    with disk_errors(store.root):
+        return _Search(store, time.time() - hours * _HOUR).garbage(keep)
+
+
+def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
+    """Deletes what was found, manifests before data; returns what was deleted.
+
+    Work that was begun since is left alone, and with it all artifacts.
+
+    Raises:
+        ArtifactError: the disk or the server does not let it; what is left is found the next time.
+    """
+    places = [place_of(store), *([Folder(store.root)] if store.remote else [])]
+    deleted = []
+    # Leases first: the fewer there are, the sooner it is known before every artifact that nobody is at work.
+    ordered = sorted(garbage.items, key=lambda item: not item.name.startswith((f"{PROGRESS}/", f"{LEASES}/")))
+    with disk_errors(store.root), bar("delete", len(ordered)) as progress:
+        for item in ordered:
+            if _delete_item(store, places, item.name):
+                deleted.append(item)
+            progress.advance(note=item.name)
+    return replace(garbage, items=deleted)
+
+
+def _delete_item(store: Store, places: Sequence[Place], name: str) -> bool:
+    """Whether it could be deleted."""
+    area, _, key = name.partition("/")
+    if area == STAGING:
+        shutil.rmtree(store.root / name, ignore_errors=True)
+    elif area in (LEASES, PROGRESS):
+        with _lease(store, key.removesuffix(".lock")) as ours:
+            if ours and area == PROGRESS:
+                _delete(places, name)
+            return ours
+    elif _at_work(store):
+        return False
+    else:
+        _delete(places, name)
+    return True
+
+
+def _delete(places: Sequence[Place], name: str) -> None:
+    # A record of work is a file, everything else a folder.
+    keys = [list(place.listing(name)) or [name] for place in places]
+    for wanted in (True, False):
+        for place, here in zip(places, keys, strict=True):
+            place.delete([key for key in here if key.endswith(f"/{MANIFEST}") is wanted])
+
+
+@contextmanager
+def _lease(store: Store, key: str) -> Iterator[bool]:
+    """Whether the work is nobody's; inside the block nobody can begin it, and after it its lease is gone."""
+    path = store.root / LEASES / f"{key}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        # Before the release: who waits for the lease then finds that its file is gone, and makes a new one.
+        path.unlink(missing_ok=True)
+        lock.release()
+
+
+def _at_work(store: Store) -> list[str]:
+    """Keys of the work whose leases are held, on this machine."""
+    return sorted(path.stem for path in (store.root / LEASES).glob("*.lock") if _held(path))
+
+
+def _held(path: Path) -> bool:
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
+class _Search:
+    """One look at a store; files are old that were last changed ``before``, in Unix seconds."""
+
+    def __init__(self, store: Store, before: float) -> None:
+        self._store, self._before = store, before
+        # Leases before artifacts: a step that ends in between has committed by then.
+        self._at_work = _at_work(store)
+        self._contents = read_contents(store, place_of(store))
+        if self._contents.unreadable:
+            name, why = next(iter(self._contents.unreadable.items()))
+            raise ArtifactError(
+                f"{store.ref.uri}/{name}/{MANIFEST}: {why}, so what it refers to is unknown, and nothing can be "
+                f"deleted. `mu-grpo check --store {store.ref.uri}` says how to mend it; or delete its folder."
+            )
+        copied = [] if store.remote is None else [Folder(store.root).listing(area) for area in (*KINDS, PROGRESS)]
+        files = {key: file for listed in copied for key, file in listed.items()}
+        self._copies = Contents(files, {}, {}, {}).folders
+
+    def garbage(self, keep: int | None) -> Garbage:
+        """What goes when so many runs are kept."""
+        contents, runs = self._contents, finished_runs(self._contents.manifests, keep)
+        here = contents.manifests.keys()
+        young = [name for name in here if self._changed(name) > self._before]
+        of_runs = contents.ancestors(name for run in runs for name in run) & here
+        stays = of_runs | (contents.ancestors(here if self._at_work else young) & here)
+        going = self._children_first(here - stays)
+        return Garbage(
+            items=[
+                *self._records({*going}),
+                *(self._item(name.partition("/")[0], name) for name in going),
+                *self._folders(),
+                *self._leftovers(),
+            ],
+            runs=len(runs),
+            kept=len(stays),
+            spared=len(stays - of_runs),
+            at_work=self._at_work,
+            on_s3=self._store.remote is not None,
+        )
+
+    def _records(self, going: set[str]) -> Iterator[Item]:
+        """Records come first: then none of them ever names an artifact that went."""
+        for key, names in self._contents.records.items():
+            file = self._contents.files[key]
+            lost = not {*names} <= self._contents.manifests.keys() and file.modified <= self._before
+            if lost or going & {*names}:
+                yield Item("records of runs" if key.startswith(f"{RUNS}/") else "records of work", key, file.bytes)
+
+    def _folders(self) -> Iterator[Item]:
+        """Unfinished work, data that never got a manifest, and local copies of what S3 has no longer."""
+        for name in sorted({*self._contents.folders, *self._copies} - self._contents.manifests.keys()):
+            area, _, key = name.partition("/")
+            if self._changed(name) > self._before:
+                continue
+            if area == PROGRESS and key not in self._at_work:
+                yield self._item("unfinished work", name)
+            if area in KINDS and not self._at_work:
+                yield self._item("data without manifest" if name in self._contents.folders else "local copies", name)
+
+    def _leftovers(self) -> Iterator[Item]:
+        for path in sorted((self._store.root / LEASES).glob("*.lock")):
+            if path.stem not in self._at_work and path.stat().st_mtime <= self._before:
+                yield Item("leases", f"{LEASES}/{path.name}", 0)
+        for folder in sorted(self._store.leftovers()):
+            count = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            yield Item("staging", f"{STAGING}/{folder.name}", count)
+
+    def _children_first(self, names: Iterable[str]) -> list[str]:
+        """So that after an interruption whatever is left has its parents."""
+        chosen = {*names}
+        edges = {name: chosen.intersection(self._contents.parents[name]) for name in sorted(chosen)}
+        return [*TopologicalSorter(edges).static_order()][::-1]
+
+    def _changed(self, name: str) -> float:
+        """When a folder was last changed; an artifact, when it was made or copied here."""
+        files: list[StoredFile] = [*self._contents.folders.get(name, {}).values()]
+        made = 0.0
+        if name in self._contents.manifests:
+            made = self._contents.manifests[name].timings.finished
+        else:
+            files += self._copies.get(name, {}).values()
+        return max([made, *(file.modified for file in files)])
+
+    def _item(self, kind: str, name: str) -> Item:
+        stored, copied = self._contents.folders.get(name, {}), self._copies.get(name, {})
+        return Item(kind, name, *(sum(file.bytes for file in files.values()) for files in (stored, copied)))

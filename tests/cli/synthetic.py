@@ -1,0 +1,196 @@
+"""Runs that nobody trained, of a few kilobytes, written through the real store with the real schemas."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
+from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+
+ROOT = Path(__file__).parents[2]
+GROUP = 4
+REWARDS = ((1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 1), (1, 1, 1, 0))
+"""Of the four groups of a stage; the first two are those of the first shard."""
+ROLLOUT = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=8)
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The mu-grpo command, run as a user runs it."""
+    binary = Path(sys.executable).parent / "mu-grpo"
+    own = {**os.environ, "COLUMNS": "200", **environment}
+    return subprocess.run([binary, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, env=own)
+
+
+def words(text: str) -> str:
+    return " ".join(text.replace("│", " ").split())
+
+
+def rows_of(
+    group: int, stage: int, policy: str, rewards: Sequence[float | None]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rollouts and verdicts of a group; response i has i + 1 tokens, and log-probabilities -1, -2 and so on."""
+    rollouts, verdicts = [], []
+    for index, reward in enumerate(rewards):
+        name = {"prompt_id": f"s{stage}p{group}", "sample_index": index}
+        rollouts.append(
+            {
+                **name,
+                "prompt": f"{group}+[1]=",
+                "answer": str(group + 1),
+                "prompt_token_ids": [5, 6],
+                "response_token_ids": list(range(index + 1)),
+                "engine_logp": [-float(place + 1) for place in range(index + 1)],
+                "finish_reason": "stop",
+                "response": f"stage {stage} group {group} response {index}",
+                "policy": policy,
+            }
+        )
+        outcome = "timeout" if reward is None else "correct" if reward else "wrong"
+        verdicts.append({**name, "outcome": outcome, "reward": reward, "extracted": "1", "shows_working": True})
+    return rollouts, verdicts
+
+
+def plain(renderable: RenderableType) -> str:
+    """What a wide terminal shows, without colors."""
+    console = Console(file=StringIO(), width=200)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+@dataclass
+class Run:
+    """A run, as far as it was written."""
+
+    store: Store
+    preset: str = "grpo"
+    seed: int = 0
+    mu: int = 2
+    trained: str = ""
+    """Makes the trained policies of runs with equal settings differ."""
+    objective: Mapping[str, Any] = field(default_factory=dict)
+    policies: list[ArtifactRef] = field(default_factory=list)
+    """The base policy first."""
+    prompts: list[ArtifactRef] = field(default_factory=list)
+    rollouts: list[list[ArtifactRef]] = field(default_factory=list)
+    """Two shards a stage."""
+    verdicts: list[ArtifactRef] = field(default_factory=list)
+    evaluations: list[ArtifactRef] = field(default_factory=list)
+    report: ArtifactRef | None = None
+
+    @property
+    def artifacts(self) -> list[ArtifactRef]:
+        shards = [shard for stage in self.rollouts for shard in stage]
+        report = [self.report] if self.report else []
+        return [*self.policies, *self.prompts, *shards, *self.verdicts, *self.evaluations, *report]
+
+    def write(self, task: str, kind: Any, settings: Any, parents: Any, files: Mapping[str, Any], **facts: Any) -> Any:
+        own = Store(self.store.ref, task, "1")
+        with own.write(kind, settings=settings, parents=parents, seed=self.seed) as draft:
+            for name, content in files.items():
+                (draft.path / name).parent.mkdir(exist_ok=True)
+                if isinstance(content, str):
+                    (draft.path / name).write_text(content)
+                else:
+                    write_table(draft.path / name, *content)
+            draft.facts.update(facts)
+        return draft.ref
+
+    def base(self) -> "Run":
+        files = {"model.safetensors": f"base {self.seed}", "config.json": "{}"}
+        policy = self.write("prepare_policy", "policy", {"path": "a/b", "tiny": None}, {}, files, stage=0, updates=0)
+        self.policies.append(policy)
+        self.evaluate()
+        return self
+
+    def stage(self) -> "Run":
+        stage, policy = len(self.policies) - 1, self.policies[-1]
+        row = {"prompt_id": f"{self.seed} {stage}", "prompt": "1+1=", "answer": "2", "level": 1, "chat": False}
+        prompts = self.write("prepare_prompts", "prompts", {}, {}, {"prompts.parquet": ([row], PROMPTS)}, prompts=2)
+        groups = [rows_of(group, stage, policy.digest, rewards) for group, rewards in enumerate(REWARDS)]
+        shards, verdicts = [], []
+        for two in (groups[:2], groups[2:]):
+            made = [one for rollouts, _ in two for one in rollouts]
+            verdicts += [one for _, judged in two for one in judged]
+            parents = {"policy": policy, "prompts": prompts}
+            files = {"rollouts.parquet": (made, ROLLOUTS)}
+            shards.append(self.write("generate", "rollouts", ROLLOUT, parents, files, responses=len(made)))
+        judged = self.write(
+            "verify",
+            "verdicts",
+            VerifySettings(),
+            {"rollouts": shards},
+            {"verdicts.parquet": (verdicts, VERDICTS)},
+            responses=len(verdicts),
+            reward=10 / 16,
+        )
+        self.prompts.append(prompts)
+        self.rollouts.append(shards)
+        self.verdicts.append(judged)
+        return self.optimize()
+
+    def optimize(self) -> "Run":
+        """The policy that the latest rollouts and verdicts make."""
+        stage = len(self.policies)
+        settings = OptimizeSettings.parse(
+            {"preset": self.preset, "responses_per_update": 8, "objective": dict(self.objective)}
+        )
+        parents = {"policy": self.policies[-1], "rollouts": self.rollouts[-1], "verdicts": self.verdicts[-1]}
+        facts = {"preset": self.preset, "updates_per_rollout": self.mu, "stage": stage, "updates": 2 * stage}
+        files = {
+            "model.safetensors": f"{self.preset} {self.mu} {stage} {self.trained}",
+            "optimizer/moments.safetensors": "moments",
+        }
+        self.policies.append(self.write("optimize", "policy", settings, parents, files, **facts))
+        self.evaluate()
+        return self
+
+    def evaluate(self) -> None:
+        settings = {"problems": 10, "samples_per_problem": 4}
+        parents = {"policy": self.policies[-1]}
+        files = {"metrics.json": "{}"}
+        self.evaluations.append(self.write("evaluate", "evaluation", settings, parents, files, accuracy=0.5))
+
+    def end(self) -> "Run":
+        parents = {"evaluations": list(self.evaluations)}
+        files = {"summary.json": json.dumps([self.preset, self.mu])}
+        self.report = self.write("report", "report", {}, parents, files, algorithm=self.preset)
+        return self
+
+
+def finished(store: Store, stages: int = 2, **fields: Any) -> Run:
+    """A finished run."""
+    run = Run(store, **fields).base()
+    for _ in range(stages):
+        run.stage()
+    return run.end()
+
+
+def age(store: Store, hours: float, refs: Sequence[ArtifactRef] | None = None) -> None:
+    """Makes artifacts, or all of a store in a folder, older."""
+    folders = [store.root] if refs is None else [store.root / ref.folder for ref in refs]
+    for path in [path for folder in folders for path in folder.rglob("*") if path.is_file()]:
+        if path.name == "manifest.json" and path.parent.parent.parent == store.root:
+            manifest = json.loads(path.read_text())
+            for moment in ("started", "finished"):
+                manifest["timings"][moment] -= hours * 3600
+            path.write_text(json.dumps(manifest))
+        then = time.time() - hours * 3600
+        os.utime(path, (then, then))
+
+
+def flip(path: Path) -> None:
+    """Changes the last byte of a file."""
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)

@@ -1,0 +1,255 @@
+"""Damage is found wherever it is, named with what descends from it, and nothing else is called damaged."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.work import once
+from tasks.cli.check import Fault, Findings, check_store
+from tasks.errors import ArtifactError, DataError
+from tests.cli.synthetic import ROOT, Run, command, finished, flip, plain, words
+from tests.s3 import S3
+
+
+def shown(findings: Findings) -> str:
+    return words(plain(findings.shown()))
+
+
+def found(findings: Findings) -> set[tuple[str, str]]:
+    return {(fault.artifact, fault.file) for fault in findings.faults}
+
+
+@pytest.fixture(params=["folder", "s3"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "s3":
+        return Store.open(f"{request.getfixturevalue('bucket')}/deep/prefix")
+    return Store.open(tmp_path / "store")
+
+
+class Files:
+    """The files of a store where they really are, reached without the code under test."""
+
+    def __init__(self, store: Store, s3: S3) -> None:
+        self._root = None if store.ref.uri.startswith("s3://") else store.root
+        self._bucket, _, self._prefix = store.ref.uri.removeprefix("s3://").partition("/")
+        self._client = s3.client()
+
+    def read(self, key: str) -> bytes:
+        if self._root:
+            return (self._root / key).read_bytes()
+        return self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}/{key}")["Body"].read()
+
+    def write(self, key: str, content: bytes) -> None:
+        if self._root:
+            (self._root / key).parent.mkdir(parents=True, exist_ok=True)
+            (self._root / key).write_bytes(content)
+        else:
+            self._client.put_object(Bucket=self._bucket, Key=f"{self._prefix}/{key}", Body=content)
+
+    def delete(self, key: str) -> None:
+        if self._root:
+            (self._root / key).unlink()
+        else:
+            self._client.delete_object(Bucket=self._bucket, Key=f"{self._prefix}/{key}")
+
+    def flip(self, key: str) -> None:
+        content = bytearray(self.read(key))
+        content[-1] ^= 1
+        self.write(key, bytes(content))
+
+
+@pytest.fixture
+def files(any_store: Store, s3: S3) -> Files:
+    return Files(any_store, s3)
+
+
+def test_a_whole_store_is_whole(any_store: Store) -> None:
+    run = finished(any_store)
+    findings = check_store(any_store, None)
+    assert not findings.faults
+    assert not findings.leftovers
+    assert findings.artifacts == len(run.artifacts)
+    assert findings.files == sum(len(any_store.manifest(ref).files) for ref in run.artifacts)
+    assert shown(findings).endswith("whole")
+
+
+def test_a_flipped_byte_is_found_with_all_that_descends_from_it(any_store: Store, files: Files) -> None:
+    run = finished(any_store)
+    name, file = run.rollouts[1][0].folder, "rollouts.parquet"
+    before = any_store.manifest(run.rollouts[1][0]).files[file]
+    files.flip(f"{name}/{file}")
+    findings = check_store(any_store, None)
+    (fault,) = findings.faults
+    assert (fault.artifact, fault.file) == (name, file)
+    assert fault.expected == f"{before.sha256[:16]}, {before.bytes} bytes"
+    assert fault.found.endswith(f", {before.bytes} bytes")
+    assert fault.found != fault.expected
+    after = [run.verdicts[1], run.policies[2], run.evaluations[2], run.report]
+    assert findings.descendants == {name: sorted(ref.folder for ref in after if ref)}
+    text = shown(findings)
+    assert "1 artifacts are damaged or missing" in text
+    assert "pyflyte run --overwrite-cache" in text
+
+
+def test_a_file_that_is_cut_off_or_deleted_is_found(any_store: Store, files: Files) -> None:
+    run = finished(any_store)
+    cut, lost = f"{run.policies[0]}/model.safetensors", f"{run.policies[1]}/optimizer/moments.safetensors"
+    files.write(cut, files.read(cut)[:-1])
+    files.delete(lost)
+    findings = check_store(any_store, None)
+    assert found(findings) == {
+        (str(run.policies[0]), "model.safetensors"),
+        (str(run.policies[1]), "optimizer/moments.safetensors"),
+    }
+    assert [fault.found for fault in findings.faults if "moments" in fault.file] == ["missing"]
+
+
+def test_an_artifact_that_lost_its_manifest_is_missing_to_those_that_descend_from_it(
+    any_store: Store, files: Files
+) -> None:
+    run = finished(any_store)
+    files.delete(f"{run.verdicts[0]}/manifest.json")
+    findings = check_store(any_store, None)
+    assert findings.faults == [
+        Fault(str(run.verdicts[0]), "manifest.json", f"digest {run.verdicts[0].digest[:16]}", "missing")
+    ]
+    assert str(run.policies[1]) in findings.descendants[str(run.verdicts[0])]
+    assert not findings.leftovers
+    # The same when only that artifact, or one that descends from it, is asked for.
+    for wanted in (str(run.verdicts[0]), str(run.policies[2]), "latest", "run"):
+        assert found(check_store(any_store, wanted)) == {(str(run.verdicts[0]), "manifest.json")}
+
+
+def test_a_folder_without_a_manifest_that_nothing_descends_from_is_a_leftover(any_store: Store, files: Files) -> None:
+    finished(any_store)
+    files.write(f"policy/{'0' * 16}/optimizer/half", b"123")
+    findings = check_store(any_store, None)
+    assert not findings.faults
+    assert findings.leftovers == {f"policy/{'0' * 16}": 3}
+    assert "mu-grpo gc --store" in shown(findings)
+
+
+def test_an_artifact_that_was_made_and_that_nothing_descends_from_is_missing_not_a_leftover(
+    any_store: Store, files: Files
+) -> None:
+    def step(store: Store) -> ArtifactRef:
+        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+            (draft.path / "data.txt").write_text("x")
+        return draft.ref
+
+    made = once(any_store.ref, "t", "1", step, lambda _: None)
+    assert not check_store(any_store, None).faults
+    files.delete(f"{made}/manifest.json")
+    findings = check_store(any_store, None)
+    assert found(findings) == {(str(made), "manifest.json")}
+    assert findings.faults[0].expected.startswith("made, says made/")
+    assert not findings.leftovers
+
+
+def test_manifests_that_are_not_of_their_folder_or_content_are_found(any_store: Store, files: Files) -> None:
+    run = finished(any_store)
+    moved, changed, broken, newer = (f"{ref}/manifest.json" for ref in (*run.prompts, *run.evaluations[:2]))
+    files.write(moved, files.read(changed))
+    plain = json.loads(files.read(changed))
+    plain["files"]["prompts.parquet"]["sha256"] = "0" * 64
+    files.write(changed, json.dumps(plain).encode())
+    files.write(broken, b"\xff{")
+    files.write(newer, json.dumps({**json.loads(files.read(newer)), "schema_version": 99}).encode())
+    findings = check_store(any_store, None)
+    said = {fault.artifact: fault.found for fault in findings.faults if fault.file == "manifest.json"}
+    assert said[str(run.prompts[0])] == f"that of {run.prompts[1]}"
+    assert said[str(run.prompts[1])].endswith(" of what it names")
+    assert said[str(run.evaluations[0])] == "not a manifest"
+    assert said[str(run.evaluations[1])] == "schema version 99; this code reads 1"
+    assert len(said) == 4
+    assert "schema version 99" in shown(findings)
+
+
+def test_only_what_is_asked_for_is_read(store: Store) -> None:
+    first, second = finished(store, seed=0), finished(store, seed=1)
+    flip(store.root / str(first.policies[2]) / "model.safetensors")
+    assert not check_store(store, str(first.policies[1])).faults
+    assert not check_store(store, "run").faults
+    assert not check_store(store, None, seed=1).faults
+    assert not check_store(store, "latest").faults
+    damage = {(str(first.policies[2]), "model.safetensors")}
+    assert found(check_store(store, "run", seed=0)) == damage
+    assert found(check_store(store, str(first.policies[2]))) == damage
+    assert found(check_store(store, None)) == damage
+    alone = check_store(store, str(second.policies[0]))
+    assert (alone.artifacts, alone.files) == (1, 2)
+
+
+def test_what_is_not_there_cannot_be_asked_for(store: Store) -> None:
+    run = finished(store)
+    with pytest.raises(DataError, match="no finished run with seed 7"):
+        check_store(store, "run", seed=7)
+    with pytest.raises(DataError, match=r"no such artifact in this store\. There is report/"):
+        check_store(store, "report/0000")
+    with pytest.raises(DataError, match="these choose a run"):
+        check_store(store, str(run.policies[0]), seed=0)
+
+
+def test_on_s3_the_objects_count_and_not_the_local_copy(bucket: str, s3: S3) -> None:
+    store = Store.open(f"{bucket}/prefix")
+    run = finished(store, stages=1)
+    flip(store.root / run.policies[0].folder / "model.safetensors")
+    (store.root / run.policies[1].folder / "manifest.json").unlink()
+    assert not check_store(store, None).faults
+    shutil.rmtree(store.root)
+    Files(store, s3).flip(f"{run.policies[0]}/config.json")
+    assert found(check_store(store, None)) == {(str(run.policies[0]), "config.json")}
+    assert not store.root.exists()
+
+
+def test_large_objects_take_bounded_memory_and_no_disk(bucket: str) -> None:
+    code = f"""
+import resource, shutil
+from tasks.artifacts import Store
+from tasks.cli.check import check_store
+store = Store.open({bucket!r})
+block = bytes(range(256)) * 4096
+with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
+    for name in "ab":
+        with (draft.path / name).open("wb") as file:
+            for count in range(150):
+                file.write(count.to_bytes(4, "big") + block[4:])
+shutil.rmtree(store.root)
+del block
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+findings = check_store(store, None)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(len(findings.faults), findings.bytes // 2**20, store.root.exists(), (after - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    faults, mebibytes, copied, grown = done.stdout.splitlines()[-1].split()
+    assert (faults, mebibytes, copied) == ("0", "300", "False")
+    assert int(grown) < 150
+
+
+def test_a_server_that_is_gone_is_an_error_and_not_damage(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open(bucket)
+    finished(store, stages=1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
+    with pytest.raises(ArtifactError, match="failed for 1 s"):
+        check_store(store, None)
+
+
+def test_the_command_ends_with_1_when_something_is_wrong(store: Store) -> None:
+    run: Run = finished(store)
+    done = command("check", "--store", str(store.root))
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = sum(len(store.manifest(ref).files) for ref in run.artifacts)
+    assert f"check: {files}/{files}" in done.stdout
+    assert f"{len(run.artifacts)} artifacts, {files} files" in done.stdout
+    flip(store.root / run.policies[1].folder / "model.safetensors")
+    done = command("check", "run", "--store", str(store.root))
+    assert done.returncode == 1
+    assert f"{run.policies[1]} model.safetensors" in words(done.stdout)
+    assert "Traceback" not in done.stderr

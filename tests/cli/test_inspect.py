@@ -1,0 +1,220 @@
+"""Responses as they were learned from: outcomes, advantages by hand, log-probabilities, and who is shown."""
+
+import math
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import ROLLOUTS, VERDICTS
+from tasks.cli.inspect import Chosen, inspect_shard, inspect_stage
+from tasks.errors import DataError
+from tests.cli.synthetic import REWARDS, ROLLOUT, Run, command, finished, plain, rows_of, words
+
+EVERYTHING = Chosen(groups=10, every=True)
+
+
+def advantages(text: str) -> dict[tuple[int, int], str]:
+    """What the table says, by group and sample."""
+    found, group = {}, -1
+    for line in text.splitlines():
+        if title := re.match(r"\s*(\d)\+\[1\]=", line):
+            group = int(title[1])
+        if row := re.match(r"\s*(\d+)  (\w+|-) +(\S+) +(\S+) +(\d+) +(\S+) +(\S+)  stage", line):
+            found[group, int(row[1])] = row[4]
+    return found
+
+
+def expected(rewards: list[float], deviation: float) -> list[str]:
+    mean = sum(rewards) / len(rewards)
+    return [f"{(reward - mean) / (deviation + 1e-6):+.3f}" for reward in rewards]
+
+
+def unbiased(rewards: list[float]) -> float:
+    mean = sum(rewards) / len(rewards)
+    return math.sqrt(sum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
+
+
+def test_advantages_are_those_of_the_policys_settings(store: Store) -> None:
+    finished(store)
+    found = advantages(plain(inspect_stage(store, 2, None, None, EVERYTHING)))
+    for group, rewards in enumerate(REWARDS):
+        own = list(map(float, rewards))
+        numbers = expected(own, unbiased(own)) if group != 2 else ["+0.000"] * 4
+        assert [found[group, sample] for sample in range(4)] == numbers
+    assert found[0, 0] == "+1.500"
+
+
+def test_a_statistic_over_the_batch_takes_all_shards_even_when_one_is_shown(store: Store) -> None:
+    run = finished(store, objective={"advantage": {"scale": "batch_std"}})
+    every = [float(reward) for rewards in REWARDS for reward in rewards]
+    deviation = unbiased(every)
+    whole = advantages(plain(inspect_stage(store, 1, None, None, EVERYTHING)))
+    shard = advantages(plain(inspect_shard(store, str(run.rollouts[0][1]), EVERYTHING)))
+    for group in (2, 3):
+        numbers = expected(list(map(float, REWARDS[group])), deviation)
+        assert [whole[group, sample] for sample in range(4)] == numbers
+        assert [shard[group, sample] for sample in range(4)] == numbers
+    assert {group for group, _ in shard} == {2, 3}
+
+
+def test_groups_that_take_no_part_have_no_advantage(store: Store) -> None:
+    finished(store, objective={"data": {"zero_variance": "drop"}})
+    found = advantages(plain(inspect_stage(store, 1, None, None, EVERYTHING)))
+    assert [found[2, sample] for sample in range(4)] == ["-"] * 4
+    assert "-" not in [found[1, sample] for sample in range(4)]
+
+
+def test_every_refresh_of_an_alternating_stage_is_a_batch_of_its_own(store: Store) -> None:
+    run = Run(store, mu=1, objective={"advantage": {"scale": "batch_std"}}).base()
+    rollouts: list[dict[str, Any]] = []
+    verdicts: list[dict[str, Any]] = []
+    for group, rewards in enumerate(REWARDS):
+        made, judged = rows_of(group, 0, f"{run.policies[0].digest}+{group // 2}", rewards)
+        rollouts, verdicts = [*rollouts, *made], [*verdicts, *judged]
+    shard = run.write(
+        "alternate", "rollouts", ROLLOUT, {"policy": run.policies[0]}, {"rollouts.parquet": (rollouts, ROLLOUTS)}
+    )
+    judged_ref = run.write(
+        "alternate", "verdicts", {}, {"rollouts": [shard]}, {"verdicts.parquet": (verdicts, VERDICTS)}
+    )
+    run.rollouts.append([shard])
+    run.verdicts.append(judged_ref)
+    run.optimize().end()
+    found = advantages(plain(inspect_stage(store, 1, None, None, EVERYTHING)))
+    for groups in ((0, 1), (2, 3)):
+        batch = [float(reward) for group in groups for reward in REWARDS[group]]
+        for group in groups:
+            assert [found[group, sample] for sample in range(4)] == expected(
+                list(map(float, REWARDS[group])), unbiased(batch)
+            )
+
+
+def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> None:
+    finished(store)
+    short = advantages(plain(inspect_stage(store, 1, None, None, Chosen(groups=10))))
+    assert set(short) == {(0, 0), (0, 3), (1, 0), (1, 3), (2, 0), (2, 3), (3, 0), (3, 3)}
+    assert len(advantages(plain(inspect_stage(store, 1, None, None, EVERYTHING)))) == 16
+    assert len(advantages(plain(inspect_stage(store, 1, None, None, Chosen(groups=1))))) == 2
+    text = plain(inspect_stage(store, 1, None, None, Chosen()))
+    assert "--all shows every one" in text
+    assert "1 of 4 correct" in text
+
+
+def test_log_probabilities_have_a_mean_and_a_minimum(store: Store) -> None:
+    finished(store)
+    text = plain(inspect_stage(store, 1, None, None, Chosen(prompt="s0p0", every=True)))
+    rows = [line.split() for line in text.splitlines() if "response " in line and "stage 0 group" in line]
+    by_sample = {row[0]: row[4:7] for row in rows}
+    assert by_sample == {
+        "0": ["1", "-1.000", "-1.000"],
+        "1": ["2", "-1.500", "-2.000"],
+        "2": ["3", "-2.000", "-3.000"],
+        "3": ["4", "-2.500", "-4.000"],
+    }
+
+
+def test_prompts_and_outcomes_choose(store: Store) -> None:
+    finished(store)
+    wrong = advantages(plain(inspect_stage(store, 1, None, None, Chosen(outcome="wrong", groups=10, every=True))))
+    assert set(wrong) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 3)}
+    # Still relative to the whole group.
+    assert wrong[0, 1] == "-0.500"
+    assert {group for group, _ in advantages(plain(inspect_stage(store, 1, 0, "grpo", Chosen(prompt="s0p1"))))} == {1}
+    with pytest.raises(DataError, match=r"no response with prompt 'x' and outcome 'wrong'; outcomes here: correct, "):
+        inspect_stage(store, 1, None, None, Chosen(prompt="x", outcome="wrong"))
+    with pytest.raises(DataError, match="stage 3: not in the run with 2 stages"):
+        inspect_stage(store, 3, None, None, Chosen())
+
+
+def test_a_shard_has_the_verdicts_on_it(store: Store) -> None:
+    run = finished(store)
+    text = plain(inspect_shard(store, str(run.rollouts[1][1])[:14], EVERYTHING))
+    found = advantages(text)
+    assert {group for group, _ in found} == {2, 3}
+    assert found[3, 3] == "-1.500"
+    assert f"2 groups, 8 responses in {run.rollouts[1][1]}" in text
+    assert f"advantages as {run.policies[2]} (grpo) learned from them" in text
+
+
+def test_a_shard_that_nobody_judged_or_learned_from_is_shown_with_what_there_is(store: Store) -> None:
+    run = Run(store).base()
+    made, judged = zip(*(rows_of(group, 0, run.policies[0].digest, REWARDS[group]) for group in (0, 1)), strict=True)
+    shards: list[ArtifactRef] = [
+        run.write("generate", "rollouts", ROLLOUT, {"policy": run.policies[0]}, {"rollouts.parquet": (rows, ROLLOUTS)})
+        for rows in made
+    ]
+    bare = plain(inspect_shard(store, str(shards[1]), EVERYTHING))
+    assert set(advantages(bare).values()) == {"-"}
+    assert "no policy has learned from them" in bare
+    assert "correct " not in bare
+    files = {"verdicts.parquet": ([*judged[0], *judged[1]], VERDICTS)}
+    run.write("verify", "verdicts", {}, {"rollouts": shards}, files)
+    text = plain(inspect_shard(store, str(shards[1]), EVERYTHING))
+    assert [line.split()[1] for line in text.splitlines() if "stage 0 group 1" in line] == [
+        "correct",
+        "correct",
+        "wrong",
+        "wrong",
+    ]
+    assert set(advantages(text).values()) == {"-"}
+
+
+def test_settings_of_other_code_hide_the_advantages_alone(store: Store) -> None:
+    run = finished(store, stages=1)
+    path = store.root / run.policies[1].folder / "manifest.json"
+    path.write_text(path.read_text().replace('"learning_rate"', '"learning_speed"').replace('"gate"', '"clip"'))
+    text = plain(inspect_stage(store, 1, None, None, EVERYTHING))
+    assert set(advantages(text).values()) == {"-"}
+    assert f"advantages unknown: the settings of {run.policies[1]}" in text
+
+
+def test_verdicts_on_other_responses_are_refused(store: Store) -> None:
+    run = Run(store).base()
+    rows, _ = rows_of(0, 0, run.policies[0].digest, REWARDS[0])
+    _, other = rows_of(1, 0, run.policies[0].digest, REWARDS[1])
+    shard = run.write("generate", "rollouts", ROLLOUT, {}, {"rollouts.parquet": (rows, ROLLOUTS)})
+    run.write("verify", "verdicts", {}, {"rollouts": [shard]}, {"verdicts.parquet": (other, VERDICTS)})
+    with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 4, or in another order"):
+        inspect_shard(store, str(shard), Chosen())
+
+
+def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
+    run = Run(store).base()
+    rows, judged = rows_of(0, 0, run.policies[0].digest, [1.0, None, 0.0, 0.0])
+    rows[2].update(response_token_ids=[], engine_logp=[])
+    shard = run.write("generate", "rollouts", ROLLOUT, {}, {"rollouts.parquet": (rows, ROLLOUTS)})
+    verdicts = {"verdicts.parquet": (judged, VERDICTS)}
+    run.rollouts.append([shard])
+    run.verdicts.append(run.write("verify", "verdicts", {}, {"rollouts": [shard]}, verdicts))
+    run.optimize().end()
+    text = plain(inspect_stage(store, 1, None, None, EVERYTHING))
+    lines = {line.split()[0]: line.split()[1:7] for line in text.splitlines() if "stage 0 group" in line}
+    assert lines["1"][:3] == ["timeout", "-", "+0.000"]
+    assert lines["2"] == ["wrong", "0", "-0.577", "0", "-", "-"]
+
+
+def test_the_command_shows_a_stage_and_a_shard_of_a_store_on_s3(bucket: str) -> None:
+    store = Store.open(f"{bucket}/prefix")
+    run = finished(store, stages=1)
+    stage = command("inspect", "--store", f"{bucket}/prefix", "--all", "--groups", "9")
+    assert stage.returncode == 0, stage.stderr
+    assert len(advantages(stage.stdout)) == 16
+    shard = command("inspect", str(run.rollouts[0][0]), "--store", f"{bucket}/prefix", "--all")
+    assert shard.returncode == 0, shard.stderr
+    assert len(advantages(shard.stdout)) == 8
+    other = command("inspect", str(run.policies[0]), "--store", f"{bucket}/prefix")
+    assert other.returncode == 1
+    assert "allowed: an artifact of kind rollouts" in words(other.stderr)
+
+
+def test_tables_of_large_stages_stay_arrows(store: Store) -> None:
+    """Of a response that is not shown, neither token ids nor log-probabilities become Python's objects."""
+    from tasks.cli.inspect import _Origin, _rows
+
+    run = finished(store, stages=1)
+    origin = _Origin("x", run.rollouts[0], run.verdicts[0], store.manifest(run.policies[1]))
+    rows = _rows(store, origin, origin.shards)
+    assert all(isinstance(row[name], pa.Scalar) for row in rows for name in ("response_token_ids", "engine_logp"))

@@ -1,0 +1,137 @@
+"""Where an artifact comes from: all of it, once, and readable by people and by programs."""
+
+import json
+import re
+
+import pytest
+
+from tasks.artifacts import Store
+from tasks.cli.find import match
+from tasks.cli.lineage import Lineage
+from tasks.errors import DataError
+from tests.cli.synthetic import Run, command, finished, plain, words
+
+KINDS = ("policy", "rollouts", "verdicts", "prompts")
+
+
+def shown(found: Lineage, settings: bool = False) -> str:
+    return plain(found.shown(settings))
+
+
+def ancestors(run: Run) -> set[str]:
+    """Folders of all that the last policy descends from, and its own."""
+    return {ref.folder for ref in run.artifacts if ref.kind not in ("evaluation", "report")}
+
+
+def test_every_ancestor_is_there_once_and_a_repeated_one_is_marked(store: Store) -> None:
+    run = finished(store)
+    lines = shown(Lineage(store, str(run.policies[-1]))).splitlines()
+    tree = [line for line in lines if re.search(r"\w+/[0-9a-f]{16}", line)]
+    expanded = [line for line in tree if "see above" not in line]
+    assert {re.search(r"\w+/[0-9a-f]{16}", line)[0] for line in expanded} == ancestors(run)  # type: ignore[index]
+    assert len(expanded) == len(ancestors(run))
+    repeated = [line for line in tree if "see above" in line]
+    # Of each of two stages the second shard's prompts, both shards' policy, and both shards below their verdicts.
+    assert len(repeated) == 2 * (1 + 2 + 2)
+    roles = [re.findall(r"(\w+)  (\w+)/[0-9a-f]{16}", line) for line in tree[1:]]
+    assert {one for found in roles for one in found} == {(kind, kind) for kind in KINDS}
+
+
+def test_a_line_tells_what_made_it(store: Store) -> None:
+    run = finished(store, seed=3, mu=2)
+    text = shown(Lineage(store, str(run.policies[-1])))
+    first = text.splitlines()[0]
+    assert first.startswith(f"{run.policies[-1]}  optimize v1  seed 3  grpo, mu 2, 8 responses per update, stage 2, 4")
+    commit = store.manifest(run.policies[-1]).commit[:10]
+    assert re.search(commit + r"\+?  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  \d+\.\d s$", first)
+    assert f"rollouts  {run.rollouts[1][0]}  generate v1  seed 3  8 responses, 4 per prompt" in text
+    assert f"policy  {run.policies[0]}  prepare_policy v1  seed 3  a/b" in text
+    assert "16 responses, reward 0.625" in text
+
+
+def test_latest_is_the_last_policy_of_the_latest_run(store: Store) -> None:
+    finished(store, seed=0)
+    later = finished(store, seed=1)
+    assert Lineage(store, "latest").root == later.policies[-1]
+
+
+def test_a_few_characters_and_a_whole_digest_name_it(store: Store) -> None:
+    run = finished(store, stages=1)
+    ref = run.policies[-1]
+    assert Lineage(store, f"policy/{ref.digest[:6]}").root == ref
+    assert Lineage(store, f"policy/{ref.digest}").root == ref
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("policy/ffff", r"no such artifact in this store. There is policy/\w{16}, policy/\w{16}\."),
+        ("study/ffff", "There is no study"),
+        ("policy/ff", "at least 4 characters"),
+        ("policies/ffff", "with one of the kinds prompts, policy, rollouts"),
+        ("abcdef", "names no artifact; allowed: kind/digest"),
+    ],
+)
+def test_what_names_nothing_is_a_message_with_candidates(store: Store, wanted: str, message: str) -> None:
+    finished(store, stages=1)
+    with pytest.raises(DataError, match=message):
+        Lineage(store, wanted)
+
+
+def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
+    names = ["policy/aaaa000000000000", "policy/aaaabbbbbbbbbbbb", "prompts/aaaa000000000000"]
+    with pytest.raises(DataError, match=r"2 artifacts: policy/aaaa0{12}, policy/aaaab{12}. Give more characters"):
+        match(names, "policy/aaaa")
+    assert match(names, "policy/aaaa0") == names[0]
+
+
+def test_what_is_missing_does_not_hide_the_rest(store: Store) -> None:
+    run = finished(store)
+    (store.root / run.policies[1].folder / "manifest.json").unlink()
+    found = Lineage(store, "latest")
+    text = shown(found)
+    assert f"{run.policies[1]}  missing" in text
+    assert "1 missing: `mu-grpo check" in text
+    assert str(run.rollouts[1][0]) in text
+    assert set(found.missing) == {run.policies[1].folder}
+
+
+def test_packages_and_commits_are_one_line_when_they_agree_and_a_table_otherwise(store: Store) -> None:
+    run = finished(store, stages=1)
+    made = store.manifest(run.policies[-1])
+    agreed = shown(Lineage(store, "latest"))
+    assert f"made by  commit {made.commit[:10]}" in agreed
+    assert f"numpy {made.packages['numpy']}" in agreed
+    path = store.root / run.policies[0].folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["packages"]["torch"], manifest["commit"] = "1.2.3", "0" * 40 + "+"
+    path.write_text(json.dumps(manifest))
+    differing = shown(Lineage(store, "latest"))
+    assert "commit" not in next(line for line in differing.splitlines() if line.startswith("made by"))
+    line = next(line for line in differing.splitlines() if line.strip().startswith(str(run.policies[0])))
+    assert line.split() == [str(run.policies[0]), "0000000000+", "1.2.3"]
+
+
+def test_settings_are_shown_in_full(store: Store) -> None:
+    finished(store)
+    text = shown(Lineage(store, "latest"), settings=True)
+    assert json.loads(text[text.index("\n{") :]) == store.manifest(Lineage(store, "latest").root).settings
+
+
+def test_the_command_prints_json_of_a_store_on_s3(bucket: str) -> None:
+    store = Store.open(f"{bucket}/prefix")
+    run = finished(store)
+    done = command("lineage", "latest", "--store", f"{bucket}/prefix", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["artifact"] == run.policies[-1].folder
+    assert set(found["artifacts"]) == ancestors(run)
+    assert found["artifacts"][run.policies[1].folder] == store.manifest(run.policies[1]).model_dump(mode="json")
+    assert found["missing"] == {}
+
+
+def test_the_command_says_what_is_wrong(store: Store) -> None:
+    done = command("lineage", "latest", "--store", str(store.root))
+    assert done.returncode == 1
+    assert "no finished run in this store" in words(done.stderr)
+    assert "Traceback" not in done.stderr

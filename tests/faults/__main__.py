@@ -1,0 +1,122 @@
+"""Every fault, tried on whole runs: `make faults` (an hour on two cores).
+
+Prints a table and, with a path as argument, writes it there as Markdown.
+"""
+
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tasks.report.summary import render_markdown
+from tests.faults.kills import Killed, killed, undisturbed
+from tests.faults.proxy import proxy
+from tests.s3 import S3, server
+
+TIMES, ASKED = 25, 10
+SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A fault, and what became of the runs that had it."""
+
+    fault: str
+    times: int
+    moments: Mapping[str, int]
+    repeated: Mapping[str, int]
+    worst: Mapping[str, int]
+    equal: bool
+    seconds: float
+
+
+def main(page: Path | None) -> int:
+    """Tries every fault; the exit status says whether all digests are equal."""
+    with tempfile.TemporaryDirectory() as name, server() as s3:
+        folder = Path(name)
+        wanted = undisturbed(folder / "undisturbed", str(folder / "undisturbed/store"), {})
+        rows = [
+            _kill("SIGKILL, store in a folder", folder / "disk", wanted, TIMES, 1, signal.SIGKILL, None),
+            _kill("SIGKILL, store on S3", folder / "s3", wanted, TIMES, 2, signal.SIGKILL, s3),
+            _kill("SIGTERM, store in a folder", folder / "asked", wanted, ASKED, 3, signal.SIGTERM, None),
+            _flaky(folder / "flaky", wanted, s3),
+        ]
+    table = _table(rows)
+    Console(width=150).print(table)
+    if page is not None:
+        page.write_text(_PAGE + render_markdown(table) + "\n", encoding="utf-8")
+        print(f"wrote {page}")
+    return 0 if all(row.equal for row in rows) else 1
+
+
+def _kill(fault: str, folder: Path, wanted: str, times: int, seed: int, how: signal.Signals, s3: S3 | None) -> Tried:
+    """Runs that are killed until they have been killed so often; a run that ends sooner is followed by another."""
+    started, rest, round_ = time.monotonic(), times, 0
+    total, equal = Killed(), True
+    while rest > 0:
+        place = folder / str(round_)
+        store = str(place / "store") if s3 is None else f"s3://{s3.bucket()}"
+        environment = {} if s3 is None else s3.environment(place / "cache")
+        result = killed(place, store, environment, rest, seed + 100 * round_, how)
+        total.moments += result.moments
+        total.repeated += result.repeated
+        total.worst |= result.worst
+        equal = equal and result.digest == wanted and result.within_limits
+        rest, round_ = rest - result.kills, round_ + 1
+    return Tried(fault, total.kills, total.moments, total.repeated, total.worst, equal, time.monotonic() - started)
+
+
+def _flaky(folder: Path, wanted: str, s3: S3) -> Tried:
+    """A whole run through a proxy that spoils a fifth of all requests."""
+    folder.mkdir(parents=True)
+    started = time.monotonic()
+    with proxy(s3, folder) as between:
+        between.fail(SHARE)
+        digest = undisturbed(folder, f"s3://{s3.bucket()}", s3.environment(folder / "cache", between.endpoint))
+        counts = between.counts()
+    passed = counts.pop("passed", 0)
+    name = f"{SHARE:.0%} of the S3 requests fail ({counts.total()} of {counts.total() + passed})"
+    return Tried(name, 1, counts, Counter(), Counter(), digest == wanted, time.monotonic() - started)
+
+
+def _table(rows: list[Tried]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    for heading in ("fault", "times", "recovered", "at", "repeated", "most at once", "digest equal", "seconds"):
+        table.add_column(heading, justify="right" if heading in ("times", "recovered", "seconds") else "left")
+    for row in rows:
+        table.add_row(
+            row.fault,
+            str(row.times),
+            str(row.times if row.equal else 0),
+            _counts(row.moments),
+            _counts(row.repeated),
+            _counts(row.worst),
+            "yes" if row.equal else "NO",
+            f"{row.seconds:.0f}",
+        )
+    return table
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()) if count) or "-"
+
+
+_PAGE = """# Faults
+
+Written by `make faults`: runs of `mu_grpo_2` with [tests/workflows/small.yaml](../tests/workflows/small.yaml), started
+again after every kill until they end, and compared with a run that nothing disturbed. `at` is what a run had done last;
+`repeated` counts responses, answers and updates that were complete and were done again; a part of a shard is 128
+responses, a shard 512, and a checkpoint comes every 2 updates.
+
+"""
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else None))

@@ -1,0 +1,72 @@
+"""``pyflyte`` with a log of the work that is done: a line per unit, written when the unit is complete.
+
+    python -m tests.faults.counting LOG run workflows/mu_grpo.py ...
+
+A line is ``kind name amount``: responses generated in one call, answers verified in one call, one update, or the start
+of an upload.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def count(log: Path) -> None:
+    """Makes everything in this process that does work write to the log."""
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def note(kind: str, name: str, amount: int) -> None:
+        os.write(handle, f"{kind} {name} {amount}\n".encode())
+
+    from tasks.artifacts.s3 import Bucket
+    from tasks.optimize.trainer import Trainer
+    from tasks.rollout.transformers_engine import TransformersEngine
+    from tasks.verify.verifier import Verifier
+
+    def generated(engine: Any, requests: Any, sampling: Any, on_done: Any) -> Any:
+        made = generate(engine, requests, sampling, on_done)
+        seeds = repr([request.seed for request in requests])
+        weights = float(next(engine._model.parameters()).detach().double().sum())
+        note("generate", digest(seeds, repr(weights)), len(requests))
+        return made
+
+    def verified(verifier: Any, pairs: Any, *rest: Any) -> Any:
+        made = verify(verifier, pairs, *rest)
+        note("verify", digest(repr(list(pairs))), len(pairs))
+        return made
+
+    def updated(trainer: Any, work: Any, *rest: Any) -> Any:
+        made = update(trainer, work, *rest)
+        note("update", f"{work.number}-{trainer.updates}", 1)
+        return made
+
+    def uploading(bucket: Any, folder: Any, files: Any, prefix: str) -> Any:
+        note("upload", prefix, len(files))
+        return upload(bucket, folder, files, prefix)
+
+    generate, verify = TransformersEngine.generate, Verifier.verify
+    update, upload = Trainer._update, Bucket.upload
+    replaced: list[tuple[type, str, Callable[..., Any]]] = [
+        (TransformersEngine, "generate", generated),
+        (Verifier, "verify", verified),
+        (Trainer, "_update", updated),
+        (Bucket, "upload", uploading),
+    ]
+    for owner, name, function in replaced:
+        setattr(owner, name, function)
+
+
+def digest(*texts: str) -> str:
+    """A short name for a unit of work."""
+    return hashlib.sha256("|".join(texts).encode()).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    count(Path(sys.argv[1]))
+    from flytekit.clis.sdk_in_container.pyflyte import main
+
+    sys.argv = ["pyflyte", *sys.argv[2:]]
+    main()

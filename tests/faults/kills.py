@@ -1,0 +1,124 @@
+"""A run that is killed again and again, and what that cost."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+from tasks.artifacts import Store
+from tests.workflows.runs import CONFIG, ROOT
+
+WORKFLOW = "mu_grpo_2"
+OVERRIDES = "rollout.responses_per_part=128 evaluate.responses_per_part=100 operation.updates_per_checkpoint=2"
+LIMITS = {"generate": 128, "verify": 512, "update": 2}
+"""Units that one interruption may cost: a part of a shard (and greedy beside sampled responses), a shard, a checkpoint
+interval."""
+_SECONDS = 600
+
+
+@dataclass
+class Killed:
+    """What became of a run that was killed."""
+
+    moments: Counter[str] = field(default_factory=Counter)
+    """Kills, by what the run had done last."""
+    repeated: Counter[str] = field(default_factory=Counter)
+    """Units that were complete and done again, over all attempts."""
+    worst: Counter[str] = field(default_factory=Counter)
+    """The most units of a kind that one attempt did again."""
+    digest: str = ""
+    """Of the final policy."""
+
+    @property
+    def kills(self) -> int:
+        """How often the run was killed."""
+        return self.moments.total()
+
+    @property
+    def within_limits(self) -> bool:
+        """Whether no interruption cost more than it may."""
+        return all(self.worst[kind] <= limit for kind, limit in LIMITS.items())
+
+
+def undisturbed(folder: Path, store: str, environment: Mapping[str, str]) -> str:
+    """The digest of the final policy of a run that nothing disturbs."""
+    with _start(folder, store, environment, folder / "undisturbed.log") as process:
+        output = process.communicate(timeout=_SECONDS)[0]
+    assert process.returncode == 0, output
+    return _final_policy(store, environment)
+
+
+def killed(
+    folder: Path,
+    store: str,
+    environment: Mapping[str, str],
+    times: int,
+    seed: int,
+    how: signal.Signals = signal.SIGKILL,
+) -> Killed:
+    """Kills the run ``times`` times after a random number of units and a random moment, and lets it end then."""
+    random = np.random.default_rng(seed)
+    result, before = Killed(), Counter[str]()
+    for attempt in range(times + 1):
+        log = folder / f"attempt-{attempt}.log"
+        with _start(folder, store, environment, log) as process:
+            if attempt < times:
+                _wait_for(log, int(random.integers(1, 4)), process)
+                time.sleep(float(random.uniform(0, 0.4)))
+                os.killpg(process.pid, how)
+            output = process.communicate(timeout=_SECONDS)[0]
+        ended = process.returncode == 0
+        lines = log.read_text().splitlines() if log.exists() else []
+        if not ended:
+            assert attempt < times, output
+            result.moments[lines[-1].split()[0] if lines else "start"] += 1
+        again: Counter[str] = Counter()
+        for line in lines:
+            kind, _, amount = line.split()
+            if kind in LIMITS and before[line]:
+                again[kind] += int(amount)
+            before[line] += 1
+        result.repeated += again
+        result.worst |= again
+        if ended:
+            break
+    result.digest = _final_policy(store, environment)
+    return result
+
+
+def _start(folder: Path, store: str, environment: Mapping[str, str], log: Path) -> subprocess.Popen[str]:
+    home = folder / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "tests.faults.counting", str(log), "run", "workflows/mu_grpo.py", WORKFLOW]
+    options = ["--inputs-file", str(CONFIG), "--store", store, "--overrides", OVERRIDES]
+    return subprocess.Popen(
+        [*command, *options],
+        cwd=ROOT,
+        env={**os.environ, "HOME": str(home), "HF_HUB_OFFLINE": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _wait_for(log: Path, units: int, process: subprocess.Popen[str]) -> None:
+    for _ in range(_SECONDS * 50):
+        if process.poll() is not None or (log.exists() and log.read_text().count("\n") >= units):
+            return
+        time.sleep(0.02)
+    raise TimeoutError(f"{log}: no {units} units in {_SECONDS} s")
+
+
+def _final_policy(store: str, environment: Mapping[str, str]) -> str:
+    with patch.dict(os.environ, environment):
+        policies = Store.open(store, create=False).manifests("policy")
+    return max(policies, key=lambda policy: policy.facts["stage"]).digest

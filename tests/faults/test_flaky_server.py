@@ -1,0 +1,217 @@
+"""A store on an S3 server that fails: through a proxy that does faults to its requests, work ends as if it did not."""
+
+import random
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.files import check
+from tasks.artifacts.s3 import PART_BYTES
+from tasks.artifacts.work import once
+from tasks.errors import ArtifactError
+from tests.faults.proxy import FAULTS, Proxy, proxy
+from tests.s3 import S3
+
+SHARE = 0.2
+FILES = 40
+PARTS = 6
+
+
+@pytest.fixture(scope="module")
+def flaky(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with proxy(s3, tmp_path_factory.mktemp("proxy")) as running:
+        yield running
+
+
+@pytest.fixture
+def place(bucket: str, flaky: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an empty bucket, reached through the proxy."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", flaky.endpoint)
+    yield bucket
+    flaky.heal()
+
+
+def small_files(store: Store, number: int) -> ArtifactRef:
+    with store.write("rollouts", settings={}, parents={}, seed=number) as draft:
+        for file in range(FILES):
+            (draft.path / f"shard-{file:03d}.bin").write_bytes(random.Random(f"{number}/{file}").randbytes(1000 + file))
+    return draft.ref
+
+
+def one_large_file(store: Store) -> ArtifactRef:
+    with store.write("policy", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "model.safetensors").write_bytes(random.Random(0).randbytes(4 * PART_BYTES + 12345))
+    return draft.ref
+
+
+class Watcher:
+    """A reader beside the proxy that lists the bucket all the time."""
+
+    def __init__(self, s3: S3, bucket: str) -> None:
+        self.artifacts_seen, self.without_manifest_seen = 0, 0
+        self.broken: list[str] = []
+        self._client, self._bucket = s3.client(), bucket.removeprefix("s3://")
+        self._files: dict[str, set[str]] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> "Watcher":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(0.02):
+            listed = self._client.list_objects_v2(Bucket=self._bucket).get("Contents", [])
+            keys = {found["Key"] for found in listed}
+            for folder in {key.rpartition("/")[0] for key in keys} - {""}:
+                names = {key.removeprefix(f"{folder}/") for key in keys if key.startswith(f"{folder}/")}
+                if "manifest.json" not in names:
+                    self.without_manifest_seen += 1
+                    continue
+                self.artifacts_seen += 1
+                expected = FILES if folder.startswith("rollouts/") else 1
+                if len(names) != expected + 1:
+                    self.broken.append(f"{folder}: {sorted(names)}")
+
+
+def checks_out(s3: S3, address: str, refs: set[ArtifactRef], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine, whose network works, the store holds these artifacts, each whole, and nothing else."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("MU_GRPO_CACHE", str(cache))
+    there = Store.open(address, create=False)
+    found = {manifest.ref for kind in ("rollouts", "policy") for manifest in there.manifests(kind)}
+    assert found == refs
+    for ref in refs:
+        assert there.holds(ref)
+        check(there.path(ref), there.manifest(ref).files)
+    folders = tuple(ref.folder for ref in refs)
+    keys = [key for key in s3.keys(address.removeprefix("s3://")) if not key.startswith(("made/", "store.json"))]
+    assert all(key.startswith(folders) for key in keys)
+
+
+def test_artifacts_come_and_go_whole(
+    place: str, flaky: Proxy, s3: S3, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flaky.fail(SHARE)
+    remote = Store.open(place)
+    with Watcher(s3, place) as watcher:
+        refs = {small_files(remote, 0), small_files(remote, 1), one_large_file(remote)}
+    assert not watcher.broken
+    assert watcher.artifacts_seen > 0
+    assert watcher.without_manifest_seen > 0, "the watcher came too late to see anything"
+    shutil.rmtree(remote.root)
+    for ref in refs:
+        check(remote.path(ref), remote.manifest(ref).files)
+    assert refs == {small_files(store, 0), small_files(store, 1), one_large_file(store)}
+    counts = flaky.counts()
+    assert all(counts[fault] > 0 for fault in FAULTS)
+    checks_out(s3, place, refs, tmp_path / "elsewhere", monkeypatch)
+
+
+class Killed(Exception):
+    """The process dies here."""
+
+
+class Step:
+    """Makes parts and an artifact of them."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.made: list[int] = []
+        self._stop_at = stop_at
+
+    def __call__(self, store: Store) -> ArtifactRef:
+        tables = [store.progress.table("part", number, lambda n=number: self._make(n)) for number in range(PARTS)]
+        with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
+            for number, table in enumerate(tables):
+                (draft.path / f"{number}.txt").write_text(str(table.to_pydict()))
+        return draft.ref
+
+    def _make(self, number: int) -> pa.Table:
+        if number == self._stop_at:
+            self._stop_at = None
+            raise Killed
+        self.made.append(number)
+        return pa.table({"number": [number] * 100})
+
+
+def test_work_goes_on_and_is_done_once(
+    place: str, flaky: Proxy, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flaky.fail(SHARE)
+    remote, step = Store.open(place), Step(stop_at=PARTS // 2)
+    with pytest.raises(Killed):
+        once(remote.ref, "step", "1", step, lambda _: None)
+    shutil.rmtree(remote.root)  # It goes on on another machine.
+    made = once(remote.ref, "step", "1", step, lambda _: None)
+    assert step.made == list(range(PARTS))
+    shutil.rmtree(remote.root)
+    assert once(remote.ref, "step", "1", step, lambda _: None) == made
+    assert step.made == list(range(PARTS))
+    counts = flaky.counts()
+    assert counts["passed"] < counts.total()
+    checks_out(s3, place, {made}, tmp_path / "elsewhere", monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("refused", "parts"),
+    [
+        ("", 0),
+        (r"^PUT .*/progress/.*part-000002", 2),
+        (r"^PUT .*/rollouts/.*\.txt", PARTS),
+        (r"^PUT .*/rollouts/.*/manifest", PARTS),
+    ],
+    ids=["everything", "a part", "a file", "the manifest"],
+)
+def test_a_server_that_stays_away_is_named_and_the_work_goes_on(
+    refused: str, parts: int, place: str, flaky: Proxy, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
+    remote, step = Store.open(place), Step()
+    flaky.fail(1, ["slow_down"], where=refused)
+    start = time.monotonic()
+    with pytest.raises(
+        ArtifactError, match=rf"{place}/.*: failed for 1 s, .*reduce your request rate.*the same command"
+    ):
+        once(remote.ref, "step", "1", step, lambda _: None)
+    assert time.monotonic() - start > 1
+    assert flaky.counts()["slow_down"] > 1
+    assert not [
+        key for key in s3.keys(place.removeprefix("s3://")) if key.startswith("rollouts/") and "manifest" in key
+    ]
+    flaky.heal()
+    shutil.rmtree(remote.root)
+    assert remote.refs("rollouts") == []
+    step.made.clear()
+    made = once(remote.ref, "step", "1", step, lambda _: None)
+    assert step.made == list(range(parts, PARTS)), "what was saved was made again"
+    checks_out(s3, place, {made}, tmp_path / "elsewhere", monkeypatch)
+
+
+def test_a_failed_upload_leaves_no_parts(place: str, flaky: Proxy, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
+    remote = Store.open(place)
+    flaky.fail(1, ["internal_error"], where=r"^PUT .*partNumber=3")
+    with pytest.raises(ArtifactError, match=r"/policy/.*: failed for 1 s, .*internal error"):
+        one_large_file(remote)
+    assert "Uploads" not in s3.client().list_multipart_uploads(Bucket=place.removeprefix("s3://"))
+    flaky.heal()
+    assert remote.holds(one_large_file(remote))
+
+
+def test_an_upload_whose_completion_was_not_heard_of_is_complete(place: str, flaky: Proxy) -> None:
+    remote = Store.open(place)
+    flaky.fail(1, ["no_such_upload"], where=r"^POST .*uploadId=")
+    ref = one_large_file(remote)
+    assert flaky.counts()["no_such_upload"] == 1
+    shutil.rmtree(remote.root)
+    check(remote.path(ref), remote.manifest(ref).files)
