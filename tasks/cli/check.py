@@ -64,7 +64,7 @@ class Findings:
             parts += [
                 f"without a manifest, so no artifacts: {names} ({size(sum(self.leftovers.values()))}). A writer that "
                 "died left them, or one is at work.",
-                f"mend  `mu-grpo gc --store {self.store}` lists them once they are a day old, and deletes with --delete.",
+                f"mend  `mu-grpo gc --store {self.store}` lists them once a day old, and deletes with --delete.",
                 "",
             ]
         checked = f"{self.artifacts} artifacts, {self.files} files, {size(self.bytes)} in {duration(self.seconds)}"

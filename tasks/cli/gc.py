@@ -1,8 +1,8 @@
 """What no kept run refers to: found, and deleted.
 
 An artifact stays when a kept run descends from it, when it or one that descends from it is young, and while any step is
-at work here: what a running step reads cannot be told from outside. Leases are those of this machine: what others are at
-on S3 is spared by its age alone.
+at work here: what a running step reads cannot be told from outside. Leases are those of this machine: what others are
+at on S3 is spared by its age alone.
 """
 
 import shutil
