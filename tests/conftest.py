@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of tests side by side, and of the processes they start
 
 import pytest
 import torch

@@ -153,7 +153,10 @@ class MismatchSettings(Settings):
 
 
 class VetoSettings(Settings):
-    """The negative-advantage veto (NAV). The paper states its effect; threshold and direction are chosen here."""
+    """The negative-advantage veto (NAV).
+
+    The paper states its effect; threshold and direction are chosen here, by what docs/laboratory.md found.
+    """
 
     scope: Literal["off", "suffix", "suffix_nontrigger", "suffix_inclusive", "response", "trigger_only"] = "off"
     """Which tokens a trigger removes: those after it, those after it that are no triggers, it and those after it, the
@@ -161,9 +164,9 @@ class VetoSettings(Settings):
     statistic: Literal["token_ratio", "prefix_product", "token_prob", "running_geo", "sequence_geo"] = "token_ratio"
     """What is held against kappa: the token's ratio, the product or geometric mean of the ratios up to it, the current
     policy's probability of the token, or the geometric mean over the whole response."""
-    direction: Literal["below", "above", "both"] = "below"
+    direction: Literal["below", "above", "both"] = "above"
     """A trigger is a statistic below kappa, above kappa, or outside [kappa, 1 / kappa]."""
-    kappa: Number = Field(0.1, gt=0)
+    kappa: Number = Field(2.0, gt=0)
     """The threshold; below 1 for directions below and both, above 1 for direction above."""
     trigger_count: int = Field(1, ge=1)
     """The veto starts at this trigger of a response."""

@@ -30,7 +30,7 @@ _REC = "arXiv 2509.24203"
 PRESETS: dict[str, Preset] = {
     "mu_grpo": _preset(
         "arXiv 2605.17570",
-        "the veto's statistic, direction and kappa; advantage and aggregation are inferred",
+        "the veto's statistic, direction and kappa (docs/laboratory.md); advantage and aggregation are inferred",
         gate=_RELAXED,
         veto={"scope": "suffix"},
     ),
@@ -113,7 +113,7 @@ PRESETS: dict[str, Preset] = {
         "arXiv 2512.02556, without its KL",
         "delta 0.5, as kappa exp(-0.5)",
         advantage=_PLAIN,
-        veto={"scope": "response", "statistic": "sequence_geo", "kappa": math.exp(-0.5)},
+        veto={"scope": "response", "statistic": "sequence_geo", "direction": "below", "kappa": math.exp(-0.5)},
         aggregation="seq_mean_token_mean",
     ),
     "minpro": _preset(

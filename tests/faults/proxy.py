@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 MITMDUMP = ROOT / ".venv-proxy/bin/mitmdump"
 ADDON = Path(__file__).with_name("flaky.py")
 FAULTS = ("slow_down", "internal_error", "reset_before", "reset_after", "delay", "truncated")
-"""What goes wrong on networks and servers and passes. Named alone: ``expired_token`` and ``no_such_upload``."""
+"""What goes wrong on networks and servers and passes. Others of the addon are named alone, as ``expired_token``."""
 
 
 class Proxy:

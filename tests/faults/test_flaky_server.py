@@ -4,10 +4,8 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
@@ -15,26 +13,12 @@ from tasks.artifacts.files import check
 from tasks.artifacts.s3 import PART_BYTES
 from tasks.artifacts.work import once
 from tasks.errors import ArtifactError
-from tests.faults.proxy import FAULTS, Proxy, proxy
+from tests.faults.proxy import FAULTS, Proxy
+from tests.faults.steps import PARTS, Killed, Step, checks_out
 from tests.s3 import S3
 
 SHARE = 0.2
 FILES = 40
-PARTS = 6
-
-
-@pytest.fixture(scope="module")
-def flaky(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    with proxy(s3, tmp_path_factory.mktemp("proxy")) as running:
-        yield running
-
-
-@pytest.fixture
-def place(bucket: str, flaky: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of an empty bucket, reached through the proxy."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", flaky.endpoint)
-    yield bucket
-    flaky.heal()
 
 
 def small_files(store: Store, number: int) -> ArtifactRef:
@@ -84,21 +68,6 @@ class Watcher:
                     self.broken.append(f"{folder}: {sorted(names)}")
 
 
-def checks_out(s3: S3, address: str, refs: set[ArtifactRef], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On another machine, whose network works, the store holds these artifacts, each whole, and nothing else."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    monkeypatch.setenv("MU_GRPO_CACHE", str(cache))
-    there = Store.open(address, create=False)
-    found = {manifest.ref for kind in ("rollouts", "policy") for manifest in there.manifests(kind)}
-    assert found == refs
-    for ref in refs:
-        assert there.holds(ref)
-        check(there.path(ref), there.manifest(ref).files)
-    folders = tuple(ref.folder for ref in refs)
-    keys = [key for key in s3.keys(address.removeprefix("s3://")) if not key.startswith(("made/", "store.json"))]
-    assert all(key.startswith(folders) for key in keys)
-
-
 def test_artifacts_come_and_go_whole(
     place: str, flaky: Proxy, s3: S3, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,32 +85,6 @@ def test_artifacts_come_and_go_whole(
     counts = flaky.counts()
     assert all(counts[fault] > 0 for fault in FAULTS)
     checks_out(s3, place, refs, tmp_path / "elsewhere", monkeypatch)
-
-
-class Killed(Exception):
-    """The process dies here."""
-
-
-class Step:
-    """Makes parts and an artifact of them."""
-
-    def __init__(self, stop_at: int | None = None) -> None:
-        self.made: list[int] = []
-        self._stop_at = stop_at
-
-    def __call__(self, store: Store) -> ArtifactRef:
-        tables = [store.progress.table("part", number, lambda n=number: self._make(n)) for number in range(PARTS)]
-        with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
-            for number, table in enumerate(tables):
-                (draft.path / f"{number}.txt").write_text(str(table.to_pydict()))
-        return draft.ref
-
-    def _make(self, number: int) -> pa.Table:
-        if number == self._stop_at:
-            self._stop_at = None
-            raise Killed
-        self.made.append(number)
-        return pa.table({"number": [number] * 100})
 
 
 def test_work_goes_on_and_is_done_once(

@@ -19,6 +19,7 @@ from tests.optimize.test_objective import (
     Response,
     any_settings,
     batch_of,
+    nav,
     padded,
     preset,
     some_responses,
@@ -53,7 +54,7 @@ def row_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> dict[s
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_by_hand(dtype: torch.dtype) -> None:
-    row = row_of([batch_of(UPDATE, dtype)], preset("mu_grpo"))
+    row = row_of([batch_of(UPDATE, dtype)], nav())
     before, kept = row.pop("advantage_histogram"), row.pop("advantage_histogram_kept")
     assert sum(before) - sum(kept) == 2
     assert (sum(before[:8]), before[8], sum(before[9:])) == (7, 1, 2)
@@ -103,12 +104,12 @@ def test_the_row_does_not_know_how_the_update_was_split(rows: list[Response], se
 
 
 def test_numbers_about_nothing_are_none() -> None:
-    row = row_of([batch_of([(1.0, [1.0, 1.0])])], preset("mu_grpo"))
+    row = row_of([batch_of([(1.0, [1.0, 1.0])])], nav())
     absent = {name for name, value in row.items() if value is None}
     negative = {f"ratio_{name}_negative" for name in RATIOS}
     assert absent == negative | {"veto_fraction_negative", "trigger_share_negative", "trigger_position"}
     for batches in ([], [batch_of([])]):
-        row = row_of(batches, preset("mu_grpo"))
+        row = row_of(batches, nav())
         known = {name for name, value in row.items() if value is not None}
         assert known == {"tokens", "responses", "loss", *HISTOGRAMS}
         assert not any(row["advantage_histogram"])
@@ -122,7 +123,7 @@ def test_on_policy_nothing_has_moved() -> None:
 
 
 def test_triggers_of_other_signs_are_not_counted_as_negative() -> None:
-    settings = preset("mu_grpo", veto={"advantage_sign": "all"})
+    settings = nav(veto={"advantage_sign": "all"})
     row = row_of([batch_of([(1.0, [0.05, 1.0]), (-1.0, [1.0, 1.0])])], settings)
     assert row["veto_fraction"] == 0.25
     assert (row["veto_fraction_negative"], row["trigger_share_negative"], row["trigger_position"]) == (0, 0, None)

@@ -16,7 +16,7 @@ from tasks.optimize.tokens import TokenBatch
 from tasks.settings import ObjectiveSettings
 from tasks.settings.presets import PRESETS
 from tests.optimize.batches import bounds_of, with_policies
-from tests.optimize.test_objective import LONGEST, Response, batch_of, close, preset, update
+from tests.optimize.test_objective import BELOW, LONGEST, Response, batch_of, close, preset, update
 
 RATIOS = [0.05, 0.3, 0.7, 1.0, 1.3, 3.5, 6.0]
 
@@ -66,13 +66,14 @@ E = math.e
 TWO: list[Response] = [(1.0, [1.1, 1.25]), (-1.0, [0.5, 1.0, 1.3, 0.9])]
 TWO_TIGHT = [1.1, 0, 0, -1, -1.3, -0.9]
 TWO_ONES = [1, 1, -1, -1, -1, -1]
-STALE: Response = (-1.0, [1.1, 0.05, 2.0, 0.5, 0.02, 1.0])
-STALE_ALL = [-1.1, -0.05, -2.0, -0.5, -0.02, -1.0]
+STALE: Response = (-1.0, [1.1, 0.05, 2.5, 0.5, 0.02, 1.0])
+STALE_ALL = [-1.1, -0.05, -2.5, -0.5, -0.02, -1.0]
 LAGGED: list[Response] = [(1.0, [1.5, 1.7]), (-1.0, [1.1, 1.3]), (-1.0, [0.01, 0.31])]
 FALLING: Response = (-1.0, [1.0, 0.2, 0.9])
 
 WORKED: dict[str, list[Case]] = {
-    "mu_grpo": [*grid(*RELAXED), Case([STALE], [-1.1, -0.05, 0, 0, 0, 0], [6])],
+    # The first ratio above 2 is the third: what follows it is vetoed, in the grid nothing does.
+    "mu_grpo": [*grid(*RELAXED), Case([STALE], [-1.1, -0.05, -2.5, 0, 0, 0], [6])],
     "relaxed": [*grid(*RELAXED), Case([STALE], STALE_ALL, [6])],
     "grpo": [*grid(*TIGHT), Case(TWO, TWO_TIGHT, [2 * 2, 2 * 4])],
     "dr_grpo": [*grid(*TIGHT, over=7 * LONGEST), Case(TWO, TWO_TIGHT, [2 * LONGEST] * 2)],
@@ -241,6 +242,7 @@ def _is_also(case: Case, settings: ObjectiveSettings) -> bool:
         ("grpo", {"gate": {"dual_clip": 3.0}}, grid(TIGHT[0], [0, 0, 0, -1, -1.3, 0, 0])),
         ("grpo", {"gate": {"high": 1.28}}, grid(*TIGHT)),
         ("mu_grpo", {"veto": {"scope": "off"}}, grid(*RELAXED)),
+        ("mu_grpo", {"veto": BELOW}, [*grid(*RELAXED), Case([STALE], [-1.1, -0.05, 0, 0, 0, 0], [6])]),
         ("mu_grpo", {"gate": {"dual_clip": 5.0}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
         ("relaxed", {"gate": {"kind": "two_side"}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
         ("gppo", {"gate": {"dual_clip": None}}, [*WORKED["gppo"][:2], Case([(-1.0, [11.0])], [-11], [1])]),

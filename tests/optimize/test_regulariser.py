@@ -17,7 +17,7 @@ from tasks.optimize.regulariser import penalty
 from tasks.optimize.tokens import TokenBatch
 from tasks.settings import RegulariserSettings
 from tests.optimize.batches import pad, with_policies
-from tests.optimize.test_objective import LONGEST, Response, batch_of, close, preset, ratio, steady, update
+from tests.optimize.test_objective import LONGEST, Response, batch_of, close, nav, preset, ratio, steady, update
 
 KINDS: list[dict[str, Any]] = [
     {"kind": "likelihood"},
@@ -158,7 +158,7 @@ def test_a_penalty_is_aggregated_as_the_loss_is_and_reaches_vetoed_and_clipped_t
     aggregation: str, over: list[int]
 ) -> None:
     rows: list[Response] = [(1.0, [1.0, 8.0]), (-1.0, [0.05, 2.0, 0.5, 1.0])]
-    settings = preset("mu_grpo", aggregation=aggregation, regulariser={"kind": "behavior_l2", "coefficient": 0.5})
+    settings = nav(aggregation=aggregation, regulariser={"kind": "behavior_l2", "coefficient": 0.5})
     coefficients = [1, 0, -0.05, 0, 0, 0]
     expected = [
         (math.log(r) - c) / divisor

@@ -13,7 +13,7 @@ from tasks.optimize.objective import ObjectiveResult, objective
 from tasks.settings import ObjectiveSettings, OptimizeSettings
 from tasks.settings.presets import PRESETS
 from tests.optimize.batches import bounds_of, pad, with_policies
-from tests.optimize.test_objective import LONGEST, Response, batch_of, close, preset, ratio, some_responses, steady
+from tests.optimize.test_objective import LONGEST, Response, batch_of, close, nav, preset, ratio, some_responses, steady
 
 E = math.e
 
@@ -94,11 +94,11 @@ def test_opsm_by_hand(advantage: float, row: list[float], dropped: bool) -> None
 def test_what_opsm_drops_need_not_trigger_the_token_veto() -> None:
     for row, dropped in (([0.5, 0.5], True), ([1.0, 0.5], False)):
         assert result([(-1.0, row)], preset("opsm")).vetoed_T.tolist() == [dropped] * 2
-        nav = result([(-1.0, row)], preset("mu_grpo"))
-        assert not nav.trigger_T.any()
-        assert not nav.vetoed_T.any()
+        by_token = result([(-1.0, row)], nav())
+        assert not by_token.trigger_T.any()
+        assert not by_token.vetoed_T.any()
     # The other way round: one token far below, among many that are not.
-    assert result([(-1.0, [0.05, *[1.0] * 9])], preset("mu_grpo")).vetoed_T.sum() == 9
+    assert result([(-1.0, [0.05, *[1.0] * 9])], nav()).vetoed_T.sum() == 9
     assert not result([(-1.0, [0.05, *[1.0] * 9])], preset("opsm")).vetoed_T.any()
 
 

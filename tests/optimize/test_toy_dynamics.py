@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tasks.optimize.objective import objective
 from tasks.optimize.tokens import TokenBatch
-from tests.optimize.test_objective import preset
+from tests.optimize.test_objective import BELOW, preset
 
 FIRST, SECOND = torch.tensor([1, 0]), torch.tensor([0, 0])
 ADVANTAGE = torch.tensor([-1.0, 1.0], dtype=torch.float64)
@@ -33,7 +33,7 @@ def train(name: str, updates: int) -> tuple[list[float], list[Tensor]]:
         second_R = second_logits.log_softmax(1)[FIRST, SECOND]
         return torch.stack([first_R, second_R], dim=1).flatten()
 
-    behavior_T, settings = logp().detach(), preset(name)
+    behavior_T, settings = logp().detach(), preset(name, veto=BELOW if name == "mu_grpo" else {})
     ratios, logits = [], []
     for _ in range(updates):
         batch = TokenBatch(logp(), behavior_T, ADVANTAGE.repeat_interleave(2), torch.tensor([0, 0, 1, 1]), 2)

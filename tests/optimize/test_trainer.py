@@ -100,7 +100,7 @@ def test_rows_say_where_training_stands(small: Small, responses: Responses) -> N
     "objective",
     [
         {},
-        {"denominator": "kept", "veto": {"kappa": 0.9}},
+        {"denominator": "kept", "veto": {"kappa": 1.1}},
         {"aggregation": "seq_mean_token_mean"},
         {"aggregation": "const"},
     ],

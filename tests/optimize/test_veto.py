@@ -16,9 +16,11 @@ from tasks.optimize.objective import objective
 from tasks.optimize.veto import veto_mask
 from tasks.settings import VetoSettings
 from tests.optimize.test_objective import (
+    BELOW,
     LONGEST,
     batch_of,
     close,
+    nav,
     preset,
     ratio,
     some_responses,
@@ -33,7 +35,7 @@ SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "off"]
 
 
 def vetoed_in(row: Sequence[float], advantage: float = -1.0, **veto: Any) -> list[int]:
-    result = objective(batch_of([(advantage, row)]), preset("mu_grpo", veto=veto), LONGEST)
+    result = objective(batch_of([(advantage, row)]), nav(veto=veto), LONGEST)
     return result.vetoed_T.nonzero().flatten().tolist()
 
 
@@ -51,9 +53,9 @@ def vetoed_in(row: Sequence[float], advantage: float = -1.0, **veto: Any) -> lis
 )
 def test_scopes_by_hand(dtype: torch.dtype, scope: str, kept: list[int], loss: float, loss_over_kept: float) -> None:
     gradient = [g if place in kept else 0 for place, g in enumerate(OFF)]
-    settings = preset("mu_grpo", veto={"scope": scope})
+    settings = nav(veto={"scope": scope})
     assert update([batch_of([(-1.0, ROW)], dtype)], settings) == (close(loss), close(gradient))
-    over_kept = preset("mu_grpo", veto={"scope": scope}, denominator="kept")
+    over_kept = nav(veto={"scope": scope}, denominator="kept")
     per_kept = [g * 6 / max(len(kept), 1) for g in gradient]
     assert update([batch_of([(-1.0, ROW)], dtype)], over_kept) == (close(loss_over_kept), close(per_kept, 3e-7))
 
@@ -69,11 +71,11 @@ def test_scopes_by_hand(dtype: torch.dtype, scope: str, kept: list[int], loss: f
 )
 def test_other_triggers_by_hand(veto: dict[str, Any], kept: list[int], loss: float) -> None:
     gradient = [g if place in kept else 0 for place, g in enumerate(OFF)]
-    assert update([batch_of([(-1.0, ROW)])], preset("mu_grpo", veto=veto)) == (close(loss), close(gradient))
+    assert update([batch_of([(-1.0, ROW)])], nav(veto=veto)) == (close(loss), close(gradient))
 
 
 def test_a_positive_advantage_is_left_alone_unless_asked() -> None:
-    assert update([batch_of([(1.0, ROW)])], preset("mu_grpo")) == (close(-0.7783333), close([-g for g in OFF]))
+    assert update([batch_of([(1.0, ROW)])], nav()) == (close(-0.7783333), close([-g for g in OFF]))
     assert vetoed_in(ROW, advantage=1.0) == []
     assert vetoed_in(ROW, advantage=1.0, advantage_sign="all") == [2, 3, 4, 5]
     assert vetoed_in(ROW, advantage=0.0) == []
@@ -83,7 +85,7 @@ def test_a_trigger_at_either_end() -> None:
     assert vetoed_in([1.0, 1.0, 0.01]) == []
     assert vetoed_in([0.01, 1.0, 1.0]) == [1, 2]
     # A trigger says nothing of the next response.
-    result = objective(batch_of([(-1.0, [1.0, 0.01]), (-1.0, [1.0, 1.0])]), preset("mu_grpo"), LONGEST)
+    result = objective(batch_of([(-1.0, [1.0, 0.01]), (-1.0, [1.0, 1.0])]), nav(), LONGEST)
     assert not result.vetoed_T.any()
 
 
@@ -94,7 +96,9 @@ def test_a_ratio_equal_to_kappa_is_no_trigger(kappa: float, dtype: torch.dtype) 
     alone_T, true_T = torch.arange(997), torch.ones(997, dtype=torch.bool)
     for factor, expected in ((1.0, False), (1.0001, False), (0.9999, True)):
         logp_T = behavior_T + math.log(kappa * factor)
-        trigger_T, _ = veto_mask(logp_T, behavior_T, -torch.ones(997), alone_T, true_T, VetoSettings(kappa=kappa))
+        trigger_T, _ = veto_mask(
+            logp_T, behavior_T, -torch.ones(997), alone_T, true_T, VetoSettings(direction="below", kappa=kappa)
+        )
         assert (trigger_T == expected).all()
 
 
@@ -116,7 +120,7 @@ def test_once_per_stage_looks_at_the_policy_that_sampled() -> None:
     current_T = torch.tensor([0.05, 0.5, 0.5, 0.5]).log()
     whole = torch.zeros(4, dtype=torch.int64), torch.ones(4, dtype=torch.bool)
     for recompute, vetoed in (("every_update", [1, 2, 3]), ("once_per_stage", [2, 3])):
-        settings = VetoSettings.parse({"scope": "suffix", "statistic": "token_prob", "recompute": recompute})
+        settings = VetoSettings.parse({**BELOW, "scope": "suffix", "statistic": "token_prob", "recompute": recompute})
         _, vetoed_T = veto_mask(current_T, behavior_T, -torch.ones(4), *whole, settings)
         assert vetoed_T.nonzero().flatten().tolist() == vetoed
 
@@ -129,13 +133,13 @@ def test_statistics_by_hand_across_a_masked_token(statistic: str, kappa: float, 
     # Products 1, -, .25, .125, .00625; their roots 1, -, .5, .5, .281: a masked token counted in would make it .362.
     batch = batch_of([(-1.0, [1.0, 0.01, 0.25, 0.5, 0.05, 1.0])])
     there_T = torch.tensor([True, False, True, True, True, True])
-    settings = preset("mu_grpo", veto={"statistic": statistic, "kappa": kappa, "scope": "suffix_inclusive"})
+    settings = nav(veto={"statistic": statistic, "kappa": kappa, "scope": "suffix_inclusive"})
     result = objective(replace(batch, mask_T=there_T), settings, LONGEST)
     assert int(result.vetoed_T.nonzero()[0]) == place
 
 
 def test_triggers_are_seen_without_the_veto_too() -> None:
-    result = objective(batch_of([(-1.0, ROW)]), preset("relaxed"), LONGEST)
+    result = objective(batch_of([(-1.0, ROW)]), preset("relaxed", veto=BELOW), LONGEST)
     assert result.trigger_T.nonzero().flatten().tolist() == [1, 4]
     assert not result.vetoed_T.any()
 
@@ -240,7 +244,7 @@ kappas = st.floats(0.01, 0.99)
 @given(some_responses, kappas, kappas, st.sampled_from(["response", "suffix_inclusive", "suffix", "trigger_only"]))
 def test_a_larger_kappa_keeps_less(rows: Any, one: float, other: float, scope: str) -> None:
     low_T, high_T = (
-        objective(batch_of(rows), preset("mu_grpo", veto={"scope": scope, "kappa": kappa}), LONGEST).vetoed_T
+        objective(batch_of(rows), nav(veto={"scope": scope, "kappa": kappa}), LONGEST).vetoed_T
         for kappa in sorted([one, other])
     )
     assert (low_T <= high_T).all()
@@ -252,7 +256,7 @@ def test_scopes_are_nested(rows: Any, kappa: float, count: int) -> None:
     kept = [
         ~objective(
             batch_of(rows),
-            preset("mu_grpo", veto={"scope": scope, "kappa": kappa, "trigger_count": count}),
+            nav(veto={"scope": scope, "kappa": kappa, "trigger_count": count}),
             LONGEST,
         ).vetoed_T
         for scope in SCOPES
@@ -265,7 +269,7 @@ def test_scopes_are_nested(rows: Any, kappa: float, count: int) -> None:
 @given(some_responses, st.sampled_from(SCOPES))
 def test_rows_without_a_negative_advantage_never_change(rows: Any, scope: str) -> None:
     with_veto, without = batch_of(rows), batch_of(rows)
-    objective(with_veto, preset("mu_grpo", veto={"scope": scope}), LONGEST).loss_sum.backward()
+    objective(with_veto, nav(veto={"scope": scope}), LONGEST).loss_sum.backward()
     objective(without, preset("relaxed"), LONGEST).loss_sum.backward()
     others_T = with_veto.advantage_T >= 0
     assert torch.equal(with_veto.logp_T.grad[others_T], without.logp_T.grad[others_T])
@@ -274,7 +278,7 @@ def test_rows_without_a_negative_advantage_never_change(rows: Any, scope: str) -
 @steady
 @given(st.lists(ratio, min_size=1, max_size=6), st.lists(st.lists(ratio, max_size=40), max_size=4))
 def test_what_comes_before_in_the_micro_batch_changes_no_trigger(row: list[float], before: list[list[float]]) -> None:
-    settings = preset("mu_grpo", veto={"statistic": "prefix_product", "kappa": 0.5})
+    settings = nav(veto={"statistic": "prefix_product", "kappa": 0.5})
     alone = objective(batch_of([(-1.0, row)], torch.float32), settings, LONGEST)
     # Five tokens of behavior log-probabilities repeat: the same ones must stand under the row.
     pad = [1.0] * (-sum(map(len, before)) % 5)

@@ -87,9 +87,9 @@ def test_headline_and_tables(page):
 def test_says_what_is_chosen_here_and_what_the_paper_states(page):
     text = words(page)
     assert "The veto's trigger is a choice of this project, not the paper's" in text.replace("&#39;", "'")
-    assert "(token_ratio below 0.1)" in text
+    assert "(token_ratio above 2)" in text
     assert "objective.gate.high 5 paper" in text
-    assert "objective.veto.kappa 0.1 objective" in text
+    assert "objective.veto.kappa 2 objective" in text
     assert "learning_rate 0.0001 warmup_updates" in text
 
 

@@ -73,8 +73,8 @@ def test_derived_numbers(run: RunSettings) -> None:
             "optimize.objective.schedule.updates_per_batch=3 updates_per_rollout=4",
             "updates_per_rollout: 4 would end inside a batch of optimize.objective.schedule.updates_per_batch 3",
         ),
-        ("optimize.objective.veto.kappa=2", "kappa 2.0 with direction below; allowed: 0 < kappa < 1"),
-        ("optimize.objective.veto.direction=above", "kappa 0.1 with direction above; allowed: kappa > 1"),
+        ("optimize.objective.veto.direction=below", "kappa 2.0 with direction below; allowed: 0 < kappa < 1"),
+        ("optimize.objective.veto.kappa=0.1", "kappa 0.1 with direction above; allowed: kappa > 1"),
         ("optimize.objective.veto.recompute=once_per_stage", "nothing could trigger"),
         ("policy.path=gpt2", "exactly one of path and tiny must be given"),
         ("policy.revision=main", "revision 'main' without path"),
@@ -122,13 +122,13 @@ def test_yaml_exponents_without_a_dot_are_numbers() -> None:
 
 
 def test_a_preset_fills_the_objective_and_fields_override_it() -> None:
-    values = {"preset": "mu_grpo", "responses_per_update": 8, "objective": {"veto": {"kappa": 0.2}}}
+    values = {"preset": "mu_grpo", "responses_per_update": 8, "objective": {"veto": {"kappa": 3}}}
     objective = OptimizeSettings.parse(values).objective
     assert (objective.gate.low, objective.gate.high, objective.veto.scope, objective.veto.kappa) == (
         0,
         5,
         "suffix",
-        0.2,
+        3,
     )
 
 
@@ -159,8 +159,8 @@ def test_defaults_of_the_veto_are_the_documented_ones() -> None:
     assert veto == VetoSettings(
         scope="suffix",
         statistic="token_ratio",
-        direction="below",
-        kappa=0.1,
+        direction="above",
+        kappa=2.0,
         trigger_count=1,
         window=None,
         advantage_sign="negative",

@@ -14,7 +14,7 @@ def copied(finished: tuple[Runner, str], tmp_path: Path) -> Runner:
     """A copy of a finished run of two stages, for another person with another Flyte cache."""
     runner, _ = finished
     copy = Runner(tmp_path)
-    shutil.copytree(runner.store, copy.store)
+    shutil.copytree(runner.folder / "pristine", copy.store)
     return copy
 
 

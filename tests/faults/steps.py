@@ -1,0 +1,53 @@
+"""A step that makes parts and then an artifact of them, and what must hold of a store that it was disturbed in."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.files import check
+from tests.s3 import S3
+
+PARTS = 6
+
+
+class Killed(Exception):
+    """The process dies here."""
+
+
+class Step:
+    """Makes parts and an artifact of them."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.made: list[int] = []
+        self._stop_at = stop_at
+
+    def __call__(self, store: Store) -> ArtifactRef:
+        tables = [store.progress.table("part", number, lambda n=number: self._make(n)) for number in range(PARTS)]
+        with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
+            for number, table in enumerate(tables):
+                (draft.path / f"{number}.txt").write_text(str(table.to_pydict()))
+        return draft.ref
+
+    def _make(self, number: int) -> pa.Table:
+        if number == self._stop_at:
+            self._stop_at = None
+            raise Killed
+        self.made.append(number)
+        return pa.table({"number": [number] * 100})
+
+
+def checks_out(s3: S3, address: str, refs: set[ArtifactRef], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine, whose network works, the store holds these artifacts, each whole, and nothing else."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("MU_GRPO_CACHE", str(cache))
+    there = Store.open(address, create=False)
+    found = {manifest.ref for kind in ("rollouts", "policy") for manifest in there.manifests(kind)}
+    assert found == refs
+    for ref in refs:
+        assert there.holds(ref)
+        check(there.path(ref), there.manifest(ref).files)
+    folders = tuple(ref.folder for ref in refs)
+    keys = [key for key in s3.keys(address.removeprefix("s3://")) if not key.startswith(("made/", "store.json"))]
+    assert all(key.startswith(folders) for key in keys)

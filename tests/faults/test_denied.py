@@ -1,0 +1,235 @@
+"""A store that does not let everybody do everything: object and mend are named, and the work goes on after it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.work import once
+from tasks.errors import ArtifactError
+from tests.faults.proxy import Proxy
+from tests.faults.steps import PARTS, Step, checks_out
+from tests.s3 import S3, server
+
+EVERYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+
+
+class Guarded:
+    """A server that asks for permission: it knows users, their keys and what they may do."""
+
+    def __init__(self, s3: S3) -> None:
+        self.s3 = s3
+        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+        self._iam = boto3.client("iam", endpoint_url=s3.endpoint, **keys)
+        self._users = 0
+
+    def user(self, *statements: dict[str, Any]) -> tuple[str, dict[str, str]]:
+        """A new user who may do so much: name, and environment."""
+        self._users += 1
+        name = f"user-{self._users}"
+        self._iam.create_user(UserName=name)
+        self.allow(name, *statements)
+        key = self._iam.create_access_key(UserName=name)["AccessKey"]
+        return name, {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
+
+    def allow(self, name: str, *statements: dict[str, Any]) -> None:
+        policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+        self._iam.put_user_policy(UserName=name, PolicyName="all", PolicyDocument=policy)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Inside the block every request must be signed and permitted."""
+        self._ask_after("0")
+        try:
+            yield
+        finally:
+            self._ask_after("inf")
+
+    def _ask_after(self, requests: str) -> None:
+        address = f"{self.s3.endpoint}/moto-api/reset-auth"
+        urllib.request.urlopen(urllib.request.Request(address, requests.encode(), method="POST"), timeout=30).close()
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Guarded]:
+    with server() as running:
+        yield Guarded(running)
+
+
+@pytest.fixture
+def own(guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of an empty store on the server that asks."""
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
+    for name, value in guarded.s3.environment(tmp_path / "cache").items():
+        monkeypatch.setenv(name, value)
+    address = f"s3://{guarded.s3.bucket()}"
+    Store.open(address)
+    return address
+
+
+def work(store: Store, step: Step) -> ArtifactRef:
+    made = once(store.ref, "step", "1", step, lambda _: None)
+    assert isinstance(made, ArtifactRef)
+    return made
+
+
+def act_as(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def denying(action: str, resource: str) -> dict[str, str]:
+    return {"Effect": "Deny", "Action": f"s3:{action}", "Resource": resource}
+
+
+@pytest.mark.parametrize(
+    ("denied", "object_named", "parts"),
+    [
+        ("*", r"progress/.*", 0),
+        ("progress/*/part-000003*", r"progress/.*part-000003.*", 3),
+        ("rollouts/*", r"rollouts/.*", PARTS),
+        ("rollouts/*/manifest.json", r"rollouts/.*/manifest\.json", PARTS),
+    ],
+    ids=["all", "a part", "files", "the manifest"],
+)
+def test_a_store_that_denies_writes_is_named_and_the_work_goes_on(
+    denied: str,
+    object_named: str,
+    parts: int,
+    own: str,
+    guarded: Guarded,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/{denied}"
+    name, environment = guarded.user(EVERYTHING, denying("PutObject", resource))
+    act_as(environment, monkeypatch)
+    remote, step = Store.open(own), Step()
+    start = time.monotonic()
+    with (
+        guarded.asking(),
+        pytest.raises(ArtifactError, match=rf"{own}/{object_named}: denied .*Allow listing, reading"),
+    ):
+        work(remote, step)
+    assert time.monotonic() - start < 30, "a denial was tried again and again"
+    assert step.made == list(range(min(parts + 1, PARTS)))
+    assert not [key for key in guarded.s3.keys(own.removeprefix("s3://")) if key.endswith("/manifest.json")]
+    guarded.allow(name, EVERYTHING)
+    shutil.rmtree(remote.root)
+    step.made.clear()
+    with guarded.asking():
+        made = work(Store.open(own), step)
+    assert step.made == list(range(parts, PARTS)), "what was saved was made again"
+    checks_out(guarded.s3, own, {made}, tmp_path / "elsewhere", monkeypatch)
+
+
+def test_a_store_that_denies_reads_is_named(own: str, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = Store.open(own)
+    made = work(remote, Step())
+    shutil.rmtree(remote.root)
+    resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/rollouts/*/3.txt"
+    _, environment = guarded.user(EVERYTHING, denying("GetObject", resource))
+    act_as(environment, monkeypatch)
+    with guarded.asking(), pytest.raises(ArtifactError, match=rf"{own}/rollouts/.*: denied .*Allow listing, reading"):
+        Store.open(own).path(made)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"AWS_SECRET_ACCESS_KEY": "not it"}, "the secret key is not that of the access key. Check AWS_ACCESS_KEY_ID"),
+        ({"AWS_ACCESS_KEY_ID": "nobody"}, "the server does not know the access key. Check AWS_ACCESS_KEY_ID"),
+    ],
+    ids=["secret", "key"],
+)
+def test_wrong_keys_are_told_apart(
+    change: dict[str, str], message: str, own: str, guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, environment = guarded.user(EVERYTHING)
+    act_as({**environment, **change}, monkeypatch)
+    with guarded.asking(), pytest.raises(ArtifactError) as caught:
+        Store.open(own)
+    assert message in caught.value.message
+    assert environment["AWS_SECRET_ACCESS_KEY"] not in caught.value.message
+
+
+@pytest.mark.parametrize("fault", ["expired_token", "access_denied"])
+@pytest.mark.parametrize("after", [0, 4, 9, 14])
+def test_credentials_that_end_in_the_middle(
+    fault: str, after: int, place: str, flaky: Proxy, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, step = Store.open(place), Step()
+    flaky.fail(1, [fault], after=after)
+    mend = "expired. Renew them" if fault == "expired_token" else "Allow listing"
+    with pytest.raises(ArtifactError, match=rf"{place}/.*{mend}.*then start the same command again"):
+        work(remote, step)
+    done = len([line for line in flaky.requests() if line["fault"] == "passed" and "/progress/" in line["path"]])
+    assert done <= after
+    flaky.heal()
+    before = list(step.made)
+    step.made.clear()
+    shutil.rmtree(remote.root)
+    made = work(remote, step)
+    assert set(before) | set(step.made) == set(range(PARTS))
+    assert len(before) + len(step.made) <= PARTS + 1, "more than the part in hand was made again"
+    checks_out(s3, place, {made}, tmp_path / "elsewhere", monkeypatch)
+
+
+FULL = """
+import os, shutil, sys
+from tasks.artifacts import Store
+from tasks.errors import ArtifactError
+
+address = sys.argv[1]
+def write(size):
+    with Store.open(address).write("prompts", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "data.bin").write_bytes(b"x" * size)
+    return draft.ref
+kept = write(700_000)
+for attempt in (lambda: write(10_000_000), lambda: write(600_000)):
+    try:
+        attempt()
+    except ArtifactError as error:
+        print(error.message)
+shutil.rmtree(Store.open(address).root)
+(Store.open(address).root.parent / "other").write_bytes(b"x" * 600_000)
+try:
+    Store.open(address).path(kept)
+except ArtifactError as error:
+    print(error.message)
+(Store.open(address).root.parent / "other").unlink()
+Store.open(address).path(kept)
+print("whole")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount a small disk")
+def test_a_full_disk_below_the_local_copy(bucket: str, s3: S3, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    script = f'mount -t tmpfs -o size=1m none "$1" && exec {sys.executable} -c "$2" "$3"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", str(small), FULL, bucket],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, **s3.environment(small)},
+    )
+    if "mount" in done.stderr and done.returncode:
+        pytest.skip(f"this machine lets nobody mount: {done.stderr.strip()}")
+    assert done.stdout.count("No space left on device") == 3, done.stdout + done.stderr
+    assert done.stdout.count("The disk is full: free some space") == 3
+    assert done.stdout.endswith("whole\n")
+    assert len([key for key in s3.keys(bucket.removeprefix("s3://")) if key.startswith("prompts/")]) == 2
