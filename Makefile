@@ -8,6 +8,7 @@ export PYTHONUNBUFFERED := 1
 CONFIG ?= configs/tiny-cpu.yaml
 BASELINE ?= configs/tiny-cpu-grpo.yaml
 SEEDS ?= 0 1 2
+TEST_JOBS ?= logical
 
 .PHONY: demo compare results test faults check format versions benchmarks clean help
 
@@ -48,7 +49,7 @@ test: $(BIN)/.developing .venv-proxy/.installed system-programs ## linters, type
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: system-programs
 # What tests need besides Python: a browser. Set up as root on Debian; elsewhere tests that need it skip by name.

@@ -65,7 +65,7 @@ def _kill(fault: str, folder: Path, wanted: str, times: int, seed: int, how: sig
         place = folder / str(round_)
         store = str(place / "store") if s3 is None else f"s3://{s3.bucket()}"
         environment = {} if s3 is None else s3.environment(place / "cache")
-        result = killed(place, store, environment, rest, seed + 100 * round_, how)
+        result = killed(place, store, environment, rest, seed + 100 * round_, (how,))
         total.moments += result.moments
         total.repeated += result.repeated
         total.worst |= result.worst

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
@@ -62,9 +62,12 @@ def killed(
     environment: Mapping[str, str],
     times: int,
     seed: int,
-    how: signal.Signals = signal.SIGKILL,
+    how: Sequence[signal.Signals] = (signal.SIGKILL,),
 ) -> Killed:
-    """Kills the run ``times`` times after a random number of units and a random moment, and lets it end then."""
+    """Kills the run ``times`` times, with these signals in turn, and lets it end then.
+
+    A kill comes after a random number of units and a random moment.
+    """
     random = np.random.default_rng(seed)
     result, before = Killed(), Counter[str]()
     for attempt in range(times + 1):
@@ -73,7 +76,7 @@ def killed(
             if attempt < times:
                 _wait_for(log, int(random.integers(1, 4)), process)
                 time.sleep(float(random.uniform(0, 0.4)))
-                os.killpg(process.pid, how)
+                os.killpg(process.pid, how[attempt % len(how)])
             output = process.communicate(timeout=_SECONDS)[0]
         ended = process.returncode == 0
         lines = log.read_text().splitlines() if log.exists() else []

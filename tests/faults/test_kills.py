@@ -19,21 +19,16 @@ def digest(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_on_a_disk(digest: str, tmp_path: Path) -> None:
-    result = killed(tmp_path, str(tmp_path / "store"), {}, times=3, seed=1)
+    both = (signal.SIGKILL, signal.SIGTERM)
+    result = killed(tmp_path, str(tmp_path / "store"), {}, times=4, seed=1, how=both)
     assert result.digest == digest
-    assert result.kills == 3
+    assert result.kills == 4
     assert result.within_limits, result
+    assert not list((tmp_path / "store/staging").iterdir())
 
 
 def test_on_s3(digest: str, tmp_path: Path, bucket: str, s3: S3) -> None:
     result = killed(tmp_path, bucket, s3.environment(tmp_path / "cache"), times=2, seed=2)
-    assert result.digest == digest
-    assert result.kills == 2
-    assert result.within_limits, result
-
-
-def test_asked_to_stop(digest: str, tmp_path: Path) -> None:
-    result = killed(tmp_path, str(tmp_path / "store"), {}, times=2, seed=3, how=signal.SIGTERM)
     assert result.digest == digest
     assert result.kills == 2
     assert result.within_limits, result

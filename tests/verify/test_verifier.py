@@ -89,7 +89,8 @@ def test_an_interrupted_call_leaves_nothing_for_the_next_one():
         verifier.verify([("1", boxed("1"))])
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
-        with pytest.raises(KeyboardInterrupt):
+        # flytekit, where a test before has imported it, exits at an interrupt.
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
             verifier.verify([("42", boxed(HANGS)), ("1", boxed("2"))])
         assert workers_of() == []
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -184,30 +183,6 @@ def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: P
     mended = copy.run("mu_grpo_2", "--overwrite-cache", "--seed", "2")
     assert mended.returncode == 0, mended.stdout + mended.stderr
     assert steps(mended.stdout) == ["stage 1 logp", "stage 1 optimize"]
-
-
-@pytest.mark.parametrize("moment", ["warm start", "stage 2 verify"])
-def test_a_killed_run_goes_on_with_the_step_it_was_in(tmp_path: Path, moment: str) -> None:
-    runner = Runner(tmp_path)
-    quick = (
-        "policy.tiny.warm_start.working_updates=60 policy.tiny.warm_start.guessing_updates=20 "
-        "optimize.learning_rate=1e-5"
-    )
-    seen: list[str] = []
-    with runner.start("mu_grpo_2", "--seed", "2", "--overrides", quick) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            seen.append(line)
-            if line.startswith(moment):
-                process.send_signal(signal.SIGKILL)
-                break
-    again = runner.run("mu_grpo_2", "--seed", "2", "--overrides", quick)
-    assert again.returncode == 0, again.stdout + again.stderr
-    before, after = steps("".join(seen)), steps(again.stdout)
-    # The line that the kill answered to ends a step's work, not the step: it may be repeated, nothing before it.
-    repeated = [title for title in after if title in before[:-3]]
-    assert not [title for title in repeated if not title.startswith("evaluate")]
-    assert not list((runner.store / "staging").iterdir())
 
 
 @pytest.mark.parametrize(
