@@ -62,7 +62,8 @@ def train_alternating(
     with heeded(), store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             folder = store.path(policy)
-            rows = [row for shard in prompts for row in read_table(store.path(shard) / "prompts.parquet").to_pylist()]
+            shards = store.paths(prompts)
+            rows = [row for shard in shards for row in read_table(shard / "prompts.parquet").to_pylist()]
             refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, stage))
             base = load_reference(store, optimize, reference)
             loop = Loop(folder, rollout, verify, optimize, policy.digest, stage, seed, draft.phase, base)

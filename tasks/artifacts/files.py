@@ -3,7 +3,8 @@
 import errno
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +17,8 @@ RESTORE = (
     "missing is made anew."
 )
 
+_AT_ONCE = min(8, os.cpu_count() or 1)
+"""Files that are digested side by side."""
 _MENDS = {
     errno.ENOSPC: "The disk is full: free some space",
     errno.EDQUOT: "The disk quota is used up: free some space",
@@ -33,12 +36,25 @@ def sha256(path: Path) -> str:
 
 def entries(folder: Path) -> dict[str, FileEntry]:
     """Every file below a folder, by its relative name, flushed to the disk."""
-    found = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+
+    def entry(path: Path) -> FileEntry:
         flush(path)
-        name = path.relative_to(folder).as_posix()
-        found[name] = FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
-    return found
+        return FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
+
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip([path.relative_to(folder).as_posix() for path in paths], pool.map(entry, paths), strict=True))
+
+
+def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
+    """Hex digests of files of a folder, by name; None for one that is not there."""
+
+    def digest(name: str) -> str | None:
+        return sha256(folder / name) if (folder / name).is_file() else None
+
+    names = list(names)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(names, pool.map(digest, names), strict=True))
 
 
 def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
@@ -47,11 +63,10 @@ def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
     Raises:
         ArtifactError: one is missing or differs.
     """
-    for name, entry in files.items():
-        file = folder / name
-        if not file.is_file():
+    for name, found in digests(folder, files).items():
+        file, entry = folder / name, files[name]
+        if found is None:
             raise ArtifactError(f"{file}: missing, but the manifest names it. {RESTORE}")
-        found = sha256(file)
         if found != entry.sha256:
             raise ArtifactError(
                 f"{file}: corrupted (sha256 {found[:16]}, {file.stat().st_size} bytes; "

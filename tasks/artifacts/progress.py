@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from tasks.artifacts.files import MANIFEST, check, disk_errors, entries, flush
 from tasks.artifacts.records import SCHEMA, FileEntry, Record
+from tasks.artifacts.staging import staged
 from tasks.artifacts.tables import read_table, save_table
 from tasks.errors import ArtifactError
 from tasks.interruption import stop_if_asked
@@ -45,7 +46,7 @@ class Progress:
         if not self._key:
             return
         place = f"{name}-{number:06d}"
-        with self._store.stage() as staging:
+        with staged(self._store.root) as staging:
             fill(staging)
             part = _Part(schema_version=SCHEMA, files=entries(staging))
             (staging / MANIFEST).write_text(part.model_dump_json())
@@ -69,11 +70,11 @@ class Progress:
         try:
             if (part := self._manifest(place)) is None:
                 return None
-            missing = {file: entry for file, entry in part.files.items() if not (folder / file).is_file()}
+            inside = f"{self._prefix}/{place}"
+            missing = {f"{inside}/{file}": one for file, one in part.files.items() if not (folder / file).is_file()}
             if missing and self._store.remote is not None:
                 with disk_errors(folder):
-                    folder.mkdir(parents=True, exist_ok=True)
-                    self._store.remote.download(f"{self._prefix}/{place}", missing, folder)
+                    self._store.remote.download(missing, self._store.root)
                     (folder / MANIFEST).write_text(part.model_dump_json())
             check(folder, part.files)
         except ArtifactError:

@@ -16,7 +16,7 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_r
 
 from tasks.artifacts.files import sha256
 from tasks.artifacts.records import FileEntry
-from tasks.artifacts.s3_connection import Damaged, code, connect, explain, first_error, transient
+from tasks.artifacts.s3_connection import Damaged, OfObject, code, connect, explain, first_error, innermost, transient
 from tasks.artifacts.transfer import Advance, Budget, shown
 from tasks.errors import ArtifactError
 
@@ -72,21 +72,21 @@ class Bucket:
     def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str) -> None:
         """Uploads files to below a prefix; those that are there with the same digest are passed over."""
         there = self.sizes(prefix)
+        entries = {f"{prefix}/{name}": entry for name, entry in files.items()}
 
-        async def one(name: str, advance: Advance) -> None:
-            entry, key = files[name], f"{prefix}/{name}"
+        async def one(key: str, advance: Advance) -> None:
+            entry = entries[key]
             if there.get(key) == entry.bytes and await self._has_digest(key, entry.sha256):
                 return
-            await self._put(folder / name, entry, key, advance)
+            await self._put(folder / key.removeprefix(f"{prefix}/"), entry, key, advance)
 
-        self._transfer(f"upload {prefix}", files, prefix, one)
+        self._transfer(f"upload {prefix}", entries, one)
 
-    def download(self, prefix: str, files: Mapping[str, FileEntry], folder: Path) -> None:
-        """Downloads files from below a prefix; each appears in the folder once it has its digest."""
+    def download(self, files: Mapping[str, FileEntry], folder: Path) -> None:
+        """Downloads objects, by key; each appears in the folder once it has its digest."""
 
-        async def one(name: str, advance: Advance) -> None:
-            entry, key = files[name], f"{prefix}/{name}"
-            target = folder / name
+        async def one(key: str, advance: Advance) -> None:
+            entry, target = files[key], folder / key
             target.parent.mkdir(parents=True, exist_ok=True)
             staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
             try:
@@ -95,34 +95,34 @@ class Bucket:
                     if await asyncio.to_thread(sha256, staged) == entry.sha256:
                         staged.replace(target)
                         return
-                raise Damaged(key)
+                raise Damaged
             finally:
                 staged.unlink(missing_ok=True)
 
-        self._transfer(f"download {prefix}", files, prefix, one)
+        self._transfer(f"download {next(iter(files)).rpartition('/')[0]}", files, one)
 
     def _transfer(
-        self,
-        title: str,
-        files: Mapping[str, FileEntry],
-        prefix: str,
-        one: Callable[[str, Advance], Coroutine[Any, Any, None]],
+        self, title: str, files: Mapping[str, FileEntry], one: Callable[[str, Advance], Coroutine[Any, Any, None]]
     ) -> None:
+        """Does one thing to every object, by key, as many at once as the budget allows."""
         total = sum(entry.bytes for entry in files.values())
         with shown(title, total) as advance:
 
             async def everything() -> None:
                 budget = Budget(PARTS_AT_ONCE)
 
-                async def within(name: str) -> None:
-                    async with budget.take(min(_PARTS_OF_A_FILE, 1 + files[name].bytes // PART_BYTES)):
-                        await one(name, advance)
+                async def within(key: str) -> None:
+                    async with budget.take(min(_PARTS_OF_A_FILE, 1 + files[key].bytes // PART_BYTES)):
+                        try:
+                            await one(key, advance)
+                        except Exception as error:
+                            raise OfObject(key, innermost(error)) from None
 
                 async with asyncio.TaskGroup() as group:
-                    for name in files:
-                        group.create_task(within(name))
+                    for key in files:
+                        group.create_task(within(key))
 
-            self._run(prefix, everything())
+            self._run("", everything())
 
     async def _put(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
         content_type = mimetypes.guess_type(file.name)[0]
@@ -241,9 +241,10 @@ class Bucket:
         try:
             result: T = sync(self._fs.loop, first_error, work)
         except Exception as error:
-            if explained := explain(self.uri, key, self._patience, error):
-                raise ArtifactError(explained) from error
-            raise
+            of_object = error if isinstance(error, OfObject) else OfObject(key, error)
+            if explained := explain(self.uri, of_object, self._patience):
+                raise ArtifactError(explained) from of_object.error
+            raise of_object.error from None
         return result
 
 

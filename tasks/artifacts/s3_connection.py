@@ -38,6 +38,14 @@ class Damaged(Exception):
     """A download does not have the digest that its manifest names."""
 
 
+class OfObject(Exception):
+    """What went wrong with one of many objects."""
+
+    def __init__(self, key: str, error: Exception) -> None:
+        super().__init__(key)
+        self.key, self.error = key, error
+
+
 def _of_transfer(error: BaseException) -> bool:
     kinds = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError)
     return isinstance(error, kinds)
@@ -94,29 +102,32 @@ def connect(connections: int) -> s3fs.S3FileSystem:
     return files
 
 
-def explain(uri: str, key: str, patience: float, error: Exception) -> str:
+def explain(uri: str, failed: OfObject, patience: float) -> str:
     """What went wrong with an object, and what to do; empty for an error that is not of this kind."""
-    name = f"{uri}/{key}"
-    again = "then start the same command again: what was committed is kept."
+    name, error = f"{uri}/{failed.key}", failed.error
+    again = "start the same command again: what was committed is kept."
     if isinstance(error, Damaged):
-        return f"{uri}/{error}: corrupted: its sha256 is not the manifest's. {RESTORE}"
+        return f"{name}: corrupted: its sha256 is not the manifest's. {RESTORE}"
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return f"{name}: no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, {again}"
+        return f"{name}: no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, then {again}"
     if isinstance(error, OSError) and error.errno and (mend := disk_mend(error)):
-        return f"{name}: {error.strerror} in the local copy. {mend}, {again}"
+        return f"{name}: {error.strerror} in the local copy. {mend}, then {again}"
     if wrong := _CREDENTIALS.get(code(error)) or ("expired" in str(error).lower() and _EXPIRED):
-        return f"{name}: {wrong}, {again}"
+        return f"{name}: {wrong}, then {again}"
     if isinstance(error, PermissionError):
         return (
             f"{name}: denied ({error}). Allow listing, reading, writing and deleting below {uri} to these "
-            f"credentials, {again}"
+            f"credentials, then {again}"
         )
     if isinstance(error, FileNotFoundError):
-        missing = "the bucket does not exist" if code(error) == "NoSuchBucket" else "missing"
-        return f"{name}: {missing}. Create it or name another store, {again}"
+        if code(error) == "NoSuchBucket":
+            return f"{name}: the bucket does not exist. Create it or name another store, then {again}"
+        if code(error) == "NoSuchUpload":
+            return f"{name}: the server does not know of the upload any more. {again.capitalize()}"
+        return f"{name}: missing, but the manifest names it. {RESTORE}"
     if _of_transfer(error):
         waited = f"{patience:.0f} s"
-        return f"{name}: failed for {waited}, at last with {error!r}. Check the server and the network, {again}"
+        return f"{name}: failed for {waited}, at last with {error!r}. Check the server and the network, then {again}"
     return ""
 
 
@@ -125,7 +136,11 @@ async def first_error(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except ExceptionGroup as group:
-        error: Exception = group
-        while isinstance(error, ExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None
+        raise innermost(group) from None
+
+
+def innermost(error: Exception) -> Exception:
+    """Of a group's errors the first; another error as it is."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

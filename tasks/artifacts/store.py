@@ -7,29 +7,27 @@ A store on S3 has a local copy of what was read and written, with the same layou
 import errno
 import hashlib
 import json
-import os
 import shutil
-import socket
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 from pydantic import ValidationError
 
 from tasks.artifacts.draft import Draft, Parents
-from tasks.artifacts.files import MANIFEST, RESTORE, check, disk_errors, entries, flush, replace_text, sha256
+from tasks.artifacts.files import MANIFEST, RESTORE, check, digests, disk_errors, entries, flush, replace_text
 from tasks.artifacts.places import MARKER, bucket_marker, bucket_of, folder_marker, local_copy
 from tasks.artifacts.progress import Progress, Saved
 from tasks.artifacts.provenance import PROCESS, PROCESS_STARTED, commit, packages
 from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manifest, StoreRef, Timings
+from tasks.artifacts.staging import leftovers, staged
 from tasks.errors import ArtifactError
 from tasks.settings.base import Settings
 
-STAGING = "staging"
+_MANIFESTS_AT_ONCE = 16
 
 
 def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]) -> str:
@@ -82,29 +80,8 @@ class Store:
 
     def sweep(self) -> None:
         """Removes what writers that died on this machine left behind."""
-        for folder in self.leftovers():
+        for folder in leftovers(self.root):
             shutil.rmtree(folder, ignore_errors=True)
-
-    def leftovers(self) -> list[Path]:
-        """Staging folders of writers that died on this machine."""
-        host, found = socket.gethostname(), []
-        for folder in (self.root / STAGING).glob("*"):
-            owner, _, _ = folder.name.rpartition("-")
-            writer_host, _, pid = owner.rpartition("-")
-            if writer_host == host and pid.isdigit() and not psutil.pid_exists(int(pid)):
-                found.append(folder)
-        return found
-
-    @contextmanager
-    def stage(self) -> Iterator[Path]:
-        """A folder to prepare files in, on the disk of the store; gone after the block, unless it was moved."""
-        staging = self.root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
-        try:
-            with disk_errors(self.root):
-                staging.mkdir(parents=True)
-                yield staging
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
 
     @contextmanager
     def write(
@@ -115,7 +92,7 @@ class Store:
         Raises:
             ArtifactError: the disk is full or cannot be written, or S3 does not take it; nothing is committed then.
         """
-        with self.stage() as staging:
+        with staged(self.root) as staging:
             draft = Draft(staging, parents)
             yield draft
             plain = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
@@ -248,16 +225,19 @@ class Store:
         Raises:
             ArtifactError: a file is missing or differs.
         """
-        manifest = self.manifest(ref)
-        if manifest.digest != ref.digest:
-            folder = f"{self.ref.uri}/{ref.folder}"
-            raise ArtifactError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
+        manifest = self._manifest_of(ref)
         wanted = {
             name: entry
             for name, entry in manifest.files.items()
             if without is None or not name.startswith(f"{without}/")
         }
-        return self._fetched(manifest, wanted)
+        return self._fetched([(manifest, wanted)])[0]
+
+    def paths(self, refs: Sequence[ArtifactRef]) -> list[Path]:
+        """The folders of many artifacts; as ``path``, but what must be fetched is fetched side by side."""
+        with ThreadPoolExecutor(_MANIFESTS_AT_ONCE) as pool:
+            manifests = list(pool.map(self._manifest_of, refs))
+        return self._fetched([(manifest, manifest.files) for manifest in manifests])
 
     def file(self, manifest: Manifest, name: str) -> Path:
         """One file of an artifact, checked against its digest.
@@ -268,26 +248,31 @@ class Store:
         if name not in manifest.files:
             where = f"{self.ref.uri}/{manifest.ref.folder}/{name}"
             raise ArtifactError(f"{where}: missing. Make it again with the step {manifest.task or manifest.kind!r}.")
-        return self._fetched(manifest, {name: manifest.files[name]}) / name
+        return self._fetched([(manifest, {name: manifest.files[name]})])[0] / name
 
-    def _fetched(self, manifest: Manifest, files: Mapping[str, FileEntry]) -> Path:
-        """The artifact's folder on this machine with these files, whole."""
-        folder = self.root / manifest.ref.folder
+    def _manifest_of(self, ref: ArtifactRef) -> Manifest:
+        """The manifest in the artifact's folder, which is named by an abbreviated digest; it must have all of it."""
+        manifest = self.manifest(ref)
+        if manifest.digest != ref.digest:
+            folder = f"{self.ref.uri}/{ref.folder}"
+            raise ArtifactError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
+        return manifest
+
+    def _fetched(self, wanted: Sequence[tuple[Manifest, Mapping[str, FileEntry]]]) -> list[Path]:
+        """The folders of artifacts on this machine, in which these files are whole."""
+        files = {f"{manifest.ref.folder}/{name}": entry for manifest, some in wanted for name, entry in some.items()}
         if self.remote is None:
-            check(folder, files)
-            return folder
-        missing = {
-            name: entry
-            for name, entry in files.items()
-            if not (folder / name).is_file() or sha256(folder / name) != entry.sha256
-        }
-        if missing:
+            check(self.root, files)
+        elif missing := {
+            key: files[key] for key, found in digests(self.root, files).items() if found != files[key].sha256
+        }:
             with disk_errors(self.root):
-                folder.mkdir(parents=True, exist_ok=True)
-                self.remote.download(manifest.ref.folder, missing, folder)
-        if files.keys() == manifest.files.keys() and not (folder / MANIFEST).is_file():
-            replace_text(folder / MANIFEST, manifest.model_dump_json(indent=1))
-        return folder
+                self.remote.download(missing, self.root)
+        folders = [self.root / manifest.ref.folder for manifest, _ in wanted]
+        for folder, (manifest, some) in zip(folders, wanted, strict=True):
+            if some.keys() == manifest.files.keys() and not (folder / MANIFEST).is_file():
+                replace_text(folder / MANIFEST, manifest.model_dump_json(indent=1))
+        return folders
 
     def _check_local(self, ref: ArtifactRef) -> None:
         manifest = self.root / ref.folder / MANIFEST

@@ -21,7 +21,7 @@ from rich.table import Table
 from tasks.artifacts import Store
 from tasks.artifacts.files import MANIFEST, disk_errors
 from tasks.artifacts.progress import FOLDER as PROGRESS
-from tasks.artifacts.store import STAGING
+from tasks.artifacts.staging import STAGING, leftovers
 from tasks.artifacts.work import LEASES
 from tasks.cli.contents import KINDS, RUNS, Contents, Folder, Place, StoredFile, place_of, read_contents
 from tasks.cli.find import finished_runs
@@ -250,7 +250,7 @@ class _Search:
         for path in sorted((self._store.root / LEASES).glob("*.lock")):
             if path.stem not in self._at_work and path.stat().st_mtime <= self._before:
                 yield Item("leases", f"{LEASES}/{path.name}", 0)
-        for folder in sorted(self._store.leftovers()):
+        for folder in sorted(leftovers(self._store.root)):
             count = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
             yield Item("staging", f"{STAGING}/{folder.name}", count)
 

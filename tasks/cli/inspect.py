@@ -104,7 +104,7 @@ def _rows(store: Store, origin: _Origin, wanted: Sequence[ArtifactRef]) -> list[
     # The other shards of a stage are read only where an advantage depends on them.
     read = origin.shards if settings and over_batch(settings) else wanted
     first = sum(_responses(store, shard) for shard in origin.shards[: origin.shards.index(read[0])])
-    tables = [read_table(store.path(shard) / "rollouts.parquet", _COLUMNS) for shard in read]
+    tables = [read_table(folder / "rollouts.parquet", _COLUMNS) for folder in store.paths(read)]
     rollouts = pa.concat_tables(tables)
     judged: list[dict[str, Any]] = [{"outcome": None, "reward": None}] * rollouts.num_rows
     found: list[float | None] = [None] * rollouts.num_rows

@@ -89,7 +89,8 @@ def load_result(store: Store, ref: ArtifactRef) -> LaboratoryResult:
 
 
 def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
-    curves = [read_table(store.path(ref) / "curve.parquet").to_pydict() for ref in studies]
+    folders = store.paths(studies)
+    curves = [read_table(folder / "curve.parquet").to_pydict() for folder in folders]
     longest = max((curve["update"] for curve in curves), key=len)
     stopped = [str(store.manifest(ref).facts["stopped"]) for ref in studies]
     accuracy_SE = np.full((len(curves), len(longest)), np.nan)
@@ -97,8 +98,8 @@ def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
         # A run that was stopped keeps its last accuracy.
         accuracy_SE[row] = [*curve["accuracy"], *[curve["accuracy"][-1]] * (len(longest) - len(curve["accuracy"]))]
     shares = {"veto_fraction": [0.0], "clip_fraction": [0.0]}
-    for ref in studies:
-        path = store.path(ref) / "metrics.parquet"
+    for folder in folders:
+        path = folder / "metrics.parquet"
         if path.is_file():
             metrics = read_table(path, columns=["tokens", *shares]).to_pydict()
             for name, values in shares.items():

@@ -67,7 +67,7 @@ def optimize_stage(
     parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts, **used}
     with heeded(), store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
-            tables = [_own(store, shard, policy) for shard in rollouts]
+            tables = [_own(*shard, policy) for shard in zip(rollouts, store.paths(rollouts), strict=True)]
             made = store.manifest(rollouts[0]).settings
             responses = collect(
                 tables, read_table(store.path(verdicts) / "verdicts.parquet"), made["responses_per_prompt"]
@@ -134,8 +134,8 @@ def save(
     )
 
 
-def _own(store: Store, shard: ArtifactRef, policy: ArtifactRef) -> pa.Table:
-    table = read_table(store.path(shard) / "rollouts.parquet", columns=_COLUMNS)
+def _own(shard: ArtifactRef, folder: Path, policy: ArtifactRef) -> pa.Table:
+    table = read_table(folder / "rollouts.parquet", columns=_COLUMNS)
     for digest in table["policy"].unique().to_pylist():
         if digest != policy.digest:
             raise DataError(

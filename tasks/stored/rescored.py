@@ -59,7 +59,7 @@ def compare_verdicts(store: Store, before: Sequence[ArtifactRef], after: Sequenc
 
 
 def _stage(store: Store, before: ArtifactRef, after: ArtifactRef) -> RescoredStage:
-    tables = [read_table(store.path(ref) / "verdicts.parquet", columns=["outcome"]) for ref in (before, after)]
+    tables = [read_table(folder / "verdicts.parquet", columns=["outcome"]) for folder in store.paths([before, after])]
     pairs = zip(*(table["outcome"].to_pylist() for table in tables), strict=True)
     facts = [store.manifest(ref).facts for ref in (before, after)]
     return RescoredStage(

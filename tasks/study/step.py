@@ -67,7 +67,8 @@ def run_study(
     }
     parents: Parents = {"policy": policy, "prompts": list(prompts), "held_out": [held_out]}
     with store.write("study", settings=settings, parents=parents, seed=seed) as draft:
-        rows = [row for shard in prompts for row in read_table(store.path(shard) / "prompts.parquet").to_pylist()]
+        shards = store.paths(prompts)
+        rows = [row for shard in shards for row in read_table(shard / "prompts.parquet").to_pylist()]
         problems = read_table(store.path(held_out) / "prompts.parquet").to_pylist()
         refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, 0))
         updates = len(refreshes) * updates_per_rollout

@@ -41,7 +41,7 @@ def verify_rollouts(
     parents = {"rollouts": rollouts}
     with heeded(), store.write("verdicts", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
-            paths = [store.path(ref) / "rollouts.parquet" for ref in rollouts]
+            paths = [folder / "rollouts.parquet" for folder in store.paths(rollouts)]
             responses = sum(pq.read_metadata(path).num_rows for path in paths)
         tally = Tally()
         failed: list[tuple[Verdict, str]] = []

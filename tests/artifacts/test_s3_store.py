@@ -25,6 +25,12 @@ def write(store: Store, text: str = "hello", parents: dict[str, ArtifactRef] | N
     return draft.ref
 
 
+def write_text(store: Store, text: str) -> ArtifactRef:
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "data.txt").write_text(text)
+    return draft.ref
+
+
 def forget_local_copy(store: Store) -> None:
     shutil.rmtree(store.root)
 
@@ -128,8 +134,23 @@ def test_a_missing_object_is_named(bucket: str, s3: S3) -> None:
     forget_local_copy(store)
     s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{ref.folder}/sub/data.txt")
     assert not store.holds(ref)
-    with pytest.raises(ArtifactError, match=r"missing"):
+    with pytest.raises(ArtifactError, match=rf"{bucket}/{ref.folder}/sub/data.txt: missing, but the manifest names it"):
         store.path(ref)
+
+
+def test_many_artifacts_come_together_in_their_order(bucket: str, s3: S3) -> None:
+    store = Store.open(bucket)
+    refs = [write_text(store, f"shard {number}") for number in range(40)]
+    forget_local_copy(store)
+    store.path(refs[7])
+    folders = store.paths(refs)
+    assert [(folder / "data.txt").read_text() for folder in folders] == [f"shard {number}" for number in range(40)]
+    assert all((folder / "manifest.json").is_file() for folder in folders)
+    assert store.paths([]) == []
+    forget_local_copy(store)
+    s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{refs[5].folder}/data.txt")
+    with pytest.raises(ArtifactError, match=rf"{bucket}/{refs[5].folder}/data.txt: missing, but the manifest"):
+        store.paths(refs)
 
 
 def test_a_damaged_local_copy_is_fetched_again(bucket: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.staging import staged
 from tasks.artifacts.work import once
 from tasks.cli.check import check_store
 from tasks.cli.gc import Garbage, delete_garbage, find_garbage
@@ -249,7 +250,7 @@ with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
 
 def test_staging_of_a_dead_writer_goes_and_that_of_a_living_one_stays(store: Store) -> None:
     killed(str(store.root), "module.entries")
-    with store.stage() as living:
+    with staged(store.root) as living:
         (living / "x").write_text("x")
         garbage = find_garbage(store)
         (item,) = garbage.items
