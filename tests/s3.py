@@ -44,6 +44,13 @@ class S3:
         self.client().create_bucket(Bucket=name)
         return name
 
+    def empty(self, bucket: str) -> None:
+        """Deletes every object of a bucket."""
+        client, keys = self.client(), self.keys(bucket)
+        for start in range(0, len(keys), 1000):
+            some = [{"Key": key} for key in keys[start : start + 1000]]
+            client.delete_objects(Bucket=bucket, Delete={"Objects": some})
+
     def keys(self, bucket: str) -> list[str]:
         """Every object of a bucket."""
         pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket)

@@ -1,0 +1,189 @@
+"""A store on S3 beside plain boto3 transfers: seconds and memory, on one server, in turn.
+
+    python -m tests.benchmarks.storage
+
+Ours writes artifacts (digests, data, manifest) and reads them into an empty local copy, every digest checked; boto3
+uploads and downloads the same files with its own transfer manager and checks nothing. Every measurement is a process of
+its own, whose clock starts after imports and the first connection. The last table is the check of a whole artifact on
+the disk beside sha256sum.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.s3 import S3, server
+
+MEBIBYTE = 2**20
+AT_ONCE = 10
+"""Files, as boto3's own command line does; also writers of shards."""
+
+
+def fill(folder: Path, files: int, mebibytes: int) -> None:
+    """Files that no server can compress or recognise."""
+    folder.mkdir(parents=True)
+    block = os.urandom(MEBIBYTE)
+    for number in range(files):
+        with (folder / f"{number:04d}.bin").open("wb") as file:
+            for part in range(mebibytes):
+                file.write(number.to_bytes(4, "big") + part.to_bytes(4, "big") + block[8:])
+
+
+def ours_up(address: str, folder: Path) -> None:
+    """One artifact of all files, or with many small files an artifact of each."""
+    from tasks.artifacts import Store
+
+    store = Store.open(address)
+    files = sorted(folder.iterdir())
+    groups = [files] if len(files) < 100 else [[file] for file in files]
+
+    def write(group: list[Path]) -> str:
+        with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
+            for file in group:
+                os.link(file, draft.path / file.name)
+        return str(draft.ref.digest)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(write, groups))
+
+
+def ours_down(address: str, _: Path) -> None:
+    from tasks.artifacts import ArtifactRef, Store
+
+    store = Store.open(address)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        digests = list(pool.map(lambda ref: store.manifest(ref, copied=False).digest, store.refs("rollouts")))
+    store.paths([ArtifactRef(kind="rollouts", digest=digest) for digest in digests])
+
+
+def boto3_up(address: str, folder: Path) -> None:
+    client, bucket, prefix = _client(address)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda file: client.upload_file(str(file), bucket, f"{prefix}/{file.name}"), folder.iterdir()))
+
+
+def boto3_down(address: str, folder: Path) -> None:
+    client, bucket, prefix = _client(address)
+    target = folder.with_name("downloaded")
+    target.mkdir()
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
+    keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda key: client.download_file(bucket, key, str(target / Path(key).name)), keys))
+
+
+def _client(address: str):
+    import boto3
+
+    bucket, _, prefix = address.removeprefix("s3://").partition("/")
+    return boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"]), bucket, prefix
+
+
+SIDES: dict[str, Callable[[str, Path], None]] = {
+    "ours up": ours_up,
+    "boto3 up": boto3_up,
+    "ours down": ours_down,
+    "boto3 down": boto3_down,
+}
+
+
+def measure(side: str, address: str, folder: Path) -> None:
+    """In a process of its own: does the work, and prints seconds and peak memory."""
+    import boto3  # noqa: F401 - the imports of both sides are not the work
+
+    from tasks.artifacts import Store
+
+    Store.open(f"{address}-warm")
+    _client(address)[0].list_buckets()
+    start = time.perf_counter()
+    SIDES[side](address, folder)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": seconds, "peak_mebibytes": peak}))
+
+
+def compare(s3: S3, place: Path, files: int, mebibytes: int, repeats: int) -> Table:
+    """Both sides in turn; medians, and the throughput of ours over that of boto3."""
+    folder = place / f"{files}x{mebibytes}"
+    fill(folder, files, mebibytes)
+    found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    for repeat in range(repeats):
+        bucket = s3.bucket()
+        for side in SIDES:
+            cache = place / "cache"
+            shutil.rmtree(cache, ignore_errors=True)
+            shutil.rmtree(folder.with_name("downloaded"), ignore_errors=True)
+            command = [sys.executable, "-m", "tests.benchmarks.storage", "--side", side]
+            command += ["--address", f"s3://{bucket}/{side.split()[0]}", "--folder", str(folder)]
+            environment = {**os.environ, **s3.environment(cache)}
+            done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+            found[side].append(json.loads(done.stdout.splitlines()[-1]))
+            print(f"{files} x {mebibytes} MiB, {repeat + 1}/{repeats}, {side}: {found[side][-1]}", file=sys.stderr)
+        s3.empty(bucket)
+    table = Table("", "seconds", "range", "MiB/s", "of boto3's", "peak MiB", title=f"{files} files of {mebibytes} MiB")
+    for side, runs in found.items():
+        seconds = [run["seconds"] for run in runs]
+        other = statistics.median(run["seconds"] for run in found[f"boto3 {side.split()[1]}"])
+        table.add_row(
+            side,
+            f"{statistics.median(seconds):.1f}",
+            f"{min(seconds):.1f} to {max(seconds):.1f}",
+            f"{files * mebibytes / statistics.median(seconds):.0f}",
+            f"{other / statistics.median(seconds):.2f}" if side.startswith("ours") else "",
+            f"{max(run['peak_mebibytes'] for run in runs):.0f}",
+        )
+    return table
+
+
+def digests(folder: Path, repeats: int) -> Table:
+    """The check of an artifact's files beside sha256sum over the same files."""
+    from tasks.artifacts.files import check, entries
+
+    files, names = entries(folder), sorted(str(path) for path in folder.iterdir())
+    found: dict[str, list[float]] = {"sha256sum": [], "ours": []}
+    for _ in range(repeats):
+        start = time.perf_counter()
+        subprocess.run(["sha256sum", *names], check=True, stdout=subprocess.DEVNULL)
+        found["sha256sum"].append(time.perf_counter() - start)
+        start = time.perf_counter()
+        check(folder, files)
+        found["ours"].append(time.perf_counter() - start)
+    table = Table("", "seconds", "of sha256sum's speed", title="check of 2 GiB on the disk")
+    plain = statistics.median(found["sha256sum"])
+    for name, seconds in found.items():
+        table.add_row(name, f"{statistics.median(seconds):.2f}", f"{plain / statistics.median(seconds):.2f}")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--side", choices=SIDES)
+    parser.add_argument("--address")
+    parser.add_argument("--folder", type=Path)
+    options = parser.parse_args()
+    if options.side:
+        measure(options.side, options.address, options.folder)
+        return
+    with tempfile.TemporaryDirectory() as name, server() as s3:
+        console, place = Console(width=110), Path(name)
+        console.print(compare(s3, place, 8, 256, options.repeats))
+        console.print(compare(s3, place, 2000, 1, options.repeats))
+        console.print(digests(place / "8x256", options.repeats))
+
+
+if __name__ == "__main__":
+    main()
