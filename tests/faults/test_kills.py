@@ -4,11 +4,12 @@
 """
 
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.faults.kills import killed, undisturbed
+from tests.faults.kills import killed, side_by_side, undisturbed
 from tests.s3 import S3
 
 
@@ -32,3 +33,19 @@ def test_on_s3(digest: str, tmp_path: Path, bucket: str, s3: S3) -> None:
     assert result.digest == digest
     assert result.kills == 2
     assert result.within_limits, result
+    name, client = bucket.removeprefix("s3://"), s3.client()
+    for key in s3.keys(name):
+        client.copy_object(Bucket=name, Key=f"moved/{key}", CopySource={"Bucket": name, "Key": key})
+        client.delete_object(Bucket=name, Key=key)
+    elsewhere = tmp_path / "elsewhere"
+    (again,) = side_by_side([elsewhere], f"{bucket}/moved", s3.environment(elsewhere / "cache"))
+    assert (again.units, again.digest) == ([], digest), "a store that moved was not found to be complete"
+
+
+def test_two_runs_at_once_share_the_work(digest: str, tmp_path: Path) -> None:
+    runs = side_by_side([tmp_path / "one", tmp_path / "other"], str(tmp_path / "store"), {})
+    units = Counter(unit for run in runs for unit in run.units)
+    assert all(run.units for run in runs), "one run did everything: they were not at work at once"
+    assert not [unit for unit, times in units.items() if times > 1]
+    assert runs[0].digest == digest
+    assert not list((tmp_path / "store/staging").iterdir())
