@@ -10,6 +10,7 @@ from flytekit.exceptions.user import FlyteRecoverableException
 from tasks.artifacts import ArtifactRef, Store, StoreRef
 from tasks.artifacts import work as works
 from tasks.interruption import Interrupted
+from tasks.logs import logger
 
 
 def _digest(ref: ArtifactRef) -> str:
@@ -89,7 +90,7 @@ def once(
     in_pod = local is not None and not local.is_local_execution()
     checkpoint = current_context().checkpoint if in_pod else None
     if checkpoint is not None and (earlier := checkpoint.read()):
-        print(f"{name}: an earlier attempt saved {earlier.decode()} in {store.uri}", flush=True)
+        logger().info("%s: an earlier attempt saved %s in %s", name, earlier.decode(), store.uri)
 
     def saved(place: str) -> None:
         if checkpoint is not None:

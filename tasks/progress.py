@@ -1,5 +1,6 @@
 """Progress of long work: a bar on a terminal, a plain line every few seconds elsewhere."""
 
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -7,6 +8,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tasks.logs import logger
 
 _PLAIN_EVERY_SECONDS = 10.0
 _OPEN: list[str] = []
@@ -49,9 +52,9 @@ class Bar:
 def bar(title: str, total: int) -> Iterator[Bar]:
     """A bar over ``total`` steps on standard error if that is a terminal, else plain lines on standard output.
 
-    A bar inside of another one is silent: the outer one tells how far the work is.
+    A bar inside of another one is silent: the outer one tells how far the work is. So are all above level info.
     """
-    if _OPEN:
+    if _OPEN or not logger().isEnabledFor(logging.INFO):
         yield Bar(title, total, None, silent=True)
         return
     _OPEN.append(title)

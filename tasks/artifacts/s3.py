@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import mimetypes
 import os
 import uuid
@@ -12,13 +13,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fsspec.asyn import sync
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from tasks.artifacts.files import sha256
 from tasks.artifacts.records import FileEntry
 from tasks.artifacts.s3_connection import Damaged, OfObject, code, connect, explain, first_error, innermost, transient
 from tasks.artifacts.transfer import Advance, Budget, shown
 from tasks.errors import ArtifactError
+from tasks.logs import logger
 
 PART_BYTES = 8 * 2**20
 PARTS_AT_ONCE = 16
@@ -29,6 +31,8 @@ _KEYS_OF_A_REQUEST = 1000
 """S3 takes no more."""
 _FETCHES = 3
 """Of a file whose digest differs, until the server's object counts as damaged."""
+_QUIET_ATTEMPTS = 5
+"""Failures of one request before it is told."""
 _DIGEST = "sha256"
 
 T = TypeVar("T")
@@ -221,6 +225,17 @@ class Bucket:
     def _name(self, key: str) -> str:
         return f"{self._prefix}{key}"
 
+    def _tell(self, state: RetryCallState) -> None:
+        """Says that a request is tried again: the first times only when asked for, later because somebody waits."""
+        error = state.outcome.exception() if state.outcome else None
+        level = logging.DEBUG if state.attempt_number < _QUIET_ATTEMPTS else logging.WARNING
+        logger().log(
+            level,
+            "%s: %s; attempt %d failed, trying again for %.0f s",
+            *(self.uri, error or "no answer", state.attempt_number),
+            max(0.0, self._patience - (state.seconds_since_start or 0.0)),
+        )
+
     async def _call(self, method: str, key: str = "", **arguments: Any) -> dict[str, Any]:
         of_object = {"Key": self._name(key)} if key else {}
         return await self._retried(lambda: self._fs._call_s3(method, Bucket=self._bucket, **of_object, **arguments))
@@ -230,6 +245,7 @@ class Bucket:
             retry=retry_if_exception(transient),
             wait=wait_random_exponential(multiplier=0.2, max=20),
             stop=stop_after_delay(self._patience),
+            before_sleep=self._tell,
             reraise=True,
         )
         async for attempt in retrying:

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from tasks.artifacts.files import disk_errors
 from tasks.artifacts.progress import Saved
 from tasks.artifacts.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.artifacts.store import Store
+from tasks.logs import logger
+from tasks.settings.base import Settings
 
 MADE, LEASES = "made", "leases"
 Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
@@ -60,6 +62,7 @@ def once(
     with _lease(store, key, task):
         found = _find(store, key)
         if found and all(store.holds(one) for one in _listed(found)):
+            logger().debug("%s: found in %s", task, ref.uri)
             return found  # type: ignore[return-value]  # of the type that the same step returned
         made = logic(store, *inputs, **named)
         _note(store, key, task, version, made)
@@ -90,7 +93,7 @@ def _lease(store: Store, key: str, task: str) -> Iterator[None]:
         try:
             lock.acquire(timeout=1)
         except Timeout:
-            print(f"{task}: another process does this work on {store.ref.uri}; waiting for it", flush=True)
+            logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
             lock.acquire()
     try:
         yield
@@ -105,8 +108,8 @@ def _listed(made: ArtifactRef | list[ArtifactRef]) -> list[ArtifactRef]:
 def _plain(value: Any) -> Any:
     if isinstance(value, ArtifactRef):
         return value.digest
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+    if isinstance(value, Settings):
+        return value.determining()
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return value

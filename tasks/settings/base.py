@@ -27,6 +27,10 @@ Number = Annotated[float, BeforeValidator(_number)]
 """A float that may be written as ``1e-4`` in YAML."""
 
 
+OPERATIONAL: dict[str, Any] = {"operational": True}
+"""Marks a field that changes no result, and so enters no key (``json_schema_extra`` of a Field)."""
+
+
 class Settings(BaseModel):
     """Base of all settings: strict types, no unknown fields, immutable.
 
@@ -48,6 +52,17 @@ class Settings(BaseModel):
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
         """The door that Flyte uses for inputs on the command line and between tasks."""
         return cls.parse(json.loads(json_data))
+
+    def determining(self) -> dict[str, Any]:
+        """Plain values of all fields that can change a result."""
+        values = self.model_dump(mode="json")
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if field.json_schema_extra == OPERATIONAL:
+                del values[name]
+            elif isinstance(value, Settings):
+                values[name] = value.determining()
+        return values
 
     @classmethod
     def title(cls) -> str:

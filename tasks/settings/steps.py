@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tasks.settings.base import Number, Settings
+from tasks.settings.base import OPERATIONAL, Number, Settings
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import MODIFIERS, PRESETS, merge, resolve
 
@@ -134,7 +134,8 @@ class RolloutSettings(Settings):
 class VerifySettings(Settings):
     """How answers are checked: math-verify in worker processes that are killed on a deadline."""
 
-    workers: int = Field(2, ge=1)
+    workers: int = Field(2, ge=1, json_schema_extra=OPERATIONAL)
+    """Processes that check answers side by side."""
     deadline_seconds: Number = Field(2.0, gt=0)
     """Wall-clock for one answer; then its worker is killed and replaced."""
     memory_mib: int = Field(2048, ge=256)
