@@ -3,9 +3,9 @@
 import ast
 import json
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -78,10 +78,11 @@ def test_a_changed_task_has_a_new_cache_version(step: str) -> None:
 
 def test_a_plan_takes_less_than_a_second() -> None:
     command = [Path(sys.executable).parent / "mu-grpo", "plan", "--config", ROOT / "configs/tiny-cpu.yaml"]
-    times = []
+    seconds = []
     for _ in range(5):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, check=True, capture_output=True)
-        times.append(time.perf_counter() - start)
-    # The fastest of five: how fast it can be, on a machine that may be busy with other things.
-    assert min(times) < 1.0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    # Of the processor, and the least of five: the machine may be busy with other things.
+    assert min(seconds) < 1.0

@@ -69,15 +69,15 @@ def test_never_raises(response):
 def test_a_megabyte_takes_linear_time(pattern):
     def seconds(characters: int) -> float:
         text = r"\boxed{1}\boxed{" + pattern * (characters // len(pattern)) + "}"
-        start = time.perf_counter()
+        start = time.process_time()
         extract(text)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     # Eight times the text: quadratic time would be 64 times as long.
     assert seconds(1 << 20) < 32 * max(min(seconds(1 << 17) for _ in range(2)), 5e-3)
 
 
 def test_a_megabyte_of_spaces_takes_linear_time():
-    start = time.perf_counter()
+    start = time.process_time()
     extract(r"\boxed" + " " * (1 << 20))
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
