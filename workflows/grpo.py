@@ -59,7 +59,13 @@ def grpo(
     )
     held_out = prepare_held_out(store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source)
     measure = partial(
-        evaluate_policy, store=run.store, settings=run.evaluate, verify=run.verify, prompts=held_out, seed=run.seed
+        evaluate_policy,
+        store=run.store,
+        settings=run.evaluate,
+        verify=run.verify,
+        prompts=held_out,
+        seed=run.seed,
+        operation=run.operation,
     )
     shards = [
         prepare_prompts(store=run.store, settings=run.prompts, source=run.prompts_source, stage=part, seed=run.seed)

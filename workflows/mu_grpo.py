@@ -66,6 +66,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             verify=run.verify,
             prompts=held_out,
             seed=run.seed,
+            operation=run.operation,
         )
         shards = [
             prepare_prompts(

@@ -58,7 +58,15 @@ def stages_from(
             current = next_policy(run, shards[number], base, current, number)
         trained.append(current)
     return [
-        evaluate_policy(store=store, settings=evaluate, verify=verify, policy=each, prompts=held_out, seed=seed)
+        evaluate_policy(
+            store=store,
+            settings=evaluate,
+            verify=verify,
+            policy=each,
+            prompts=held_out,
+            seed=seed,
+            operation=operation,
+        )
         for each in [*policies, *trained]
     ]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import SettingsError
-from tasks.optimize.outcome import Outcome
+from tasks.optimize.outcome import Outcome, Row, unseen
 from tasks.optimize.responses import collect, group_order
 from tasks.optimize.step import load_trainer
 from tasks.optimize.trainer import Phase
@@ -59,7 +59,7 @@ class Loop:
             self.scorer.model.set_attn_implementation(PACKED_ATTENTION)
 
     def refresh(
-        self, prompts: list[dict[str, Any]], after_update: Callable[[int], None] | None = None
+        self, prompts: list[dict[str, Any]], after_update: Callable[[Row], None] = unseen
     ) -> tuple[pa.Table, pa.Table]:
         """Generates, verifies, and makes the updates of one refresh; returns its rollouts and verdicts."""
         self.generating()

@@ -1,6 +1,7 @@
 """A stage's worth of updates with new rollouts every few of them: GRPO at mu = 4, or any preset at any mu."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tasks.alternate.loop import Loop, plan_refreshes
@@ -13,6 +14,7 @@ from tasks.optimize.resume import Resume
 from tasks.optimize.step import load_reference, reference_parent, save
 from tasks.progress import bar
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.tracking.journal import shown
 
 
 def train_alternating(
@@ -43,7 +45,7 @@ def train_alternating(
         prompts: the stage's shards.
         stage: counts from 0.
         seed: the run's.
-        operation: how often the state is saved: at refreshes.
+        operation: how often the state is saved (at refreshes), and where numbers are shown.
 
     Returns:
         The next policy; its parents are the rollouts and verdicts of all refreshes.
@@ -67,7 +69,9 @@ def train_alternating(
             refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, stage))
             base = load_reference(store, optimize, reference)
             loop = Loop(folder, rollout, verify, optimize, policy.digest, stage, seed, draft.phase, base)
+        part = f"stage {stage + 1} alternate"
         with (
+            shown(operation.tracker, store, part, settings) as show,
             store.write("verdicts", settings=verify, parents={}, seed=seed) as judged,
             table_writer(judged.path / "verdicts.parquet", VERDICTS) as add_verdicts,
             loop.verifier,
@@ -82,8 +86,10 @@ def train_alternating(
                     add_rollouts(rollouts)
                     add_verdicts(verdicts)
                     progress.advance()
+                for row in [row for outcome in loop.outcomes for row in outcome.rows]:
+                    show("optimize", row)
                 for refresh in refreshes[states.refreshes :]:
-                    rollouts, verdicts = loop.refresh(refresh)
+                    rollouts, verdicts = loop.refresh(refresh, partial(show, "optimize"))
                     add_rollouts(rollouts)
                     add_verdicts(verdicts)
                     progress.advance(note=f"reward {loop.outcomes[-1].rows[-1]['reward']:.3f}")

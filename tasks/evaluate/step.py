@@ -19,7 +19,8 @@ from tasks.rollout.engine import Engine, Sampling
 from tasks.rollout.requests import build_requests
 from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.rollout.transformers_engine import TransformersEngine
-from tasks.settings import EvaluateSettings, VerifySettings
+from tasks.settings import EvaluateSettings, OperationSettings, VerifySettings
+from tasks.tracking.journal import shown
 from tasks.verify.verdicts import Verdict
 from tasks.verify.verifier import Verifier, check_failures
 
@@ -34,6 +35,7 @@ def evaluate_policy(
     policy: ArtifactRef,
     prompts: ArtifactRef,
     seed: int,
+    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
     """Samples k responses and one greedy response to every problem, and checks them.
 
@@ -46,6 +48,7 @@ def evaluate_policy(
         policy: to be evaluated.
         prompts: the held-out problems.
         seed: the run's.
+        operation: where the accuracy is shown.
 
     Returns:
         An evaluation artifact with every response and metrics.json.
@@ -61,7 +64,7 @@ def evaluate_policy(
             rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
             tokenizer = load_tokenizer(folder)
             engine = TransformersEngine.load(folder, settings.batch_size)
-            stage = store.manifest(policy).facts["stage"]
+            stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
             title = f"evaluate stage {stage}" if stage else "evaluate base"
         k = settings.samples_per_problem
         samples: list[dict[str, Any]] = []
@@ -88,6 +91,8 @@ def evaluate_policy(
         metrics = measure(samples, verdicts, k, seed)
         (draft.path / "metrics.json").write_text(json.dumps(metrics, indent=1))
         draft.facts.update(accuracy=metrics["accuracy"]["value"], greedy=metrics["greedy"]["value"])
+        with shown(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
+            show("evaluate", {"update": updates, "stage": stage, **draft.facts})
     return draft.ref
 
 

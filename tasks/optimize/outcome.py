@@ -5,12 +5,19 @@ from typing import Any
 
 from tasks.errors import NothingToLearnError
 
+Row = dict[str, Any]
+"""Diagnostics of an update."""
+
+
+def unseen(_: Row) -> None:
+    """Nobody looks at the row."""
+
 
 @dataclass
 class Outcome:
     """What training on a set of rollouts gave."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     """One row of diagnostics per update."""
     groups: int = 0
     zero_variance_groups: int = 0

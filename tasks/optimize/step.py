@@ -1,6 +1,7 @@
 """A stage's rollouts and verdicts become the next policy."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tasks.policy.loading import OPTIMIZER, load_model
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
 from tasks.settings import OperationSettings, OptimizeSettings
+from tasks.tracking.journal import shown
 
 _COLUMNS = [
     "prompt_id",
@@ -53,7 +55,7 @@ def optimize_stage(
         verdicts: on all of them, in their order.
         stage: counts from 0.
         seed: the run's; with the stage it determines the order of updates.
-        operation: how often the state is saved.
+        operation: how often the state is saved, and where numbers are shown.
 
     Returns:
         The next policy: a Hugging Face folder with the optimizer's state and metrics.parquet, one row per update.
@@ -65,7 +67,12 @@ def optimize_stage(
     """
     used = reference_parent(settings, reference)
     parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts, **used}
-    with heeded(), store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
+    part = f"stage {stage + 1} optimize"
+    with (
+        heeded(),
+        store.write("policy", settings=settings, parents=parents, seed=seed) as draft,
+        shown(operation.tracker, store, part, settings.model_dump(mode="json")) as show,
+    ):
         with draft.phase("load"):
             tables = [_own(*shard, policy) for shard in zip(rollouts, store.paths(rollouts), strict=True)]
             made = store.manifest(rollouts[0]).settings
@@ -77,7 +84,9 @@ def optimize_stage(
             base = load_reference(store, settings, reference)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         resume = Resume(store.progress, operation)
-        outcome = trainer.train(responses, batches, stage, draft.phase, base, resume=resume)
+        outcome = trainer.train(
+            responses, batches, stage, draft.phase, base, after_update=partial(show, "optimize"), resume=resume
+        )
         save(draft, trainer, scorer, folder, settings, [outcome], stage, len(outcome.rows))
     return draft.ref
 

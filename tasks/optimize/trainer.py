@@ -17,7 +17,7 @@ from tasks.optimize.diagnostics import UpdateStatistics
 from tasks.optimize.gate import Bounds, update_bounds
 from tasks.optimize.gather import gather_rows
 from tasks.optimize.objective import objective
-from tasks.optimize.outcome import Outcome, nothing_to_learn
+from tasks.optimize.outcome import Outcome, Row, nothing_to_learn, unseen
 from tasks.optimize.responses import Floats, Ints, Responses, micro_batches
 from tasks.optimize.resume import Columns, Resume
 from tasks.optimize.tokens import TokenBatch, log_ratio
@@ -89,7 +89,7 @@ class Trainer:
         phase: Phase,
         reference: Scorer | None = None,
         part_of_stage: bool = False,
-        after_update: Callable[[int], None] | None = None,
+        after_update: Callable[[Row], None] = unseen,
         resume: Resume | None = None,
     ) -> Outcome:
         """Makes ``schedule.updates_per_batch`` updates per element of ``batches``, over the rows that it names.
@@ -101,7 +101,7 @@ class Trainer:
             phase: times the phases logp and optimize.
             reference: the base policy, for an objective with a KL to it.
             part_of_stage: more rollouts of this stage follow, so that zero advantages are no reason to stop yet.
-            after_update: called after every update with the number of updates made so far.
+            after_update: called after every update with its diagnostics, and with those before an interruption.
             resume: saves where training stands, and finds where it stood when it was interrupted.
 
         Raises:
@@ -138,6 +138,8 @@ class Trainer:
             start, self.updates, (outcome,), columns = state
             saved = start
             work.adopt(columns)
+            for row in outcome.rows:
+                after_update(row)
         with phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
             progress.reach(start)
             for staleness in range(start, total):
@@ -151,8 +153,7 @@ class Trainer:
                 place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
                 outcome.rows.append({**place, "reward": reward, "response_tokens": length, **row})
                 progress.advance(note=f"reward {reward:.3f}")
-                if after_update is not None:
-                    after_update(self.updates)
+                after_update(outcome.rows[-1])
                 if resume and resume.due(staleness + 1, total, saved):
                     saved = staleness + 1
                     resume.save(saved, self._scorer.model, self.optimizer, self.updates, [outcome], work.moving())

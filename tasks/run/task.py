@@ -18,6 +18,7 @@ from tasks.settings import (
     RunSettings,
     VerifySettings,
 )
+from tasks.tracking.trackers import check_installed
 
 
 class OpenRun(NamedTuple):
@@ -78,6 +79,7 @@ def open_run(
             "updates_per_rollout": updates_per_rollout or None,
         }
     ).override(f"{arm} {overrides}")
+    check_installed(settings.operation.tracker)
     opened = Store.open(settings.store)
     opened.sweep()
     return OpenRun(
@@ -92,7 +94,7 @@ def open_run(
         verify=settings.verify,
         optimize=settings.optimize,
         evaluate=settings.evaluate,
-        operation=settings.operation,
+        operation=settings.named_operation,
         updates_per_rollout=settings.mu,
         settings=settings,
         started=PROCESS_STARTED,

@@ -23,6 +23,7 @@ from tasks.settings.steps import (
     PromptsSettings,
     RolloutSettings,
     TinyPolicySettings,
+    TrackerSettings,
     VerifySettings,
     WarmStartSettings,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "RunSettings",
     "Settings",
     "TinyPolicySettings",
+    "TrackerSettings",
     "VerifySettings",
     "VetoSettings",
     "WarmStartSettings",

@@ -1,5 +1,7 @@
 """The settings of a whole run: what must fit together, what follows from them, and overrides of single fields."""
 
+import hashlib
+import json
 import shlex
 from pathlib import Path
 from typing import Any, Self
@@ -90,6 +92,16 @@ class RunSettings(Settings):
     def mu(self) -> int:
         """Updates per rollout refresh."""
         return self.updates_per_rollout or self.updates_per_stage
+
+    @property
+    def named_operation(self) -> OperationSettings:
+        """``operation``, in which the tracker has an id for the run."""
+        if self.operation.tracker.run:
+            return self.operation
+        plain = self.model_dump(mode="json", exclude={"operation", "store"})
+        digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+        name = f"{self.optimize.preset}-mu{self.mu}-seed{self.seed}-{digest[:8]}"
+        return self.operation.model_copy(update={"tracker": self.operation.tracker.model_copy(update={"run": name})})
 
     @property
     def shards(self) -> int:

@@ -195,6 +195,17 @@ class OptimizeSettings(Settings):
         return value
 
 
+class TrackerSettings(Settings):
+    """Where the numbers of a run are shown while it goes on, besides its report."""
+
+    kind: Literal["none", "wandb", "tensorboard"] = "none"
+    """wandb is offline unless the environment has WANDB_API_KEY; TensorBoard's files are in the store."""
+    project: str = "mu-grpo"
+    """Of wandb."""
+    run: str = ""
+    """The run's id there. Made from the settings when empty, so that a run that goes on is shown as one."""
+
+
 class OperationSettings(Settings):
     """How a run is carried out. Nothing here changes a result, so nothing here enters a cache key."""
 
@@ -202,6 +213,7 @@ class OperationSettings(Settings):
     """Updates after which the whole state of the optimizer is saved: the most that an interruption loses."""
     checkpoints_kept: int = Field(2, ge=1)
     """Older states of an unfinished step are deleted."""
+    tracker: TrackerSettings = TrackerSettings()
 
 
 class EvaluateSettings(Settings):

@@ -11,6 +11,7 @@ from tasks.artifacts import ArtifactRef, Parents, Store
 from tasks.artifacts.tables import CURVE, metrics_schema, read_table, write_table
 from tasks.errors import GateError, SettingsError
 from tasks.evaluate.step import sample_held_out
+from tasks.optimize.outcome import Row
 from tasks.optimize.step import load_reference
 from tasks.progress import bar
 from tasks.rollout.engine import Sampling
@@ -86,7 +87,8 @@ def run_study(
             loop.generating()
             curve.append(_measure(loop, evaluate, problems, 0, seed))
 
-            def after_update(done: int) -> None:
+            def after_update(row: Row) -> None:
+                done = row["update"]
                 progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
                 if done % (updates // evaluations) == 0:
                     loop.generating()

@@ -11,7 +11,7 @@ import torch
 
 from tasks.artifacts import Store
 from tasks.interruption import Interrupted, heeded
-from tasks.optimize.outcome import Outcome
+from tasks.optimize.outcome import Outcome, Row
 from tasks.optimize.responses import Responses, plan_batches
 from tasks.optimize.resume import Resume
 from tasks.optimize.step import load_reference, load_trainer
@@ -42,10 +42,18 @@ def attempt(
     reference = load_reference(base, chosen, policy)
     made: list[int] = []
 
-    def seen(update: int) -> None:
-        made.append(update)
+    update = trainer._update
+
+    def counted(*inputs: Any) -> Row:
+        row = update(*inputs)
+        made.append(trainer.updates)
+        return row
+
+    def seen(row: Row) -> None:
         if after is not None:
-            after(update)
+            after(row["update"])
+
+    trainer._update = counted  # type: ignore[method-assign]
 
     plan = plan_batches(responses, 8, (0, 0))
     resume = None if store is None else Resume(store.progress, OperationSettings(updates_per_checkpoint=every))

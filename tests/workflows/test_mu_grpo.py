@@ -132,7 +132,8 @@ def test_how_a_run_is_carried_out_changes_nothing(
     finished: tuple[Runner, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner, _ = finished
-    changes = "operation.updates_per_checkpoint=3 operation.checkpoints_kept=1 verify.workers=2"
+    retention = "operation.updates_per_checkpoint=3 operation.checkpoints_kept=1"
+    changes = f"{retention} operation.tracker.kind=wandb verify.workers=2"
     monkeypatch.setenv("MU_GRPO_LOG_LEVEL", "debug")
     done = runner.run("mu_grpo_2", "--seed", "2", "--overrides", changes)
     assert done.returncode == 0, done.stdout

@@ -1,0 +1,241 @@
+"""Every number of a run is shown once, however often the work was interrupted."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import read_table
+from tasks.artifacts.work import once
+from tasks.errors import SettingsError
+from tasks.evaluate.step import evaluate_policy
+from tasks.optimize.step import optimize_stage
+from tasks.optimize.trainer import Trainer
+from tasks.prompts.step import prepare_held_out
+from tasks.settings import OperationSettings, RunSettings
+from tasks.tracking import journal, trackers
+from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY, Killed
+from tests.workflows import test_grpo
+
+learner = test_grpo.learner
+Learner = tuple[Store, ArtifactRef]
+Shown = Counter[tuple[str, int, float]]
+KEY = "b8c1" * 10
+
+
+def operation(kind: str, **tracker: str) -> OperationSettings:
+    values = {"updates_per_checkpoint": 2, "tracker": {"kind": kind, "run": "a-run", **tracker}}
+    return OperationSettings.parse(values)
+
+
+@contextmanager
+def killed_in(update: int) -> Iterator[None]:
+    """The process dies in the middle of an update."""
+    whole = Trainer._update
+
+    def update_or_die(trainer: Trainer, *inputs: Any) -> dict[str, Any]:
+        if trainer.updates + 1 == update:
+            raise Killed
+        return whole(trainer, *inputs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_update", update_or_die)
+        yield
+
+
+def train(learner: Learner, store: Store, settings: OperationSettings, kills: list[int]) -> ArtifactRef:
+    from tasks.prompts.step import prepare_stage
+    from tasks.rollout.step import generate_shard
+    from tasks.verify.step import verify_rollouts
+
+    base, policy = learner
+    shards = prepare_stage(base, PROMPTS.model_copy(update={"prompts_per_stage": 32}), "", 0, 0)
+    rollouts = [generate_shard(base, ROLLOUT, policy, shard, 0, 0) for shard in shards]
+    verdicts = verify_rollouts(base, VERIFY, rollouts, 0, 0)
+
+    def logic(inside: Store, *inputs: Any, operation: OperationSettings) -> ArtifactRef:
+        reading = Store(base.ref)
+        inside.path, inside.paths, inside.manifest = reading.path, reading.paths, reading.manifest  # type: ignore[method-assign]
+        return optimize_stage(inside, *inputs, operation=operation)
+
+    for kill in kills:
+        with killed_in(kill), pytest.raises(Killed):
+            once(
+                store.ref, "optimize", "1", logic, lambda _: None, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0,
+                operation=settings,
+            )  # fmt: skip
+    return once(
+        store.ref, "optimize", "1", logic, lambda _: None, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0,
+        operation=settings,
+    )  # fmt: skip
+
+
+def expected(store: Store, policy: ArtifactRef) -> Shown:
+    rows = read_table(store.path(policy) / "metrics.parquet").to_pylist()
+    return Counter(
+        (f"optimize/{name}", row["update"], float(value))
+        for row in rows
+        for name, value in row.items()
+        if isinstance(value, int | float)
+    )
+
+
+def in_tensorboard(folder: Path) -> Shown:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    shown: Shown = Counter()
+    for file in folder.glob("events*"):
+        events = EventAccumulator(str(file), size_guidance={"scalars": 0})
+        events.Reload()
+        for tag in events.Tags()["scalars"]:
+            shown.update((tag, event.step, event.value) for event in events.Scalars(tag))
+    return shown
+
+
+def records_of(file: Path) -> Iterator[bytes]:
+    """The records of a .wandb file: after seven bytes, LevelDB's log format in blocks of 32 KiB."""
+    content, place, pieces = file.read_bytes(), 7, b""
+    while place + 7 <= len(content):
+        left = 32768 - place % 32768
+        if left < 7:
+            place += left
+            continue
+        length, kind = int.from_bytes(content[place + 4 : place + 6], "little"), content[place + 6]
+        pieces += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):
+            yield pieces
+            pieces = b""
+
+
+def in_wandb(folder: Path) -> Shown:
+    from wandb.proto import wandb_internal_pb2
+
+    shown: Shown = Counter()
+    for file in folder.rglob("*.wandb"):
+        for record in records_of(file):
+            message = wandb_internal_pb2.Record()
+            message.ParseFromString(record)
+            items = {(item.key or item.nested_key[0]): item.value_json for item in message.history.item}
+            if "update" in items:
+                update = int(json.loads(items["update"]))
+                numbers = {name: json.loads(text) for name, text in items.items() if "/" in name}
+                shown.update((name, update, float(value)) for name, value in numbers.items())
+    return shown
+
+
+READ: Mapping[str, Any] = {"tensorboard": in_tensorboard, "wandb": in_wandb}
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "FLUSH_SECONDS", 0.0)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+
+
+def rounded(shown: Shown) -> Shown:
+    """In single precision, as TensorBoard has it."""
+    import numpy as np
+
+    return Counter({(tag, step, float(np.float32(value))): times for (tag, step, value), times in shown.items()})
+
+
+@pytest.mark.parametrize("kind", ["tensorboard", "wandb"])
+@pytest.mark.parametrize("kills", [[], [4], [2, 4, 7]], ids=["undisturbed", "once", "three times"])
+def test_every_row_is_shown_once(kind: str, kills: list[int], learner: Learner, store: Store) -> None:
+    policy = train(learner, store, operation(kind), kills)
+    shown = rounded(READ[kind](store.root / "tracking" / ("tensorboard/a-run" if kind == "tensorboard" else "wandb")))
+    assert set(shown.values()) == {1}
+    assert shown == rounded(expected(store, policy))
+
+
+@pytest.mark.parametrize("kind", ["tensorboard", "wandb"])
+def test_a_tracker_changes_no_result(kind: str, learner: Learner, store: Store, tmp_path: Path) -> None:
+    with_tracker = train(learner, store, operation(kind), [4])
+    other = Store.open(tmp_path / "other")
+    assert train(learner, other, OperationSettings(), []) == with_tracker
+    assert not (other.root / "tracking").exists()
+
+
+def test_event_files_of_a_store_on_s3_are_there(learner: Learner, bucket: str) -> None:
+    store = Store.open(bucket)
+    policy = train(learner, store, operation("tensorboard"), [4])
+    assert store.remote is not None
+    names = store.remote.sizes("tracking/tensorboard/a-run")
+    assert len(names) == 2, "one file of each attempt"
+    assert store.holds(policy)
+
+
+def test_the_accuracy_is_shown_at_the_updates_of_the_policy(learner: Learner, store: Store) -> None:
+    base, policy = learner
+    held_out = prepare_held_out(base, PROMPTS, "", EVALUATE.problems)
+    ref = evaluate_policy(base, EVALUATE, VERIFY, policy, held_out, 0, operation("tensorboard"))
+    shown = in_tensorboard(base.root / "tracking/tensorboard/a-run")
+    accuracy = [value for tag, update, value in shown if (tag, update) == ("evaluate/accuracy", 0)]
+    assert accuracy == pytest.approx([base.manifest(ref).facts["accuracy"]])
+
+
+def test_a_key_is_in_no_file(learner: Learner, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    train(learner, store, operation("wandb"), [])
+    files = [path for path in store.root.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".wandb" for path in files)
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_a_server_that_is_not_there_stops_nothing(learner: Learner, store: Store, tmp_path: Path) -> None:
+    code = """
+import sys
+from tasks.artifacts import Store
+from tasks.settings import TrackerSettings
+from tasks.tracking.journal import shown
+with shown(TrackerSettings(kind="wandb", run="a-run"), Store.open(sys.argv[1]), "part", {}) as show:
+    show("optimize", {"update": 1, "reward": 0.5})
+print("went on")
+"""
+    environment = {
+        **os.environ,
+        "WANDB_API_KEY": KEY,
+        "WANDB_BASE_URL": "http://127.0.0.1:9",
+        "WANDB_INIT_TIMEOUT": "5",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "store")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+    assert "went on" in done.stdout, done.stdout + done.stderr
+    assert "wandb: not reached" in done.stdout
+    assert KEY not in done.stdout + done.stderr
+
+
+def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"operation\.tracker\.kind: wandb is not installed; `pip install wandb`"):
+        trackers.check_installed(operation("wandb").tracker)
+
+
+def test_the_id_of_a_run_follows_from_its_settings() -> None:
+    file = Path(__file__).parents[2] / "configs/tiny-cpu.yaml"
+
+    def name(overrides: str) -> str:
+        return RunSettings.read(file, overrides).named_operation.tracker.run
+
+    assert name("").startswith("mu_grpo-mu16-seed0-")
+    assert name("store=elsewhere operation.checkpoints_kept=3") == name("")
+    assert name("seed=1") != name("")
+    assert name("operation.tracker.run=mine") == "mine"
