@@ -128,6 +128,19 @@ def test_a_changed_verifier_keeps_the_rollouts_of_the_first_stage(finished: tupl
     assert len([title for title in titles if title.startswith("evaluate")]) == 2 * 2
 
 
+def test_other_verdicts_on_the_same_rollouts_are_learned_from(finished: tuple[Runner, str]) -> None:
+    runner, _ = finished
+    done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", "verify.max_answer_characters=2")
+    assert done.returncode == 0, done.stdout
+    titles = steps(done.stdout)
+    assert [title.rstrip("12/ ") for title in titles if title.startswith("stage 1")] == [
+        *["stage 1 verify"] * 2,
+        "stage 1 logp",
+        "stage 1 optimize",
+    ]
+    assert len([title for title in titles if title.startswith("evaluate")]) == 2 * 2
+
+
 def test_how_a_run_is_carried_out_changes_nothing(
     finished: tuple[Runner, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
