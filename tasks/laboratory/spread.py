@@ -45,26 +45,19 @@ def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
     if not WORKFLOWS.is_file():
         raise DataError(f"{WORKFLOWS}: not here. Start the laboratory in the root of a checkout.")
     logs.mkdir(parents=True, exist_ok=True)
-    first, *rest = [[(arm, seed) for seed in plan.seeds] for arm in QUESTIONS[plan.part].arms]
-    with bar(f"laboratory {plan.part}", sum(map(len, [first, *rest]))) as progress:
-
-        def make(runs: list[tuple[Arm, int]]) -> None:
-            with ThreadPoolExecutor(plan.jobs) as pool:
-                waiting: set[Future[str]] = {
-                    pool.submit(_run, plan, arm, seed, updates, evaluations, logs) for arm, seed in runs
-                }
-                try:
-                    while waiting:
-                        done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                        for one in done:
-                            progress.advance(note=one.result())
-                finally:
-                    for one in waiting:
-                        one.cancel()
-
-        # The runs of the first arm make the base policies, which those of the others find in the cache.
-        make(first)
-        make([run for runs in rest for run in runs])
+    runs = [(arm, seed) for arm in QUESTIONS[plan.part].arms for seed in plan.seeds]
+    with bar(f"laboratory {plan.part}", len(runs)) as progress, ThreadPoolExecutor(plan.jobs) as pool:
+        waiting: set[Future[str]] = {
+            pool.submit(_run, plan, arm, seed, updates, evaluations, logs) for arm, seed in runs
+        }
+        try:
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for one in done:
+                    progress.advance(note=one.result())
+        finally:
+            for one in waiting:
+                one.cancel()
     name = f"{'quick' if plan.quick else 'laboratory'}_{plan.part}"
     if subprocess.run([*_command(plan, name), "--overrides", plan.overrides], check=False).returncode:
         raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
