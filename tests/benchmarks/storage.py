@@ -1,6 +1,6 @@
 """A store on S3 beside plain boto3 transfers: seconds and memory, on one server, in turn.
 
-    python -m tests.benchmarks.storage
+    python -m tests.benchmarks.storage [--page docs/storage.md]
 
 Ours writes artifacts (digests, data, manifest) and reads them into an empty local copy, every digest checked; boto3
 uploads and downloads the same files with its own transfer manager and checks nothing. Every measurement is a process of
@@ -11,6 +11,7 @@ the disk beside sha256sum.
 import argparse
 import json
 import os
+import platform
 import resource
 import shutil
 import statistics
@@ -20,13 +21,21 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from tasks.report.summary import render_markdown
 from tests.s3 import S3, server
 
+PAGE = """# Storage
+
+Written by `python -m tests.benchmarks.storage --page docs/storage.md` on {machine}. A store on
+an S3 server (moto, a process on the same machine) beside plain boto3 with ten files at once, {repeats} times in turn;
+medians. Ours makes and checks digests and writes manifests; boto3 checks nothing. Server and client share the cores.
+
+"""
 MEBIBYTE = 2**20
 AT_ONCE = 10
 """Files, as boto3's own command line does; also writers of shards."""
@@ -133,7 +142,7 @@ def compare(s3: S3, place: Path, files: int, mebibytes: int, repeats: int) -> Ta
             found[side].append(json.loads(done.stdout.splitlines()[-1]))
             print(f"{files} x {mebibytes} MiB, {repeat + 1}/{repeats}, {side}: {found[side][-1]}", file=sys.stderr)
         s3.empty(bucket)
-    table = Table("", "seconds", "range", "MiB/s", "of boto3's", "peak MiB", title=f"{files} files of {mebibytes} MiB")
+    table = Table("", "seconds", "range", "MiB/s", "of boto3's", "peak MiB")
     for side, runs in found.items():
         seconds = [run["seconds"] for run in runs]
         other = statistics.median(run["seconds"] for run in found[f"boto3 {side.split()[1]}"])
@@ -161,7 +170,7 @@ def digests(folder: Path, repeats: int) -> Table:
         start = time.perf_counter()
         check(folder, files)
         found["ours"].append(time.perf_counter() - start)
-    table = Table("", "seconds", "of sha256sum's speed", title="check of 2 GiB on the disk")
+    table = Table("", "seconds", "of sha256sum's speed")
     plain = statistics.median(found["sha256sum"])
     for name, seconds in found.items():
         table.add_row(name, f"{statistics.median(seconds):.2f}", f"{plain / statistics.median(seconds):.2f}")
@@ -171,6 +180,7 @@ def digests(folder: Path, repeats: int) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--page", type=Path, help="a Markdown file to write the tables to")
     parser.add_argument("--side", choices=SIDES)
     parser.add_argument("--address")
     parser.add_argument("--folder", type=Path)
@@ -179,10 +189,19 @@ def main() -> None:
         measure(options.side, options.address, options.folder)
         return
     with tempfile.TemporaryDirectory() as name, server() as s3:
-        console, place = Console(width=110), Path(name)
-        console.print(compare(s3, place, 8, 256, options.repeats))
-        console.print(compare(s3, place, 2000, 1, options.repeats))
-        console.print(digests(place / "8x256", options.repeats))
+        place = Path(name)
+        tables = {
+            "A checkpoint: 8 files of 256 MiB": compare(s3, place, 8, 256, options.repeats),
+            "Rollout shards: 2,000 artifacts of 1 MiB": compare(s3, place, 2000, 1, options.repeats),
+            "The check of 2 GiB on the disk": digests(place / "8x256", options.repeats),
+        }
+    sections = [f"## {title}\n\n{render_markdown(table)}\n" for title, table in tables.items()]
+    print("\n".join(sections))
+    if options.page:
+        versions = ", ".join(f"{name} {version(name)}" for name in ("boto3", "s3fs", "moto"))
+        machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
+        options.page.write_text(PAGE.format(repeats=options.repeats, machine=machine) + "\n".join(sections))
+        print(f"wrote {options.page}")
 
 
 if __name__ == "__main__":
