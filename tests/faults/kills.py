@@ -56,6 +56,7 @@ class Ended:
     """Of work, as ``counting`` writes them."""
     digest: str
     """Of the final policy."""
+    output: str
 
 
 def side_by_side(folders: Sequence[Path], store: str, environment: Mapping[str, str]) -> list[Ended]:
@@ -67,7 +68,8 @@ def side_by_side(folders: Sequence[Path], store: str, environment: Mapping[str, 
     for process, output in zip(processes, outputs, strict=True):
         assert process.returncode == 0, output
     digest = _final_policy(store, environment)
-    return [Ended(log.read_text().splitlines() if log.exists() else [], digest) for log in logs]
+    units = [log.read_text().splitlines() if log.exists() else [] for log in logs]
+    return [Ended(done, digest, output) for done, output in zip(units, outputs, strict=True)]
 
 
 def undisturbed(folder: Path, store: str, environment: Mapping[str, str]) -> str:

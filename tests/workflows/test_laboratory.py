@@ -14,7 +14,9 @@ PAGE = "# Laboratory\n\n<!-- part a -->\n<!-- end of part a -->\n\nRead by peopl
 
 def laboratory(runner: Runner, *options: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "mu-grpo"), "laboratory", "a", "--quick"]
-    changes = f"store={runner.store} evaluate.problems=8 prompts.prompts_per_stage=128"
+    small = "evaluate.problems=8 rollout.responses_per_prompt=4 optimize.responses_per_update=8"
+    warm = "policy.tiny.warm_start.working_updates=80 policy.tiny.warm_start.guessing_updates=40"
+    changes = f"store={runner.store} {small} {warm}"
     return subprocess.run(
         [*command, "--overrides", changes, *options],
         cwd=ROOT,

@@ -181,7 +181,7 @@ def test_another_store_starts_anew(finished: tuple[Runner, str], tmp_path: Path)
 def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: Path) -> None:
     runner, _ = finished
     copy = Runner(tmp_path)
-    shutil.copytree(runner.store, copy.store)
+    shutil.copytree(runner.folder / "pristine", copy.store)
     shutil.copytree(runner.folder / "home", tmp_path / "home")
     store = Store.open(copy.store)
     policy = next(
