@@ -58,7 +58,7 @@ system-programs:
 	  && apt-get update -q && apt-get install -qy --no-install-recommends chromium; } \
 	  || echo "chromium is missing: tests that open the report in a browser will be skipped"
 
-faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; half an hour
+faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; takes long
 	@$(BIN)/python -m tests.faults docs/faults.md
 
 check: $(BIN)/.developing ## linters and types only

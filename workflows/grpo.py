@@ -5,12 +5,9 @@
 The updates are cut into as many parts as Mu-GRPO has stages, so that both are evaluated after the same updates.
 """
 
-from functools import partial
-
 from flytekit import workflow
 
 from tasks.alternate.task import alternate
-from tasks.evaluate.task import evaluate as evaluate_policy
 from tasks.policy.task import prepare_policy
 from tasks.prompts.task import prepare_held_out, prepare_prompts
 from tasks.report.summary import RunSummary
@@ -25,6 +22,7 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
+from workflows.stages import measured
 
 PARTS = 4
 
@@ -58,15 +56,6 @@ def grpo(
         operation=operation,
     )
     held_out = prepare_held_out(store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source)
-    measure = partial(
-        evaluate_policy,
-        store=run.store,
-        settings=run.evaluate,
-        verify=run.verify,
-        prompts=held_out,
-        seed=run.seed,
-        operation=run.operation,
-    )
     shards = [
         prepare_prompts(store=run.store, settings=run.prompts, source=run.prompts_source, stage=part, seed=run.seed)
         for part in range(PARTS)
@@ -74,7 +63,7 @@ def grpo(
     base = current = prepare_policy(
         store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
     )
-    evaluations = [measure(policy=current)]
+    evaluations = [measured(run, held_out, current)]
     for part in range(PARTS):
         current = alternate(
             store=run.store,
@@ -89,6 +78,6 @@ def grpo(
             seed=run.seed,
             operation=run.operation,
         )
-        evaluations.append(measure(policy=current))
+        evaluations.append(measured(run, held_out, current))
     page = report(store=run.store, evaluations=evaluations, seed=run.seed)
     return close_run(store=run.store, report=page, settings=run.settings, started=run.started)

@@ -3,12 +3,9 @@
 pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file configs/tiny-cpu.yaml
 """
 
-from functools import partial
-
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.evaluate.task import evaluate as evaluate_policy
 from tasks.policy.task import prepare_policy
 from tasks.prompts.task import prepare_held_out, prepare_prompts
 from tasks.report.summary import RunSummary
@@ -23,7 +20,7 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from workflows.stages import next_policy
+from workflows.stages import measured, next_policy
 
 STAGES = 4
 
@@ -59,15 +56,6 @@ def staged(stages: int) -> PythonFunctionWorkflow:
         held_out = prepare_held_out(
             store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source
         )
-        measure = partial(
-            evaluate_policy,
-            store=run.store,
-            settings=run.evaluate,
-            verify=run.verify,
-            prompts=held_out,
-            seed=run.seed,
-            operation=run.operation,
-        )
         shards = [
             prepare_prompts(
                 store=run.store, settings=run.prompts, source=run.prompts_source, stage=stage, seed=run.seed
@@ -77,10 +65,10 @@ def staged(stages: int) -> PythonFunctionWorkflow:
         base = current = prepare_policy(
             store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
         )
-        evaluations = [measure(policy=current)]
+        evaluations = [measured(run, held_out, current)]
         for stage in range(stages):
             current = next_policy(run, shards[stage], base, current, stage)
-            evaluations.append(measure(policy=current))
+            evaluations.append(measured(run, held_out, current))
         page = report(store=run.store, evaluations=evaluations, seed=run.seed)
         return close_run(store=run.store, report=page, settings=run.settings, started=run.started)
 

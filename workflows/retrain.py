@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from flytekit import dynamic, workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.evaluate.task import evaluate as evaluate_policy
 from tasks.platform import Artifact, StoreHandle
 from tasks.prompts.task import prepare_held_out, prepare_prompts
 from tasks.report.summary import RunSummary
@@ -26,7 +25,7 @@ from tasks.settings import (
 )
 from tasks.stored.task import find_stage
 from workflows.mu_grpo import STAGES
-from workflows.stages import next_policy, optimized
+from workflows.stages import measured, next_policy, optimized
 
 
 @dynamic
@@ -47,7 +46,13 @@ def stages_from(
 ) -> list[Artifact]:
     """Evaluations of the stored policies, and of those after ``stage`` and all later ones, trained anew."""
     run = SimpleNamespace(
-        store=store, rollout=rollout, verify=verify, optimize=optimize, operation=operation, seed=seed
+        store=store,
+        rollout=rollout,
+        verify=verify,
+        optimize=optimize,
+        evaluate=evaluate,
+        operation=operation,
+        seed=seed,
     )
     base, current = policies[0], policies[-1]
     trained = []
@@ -57,18 +62,7 @@ def stages_from(
         else:
             current = next_policy(run, shards[number], base, current, number)
         trained.append(current)
-    return [
-        evaluate_policy(
-            store=store,
-            settings=evaluate,
-            verify=verify,
-            policy=each,
-            prompts=held_out,
-            seed=seed,
-            operation=operation,
-        )
-        for each in [*policies, *trained]
-    ]
+    return [measured(run, held_out, each) for each in [*policies, *trained]]
 
 
 def staged(stages: int) -> PythonFunctionWorkflow:

@@ -119,7 +119,7 @@ class Bucket:
                     async with budget.take(min(_PARTS_OF_A_FILE, 1 + files[key].bytes // PART_BYTES)):
                         try:
                             await one(key, advance)
-                        except Exception as error:
+                        except Exception as error:  # of whatever kind: it goes on with the key of its object
                             raise OfObject(key, innermost(error)) from None
 
                 async with asyncio.TaskGroup() as group:

@@ -15,11 +15,12 @@ from tasks.artifacts.files import MANIFEST, RESTORE, disk_errors
 from tasks.artifacts.records import FileEntry, Manifest
 from tasks.artifacts.store import content_digest
 from tasks.cli.contents import KINDS, Contents, Place, place_of, read_contents
-from tasks.cli.find import LATEST, find_artifact, find_reports, match
+from tasks.cli.find import LATEST, find_artifact, match
 from tasks.cli.formats import size, some
 from tasks.errors import DataError
 from tasks.progress import bar
 from tasks.report.formats import duration
+from tasks.stored.reports import find_reports
 
 RUN = "run"
 _FILES_AT_ONCE = 8

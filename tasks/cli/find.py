@@ -8,29 +8,11 @@ from tasks.artifacts.records import ArtifactRef, Kind, Manifest
 from tasks.cli.contents import KINDS, ref_of
 from tasks.cli.formats import some
 from tasks.errors import DataError
+from tasks.stored.reports import find_reports
 
 LATEST = "latest"
 _FEWEST_CHARACTERS = 4
 _CANDIDATES = 12
-
-
-def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
-    """Manifests of the reports, the latest first.
-
-    Raises:
-        DataError: there is none.
-    """
-    found = [
-        manifest
-        for manifest in store.manifests("report")
-        if seed in (None, manifest.seed) and algorithm in (None, manifest.facts["algorithm"])
-    ]
-    if not found:
-        wanted = ", ".join(
-            f"{name} {value}" for name, value in (("seed", seed), ("algorithm", algorithm)) if value is not None
-        )
-        raise DataError(f"{store.ref.uri}: no finished run{f' with {wanted}' if wanted else ''} in this store.")
-    return found
 
 
 def find_artifact(store: Store, wanted: str) -> ArtifactRef:

@@ -16,8 +16,9 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Manifest
 from tasks.artifacts.tables import read_table
 from tasks.cli.advantages import advantages, check_order, over_batch, stored_settings
-from tasks.cli.find import find_artifact, find_reports
+from tasks.cli.find import find_artifact
 from tasks.errors import DataError
+from tasks.stored.reports import find_reports
 
 _TEXTS = ["prompt_id", "sample_index", "prompt", "answer", "response"]
 _COLUMNS = [*_TEXTS, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]

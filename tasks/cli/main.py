@@ -161,8 +161,8 @@ def report(
 ) -> None:
     """Renders the report of a run again and prints its summary."""
     from tasks.artifacts import Store
-    from tasks.cli.find import find_reports
     from tasks.report.step import summarise, write_report
+    from tasks.stored.reports import find_reports
 
     opened = Store.open(store, create=False)
     found = find_reports(opened, seed, algorithm)[0]

@@ -1,10 +1,10 @@
 """The runs that a store holds, found by their reports."""
 
 from tasks.artifacts import Store
-from tasks.cli.find import find_reports
 from tasks.report.compare import comparison_markdown
 from tasks.report.step import summarise
 from tasks.report.summary import RunSummary
+from tasks.stored.reports import find_reports
 
 
 def latest_runs(store: Store, seed: int | None = None) -> list[RunSummary]:

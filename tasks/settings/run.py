@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from tasks.errors import SettingsError
-from tasks.settings.base import WHOLE_RUN, Settings
+from tasks.settings.base import OPERATIONAL, WHOLE_RUN, Settings
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import merge, resolve
 from tasks.settings.steps import (
@@ -33,10 +33,10 @@ class RunSettings(Settings):
     verify: VerifySettings = VerifySettings()
     optimize: OptimizeSettings
     evaluate: EvaluateSettings
-    operation: OperationSettings = OperationSettings()
+    operation: OperationSettings = Field(OperationSettings(), json_schema_extra=OPERATIONAL)
     updates_per_rollout: int | None = Field(None, ge=1)
     """mu of the workflow that alternates; without it a stage's rollouts serve all of its updates."""
-    store: str = "runs"
+    store: str = Field("runs", json_schema_extra=OPERATIONAL)
     """The folder that artifacts go to."""
     seed: int = Field(0, ge=0)
 
@@ -98,8 +98,7 @@ class RunSettings(Settings):
         """``operation``, in which the tracker has an id for the run."""
         if self.operation.tracker.run:
             return self.operation
-        plain = self.model_dump(mode="json", exclude={"operation", "store"})
-        digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(self.determining(), sort_keys=True).encode()).hexdigest()
         name = f"{self.optimize.preset}-mu{self.mu}-seed{self.seed}-{digest[:8]}"
         return self.operation.model_copy(update={"tracker": self.operation.tracker.model_copy(update={"run": name})})
 

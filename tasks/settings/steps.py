@@ -137,7 +137,7 @@ class VerifySettings(Settings):
     workers: int = Field(2, ge=1, json_schema_extra=OPERATIONAL)
     """Processes that check answers side by side."""
     deadline_seconds: Number = Field(2.0, gt=0)
-    """Wall-clock for one answer; then its worker is killed and replaced."""
+    """CPU time for one answer; then its worker is killed and replaced."""
     memory_mib: int = Field(2048, ge=256)
     """Address space of a worker."""
     max_answer_characters: int = Field(2000, ge=1)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Manifest
 from tasks.errors import DataError
+from tasks.stored.reports import find_reports
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,7 @@ def stored_stages(store: Store, algorithm: str, seed: int) -> list[StoredStage]:
     Raises:
         DataError: there is no such run.
     """
-    reports = [
-        report
-        for report in store.manifests("report")
-        if report.seed == seed and algorithm in ("", report.facts["algorithm"])
-    ]
-    if not reports:
-        wanted = f"seed {seed}" + (f" and preset {algorithm}" if algorithm else "")
-        raise DataError(f"{store.ref.uri}: no finished run with {wanted} in this store. Run it, or name another.")
-    chain = _policies(store, reports[0])
+    chain = _policies(store, find_reports(store, seed, algorithm or None)[0])
     return [
         StoredStage(
             policies=[policy.ref for policy in chain[: stage + 1]],

@@ -22,6 +22,10 @@ Job = tuple[str, str]
 """Gold answer and extracted answer."""
 
 _START_SECONDS = 120.0
+_PATIENCE = 5
+"""Deadlines, which are CPU time, that a worker may take by the clock."""
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+"""Exit statuses that no answer brings about."""
 _JOBS_AHEAD = 8
 _BYTES_AHEAD = 4096  # No pipe is smaller, so sending to a worker that hangs never blocks.
 _ROOT = Path(__file__).parents[2]
@@ -50,8 +54,12 @@ class WorkerProcess:
         self._ready = False
         self._partial = b""
         self.ended = False
+        self.disturbed: Outcome | None = None
+        """What to say of the first unanswered job if it goes on like this: the worker ended on it, perhaps not by its
+        fault. Someone killed the worker, or the machine gave it no time."""
         self.due = time.monotonic() + _START_SECONDS
         """When it must have said something, on the monotonic clock; infinity while it has nothing to do."""
+        self._patience = _PATIENCE * settings.deadline_seconds
 
     @property
     def pid(self) -> int:
@@ -78,7 +86,7 @@ class WorkerProcess:
                 self._stdin.write(line)
                 self._stdin.flush()
             if len(self._sent) == 1:
-                self.due = time.monotonic() + self._settings.deadline_seconds
+                self.due = time.monotonic() + self._patience
 
     def collect(self) -> list[tuple[Job, Outcome]]:
         """Outcomes that have come since the last call. Ends a worker that is overdue, died or is used up.
@@ -89,9 +97,9 @@ class WorkerProcess:
         try:
             chunk = os.read(self.fileno(), 65536)
         except BlockingIOError:
-            return self._give_up(Outcome.TIMEOUT) if time.monotonic() >= self.due else []
+            return self._give_up(overdue=True) if time.monotonic() >= self.due else []
         if not chunk:
-            return self._give_up(Outcome.CRASHED)
+            return self._give_up(overdue=False)
         *lines, self._partial = (self._partial + chunk).split(b"\n")
         outcomes: list[tuple[Job, Outcome]] = []
         for line in lines:
@@ -103,7 +111,7 @@ class WorkerProcess:
             if rest == SPENT or outcomes[-1][1] is Outcome.CRASHED:
                 self.stop()
                 return outcomes
-        self.due = time.monotonic() + self._settings.deadline_seconds if self._sent else math.inf
+        self.due = time.monotonic() + self._patience if self._sent else math.inf
         return outcomes
 
     def stop(self) -> int:
@@ -117,12 +125,12 @@ class WorkerProcess:
         self._errors.close()
         return status
 
-    def _give_up(self, outcome: Outcome) -> list[tuple[Job, Outcome]]:
+    def _give_up(self, overdue: bool) -> list[tuple[Job, Outcome]]:
         """Only the job that the worker was on is to blame."""
         last_words = self._last_words()
         status = self.stop()
         if not self._ready:
-            how = f"said nothing for {_START_SECONDS:.0f} s" if outcome is Outcome.TIMEOUT else f"ended with {status}"
+            how = f"said nothing for {_START_SECONDS:.0f} s" if overdue else f"ended with {status}"
             raise SettingsError(
                 f"verify.memory_mib: {self._settings.memory_mib}; a verifier worker {how} while it started "
                 f"({last_words}). Raise verify.memory_mib (its default is {VerifySettings().memory_mib}). If that does "
@@ -130,7 +138,10 @@ class WorkerProcess:
             )
         if not self._sent:
             return []
-        return [(self._sent.popleft()[0], Outcome.TIMEOUT if status == -signal.SIGXCPU else outcome)]
+        if overdue or status in _FROM_OUTSIDE:
+            self.disturbed = Outcome.TIMEOUT if overdue else Outcome.CRASHED
+            return []
+        return [(self._sent.popleft()[0], Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED)]
 
     def _last_words(self) -> str:
         self._errors.seek(0)

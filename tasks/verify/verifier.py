@@ -13,16 +13,21 @@ from tasks.verify.answers import extract
 from tasks.verify.process import Job, WorkerProcess
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 
+_TRIES = 3
+"""Workers that may end on a job for a reason outside it before it is to blame after all."""
+
 
 class Verifier:
     """A context manager around worker processes. They start when there is something to check, and end with the block.
 
-    ``workers`` of them work at a time. A hostile answer costs its worker at most; the answers behind it are sent again.
+    ``workers`` of them work at a time. A hostile answer costs its worker at most; the answers behind it are sent again,
+    and so is one whose worker was killed from outside: an outcome is the answer's own.
     """
 
     def __init__(self, settings: VerifySettings) -> None:
         self._settings = settings
         self._workers: list[WorkerProcess] = []
+        self._disturbed: Counter[Job] = Counter()
 
     def __enter__(self) -> "Verifier":
         return self
@@ -101,7 +106,12 @@ class Verifier:
             outcomes += worker.collect()
             if worker.ended:
                 self._workers.remove(worker)
-                waiting.extendleft(reversed(worker.unanswered))
+                left = worker.unanswered
+                if worker.disturbed:
+                    self._disturbed[left[0]] += 1
+                    if self._disturbed[left[0]] == _TRIES:
+                        outcomes.append((left.pop(0), worker.disturbed))
+                waiting.extendleft(reversed(left))
         return outcomes
 
 

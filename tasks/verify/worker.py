@@ -6,7 +6,6 @@ It says ``ready`` first. Everything about it is expendable: the verifier kills a
 import ctypes
 import json
 import logging
-import math
 import os
 import resource
 import signal
@@ -19,12 +18,12 @@ READY = "ready"
 SPENT = "spent"
 """Stands after an outcome when the worker has used so much memory that it should be replaced."""
 _PR_SET_PDEATHSIG = 1
-_SPARE_CPU_SECONDS = 2
 
 
 def main(parent: int, memory_mib: int, deadline_seconds: float) -> None:
     """Serves until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends its workers.
+    for asked in (signal.SIGINT, signal.SIGTERM):  # Meant for the parent, which then ends its workers.
+        signal.signal(asked, signal.SIG_IGN)
     _die_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # macOS refuses a limit of address space.
@@ -42,8 +41,11 @@ def main(parent: int, memory_mib: int, deadline_seconds: float) -> None:
     os.write(replies, f"{READY}\n".encode())
     for line in sys.stdin.buffer:
         gold, answer = json.loads(line)
-        _limit_cpu(deadline_seconds)
+        # CPU time, so that what else the machine does changes no outcome. The signal ends this process even where
+        # Python code would not be reached for long.
+        signal.setitimer(signal.ITIMER_PROF, deadline_seconds)
         outcome = judge(gold, answer)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         spent = _peak_mib() > memory_mib / 2
         if spent and outcome is not Outcome.CORRECT:
             # math-verify swallows MemoryError and goes on as if the two were different: so near to the limit it may
@@ -58,14 +60,6 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         raise SystemExit("the parent is gone")
-
-
-def _limit_cpu(deadline_seconds: float) -> None:
-    """Lets this answer use little more CPU than its deadline, in case that the parent is stopped and cannot kill."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = math.ceil(used.ru_utime + used.ru_stime + deadline_seconds) + _SPARE_CPU_SECONDS
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 def _peak_mib() -> float:

@@ -15,9 +15,12 @@ from rich.console import Console, RenderableType
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
+from tasks.cli.gc import Garbage
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 
 ROOT = Path(__file__).parents[2]
+DAYS = 48.0
+"""Hours: longer than what gc spares."""
 GROUP = 4
 REWARDS = ((1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 1), (1, 1, 1, 0))
 """Of the four groups of a stage; the first two are those of the first shard."""
@@ -194,3 +197,22 @@ def flip(path: Path) -> None:
     damaged = bytearray(path.read_bytes())
     damaged[-1] ^= 1
     path.write_bytes(damaged)
+
+
+def names(garbage: Garbage) -> set[str]:
+    return {item.name for item in garbage.items}
+
+
+def folders(*refs: ArtifactRef) -> set[str]:
+    return {ref.folder for ref in refs}
+
+
+def unfinished(store: Store, stages: int = 1, **fields: Any) -> Run:
+    run = Run(store, **fields).base()
+    for _ in range(stages):
+        run.stage()
+    return run
+
+
+def on_disk(store: Store) -> set[str]:
+    return {path.parent.relative_to(store.root).as_posix() for path in store.root.glob("*/*/manifest.json")}

@@ -28,7 +28,7 @@ def test_every_ancestor_is_there_once_and_a_repeated_one_is_marked(store: Store)
     lines = shown(Lineage(store, str(run.policies[-1]))).splitlines()
     tree = [line for line in lines if re.search(r"\w+/[0-9a-f]{16}", line)]
     expanded = [line for line in tree if "see above" not in line]
-    assert {re.search(r"\w+/[0-9a-f]{16}", line)[0] for line in expanded} == ancestors(run)  # type: ignore[index]
+    assert {re.search(r"\w+/[0-9a-f]{16}", line)[0] for line in expanded} == ancestors(run)
     assert len(expanded) == len(ancestors(run))
     repeated = [line for line in tree if "see above" in line]
     # Of each of two stages the second shard's prompts, both shards' policy, and both shards below their verdicts.

@@ -1,4 +1,4 @@
-"""Every fault, tried on whole runs: `make faults` (an hour on two cores).
+"""Every fault, tried on whole runs: `make faults`.
 
 Prints a table and, with a path as argument, writes it there as Markdown.
 """

@@ -42,7 +42,7 @@ def test_on_s3(digest: str, tmp_path: Path, bucket: str, s3: S3) -> None:
     assert (again.units, again.digest) == ([], digest), "a store that moved was not found to be complete"
 
 
-def test_two_runs_at_once_share_the_work(digest: str, tmp_path: Path) -> None:
+def test_two_runs_at_once_do_nothing_twice(digest: str, tmp_path: Path) -> None:
     runs = side_by_side([tmp_path / "one", tmp_path / "other"], str(tmp_path / "store"), {})
     units = Counter(unit for run in runs for unit in run.units)
     assert any("another process does this work" in run.output for run in runs), "they were not at work at once"

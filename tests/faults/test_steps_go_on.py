@@ -25,6 +25,7 @@ from tasks.settings import (
     VerifySettings,
 )
 from tasks.verify.step import verify_rollouts
+from tests.faults.steps import Killed
 from tests.workflows import test_grpo
 
 learner = test_grpo.learner
@@ -37,10 +38,6 @@ VERIFY = VerifySettings(workers=1)
 EVALUATE = EvaluateSettings(problems=12, samples_per_problem=2, max_new_tokens=12, responses_per_part=8)
 OPTIMIZE = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-4})
 OFTEN = OperationSettings(updates_per_checkpoint=1)
-
-
-class Killed(Exception):
-    """The process dies here."""
 
 
 def generation(learner: Learner) -> Step:

@@ -16,15 +16,12 @@ from tasks.optimize.responses import Responses, plan_batches
 from tasks.optimize.resume import Resume
 from tasks.optimize.step import load_reference, load_trainer
 from tasks.settings import OperationSettings
+from tests.faults.steps import Killed
 from tests.optimize import test_trainer
 from tests.optimize.test_trainer import Small, settings, untimed
 
 responses = test_trainer.responses
 Weights = dict[str, torch.Tensor]
-
-
-class Killed(Exception):
-    """The process dies here."""
 
 
 def attempt(
@@ -41,7 +38,6 @@ def attempt(
     trainer, scorer = load_trainer(base.path(policy), chosen, 12, 0)
     reference = load_reference(base, chosen, policy)
     made: list[int] = []
-
     update = trainer._update
 
     def counted(*inputs: Any) -> Row:
@@ -53,8 +49,7 @@ def attempt(
         if after is not None:
             after(row["update"])
 
-    trainer._update = counted  # type: ignore[method-assign]
-
+    trainer._update = counted
     plan = plan_batches(responses, 8, (0, 0))
     resume = None if store is None else Resume(store.progress, OperationSettings(updates_per_checkpoint=every))
     outcome = trainer.train(responses, plan, 0, untimed, reference, after_update=seen, resume=resume)

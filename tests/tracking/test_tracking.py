@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -19,10 +20,13 @@ from tasks.errors import SettingsError
 from tasks.evaluate.step import evaluate_policy
 from tasks.optimize.step import optimize_stage
 from tasks.optimize.trainer import Trainer
-from tasks.prompts.step import prepare_held_out
+from tasks.prompts.step import prepare_held_out, prepare_stage
+from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
 from tasks.tracking import journal, trackers
-from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY, Killed
+from tasks.verify.step import verify_rollouts
+from tests.faults.steps import Killed
+from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY
 from tests.workflows import test_grpo
 
 learner = test_grpo.learner
@@ -51,31 +55,28 @@ def killed_in(update: int) -> Iterator[None]:
         yield
 
 
+def copied(base: Store, policy: ArtifactRef, store: Store) -> ArtifactRef:
+    """The same policy in another store."""
+    manifest = base.manifest(policy)
+    with store.write("policy", settings=manifest.settings, parents={}, seed=manifest.seed) as draft:
+        for name in manifest.files:
+            (draft.path / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(base.path(policy) / name, draft.path / name)
+        draft.facts.update(manifest.facts)
+    assert draft.ref == policy
+    return draft.ref
+
+
 def train(learner: Learner, store: Store, settings: OperationSettings, kills: list[int]) -> ArtifactRef:
-    from tasks.prompts.step import prepare_stage
-    from tasks.rollout.step import generate_shard
-    from tasks.verify.step import verify_rollouts
-
-    base, policy = learner
-    shards = prepare_stage(base, PROMPTS.model_copy(update={"prompts_per_stage": 32}), "", 0, 0)
-    rollouts = [generate_shard(base, ROLLOUT, policy, shard, 0, 0) for shard in shards]
-    verdicts = verify_rollouts(base, VERIFY, rollouts, 0, 0)
-
-    def logic(inside: Store, *inputs: Any, operation: OperationSettings) -> ArtifactRef:
-        reading = Store(base.ref)
-        inside.path, inside.paths, inside.manifest = reading.path, reading.paths, reading.manifest  # type: ignore[method-assign]
-        return optimize_stage(inside, *inputs, operation=operation)
-
+    policy = copied(*learner, store)
+    shards = prepare_stage(store, PROMPTS.model_copy(update={"prompts_per_stage": 32}), "", 0, 0)
+    rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in shards]
+    verdicts = verify_rollouts(store, VERIFY, rollouts, 0, 0)
+    inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
     for kill in kills:
         with killed_in(kill), pytest.raises(Killed):
-            once(
-                store.ref, "optimize", "1", logic, lambda _: None, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0,
-                operation=settings,
-            )  # fmt: skip
-    return once(
-        store.ref, "optimize", "1", logic, lambda _: None, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0,
-        operation=settings,
-    )  # fmt: skip
+            once(store.ref, "optimize", "1", optimize_stage, lambda _: None, *inputs, operation=settings)
+    return once(store.ref, "optimize", "1", optimize_stage, lambda _: None, *inputs, operation=settings)
 
 
 def expected(store: Store, policy: ArtifactRef) -> Shown:
@@ -236,6 +237,6 @@ def test_the_id_of_a_run_follows_from_its_settings() -> None:
         return RunSettings.read(file, overrides).named_operation.tracker.run
 
     assert name("").startswith("mu_grpo-mu16-seed0-")
-    assert name("store=elsewhere operation.checkpoints_kept=3") == name("")
+    assert name("store=elsewhere operation.checkpoints_kept=3 verify.workers=3") == name("")
     assert name("seed=1") != name("")
     assert name("operation.tracker.run=mine") == "mine"

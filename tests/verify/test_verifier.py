@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 
 import psutil
 import pytest
@@ -96,11 +97,12 @@ def test_an_interrupted_call_leaves_nothing_for_the_next_one():
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
 
 
-def test_a_worker_is_deaf_to_ctrl_c():
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_is_deaf_to_what_is_meant_for_its_parent(asked):
     with Verifier(settings(workers=1)) as verifier:
         verifier.verify([("1", boxed("1"))])
         before = verifier.pids
-        os.kill(before[0], signal.SIGINT)
+        os.kill(before[0], asked)
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
         assert verifier.pids == before
 
@@ -128,23 +130,23 @@ def test_workers_die_with_a_parent_that_is_killed(answer):
 
 
 def test_a_worker_has_its_limits():
-    with Verifier(settings(workers=1, memory_mib=512, deadline_seconds=3.0)) as verifier:
+    with Verifier(settings(workers=1, memory_mib=512)) as verifier:
         verifier.verify([("42", boxed("42"))])
         worker = psutil.Process(verifier.pids[0])
         assert worker.rlimit(psutil.RLIMIT_AS) == (512 << 20, 512 << 20)
-        assert 5 <= worker.rlimit(psutil.RLIMIT_CPU)[0] <= 5 + 1 + worker.cpu_times().user + worker.cpu_times().system
         assert worker.rlimit(psutil.RLIMIT_CORE) == (0, 0)
         loaded = {mapped.path.rsplit("/", 1)[-1] for mapped in worker.memory_maps()}
         assert not any("torch" in name or "arrow" in name for name in loaded)
 
 
-def test_the_cpu_limit_counts_as_a_timeout():
-    with Verifier(settings(workers=1, deadline_seconds=60.0)) as verifier:
-        verifier.verify([("1", boxed("1"))])
-        timer = threading.Timer(0.3, psutil.Process(verifier.pids[0]).send_signal, (signal.SIGXCPU,))
-        timer.start()
-        (hanging,) = verifier.verify([("42", boxed(HANGS))])
-    assert hanging.outcome == Outcome.TIMEOUT
+def test_the_deadline_holds_while_the_parent_does_not_look():
+    worker = WorkerProcess(settings(deadline_seconds=0.5))
+    assert eventually(lambda: worker.collect() == [] and worker._ready)
+    worker.fill(deque([("42", HANGS)]))
+    seen = psutil.Process(worker.pid)
+    assert eventually(lambda: seen.status() == psutil.STATUS_ZOMBIE)
+    assert 0.5 <= sum(seen.cpu_times()[:2]) < 10
+    assert worker.collect() == [(("42", HANGS), Outcome.TIMEOUT)]
 
 
 def test_a_worker_that_cannot_start_is_an_error_that_names_the_limit():
