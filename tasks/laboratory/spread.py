@@ -1,10 +1,12 @@
 """The runs of a part side by side, each a process of its own; what is cached takes seconds."""
 
+import multiprocessing
 import os
-import subprocess
+import runpy
 import sys
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from tasks.errors import DataError
@@ -12,6 +14,15 @@ from tasks.laboratory.arms import QUESTIONS, SEEDS, Arm, Part
 from tasks.progress import bar
 
 WORKFLOWS = Path("workflows/laboratory.py")
+_IMPORTED_ONCE = [
+    "flytekit.clis.sdk_in_container.pyflyte",
+    "workflows.laboratory",
+    "tasks.policy.step",
+    "tasks.prompts.step",
+    "tasks.study.step",
+    "tasks.laboratory.step",
+]
+"""Modules that every run needs and that take longer to import than a miniature takes to train."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +56,13 @@ def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
     if not WORKFLOWS.is_file():
         raise DataError(f"{WORKFLOWS}: not here. Start the laboratory in the root of a checkout.")
     logs.mkdir(parents=True, exist_ok=True)
+    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(_IMPORTED_ONCE)
     runs = [(arm, seed) for arm in QUESTIONS[plan.part].arms for seed in plan.seeds]
     with bar(f"laboratory {plan.part}", len(runs)) as progress, ThreadPoolExecutor(plan.jobs) as pool:
         waiting: set[Future[str]] = {
-            pool.submit(_run, plan, arm, seed, updates, evaluations, logs) for arm, seed in runs
+            pool.submit(_run, processes, plan, arm, seed, updates, evaluations, logs) for arm, seed in runs
         }
         try:
             while waiting:
@@ -59,30 +73,42 @@ def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
             for one in waiting:
                 one.cancel()
     name = f"{'quick' if plan.quick else 'laboratory'}_{plan.part}"
-    if subprocess.run([*_command(plan, name), "--overrides", plan.overrides], check=False).returncode:
+    if _ended(processes, [*_options(plan, name), "--overrides", plan.overrides]):
         raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
 
 
-def _command(plan: Plan, workflow: str) -> list[str]:
-    pyflyte = Path(sys.executable).parent / "pyflyte"
-    return [str(pyflyte), "run", str(WORKFLOWS), workflow, "--inputs-file", str(plan.config)]
+def _options(plan: Plan, workflow: str) -> list[str]:
+    return ["run", str(WORKFLOWS), workflow, "--inputs-file", str(plan.config)]
 
 
-def _run(plan: Plan, arm: Arm, seed: int, updates: int, evaluations: int, logs: Path) -> str:
+def _ended(processes: ForkServerContext, options: list[str], log: Path | None = None) -> int:
+    """Exit code of ``pyflyte`` with these options."""
+    process = processes.Process(target=_pyflyte, args=(options, log))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _pyflyte(options: list[str], log: Path | None) -> None:
+    """The command itself, in this process; what it and its processes print goes to ``log``, if there is one."""
+    if log is not None:
+        with log.open("wb") as out:
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+    command = str(Path(sys.executable).parent / "pyflyte")
+    sys.argv = [command, *options]
+    runpy.run_path(command, run_name="__main__")
+
+
+def _run(
+    processes: ForkServerContext, plan: Plan, arm: Arm, seed: int, updates: int, evaluations: int, logs: Path
+) -> str:
     """One arm on one seed; returns its name."""
     name = f"{arm.name}, seed {seed}"
     options = ["--seed", str(seed), "--evaluations", str(evaluations), "--overrides", plan.overrides]
-    threads = str(max(1, (os.cpu_count() or 1) // plan.jobs))
     log = logs / f"{plan.part} {name.replace('/', ' ')}.txt"
-    with log.open("w", encoding="utf-8") as out:
-        done = subprocess.run(
-            [*_command(plan, "arm"), *options, "--arm", arm.overrides(updates)],
-            env={**os.environ, "OMP_NUM_THREADS": threads},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if done.returncode:
+    if _ended(processes, [*_options(plan, "arm"), *options, "--arm", arm.overrides(updates)], log):
         last = "\n".join(log.read_text(encoding="utf-8").splitlines()[-8:])
         raise DataError(f"laboratory: {name} failed. Its output is in {log} and ends with\n{last}")
     return name
