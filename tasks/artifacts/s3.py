@@ -1,14 +1,17 @@
 """Objects of an S3 server: bounded in memory, tried again when the network or the server fails, digests checked."""
 
 import asyncio
+import base64
 import errno
 import logging
 import mimetypes
 import os
 import uuid
+import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,9 +26,10 @@ from tasks.errors import ArtifactError
 from tasks.logs import logger
 
 PART_BYTES = 8 * 2**20
-PARTS_AT_ONCE = 16
+PARTS_AT_ONCE = 10
 """Memory of a transfer stays below ``PARTS_AT_ONCE * PART_BYTES`` and the server library's own buffers."""
 _PARTS_OF_A_FILE = 4
+_CHUNK_BYTES = 2**18
 _PARTS_OF_AN_UPLOAD = 10_000
 _KEYS_OF_A_REQUEST = 1000
 """S3 takes no more."""
@@ -75,8 +79,10 @@ class Bucket:
 
     def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str) -> None:
         """Uploads files to below a prefix; those that are there with the same digest are passed over."""
-        there = self.sizes(prefix)
         entries = {f"{prefix}/{name}": entry for name, entry in files.items()}
+        # What one request can take is sent again sooner than it is asked for.
+        asked = sum(entry.bytes for entry in entries.values()) > PART_BYTES
+        there = self.sizes(prefix) if asked else {}
 
         async def one(key: str, advance: Advance) -> None:
             entry = entries[key]
@@ -131,20 +137,23 @@ class Bucket:
     async def _put(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
         content_type = mimetypes.guess_type(file.name)[0]
         properties = {"Metadata": {_DIGEST: entry.sha256}} | ({"ContentType": content_type} if content_type else {})
+        checked = (await self._fs.set_session()).meta.config.request_checksum_calculation == "when_supported"
         if entry.bytes <= PART_BYTES:
-            await self._call("put_object", key, Body=await asyncio.to_thread(file.read_bytes), **properties)
+            body = await asyncio.to_thread(_body, file, 0, entry.bytes, checked)
+            await self._call("put_object", key, **body, **properties)
             advance(entry.bytes)
             return
         size = max(PART_BYTES, -(-entry.bytes // _PARTS_OF_AN_UPLOAD))
-        upload = {"UploadId": (await self._call("create_multipart_upload", key, **properties))["UploadId"]}
+        algorithm = {"ChecksumAlgorithm": "CRC32"} if checked else {}
+        upload = {"UploadId": (await self._call("create_multipart_upload", key, **algorithm, **properties))["UploadId"]}
         parts = asyncio.Semaphore(_PARTS_OF_A_FILE)
 
         async def part(number: int, start: int) -> dict[str, Any]:
             async with parts:
-                content = await asyncio.to_thread(_read_at, file, start, size)
-                answer = await self._call("upload_part", key, PartNumber=number, Body=content, **upload)
-                advance(len(content))
-                return {"PartNumber": number, "ETag": answer["ETag"]}
+                body = await asyncio.to_thread(_body, file, start, size, checked)
+                answer = await self._call("upload_part", key, PartNumber=number, **body, **upload)
+                advance(len(body.pop("Body")))
+                return {"PartNumber": number, "ETag": answer["ETag"], **body}
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -165,19 +174,25 @@ class Bucket:
                 raise
 
     async def _fetch(self, key: str, size: int, target: Path, advance: Advance) -> None:
-        target.write_bytes(b"")
         parts = asyncio.Semaphore(_PARTS_OF_A_FILE)
 
         async def part(start: int) -> None:
             async with parts:
                 end = min(start + PART_BYTES, size)
-                content = await self._retried(lambda: self._fs._cat_file(self._path(key), start=start, end=end))
-                await asyncio.to_thread(_write_at, target, start, content)
-                advance(len(content))
+                await self._retried(lambda: self._fetch_part(key, start, end, file))
+                advance(end - start)
 
-        async with asyncio.TaskGroup() as group:
-            for start in range(0, size, PART_BYTES):
-                group.create_task(part(start))
+        with target.open("wb", buffering=0) as file:
+            async with asyncio.TaskGroup() as group:
+                for start in range(0, size, PART_BYTES):
+                    group.create_task(part(start))
+
+    async def _fetch_part(self, key: str, start: int, end: int, file: FileIO) -> None:
+        found = {"Bucket": self._bucket, "Key": self._name(key), "Range": f"bytes={start}-{end - 1}"}
+        async with (await self._fs._call_s3("get_object", **found))["Body"] as body:
+            while chunk := await body.read(_CHUNK_BYTES):
+                # Into the memory of the system, in the loop: a thread costs more, and could outlive the file.
+                start += os.pwrite(file.fileno(), chunk, start)
 
     async def _read(self, key: str) -> bytes | None:
         try:
@@ -264,14 +279,11 @@ class Bucket:
         return result
 
 
-def _read_at(file: Path, start: int, count: int) -> bytes:
-    with file.open("rb") as opened:
+def _body(file: Path, start: int, count: int, checked: bool) -> dict[str, Any]:
+    """A part of a file as arguments of a request; a checksum that is made here keeps no other request waiting."""
+    content = bytearray(count)
+    with file.open("rb", buffering=0) as opened:
         opened.seek(start)
-        return opened.read(count)
-
-
-def _write_at(file: Path, start: int, content: bytes) -> None:
-    # Opened anew for every part: a write that outlives its download never meets the descriptor of another file.
-    with file.open("r+b") as opened:
-        opened.seek(start)
-        opened.write(content)
+        del content[opened.readinto(content) :]
+    checksum = base64.b64encode(zlib.crc32(content).to_bytes(4, "big")).decode()
+    return {"Body": content} | ({"ChecksumCRC32": checksum} if checked else {})

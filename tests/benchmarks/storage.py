@@ -38,26 +38,28 @@ medians. Ours makes and checks digests and writes manifests; boto3 checks nothin
 """
 MEBIBYTE = 2**20
 AT_ONCE = 10
-"""Files, as boto3's own command line does; also writers of shards."""
+"""Files, as boto3's own command line does; also writers of artifacts."""
+Work = Callable[[], object]
+"""What is timed; imports and connections are made before."""
 
 
 def fill(folder: Path, files: int, mebibytes: int) -> None:
-    """Files that no server can compress or recognise."""
+    """Files that no server can compress or recognise, flushed to the disk."""
     folder.mkdir(parents=True)
     block = os.urandom(MEBIBYTE)
     for number in range(files):
         with (folder / f"{number:04d}.bin").open("wb") as file:
             for part in range(mebibytes):
                 file.write(number.to_bytes(4, "big") + part.to_bytes(4, "big") + block[8:])
+    os.sync()
 
 
-def ours_up(address: str, folder: Path) -> None:
-    """One artifact of all files, or with many small files an artifact of each."""
+def ours_up(address: str, folder: Path, split: bool) -> Work:
+    """One artifact of all files, or an artifact of each."""
     from tasks.artifacts import Store
 
     store = Store.open(address)
     files = sorted(folder.iterdir())
-    groups = [files] if len(files) < 100 else [[file] for file in files]
 
     def write(group: list[Path]) -> str:
         with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
@@ -65,34 +67,47 @@ def ours_up(address: str, folder: Path) -> None:
                 os.link(file, draft.path / file.name)
         return str(draft.ref.digest)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        made = list(pool.map(write, groups))
-    folder.with_name("digests.json").write_text(json.dumps(made))
+    def work() -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            made = list(pool.map(write, [[file] for file in files] if split else [files]))
+        folder.with_name("digests.json").write_text(json.dumps(made))
+
+    return work
 
 
-def ours_down(address: str, folder: Path) -> None:
+def ours_down(address: str, folder: Path, split: bool) -> Work:
     """Of the artifacts that were written: a step is handed their digests."""
     from tasks.artifacts import ArtifactRef, Store
 
     store = Store.open(address)
     made = json.loads(folder.with_name("digests.json").read_text())
-    store.paths([ArtifactRef(kind="rollouts", digest=digest) for digest in made])
+    return lambda: store.paths([ArtifactRef(kind="rollouts", digest=digest) for digest in made])
 
 
-def boto3_up(address: str, folder: Path) -> None:
+def boto3_up(address: str, folder: Path, split: bool) -> Work:
     client, bucket, prefix = _client(address)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda file: client.upload_file(str(file), bucket, f"{prefix}/{file.name}"), folder.iterdir()))
+
+    def work() -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(
+                pool.map(lambda file: client.upload_file(str(file), bucket, f"{prefix}/{file.name}"), folder.iterdir())
+            )
+
+    return work
 
 
-def boto3_down(address: str, folder: Path) -> None:
+def boto3_down(address: str, folder: Path, split: bool) -> Work:
     client, bucket, prefix = _client(address)
     target = folder.with_name("downloaded")
     target.mkdir()
-    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
-    keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda key: client.download_file(bucket, key, str(target / Path(key).name)), keys))
+
+    def work() -> None:
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
+        keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(lambda key: client.download_file(bucket, key, str(target / Path(key).name)), keys))
+
+    return work
 
 
 def _client(address: str):
@@ -102,7 +117,7 @@ def _client(address: str):
     return boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"]), bucket, prefix
 
 
-SIDES: dict[str, Callable[[str, Path], None]] = {
+SIDES: dict[str, Callable[[str, Path, bool], Work]] = {
     "ours up": ours_up,
     "boto3 up": boto3_up,
     "ours down": ours_down,
@@ -110,25 +125,19 @@ SIDES: dict[str, Callable[[str, Path], None]] = {
 }
 
 
-def measure(side: str, address: str, folder: Path) -> None:
+def measure(side: str, address: str, folder: Path, split: bool) -> None:
     """In a process of its own: does the work, and prints seconds and peak memory."""
-    import boto3  # noqa: F401 - the imports of both sides are not the work
-
-    from tasks.artifacts import Store
-
-    Store.open(f"{address}-warm")
-    _client(address)[0].list_buckets()
+    work = SIDES[side](address, folder, split)
     start = time.perf_counter()
-    SIDES[side](address, folder)
+    work()
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"seconds": seconds, "peak_mebibytes": peak}))
 
 
-def compare(s3: S3, place: Path, files: int, mebibytes: int, repeats: int) -> Table:
+def compare(s3: S3, folder: Path, split: bool, repeats: int) -> Table:
     """Both sides in turn; medians, and the throughput of ours over that of boto3."""
-    folder = place / f"{files}x{mebibytes}"
-    fill(folder, files, mebibytes)
+    place, size = folder.parent, sum(file.stat().st_size for file in folder.iterdir()) / MEBIBYTE
     found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     for repeat in range(repeats):
         bucket = s3.bucket()
@@ -138,10 +147,11 @@ def compare(s3: S3, place: Path, files: int, mebibytes: int, repeats: int) -> Ta
             shutil.rmtree(folder.with_name("downloaded"), ignore_errors=True)
             command = [sys.executable, "-m", "tests.benchmarks.storage", "--side", side]
             command += ["--address", f"s3://{bucket}/{side.split()[0]}", "--folder", str(folder)]
+            command += ["--split"] if split else []
             environment = {**os.environ, **s3.environment(cache)}
             done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
             found[side].append(json.loads(done.stdout.splitlines()[-1]))
-            print(f"{files} x {mebibytes} MiB, {repeat + 1}/{repeats}, {side}: {found[side][-1]}", file=sys.stderr)
+            print(f"{folder.name}, {repeat + 1}/{repeats}, {side}: {found[side][-1]}", file=sys.stderr)
         s3.empty(bucket)
     table = Table("", "seconds", "range", "MiB/s", "of boto3's", "peak MiB")
     for side, runs in found.items():
@@ -151,7 +161,7 @@ def compare(s3: S3, place: Path, files: int, mebibytes: int, repeats: int) -> Ta
             side,
             f"{statistics.median(seconds):.1f}",
             f"{min(seconds):.1f} to {max(seconds):.1f}",
-            f"{files * mebibytes / statistics.median(seconds):.0f}",
+            f"{size / statistics.median(seconds):.0f}",
             f"{other / statistics.median(seconds):.2f}" if side.startswith("ours") else "",
             f"{max(run['peak_mebibytes'] for run in runs):.0f}",
         )
@@ -185,16 +195,20 @@ def main() -> None:
     parser.add_argument("--side", choices=SIDES)
     parser.add_argument("--address")
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--split", action="store_true")
     options = parser.parse_args()
     if options.side:
-        measure(options.side, options.address, options.folder)
+        measure(options.side, options.address, options.folder, options.split)
         return
     with tempfile.TemporaryDirectory() as name, server() as s3:
-        place = Path(name)
+        large, small = Path(name) / "8 x 256 MiB", Path(name) / "2000 x 1 MiB"
+        fill(large, 8, 256)
+        fill(small, 2000, 1)
         tables = {
-            "A checkpoint: 8 files of 256 MiB": compare(s3, place, 8, 256, options.repeats),
-            "Rollout shards: 2,000 artifacts of 1 MiB": compare(s3, place, 2000, 1, options.repeats),
-            "The check of 2 GiB on the disk": digests(place / "8x256", options.repeats),
+            "A checkpoint: 8 files of 256 MiB": compare(s3, large, False, options.repeats),
+            "Rollout shards: 2,000 files of 1 MiB": compare(s3, small, False, options.repeats),
+            "The same, each an artifact with a manifest": compare(s3, small, True, options.repeats),
+            "The check of 2 GiB on the disk": digests(large, options.repeats),
         }
     sections = [f"## {title}\n\n{render_markdown(table)}\n" for title, table in tables.items()]
     print("\n".join(sections))
