@@ -1,16 +1,19 @@
 """A store on S3: what holds for a folder, and what a server and a local copy add."""
 
+import base64
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.s3 import PART_BYTES
 from tasks.errors import ArtifactError
 from tests.s3 import S3
 
@@ -231,6 +234,23 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert any(line.startswith("upload policy/") and "400/400" in line for line in lines)
     assert any(line.startswith("download policy/") and "400/400" in line for line in lines)
     assert int(lines[-1]) < 300
+
+
+@pytest.mark.parametrize(("asked", "there"), [("when_supported", True), ("when_required", False)])
+def test_the_server_can_check_what_it_receives(
+    bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch, asked: str, there: bool
+) -> None:
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", asked)
+    content = {"small.bin": b"small", "large.bin": os.urandom(PART_BYTES + 1)}
+    with Store.open(bucket).write("prompts", settings={}, parents={}, seed=0) as draft:
+        for name, data in content.items():
+            (draft.path / name).write_bytes(data)
+    for name, data in content.items():
+        place = {"Bucket": bucket.removeprefix("s3://"), "Key": f"{draft.ref.folder}/{name}"}
+        head = s3.client().head_object(**place, ChecksumMode="ENABLED")
+        assert ("ChecksumCRC32" in head) == there
+        if there and name == "small.bin":
+            assert base64.b64decode(head["ChecksumCRC32"]) == zlib.crc32(data).to_bytes(4, "big")
 
 
 def test_an_upload_goes_on_file_by_file(bucket: str, s3: S3) -> None:
