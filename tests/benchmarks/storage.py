@@ -33,10 +33,10 @@ PAGE = """# Storage
 
 Written by `python -m tests.benchmarks.storage --page docs/storage.md` on {machine}.
 
-A store on an S3 server (moto, a process on the same machine, which shares its cores) beside plain boto3 with ten files at
-once, {repeats} times in turn; medians. Ours makes and checks digests and writes manifests; boto3 checks nothing. An artifact of
-one file is two requests, the file and its manifest, where boto3 uploads with one; in a run every shard is written by a step
-of its own.
+A store on an S3 server (moto, a process on the same machine, which shares its cores) beside plain boto3 with ten
+files at once, {repeats} times in turn; medians. Ours makes and checks digests and writes manifests; boto3 checks
+nothing. An artifact of one file is two requests, the file and its manifest, where boto3 uploads with one; in a run
+every shard is written by a step of its own.
 
 """
 MEBIBYTE = 2**20

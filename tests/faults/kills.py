@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
@@ -97,7 +98,8 @@ def killed(
             if attempt < times:
                 _wait_for(log, int(random.integers(1, 4)), process)
                 time.sleep(float(random.uniform(0, 0.4)))
-                os.killpg(process.pid, how[attempt % len(how)])
+                with suppress(ProcessLookupError):  # It has ended by itself.
+                    os.killpg(process.pid, how[attempt % len(how)])
             output = process.communicate(timeout=_SECONDS)[0]
         ended = process.returncode == 0
         lines = log.read_text().splitlines() if log.exists() else []
