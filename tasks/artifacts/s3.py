@@ -152,8 +152,9 @@ class Bucket:
             async with parts:
                 body = await asyncio.to_thread(_body, file, start, size, checked)
                 answer = await self._call("upload_part", key, PartNumber=number, **body, **upload)
-                advance(len(body.pop("Body")))
-                return {"PartNumber": number, "ETag": answer["ETag"], **body}
+                advance(len(body["Body"]))
+                checksum = {"ChecksumCRC32": body["ChecksumCRC32"]} if checked else {}
+                return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -286,4 +287,4 @@ def _body(file: Path, start: int, count: int, checked: bool) -> dict[str, Any]:
         opened.seek(start)
         del content[opened.readinto(content) :]
     checksum = base64.b64encode(zlib.crc32(content).to_bytes(4, "big")).decode()
-    return {"Body": content} | ({"ChecksumCRC32": checksum} if checked else {})
+    return {"Body": content} | ({"ChecksumAlgorithm": "CRC32", "ChecksumCRC32": checksum} if checked else {})

@@ -254,12 +254,19 @@ def test_the_server_can_check_what_it_receives(
 
 
 def test_an_upload_goes_on_file_by_file(bucket: str, s3: S3) -> None:
-    store = Store.open(bucket)
-    ref = write(store)
-    name, client = bucket.removeprefix("s3://"), s3.client()
-    before = client.head_object(Bucket=name, Key=f"{ref.folder}/other.txt")["LastModified"]
-    for key in ("manifest.json", "sub/data.txt"):
+    store, large = Store.open(bucket), os.urandom(PART_BYTES + 1)
+
+    def upload() -> ArtifactRef:
+        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+            (draft.path / "there.txt").write_bytes(b"there")
+            (draft.path / "missing.bin").write_bytes(large)
+        return draft.ref
+
+    ref, name, client = upload(), bucket.removeprefix("s3://"), s3.client()
+    there = {"Bucket": name, "Key": f"{ref.folder}/there.txt"}
+    client.put_object(**there, Body=b"THERE", Metadata=client.head_object(**there)["Metadata"])
+    for key in ("manifest.json", "missing.bin"):
         client.delete_object(Bucket=name, Key=f"{ref.folder}/{key}")
-    write(store)
-    assert client.head_object(Bucket=name, Key=f"{ref.folder}/other.txt")["LastModified"] == before
+    assert upload() == ref
+    assert client.get_object(**there)["Body"].read() == b"THERE", "a file that was there was uploaded again"
     assert store.holds(ref)
