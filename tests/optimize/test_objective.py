@@ -218,7 +218,7 @@ def test_ratios_beyond_float_range_are_clamped() -> None:
     assert all(math.isfinite(g) for g in update([far], preset("relaxed"))[1])
 
 
-BOUNDS = [0.1, 0.8, 1.2, 3.0, 5.0]
+BOUNDS = [0.1, 0.8, 1.2, 2.0, 3.0, 5.0]
 ratio = st.floats(0.02, 9.0).filter(lambda r: all(abs(math.log(r / bound)) > 1e-3 for bound in BOUNDS))
 advantage = st.sampled_from([-1.7, -1.0, -0.2, 0.0, 0.4, 1.0, 2.5])
 some_responses = st.lists(st.tuples(advantage, st.lists(ratio, max_size=6)), min_size=1, max_size=5)
