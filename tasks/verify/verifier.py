@@ -84,6 +84,7 @@ class Verifier:
         waiting = deque(times)
         outcomes: dict[Job, Outcome] = {}
         failures = 0
+        self._disturbed.clear()
         self._collect(waiting)  # A worker that died since the last call is to be replaced, not sent a job.
         while len(outcomes) < len(times):
             wanted = min(self._settings.workers, len(times) - len(outcomes))

@@ -8,6 +8,7 @@ import time
 import psutil
 import pytest
 
+from tasks.verify import process
 from tasks.verify.verdicts import Outcome
 from tasks.verify.verifier import Verifier
 from tests.verify.helpers import HANGS, boxed, eventually, settings
@@ -132,6 +133,13 @@ def test_a_worker_killed_from_outside_in_the_middle_of_an_answer(times, outcome)
         killer.join()
     assert (hanging.outcome, hanging.reward) == (outcome, None)
     assert (right.outcome, wrong.outcome) == (Outcome.CORRECT, Outcome.WRONG)
+
+
+def test_a_disturbed_answer_comes_to_an_end_in_every_call(monkeypatch):
+    monkeypatch.setattr(process, "_FROM_OUTSIDE", (-signal.SIGPROF,))
+    with Verifier(settings(workers=1, deadline_seconds=0.3)) as verifier:
+        for _ in range(2):
+            assert verifier.verify([("42", boxed(HANGS))])[0].outcome == Outcome.CRASHED
 
 
 @pytest.mark.parametrize("for_good", [False, True], ids=["goes on", "stays"])
