@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 from tasks.errors import UserError
 
@@ -47,5 +48,14 @@ def stop_if_asked(what: str) -> None:
         Interrupted: a stop was asked for.
     """
     if asked():
-        _ASKED.clear()
-        raise Interrupted(f"stopped by SIGTERM after {what}. Start the same command again: it goes on from there.")
+        stop(what)
+
+
+def stop(what: str) -> NoReturn:
+    """Ends the work, which was asked for; ``what`` has been saved.
+
+    Raises:
+        Interrupted: always.
+    """
+    _ASKED.clear()
+    raise Interrupted(f"stopped by SIGTERM after {what}. Start the same command again: it goes on from there.")

@@ -1,14 +1,26 @@
 """What steps run on, and how they are cached: the only module outside of task.py and workflows/ that knows Flyte."""
 
 import inspect
-from collections.abc import Callable
-from typing import Annotated, Concatenate, ParamSpec, TypeVar
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
-from flytekit import FlyteContextManager, HashMethod, Resources, current_context, task
+from flytekit import FlyteContextManager, HashMethod, PythonFunctionTask, Resources, current_context, task
+from flytekit.exceptions.base import FlyteException
 from flytekit.exceptions.user import FlyteRecoverableException
+from flytekit.extend import IgnoreOutputs, TaskPlugins
+from flytekitplugins.kfpytorch import Elastic
+from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.artifacts import ArtifactRef, Store, StoreRef
 from tasks.artifacts import work as works
+from tasks.errors import UserError
 from tasks.interruption import Interrupted
 from tasks.logs import logger
 
@@ -37,18 +49,93 @@ Inputs = ParamSpec("Inputs")
 _NOT_IN_KEYS = ("operation",)
 
 
-def step(version: str, *, role: str = "cpu", deck: bool = False) -> Callable[[F], F]:
+_NODES = int(os.environ.get("PET_NNODES", os.environ.get("MU_GRPO_TRAIN_NODES", "1")).split(":")[-1])
+"""Of a step that trains: asked for at registration, and told to its pods by the training operator."""
+_TOLD = "MU_GRPO_TOLD"
+"""The variable with the file in which a process of a group leaves its error for the one that started it."""
+
+
+@dataclass
+class _Training(Elastic):
+    """One process, or the group that ``settings.backend`` of the step asks for."""
+
+
+class _TrainingTask(PytorchElasticFunctionTask):
+    """Elastic with a number of processes that is an input of the step."""
+
+    def __init__(self, task_config: _Training, task_function: Callable[..., object], **options: Any) -> None:
+        # The plugin's own imports torch, which a run that finds everything in the cache does without.
+        PythonFunctionTask.__init__(
+            self,
+            task_config=task_config,
+            task_function=task_function,
+            task_type=self._ELASTIC_TASK_TYPE if _NODES > 1 else self._ELASTIC_TASK_TYPE_STANDALONE,
+            task_type_version=1,
+            **options,
+        )
+        self.min_nodes = self.max_nodes = _NODES
+        self.rdzv_backend = "c10d"
+
+    def execute(self, **inputs: Any) -> Any:
+        """Runs the step here, or in a group of processes."""
+        backend = inputs["settings"].backend
+        if backend.kind == "torch":
+            return PythonFunctionTask.execute(self, **inputs)
+        self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
+        with _listening():
+            return super().execute(**inputs)
+
+
+TaskPlugins.register_pythontask_plugin(_Training, _TrainingTask)
+
+
+@contextmanager
+def _listening() -> Iterator[None]:
+    """An error that a process of the group left becomes this one's, and is told once."""
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "error.json"
+        os.environ[_TOLD] = str(told)
+        try:
+            yield
+        except (FlyteException, IgnoreOutputs):
+            if not told.is_file():
+                raise
+            name, message = json.loads(told.read_text())
+            raise _retried(next(kind for kind in _kinds(UserError) if kind.__name__ == name)(message)) from None
+        finally:
+            del os.environ[_TOLD]
+
+
+def _kinds(kind: type[UserError]) -> Iterator[type[UserError]]:
+    yield kind
+    for derived in kind.__subclasses__():
+        yield from _kinds(derived)
+
+
+def _tell(error: UserError) -> None:
+    """Leaves an error for the process that started this one, unless another was first."""
+    try:
+        with Path(os.environ[_TOLD]).open("x") as file:
+            json.dump([type(error).__name__, error.message], file)
+    except FileExistsError:
+        pass
+
+
+def step(version: str, *, role: str = "cpu", deck: bool = False, trains: bool = False) -> Callable[[F], F]:
     """A cached task.
 
     Args:
         version: the task's cache version; raised when its sources change what it computes (see CONTRIBUTING.md).
         role: a key of the resources table.
         deck: whether it shows a Flyte deck.
+        trains: whether several processes may do it together; it has an input ``settings`` with a ``backend`` then.
     """
 
     def decorate(function: F) -> F:
         inputs = inspect.signature(function).parameters
         decorated: F = task(
+            task_config=_Training(nnodes=_NODES, increase_shared_mem=False) if trains else None,
             cache=True,
             cache_version=version,
             cache_serialize=True,
@@ -86,9 +173,7 @@ def once(
         inputs: all that determines the result; the key of the work is made of them.
         named: what does not.
     """
-    local = FlyteContextManager.current_context().execution_state
-    in_pod = local is not None and not local.is_local_execution()
-    checkpoint = current_context().checkpoint if in_pod else None
+    checkpoint = current_context().checkpoint if _in_pod() else None
     if checkpoint is not None and (earlier := checkpoint.read()):
         logger().info("%s: an earlier attempt saved %s in %s", name, earlier.decode(), store.uri)
 
@@ -97,8 +182,23 @@ def once(
             checkpoint.write(place.encode())
 
     try:
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            from tasks.optimize.group import once_together
+
+            return once_together(store, name, version, logic, saved, *inputs, **named)  # type: ignore[return-value]
         return works.once(store, name, version, logic, saved, *inputs, **named)
-    except Interrupted as error:
-        if in_pod:
-            raise FlyteRecoverableException(error.message) from error
-        raise
+    except UserError as error:
+        if _TOLD in os.environ:
+            _tell(error)
+            raise
+        raise _retried(error) from error.__cause__
+
+
+def _in_pod() -> bool:
+    execution = FlyteContextManager.current_context().execution_state
+    return execution is not None and not execution.is_local_execution()
+
+
+def _retried(error: UserError) -> Exception:
+    """The error as Flyte is to see it: an interruption in a pod is a reason to try again."""
+    return FlyteRecoverableException(error.message) if isinstance(error, Interrupted) and _in_pod() else error

@@ -1,6 +1,7 @@
 """Progress of long work: a bar on a terminal, a plain line every few seconds elsewhere."""
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -52,9 +53,10 @@ class Bar:
 def bar(title: str, total: int) -> Iterator[Bar]:
     """A bar over ``total`` steps on standard error if that is a terminal, else plain lines on standard output.
 
-    A bar inside of another one is silent: the outer one tells how far the work is. So are all above level info.
+    A bar inside of another one is silent: the outer one tells how far the work is. So are all above level info, and
+    those of processes that follow a leader.
     """
-    if _OPEN or not logger().isEnabledFor(logging.INFO):
+    if _OPEN or os.environ.get("RANK", "0") != "0" or not logger().isEnabledFor(logging.INFO):
         yield Bar(title, total, None, silent=True)
         return
     _OPEN.append(title)

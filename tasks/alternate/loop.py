@@ -38,10 +38,11 @@ class Loop:
         phase: Phase,
         reference: Scorer | None,
     ) -> None:
-        self.trainer, self.scorer = load_trainer(folder, optimize, rollout.max_new_tokens, seed)
+        self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed)
         self.verifier = Verifier(verify)
         self.tokenizer = load_tokenizer(folder)
-        self.engine = TransformersEngine(self.scorer.model, stop_token_ids(folder), rollout.batch_size)
+        self.model = self.trainer.backend.model
+        self.engine = TransformersEngine(self.model, stop_token_ids(folder), rollout.engine.batch_size)
         self.outcomes: list[Outcome] = []
         self.tally = Tally()
         self._rollout, self._verify, self._optimize = rollout, verify, optimize
@@ -51,12 +52,12 @@ class Loop:
     def generating(self) -> None:
         """Readies the model for the engine."""
         with self._phase("switch"):
-            self.scorer.model.set_attn_implementation("sdpa")
+            self.model.set_attn_implementation("sdpa")
 
     def learning(self) -> None:
         """Readies the model for the trainer."""
         with self._phase("switch"):
-            self.scorer.model.set_attn_implementation(PACKED_ATTENTION)
+            self.model.set_attn_implementation(PACKED_ATTENTION)
 
     def refresh(
         self, prompts: list[dict[str, Any]], after_update: Callable[[Row], None] = unseen

@@ -33,7 +33,7 @@ class States:
             self._resume.progress.clear()  # Some tables are damaged: the stage starts anew.
             return
         trainer = self._loop.trainer
-        if state := self._resume.restore(self._loop.scorer.model, trainer.optimizer):
+        if state := self._resume.restore(trainer.backend):
             done, trainer.updates, self._loop.outcomes[:], _ = state
             self.refreshes = done // self._updates
         for folder in folders:
@@ -68,8 +68,7 @@ class States:
         trainer = self._loop.trainer
         self._resume.save(
             refreshes * self._updates,
-            self._loop.scorer.model,
-            trainer.optimizer,
+            trainer.backend,
             trainer.updates,
             self._loop.outcomes,
             {},

@@ -102,5 +102,5 @@ def train_alternating(
                 )
             judged.facts.update(loop.tally.facts())
         draft.parents.update(rollouts=[rolled.ref], verdicts=judged.ref)
-        save(draft, loop.trainer, loop.scorer, folder, optimize, loop.outcomes, stage, updates_per_rollout)
+        save(draft, loop.trainer, folder, optimize, loop.outcomes, stage, updates_per_rollout)
     return draft.ref

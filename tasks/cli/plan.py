@@ -84,7 +84,7 @@ def _memory(run: RunSettings) -> Table:
         return table
     parameters, vocabulary, cache_per_token = shape
     weights = parameters * _FP32_BYTES
-    chunk, rows, longest = run.optimize.logp_chunk_tokens, run.rollout.batch_size, run.rollout.max_new_tokens
+    chunk, rows, longest = run.optimize.logp_chunk_tokens, run.rollout.engine.batch_size, run.rollout.max_new_tokens
     table.add_row("policy", f"{parameters / 1e6:,.2f} M", "parameters, in fp32")
     table.add_row("weights", size(weights), "a checkpoint's model.safetensors")
     table.add_row("training state", size(4 * weights), "weights, gradients and AdamW's two moments")

@@ -16,10 +16,10 @@ from tasks.interruption import heeded
 from tasks.policy.loading import OPTIMIZER, load_tokenizer
 from tasks.progress import bar
 from tasks.rollout.engine import Engine, Sampling
+from tasks.rollout.engines import engine_of
 from tasks.rollout.requests import build_requests
 from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
-from tasks.rollout.transformers_engine import TransformersEngine
-from tasks.settings import EvaluateSettings, OperationSettings, VerifySettings
+from tasks.settings import EngineSettings, EvaluateSettings, OperationSettings, VerifySettings
 from tasks.tracking.journal import shown
 from tasks.verify.verdicts import Verdict
 from tasks.verify.verifier import Verifier, check_failures
@@ -63,7 +63,7 @@ def evaluate_policy(
             folder = store.path(policy, without=OPTIMIZER)
             rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
             tokenizer = load_tokenizer(folder)
-            engine = TransformersEngine.load(folder, settings.batch_size)
+            engine = engine_of(folder, policy.digest, settings.engine or EngineSettings())
             stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
             title = f"evaluate stage {stage}" if stage else "evaluate base"
         k = settings.samples_per_problem

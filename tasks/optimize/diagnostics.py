@@ -7,20 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tasks.optimize import processes
 from tasks.optimize.histogram import HISTOGRAM_EDGES
 from tasks.optimize.objective import ObjectiveResult
 from tasks.optimize.tokens import TokenBatch, log_ratio
 
-_COLUMNS = (
-    "log_ratio",
-    "advantage",
-    "clipped",
-    "vetoed",
-    "rejected",
-    "entropy",
-    "response_advantage",
-    "trigger_position",
-)
+_OF_TOKENS = ("log_ratio", "advantage", "clipped", "vetoed", "rejected", "entropy")
+_OF_RESPONSES = ("response_advantage", "trigger_position")
 _QUANTILES = {"p01": 0.01, "p50": 0.50, "p99": 0.99}
 
 
@@ -28,10 +21,11 @@ class UpdateStatistics:
     """Takes up micro-batches and gives the update's row, which does not depend on how the update was split."""
 
     def __init__(self) -> None:
+        self.denominator = 0
+        """Of the loss, over all micro-batches so far."""
         self._loss = 0.0
-        self._denominator = 0
         self._responses = 0
-        self._columns = {name: [torch.zeros(0)] for name in _COLUMNS}
+        self._columns = {name: [torch.zeros(0)] for name in (*_OF_TOKENS, *_OF_RESPONSES)}
 
     def add(self, result: ObjectiveResult, batch: TokenBatch, entropy_T: Tensor) -> None:
         """Takes up a micro-batch.
@@ -43,7 +37,7 @@ class UpdateStatistics:
         """
         mask_T = batch.mask()
         self._loss += float(result.loss_sum.detach())
-        self._denominator += int(result.denominator)
+        self.denominator += int(result.denominator)
         self._responses += batch.responses
         advantage_T = batch.advantage_T.detach()[mask_T]
         columns = {
@@ -57,6 +51,16 @@ class UpdateStatistics:
         }
         for name, column in columns.items():
             self._columns[name].append(column.cpu())
+
+    def gather(self) -> None:
+        """Takes up what the other processes have taken up."""
+        sums = torch.tensor([self._loss, self.denominator, self._responses], dtype=torch.float64)
+        self._loss, denominator, responses = processes.total(sums).tolist()
+        self.denominator, self._responses = int(denominator), int(responses)
+        for names in (_OF_TOKENS, _OF_RESPONSES):
+            rows = torch.stack([torch.cat(self._columns[name]).double() for name in names], dim=1)
+            for name, column in zip(names, processes.gather_rows(rows).unbind(1), strict=True):
+                self._columns[name] = [column]
 
     def row(self) -> dict[str, float | int | list[int] | None]:
         """The update's numbers; one about nothing, such as a ratio of no negative tokens, is None.
@@ -85,7 +89,7 @@ class UpdateStatistics:
         row: dict[str, float | int | list[int] | None] = {
             "tokens": len(ratio_N),
             "responses": self._responses,
-            "loss": self._loss / self._denominator if self._denominator else 0.0,
+            "loss": self._loss / self.denominator if self.denominator else 0.0,
             "clip_fraction": _mean(column["clipped"]),
             "veto_fraction": _mean(vetoed_N),
             "reject_fraction": _mean(column["rejected"]),

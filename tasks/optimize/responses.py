@@ -139,3 +139,26 @@ def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int) -> lis
         parts[-1].append(int(row))
         used += tokens
     return [np.asarray(part) for part in parts]
+
+
+def shares(parts: Sequence[Ints], sequence_tokens_R: Ints, processes: int) -> list[list[Ints]]:
+    """An update's micro-batches for every process: equally many for each, those at one place of about one size.
+
+    Parts are cut further where they do not go round; where there are too few responses for that, a part is empty.
+    """
+    nothing = np.zeros(0, dtype=np.int64)
+    if processes == 1:
+        return [list(parts) or [nothing]]
+    dealt = list(parts)
+    while not dealt or len(dealt) % processes:
+        divisible = [place for place, part in enumerate(dealt) if len(part) > 1]
+        if not divisible:
+            dealt.append(nothing)
+            continue
+        largest = dealt.pop(max(divisible, key=lambda place: int(sequence_tokens_R[dealt[place]].sum())))
+        dealt += [largest[::2], largest[1::2]]
+    dealt.sort(key=lambda part: -int(sequence_tokens_R[part].sum()))
+    rounds = [dealt[start : start + processes] for start in range(0, len(dealt), processes)]
+    # Every second round the other way, so that no process always gets the largest.
+    turned = [parts[::-1] if place % 2 else parts for place, parts in enumerate(rounds)]
+    return [[parts[process] for parts in turned] for process in range(processes)]

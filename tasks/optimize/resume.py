@@ -7,21 +7,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
-from transformers import PreTrainedModel
 
 from tasks.artifacts.progress import Progress
-from tasks.interruption import asked, stop_if_asked
+from tasks.errors import ArtifactError
+from tasks.interruption import asked, stop
+from tasks.optimize import processes
+from tasks.optimize.backends import Backend
 from tasks.optimize.outcome import Outcome
 from tasks.optimize.state import load_optimizer, load_weights, save_optimizer, save_weights
 from tasks.settings import OperationSettings
-
-if TYPE_CHECKING:
-    from torch.optim import AdamW
 
 Columns = dict[str, npt.NDArray[np.float32]]
 _WEIGHTS, _COLUMNS, _STATE = "weights.safetensors", "columns.safetensors", "state.json"
@@ -37,7 +35,7 @@ class Resume:
 
     def logp(self) -> Columns:
         """Log-probabilities of the stage's tokens that were computed before; empty when there are none."""
-        folder = self.progress.get(_LOGP, 0)
+        folder = self._of_all(_LOGP, 0, self.progress.get(_LOGP, 0))
         return {} if folder is None else load_file(folder / _COLUMNS)
 
     def keep_logp(self, columns: Columns) -> None:
@@ -46,13 +44,12 @@ class Resume:
 
     def due(self, done: int, total: int, saved: int = 0) -> bool:
         """Whether the state is to be saved after ``done`` of the stage's updates, the last time being ``saved``."""
-        return done < total and (done - saved >= self._every or asked())
+        return done < total and (done - saved >= self._every or bool(processes.agreed(asked())))
 
     def save(
         self,
         done: int,
-        model: PreTrainedModel,
-        optimizer: "AdamW",
+        backend: Backend,
         updates: int,
         outcomes: Sequence[Outcome],
         columns: Columns,
@@ -64,32 +61,49 @@ class Resume:
         """
 
         def fill(folder: Path) -> None:
-            save_weights(folder / _WEIGHTS, model)
-            save_optimizer(folder, model, optimizer, updates)
+            save_weights(folder / _WEIGHTS, backend)
+            save_optimizer(folder, backend, updates)
             save_file(columns, folder / _COLUMNS)
             (folder / _STATE).write_text(json.dumps([asdict(outcome) for outcome in outcomes]))
 
         self.progress.put(_TRAIN, done, fill)
         self.progress.keep_newest(_TRAIN, self._kept)
-        stop_if_asked(f"update {updates}")
+        if processes.agreed(asked()):
+            stop(f"update {updates}")
 
     def done(self) -> int:
         """Updates of the stage that the newest state includes; 0 when there is none."""
         newest = self.progress.newest(_TRAIN)
         return newest[0] if newest else 0
 
-    def restore(self, model: PreTrainedModel, optimizer: "AdamW") -> "tuple[int, int, list[Outcome], Columns] | None":
-        """Puts the newest state into model and optimizer.
+    def restore(self, backend: Backend) -> "tuple[int, int, list[Outcome], Columns] | None":
+        """Puts the newest state into the backend.
 
         Returns:
             Updates done of the stage, updates done of the run, what training gave so far, and columns of tokens; None
             when there is no state.
         """
         newest = self.progress.newest(_TRAIN)
-        if newest is None:
+        done = processes.agreed(newest[0] if newest else 0)
+        folder = self._of_all(_TRAIN, done, newest[1] if newest and newest[0] == done else None)
+        if folder is None:
             return None
-        done, folder = newest
-        load_weights(folder / _WEIGHTS, model)
-        updates = load_optimizer(folder, model, optimizer)
+        load_weights(folder / _WEIGHTS, backend)
+        updates = load_optimizer(folder, backend)
         outcomes = [Outcome(**plain) for plain in json.loads((folder / _STATE).read_text())]
         return done, updates, outcomes, load_file(folder / _COLUMNS)
+
+    def _of_all(self, name: str, number: int, folder: Path | None) -> Path | None:
+        """The folder of a part that the leader has; None when it has none.
+
+        Raises:
+            ArtifactError: the leader has it, and this process does not.
+        """
+        if not processes.agreed(folder is not None):
+            return None
+        if folder is None:
+            raise ArtifactError(
+                f"{name} {number}: process {processes.rank()} does not find what the leader found. Give all processes "
+                "the same store."
+            )
+        return folder

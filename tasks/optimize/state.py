@@ -1,16 +1,19 @@
-"""What outlasts a stage: weights as a Hugging Face folder, AdamW's moments as safetensors, the number of updates."""
+"""What outlasts a stage: weights as a Hugging Face folder, AdamW's moments as safetensors, the number of updates.
+
+All of it is in fp32 under the names of the parameters, whatever held it: another backend or number of processes goes on
+from it. Every process of a backend must make the same calls; the leader writes.
+"""
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
-from transformers import PreTrainedModel
 
 from tasks.errors import ArtifactError
+from tasks.optimize import processes
+from tasks.optimize.backends import Backend
+from tasks.optimize.backends.backend import MOMENTS
 from tasks.policy.loading import OPTIMIZER
 
 _MOMENTS = f"{OPTIMIZER}/moments.safetensors"
@@ -18,39 +21,42 @@ _PROGRESS = f"{OPTIMIZER}/progress.json"
 _TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
 
 
-def save_policy(folder: Path, model: PreTrainedModel, previous: Path) -> None:
+def save_policy(folder: Path, backend: Backend, previous: Path) -> None:
     """Writes the model, and the tokenizer files of the policy that it came from, unchanged."""
-    model.save_pretrained(folder)
+    weights = processes.kept_by_leader(backend.weights())
+    if processes.rank() > 0:
+        return
+    parameters = dict(backend.model.named_parameters(remove_duplicate=False))
+    buffers = {name: value for name, value in backend.model.state_dict().items() if name not in parameters}
+    backend.model.save_pretrained(folder, state_dict={**buffers, **weights})
     for pattern in _TOKENIZER:
         for file in previous.glob(pattern):
             shutil.copyfile(file, folder / file.name)
 
 
-def save_optimizer(folder: Path, model: PreTrainedModel, optimizer: torch.optim.AdamW, updates: int) -> None:
+def save_optimizer(folder: Path, backend: Backend, updates: int) -> None:
     """Writes AdamW's moments under the names of the parameters."""
-    moments: dict[str, Tensor] = {}
-    for name, parameter in model.named_parameters():
-        state = optimizer.state[parameter]
-        moments[f"{name}.exp_avg"], moments[f"{name}.exp_avg_sq"] = state["exp_avg"], state["exp_avg_sq"]
+    moments = processes.kept_by_leader(backend.moments())
+    if processes.rank() > 0:
+        return
     (folder / _MOMENTS).parent.mkdir()
     save_file(moments, folder / _MOMENTS)
     (folder / _PROGRESS).write_text(json.dumps({"updates": updates}))
 
 
-def save_weights(path: Path, model: PreTrainedModel) -> None:
+def save_weights(path: Path, backend: Backend) -> None:
     """Writes the parameters alone, bit by bit."""
-    save_file({name: parameter.detach() for name, parameter in model.named_parameters()}, path)
+    weights = processes.kept_by_leader(backend.weights())
+    if processes.rank() == 0:
+        save_file(weights, path)
 
 
-@torch.no_grad()
-def load_weights(path: Path, model: PreTrainedModel) -> None:
-    """Puts the parameters that ``save_weights`` wrote into a model."""
-    weights = load_file(path)
-    for name, parameter in model.named_parameters():
-        parameter.copy_(weights[name])
+def load_weights(path: Path, backend: Backend) -> None:
+    """Puts the parameters that ``save_weights`` wrote into a backend."""
+    backend.set_weights(load_file(path))
 
 
-def load_optimizer(folder: Path, model: PreTrainedModel, optimizer: torch.optim.AdamW) -> int:
+def load_optimizer(folder: Path, backend: Backend) -> int:
     """Restores AdamW's moments and step counts; returns the updates made so far, 0 for a base policy.
 
     Raises:
@@ -59,14 +65,11 @@ def load_optimizer(folder: Path, model: PreTrainedModel, optimizer: torch.optim.
     if not (folder / _PROGRESS).is_file():
         return 0
     updates = int(json.loads((folder / _PROGRESS).read_text())["updates"])
-    moments: Mapping[str, Tensor] = load_file(folder / _MOMENTS)
-    for name, parameter in model.named_parameters():
-        first, second = moments.get(f"{name}.exp_avg"), moments.get(f"{name}.exp_avg_sq")
-        if first is None or second is None or first.shape != parameter.shape:
-            raise ArtifactError(f"{folder / _MOMENTS}: no moments of shape {tuple(parameter.shape)} for {name}.")
-        optimizer.state[parameter] = {
-            "step": torch.tensor(float(updates)),
-            "exp_avg": first,
-            "exp_avg_sq": second,
-        }
+    moments = load_file(folder / _MOMENTS)
+    for name, shape in backend.shapes().items():
+        for moment in MOMENTS:
+            found = moments.get(f"{name}.{moment}")
+            if found is None or found.shape != shape:
+                raise ArtifactError(f"{folder / _MOMENTS}: no moments of shape {tuple(shape)} for {name}.")
+    backend.set_moments(moments, updates)
     return updates

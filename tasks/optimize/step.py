@@ -11,6 +11,7 @@ from tasks.artifacts import ArtifactRef, Draft, Parents, Store
 from tasks.artifacts.tables import metrics_schema, read_table, write_table
 from tasks.errors import DataError
 from tasks.interruption import heeded
+from tasks.optimize.backends import open_backend
 from tasks.optimize.outcome import Outcome
 from tasks.optimize.responses import collect, plan_batches
 from tasks.optimize.resume import Resume
@@ -19,6 +20,7 @@ from tasks.optimize.trainer import Trainer
 from tasks.policy.loading import OPTIMIZER, load_model
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
+from tasks.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.tracking.journal import shown
 
@@ -80,14 +82,14 @@ def optimize_stage(
                 tables, read_table(store.path(verdicts) / "verdicts.parquet"), made["responses_per_prompt"]
             )
             folder = store.path(policy)
-            trainer, scorer = load_trainer(folder, settings, made["max_new_tokens"], seed)
+            trainer = load_trainer(folder, settings, made["max_new_tokens"], seed)
             base = load_reference(store, settings, reference)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         resume = Resume(store.progress, operation)
         outcome = trainer.train(
             responses, batches, stage, draft.phase, base, after_update=partial(show, "optimize"), resume=resume
         )
-        save(draft, trainer, scorer, folder, settings, [outcome], stage, len(outcome.rows))
+        save(draft, trainer, folder, settings, [outcome], stage, len(outcome.rows))
     return draft.ref
 
 
@@ -103,20 +105,21 @@ def load_reference(store: Store, settings: OptimizeSettings, reference: Artifact
     return Scorer(load_model(store.path(reference, without=OPTIMIZER), PACKED_ATTENTION), settings.logp_chunk_tokens)
 
 
-def load_trainer(
-    folder: Path, settings: OptimizeSettings, max_response_tokens: int, seed: int
-) -> tuple[Trainer, Scorer]:
-    """The trainer of a policy folder, with the optimizer's state when the policy has one."""
+def load_trainer(folder: Path, settings: OptimizeSettings, max_response_tokens: int, seed: int) -> Trainer:
+    """The trainer of a policy folder, with the optimizer's state when the policy has one.
+
+    Whatever this process still holds for generation is closed: its memory is needed.
+    """
+    release()
     scorer = Scorer(load_model(folder, PACKED_ATTENTION), settings.logp_chunk_tokens)
-    trainer = Trainer(scorer, settings, max_response_tokens, seed)
-    trainer.updates = load_optimizer(folder, scorer.model, trainer.optimizer)
-    return trainer, scorer
+    trainer = Trainer(open_backend(scorer, settings), settings, max_response_tokens, seed)
+    trainer.updates = load_optimizer(folder, trainer.backend)
+    return trainer
 
 
 def save(
     draft: Draft,
     trainer: Trainer,
-    scorer: Scorer,
     previous: Path,
     settings: OptimizeSettings,
     outcomes: Sequence[Outcome],
@@ -125,8 +128,8 @@ def save(
 ) -> None:
     """Writes the policy, the optimizer's state, the diagnostics and the facts of a stage."""
     with draft.phase("save"):
-        save_policy(draft.path, scorer.model, previous)
-        save_optimizer(draft.path, scorer.model, trainer.optimizer, trainer.updates)
+        save_policy(draft.path, trainer.backend, previous)
+        save_optimizer(draft.path, trainer.backend, trainer.updates)
         rows: list[dict[str, Any]] = [row for outcome in outcomes for row in outcome.rows]
         write_table(draft.path / "metrics.parquet", rows, metrics_schema(list(rows[0])))
     draft.facts.update(

@@ -3,10 +3,10 @@
 from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import OperationSettings, OptimizeSettings
 
-VERSION = "2"
+VERSION = "3"
 
 
-@step(VERSION, role="compute")
+@step(VERSION, role="compute", trains=True)
 def optimize(
     store: StoreHandle,
     settings: OptimizeSettings,

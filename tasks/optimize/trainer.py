@@ -12,13 +12,14 @@ import numpy as np
 import torch
 
 from tasks.errors import GateError
+from tasks.optimize import processes
+from tasks.optimize.backends import Backend
 from tasks.optimize.data import Flags, Selection, check_dropped, finite_responses, select
 from tasks.optimize.diagnostics import UpdateStatistics
 from tasks.optimize.gate import Bounds, update_bounds
-from tasks.optimize.gather import gather_rows
 from tasks.optimize.objective import objective
 from tasks.optimize.outcome import Outcome, Row, nothing_to_learn, unseen
-from tasks.optimize.responses import Floats, Ints, Responses, micro_batches
+from tasks.optimize.responses import Floats, Ints, Responses, micro_batches, shares
 from tasks.optimize.resume import Columns, Resume
 from tasks.optimize.tokens import TokenBatch, log_ratio
 from tasks.policy.scorer import MicroBatch, Scorer, pack
@@ -58,25 +59,22 @@ class _Stage:
             [self.responses.prompt_tokens[row] for row in rows], [self.responses.response_tokens[row] for row in rows]
         )
 
-    def column(self, flat: Floats | None, rows: Ints) -> torch.Tensor | None:
+    def column(self, flat: Floats | None, rows: Ints, device: torch.device) -> torch.Tensor | None:
         """The tokens of some rows."""
-        return None if flat is None else torch.from_numpy(flat[self.responses.response_tokens.places(rows)])
+        if flat is None:
+            return None
+        return torch.from_numpy(flat[self.responses.response_tokens.places(rows)]).to(device)
 
 
 class Trainer:
-    """A policy being optimised; AdamW's moments and the count of updates outlast stages."""
+    """A policy being optimised; AdamW's moments and the count of updates outlast stages.
 
-    def __init__(self, scorer: Scorer, settings: OptimizeSettings, max_response_tokens: int, seed: int = 0) -> None:
+    Several processes may hold the policy together: each works on its share of every update's micro-batches.
+    """
+
+    def __init__(self, backend: Backend, settings: OptimizeSettings, max_response_tokens: int, seed: int = 0) -> None:
         self.updates = 0
-        self.optimizer = torch.optim.AdamW(
-            scorer.model.parameters(),
-            lr=settings.learning_rate,
-            betas=(settings.adam_beta1, settings.adam_beta2),
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
-        self._scorer = scorer
-        self._parameters = list(scorer.model.parameters())
+        self.backend = backend
         self._settings = settings
         self._max_response_tokens = max_response_tokens
         self._seed = seed
@@ -96,7 +94,7 @@ class Trainer:
 
         Args:
             responses: sampled by the policy as it is now.
-            batches: rows of every batch, in order.
+            batches: rows of every batch, in order; no row is in two.
             stage: counts from 0, for the diagnostics.
             phase: times the phases logp and optimize.
             reference: the base policy, for an objective with a KL to it.
@@ -118,7 +116,7 @@ class Trainer:
         with phase("logp"):
             known = resume.logp() if resume else {}
             if not known:
-                self._score(work, parts, work.behavior, self._scorer, "logp")
+                work.behavior = self._scored(work, parts, self.backend, "logp")
             work.adopt(known)
             unusable_R = ~finite_responses(work.behavior, responses)
             if unusable_R.any():
@@ -126,15 +124,14 @@ class Trainer:
                 selection = self._select(work, dropped_R, len(batches), part_of_stage)
                 parts = self._parts(responses, batches, selection)
             check_dropped(dropped_R, self._settings.max_dropped_share)
-            outcome = self._outcome(work, parts, selection, dropped_R)
+            outcome = self._outcome(work, batches, selection, dropped_R)
             if reference is not None and work.reference is None:
-                work.reference = np.zeros_like(work.behavior)
-                self._score(work, parts, work.reference, reference, "reference logp")
+                work.reference = self._scored(work, parts, reference, "reference logp")
             if resume and not known:
                 resume.keep_logp(work.scored())
         total = len(batches) * schedule.updates_per_batch
         start = saved = 0
-        if resume and (state := resume.restore(self._scorer.model, self.optimizer)):
+        if resume and (state := resume.restore(self.backend)):
             start, self.updates, (outcome,), columns = state
             saved = start
             work.adopt(columns)
@@ -156,7 +153,7 @@ class Trainer:
                 after_update(outcome.rows[-1])
                 if resume and resume.due(staleness + 1, total, saved):
                     saved = staleness + 1
-                    resume.save(saved, self._scorer.model, self.optimizer, self.updates, [outcome], work.moving())
+                    resume.save(saved, self.backend, self.updates, [outcome], work.moving())
         return outcome
 
     def _prepared(self, responses: Responses, stage: int) -> _Stage:
@@ -173,30 +170,33 @@ class Trainer:
         return selection
 
     def _parts(self, responses: Responses, batches: Sequence[Ints], selection: Selection) -> list[list[Ints]]:
-        """Micro-batches of every batch."""
-        budget = self._settings.tokens_per_micro_batch
-        taken = [rows[selection.takes_part_R[rows]] for rows in batches]
-        return [micro_batches(responses.sequence_tokens_R, rows, budget) for rows in taken]
+        """This process's micro-batches of every batch."""
+        tokens_R, budget = responses.sequence_tokens_R, self._settings.tokens_per_micro_batch
+        return [
+            shares(micro_batches(tokens_R, rows, budget), tokens_R, processes.count())[processes.rank()]
+            for rows in taken(batches, selection)
+        ]
 
     @torch.no_grad()
-    def _score(self, work: _Stage, parts: Sequence[list[Ints]], flat: Floats, scorer: Scorer, what: str) -> None:
-        # In the very micro-batches of the updates, so that the first update's ratio is 1 to the last bit.
+    def _scored(self, work: _Stage, parts: Sequence[list[Ints]], scorer: Backend | Scorer, what: str) -> Floats:
+        """Log-probabilities of all tokens in some batches, 0 elsewhere.
+
+        In the very micro-batches of the updates, so that the first update's ratio is 1 to the last bit.
+        """
+        flat = np.zeros_like(work.engine)
         with bar(f"stage {work.number + 1} {what}", len(parts)) as progress:
             for batch_parts in parts:
                 for rows in batch_parts:
-                    flat[work.responses.response_tokens.places(rows)] = scorer(work.micro_batch(rows))[0].numpy()
+                    flat[work.responses.response_tokens.places(rows)] = scorer(work.micro_batch(rows))[0].cpu().numpy()
                 progress.advance()
+        return processes.total(torch.from_numpy(flat)).numpy()
 
     def _refresh_proximal(self, work: _Stage, parts: Sequence[list[Ints]]) -> None:
         if self._settings.objective.needs_proximal:
-            work.proximal = np.zeros_like(work.behavior)
-            with torch.no_grad():
-                for rows in [rows for batch_parts in parts for rows in batch_parts]:
-                    places = work.responses.response_tokens.places(rows)
-                    work.proximal[places] = self._scorer(work.micro_batch(rows))[0].numpy()
+            work.proximal = self._scored(work, parts, self.backend, "proximal logp")
 
-    def _outcome(self, work: _Stage, parts: Sequence[list[Ints]], selection: Selection, dropped_R: Flags) -> Outcome:
-        rows = np.concatenate([part for batch_parts in parts for part in batch_parts] or [np.zeros(0, dtype=np.int64)])
+    def _outcome(self, work: _Stage, batches: Sequence[Ints], selection: Selection, dropped_R: Flags) -> Outcome:
+        rows = np.concatenate([np.zeros(0, dtype=np.int64), *taken(batches, selection)])
         places = work.responses.response_tokens.places(rows)
         difference_T = np.abs(work.behavior[places].astype(np.float64) - work.engine[places])
         outcome = Outcome(
@@ -226,63 +226,53 @@ class Trainer:
                 for rows in parts:
                     batch, _ = self._token_batch(work, selection, rows)
                     below_T = batch.behavior_logp_T if batch.proximal_logp_T is None else batch.proximal_logp_T
-                    log_ratios.append(log_ratio(batch.logp_T, below_T, batch.mask()))
-                    advantages.append(batch.advantage_T)
-        return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate, gather_rows)
+                    log_ratios.append(log_ratio(batch.logp_T, below_T, batch.mask()).cpu())
+                    advantages.append(batch.advantage_T.cpu())
+        return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate, processes.gather_rows)
 
     def _token_batch(self, work: _Stage, selection: Selection, rows: Ints) -> tuple[TokenBatch, torch.Tensor]:
         """A micro-batch as the objective takes it, and the entropy of its tokens."""
         packed = work.micro_batch(rows)
-        logp_T, entropy_T = self._scorer(packed)
-        behavior_logp_T = work.column(work.behavior, rows)
+        logp_T, entropy_T = self.backend(packed)
+        device = logp_T.device
+        behavior_logp_T = work.column(work.behavior, rows, device)
         assert behavior_logp_T is not None
         batch = TokenBatch(
             logp_T=logp_T,
             behavior_logp_T=behavior_logp_T,
-            advantage_T=selection.advantage_R[torch.from_numpy(rows)][packed.response_T],
-            response_T=packed.response_T,
+            advantage_T=selection.advantage_R[torch.from_numpy(rows)][packed.response_T].to(device),
+            response_T=packed.response_T.to(device),
             responses=len(rows),
-            proximal_logp_T=work.column(work.proximal, rows),
-            reference_logp_T=work.column(work.reference, rows),
-            engine_logp_T=work.column(work.engine, rows),
+            proximal_logp_T=work.column(work.proximal, rows, device),
+            reference_logp_T=work.column(work.reference, rows, device),
+            engine_logp_T=work.column(work.engine, rows, device),
         )
         return batch, entropy_T
 
     def _update(self, work: _Stage, selection: Selection, parts: list[Ints]) -> dict[str, Any]:
         statistics = UpdateStatistics()
-        denominator = 0.0
-        self.optimizer.zero_grad()
         bounds = self._bounds(work, selection, parts)
-        for rows in parts:
+        for place, rows in enumerate(parts):
             batch, entropy_T = self._token_batch(work, selection, rows)
             result = objective(batch, self._settings.objective, self._max_response_tokens, bounds)
-            result.loss_sum.backward()
-            denominator += float(result.denominator)
+            self.backend.backward(result.loss_sum, last=place == len(parts) - 1)
             statistics.add(result, batch, entropy_T)
-        learning_rate = self._set_learning_rate()
-        grad_norm = self._step(denominator)
-        interval = {"gate_low": bounds.low, "gate_high": bounds.high}
-        return {"learning_rate": learning_rate, "grad_norm": grad_norm, **interval, **statistics.row()}
-
-    def _set_learning_rate(self) -> float:
-        warmup = self._settings.warmup_updates
-        rate = self._settings.learning_rate * min(1.0, (self.updates + 1) / (warmup + 1))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        return rate
-
-    def _step(self, denominator: float) -> float:
-        for parameter in self._parameters:
-            if parameter.grad is None:
-                # AdamW passes over parameters without one, and its step count must stay that of the updates.
-                parameter.grad = torch.zeros_like(parameter)
-            elif denominator > 0:
-                parameter.grad.div_(denominator)
-        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm))
+        statistics.gather()
+        learning_rate = self._learning_rate()
+        norm = self.backend.step(statistics.denominator, learning_rate)
         if not np.isfinite(norm):
             raise GateError(
                 f"optimize: the gradient's norm is {norm} at update {self.updates + 1}. Lower optimize.learning_rate."
             )
-        self.optimizer.step()
         self.updates += 1
-        return norm
+        interval = {"gate_low": bounds.low, "gate_high": bounds.high}
+        return {"learning_rate": learning_rate, "grad_norm": norm, **interval, **statistics.row()}
+
+    def _learning_rate(self) -> float:
+        """Of the next update: rises over the first ``warmup_updates``."""
+        return self._settings.learning_rate * min(1.0, (self.updates + 1) / (self._settings.warmup_updates + 1))
+
+
+def taken(batches: Sequence[Ints], selection: Selection) -> list[Ints]:
+    """The rows of every batch that take part."""
+    return [rows[selection.takes_part_R[rows]] for rows in batches]

@@ -1,6 +1,7 @@
 """Hugging Face folders: what a policy must hold, and how its model and tokenizer are loaded."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +36,25 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(path)
 
 
-def load_model(path: Path, attention: str = "sdpa") -> PreTrainedModel:
-    """The model of a policy folder in fp32, in evaluation mode.
+def device() -> torch.device:
+    """Where models are: this process's GPU, or the CPU where there is none."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    return torch.device("cpu")
+
+
+def load_model(path: Path, attention: str = "sdpa", dtype: str = "float32") -> PreTrainedModel:
+    """The model of a policy folder, in evaluation mode, on ``device()``.
 
     Args:
         path: a checked policy folder.
         attention: the name of an attention implementation known to transformers.
+        dtype: of its weights, float32 or bfloat16.
     """
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        path, dtype=torch.float32, attn_implementation=attention, use_safetensors=True
+        path, dtype=getattr(torch, dtype), attn_implementation=attention, use_safetensors=True
     )
-    return model.eval()
+    return model.eval().to(device())
 
 
 def stop_token_ids(path: Path) -> list[int]:

@@ -24,6 +24,10 @@ class PackedLayout:
     to_row_P: Tensor  # index into the flattened rectangle
     position_P: Tensor  # place of a token in its sequence
 
+    def to(self, device: torch.device) -> "PackedLayout":
+        """The same on a device."""
+        return PackedLayout(*(value.to(device) for value in (self.to_rectangle_BL, self.to_row_P, self.position_P)))
+
     @staticmethod
     def of(lengths: Sequence[int]) -> "PackedLayout":
         """The layout of sequences with these lengths."""

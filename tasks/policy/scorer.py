@@ -29,10 +29,19 @@ class MicroBatch:
     target_T: Tensor
     response_T: Tensor  # 0 for the tokens of the first response, 1 for those of the second, ...
 
+    def to(self, device: torch.device) -> "MicroBatch":
+        """The same on a device."""
+        moved = {name: value.to(device) for name, value in vars(self).items()}
+        return MicroBatch(**moved)
+
 
 def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -> MicroBatch:
-    """Packs prompts and their responses, each a row of token ids."""
+    """Packs prompts and their responses, each a row of token ids.
+
+    No responses give a batch without response tokens that still passes through a model, as every process's must.
+    """
     pairs = [(np.asarray(p), np.asarray(r)) for p, r in zip(prompts, responses, strict=True)]
+    pairs = pairs or [(np.zeros(1), np.zeros(0))]
     lengths = [len(p) + len(r) for p, r in pairs]
     starts = np.cumsum(lengths) - lengths
     token_P = np.concatenate([part for pair in pairs for part in pair])
@@ -47,10 +56,11 @@ def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -
     )
 
 
-class Scorer:
+class Scorer(nn.Module):
     """Log-probabilities under a model that was loaded with packed attention."""
 
     def __init__(self, model: PreTrainedModel, chunk_tokens: int) -> None:
+        super().__init__()
         changed = [name for name in _CHANGED_LOGITS if getattr(model.config, name, None)]
         if changed:
             raise DataError(
@@ -61,17 +71,17 @@ class Scorer:
         if not isinstance(head, nn.Linear) or head.bias is not None:
             raise DataError(f"policy: a {model.config.model_type} model has no plain linear output embedding.")
         self.model: PreTrainedModel = model
-        self._body: nn.Module = model.base_model
-        self._head: nn.Linear = head
         self._chunk_tokens: int = chunk_tokens
 
-    def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """logp_T, differentiable, and entropy_T of the batch's response tokens, in fp32."""
-        hidden_1PE = self._body(
+        batch = batch.to(self.model.device)
+        hidden_1PE = self.model.base_model(
             input_ids=batch.token_P[None],
             position_ids=batch.layout.position_P[None],
             use_cache=False,
             packed_layout=batch.layout,
         ).last_hidden_state
         hidden_TE = hidden_1PE[0][batch.predictor_T]
-        return chunked_logp(hidden_TE, self._head.weight, batch.target_T, self._chunk_tokens)
+        weight_VE = self.model.get_output_embeddings().weight
+        return chunked_logp(hidden_TE, weight_VE, batch.target_T, self._chunk_tokens)

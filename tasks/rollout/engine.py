@@ -52,6 +52,10 @@ class Engine(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Gives back the memory that the engine holds; it cannot generate afterwards."""
+        ...
+
 
 def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int) -> int:
     """The seed of one response: the same on every machine, whatever else is in its batch.

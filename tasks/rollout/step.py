@@ -13,8 +13,8 @@ from tasks.interruption import heeded
 from tasks.policy.loading import OPTIMIZER, load_tokenizer
 from tasks.progress import Bar, bar
 from tasks.rollout.engine import Engine, Response, Sampling
+from tasks.rollout.engines import engine_of
 from tasks.rollout.requests import build_requests
-from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import RolloutSettings
 
 OnDone = Callable[[int, int], None]
@@ -50,7 +50,7 @@ def generate_shard(
             folder = store.path(policy, without=OPTIMIZER)
             rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
             tokenizer = load_tokenizer(folder)
-            engine = TransformersEngine.load(folder, settings.batch_size)
+            engine = engine_of(folder, policy.digest, settings.engine)
         tokens = truncated = made = responses = 0
         with (
             draft.phase("generate"),

@@ -1,4 +1,4 @@
-"""Generation with transformers on a CPU: batched, KV-cached, each prompt read once, finished rows leave the batch.
+"""Generation with transformers: batched, KV-cached, each prompt read once, finished rows leave the batch.
 
 Legend of shapes: U distinct prompts, B rows of the batch, L prompt tokens, V vocabulary, N new tokens.
 """
@@ -14,6 +14,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from tasks.policy.loading import load_model, stop_token_ids
 from tasks.rollout.engine import Request, Response, Sampling
+from tasks.settings import EngineSettings
 
 _LEAVE_SHARE = 0.25
 """Finished rows leave once they are this share of the batch: each leave copies the KV cache."""
@@ -36,18 +37,24 @@ class _Rows:
 
 
 class TransformersEngine:
-    """An engine around a causal language model in fp32."""
+    """An engine around a causal language model, on the model's device."""
 
     def __init__(self, model: PreTrainedModel, stop_ids: Sequence[int], batch_size: int) -> None:
         self.context_tokens = int(model.config.max_position_embeddings)
         self._model = model
-        self._stop = torch.tensor(list(stop_ids))
+        self._stop = torch.tensor(list(stop_ids), device=model.device)
         self._batch_size = batch_size
 
     @classmethod
-    def load(cls, policy: Path, batch_size: int) -> "TransformersEngine":
-        """The engine for a policy folder."""
-        return cls(load_model(policy), stop_token_ids(policy), batch_size)
+    def load(cls, policy: Path, settings: EngineSettings) -> "TransformersEngine":
+        """The engine for a policy folder, on a GPU where there is one."""
+        return cls(load_model(policy, dtype=settings.dtype), stop_token_ids(policy), settings.batch_size)
+
+    def close(self) -> None:
+        """Gives the model's memory back."""
+        del self._model
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def generate(
         self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
@@ -69,12 +76,13 @@ class TransformersEngine:
         self, batch: list[Request], sampling: Sampling, on_done: Callable[[int, int], None]
     ) -> Iterator[Response]:
         size, limit = len(batch), sampling.max_new_tokens
-        token_BN = torch.zeros(size, limit, dtype=torch.int64)
-        logp_BN = torch.zeros(size, limit)
-        length_B = torch.full((size,), limit)
+        place = self._model.device
+        token_BN = torch.zeros(size, limit, dtype=torch.int64, device=place)
+        logp_BN = torch.zeros(size, limit, device=place)
+        length_B = torch.full((size,), limit, device=place)
         uniform_BN = torch.from_numpy(
             np.stack([np.random.Generator(np.random.Philox(r.seed)).random(limit) for r in batch])
-        )
+        ).to(place)
         cache, logits_BV, rows = self._prefill(batch)
         reported = [0, 0]
         for step in range(limit):
@@ -96,12 +104,12 @@ class TransformersEngine:
                 cache.batch_select_indices(stay)
             logits_BV = self._step(cache, rows)
         on_done(size - reported[0], 0)
-        stopped = torch.isin(token_BN.gather(1, (length_B - 1)[:, None]).squeeze(1), self._stop)
-        for row in range(size):
-            length = int(length_B[row])
+        stopped_B = torch.isin(token_BN.gather(1, (length_B - 1)[:, None]).squeeze(1), self._stop)
+        tokens, logp, stopped = token_BN.int().cpu().numpy(), logp_BN.cpu().numpy(), stopped_B.tolist()
+        for row, length in enumerate(length_B.tolist()):
             yield Response(
-                token_ids=token_BN[row, :length].numpy().astype(np.int32),
-                logp=logp_BN[row, :length].numpy().copy(),
+                token_ids=tokens[row, :length].copy(),
+                logp=logp[row, :length].copy(),
                 finish_reason="stop" if stopped[row] else "length",
             )
 
@@ -117,6 +125,7 @@ class TransformersEngine:
             token_UL[row, longest - len(prompt) :] = torch.tensor(prompt)
             mask_UL[row, longest - len(prompt) :] = 1
         padded = bool((mask_UL == 0).any())
+        prompt_B, token_UL, mask_UL = (x.to(self._model.device) for x in (prompt_B, token_UL, mask_UL))
         position_UL = (mask_UL.cumsum(1) - 1).clamp(min=0)
         cache = DynamicCache()
         logits_UV = self._model(
@@ -129,11 +138,11 @@ class TransformersEngine:
         ).logits[:, -1]
         cache.batch_select_indices(prompt_B)
         rows = _Rows(
-            index_B=torch.arange(len(batch)),
+            index_B=torch.arange(len(batch), device=prompt_B.device),
             token_B1=torch.empty(0),
             position_B=position_UL[prompt_B, -1],
             mask_BL=mask_UL[prompt_B] if padded else None,
-            alive_B=torch.ones(len(batch), dtype=torch.bool),
+            alive_B=torch.ones_like(prompt_B, dtype=torch.bool),
         )
         return cache, logits_UV[prompt_B], rows
 

@@ -93,7 +93,7 @@ def open_run(
         rollout=settings.rollout,
         verify=settings.verify,
         optimize=settings.optimize,
-        evaluate=settings.evaluate,
+        evaluate=settings.evaluation,
         operation=settings.named_operation,
         updates_per_rollout=settings.mu,
         settings=settings,

@@ -1,6 +1,7 @@
 """Typed, strict settings of every step; importable without torch."""
 
 from tasks.settings.base import Settings
+from tasks.settings.devices import BackendSettings, EngineSettings
 from tasks.settings.objective import (
     AdvantageSettings,
     DataSettings,
@@ -33,7 +34,9 @@ __all__ = [
     "PRESETS",
     "AdvantageSettings",
     "ArithmeticSettings",
+    "BackendSettings",
     "DataSettings",
+    "EngineSettings",
     "EvaluateSettings",
     "GateSettings",
     "MismatchSettings",

@@ -103,6 +103,11 @@ class RunSettings(Settings):
         return self.operation.model_copy(update={"tracker": self.operation.tracker.model_copy(update={"run": name})})
 
     @property
+    def evaluation(self) -> EvaluateSettings:
+        """``evaluate``, with the engine of the rollouts unless it has one of its own."""
+        return self.evaluate.model_copy(update={"engine": self.evaluate.engine or self.rollout.engine})
+
+    @property
     def shards(self) -> int:
         """Generation tasks per stage."""
         return -(-self.prompts.prompts_per_stage // self.prompts.prompts_per_shard)

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from tasks.settings.base import OPERATIONAL, Number, Settings
+from tasks.settings.devices import BackendSettings, EngineSettings
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import MODIFIERS, PRESETS, merge, resolve
 
@@ -111,8 +112,7 @@ class RolloutSettings(Settings):
     temperature: Number = 1.0
     top_p: Number = 1.0
     top_k: int = 0
-    batch_size: int = Field(512, ge=1)
-    """Most responses that are decoded at once."""
+    engine: EngineSettings = EngineSettings()
     responses_per_part: int = Field(1024, ge=1)
     """Responses after which what a shard has so far is saved: the most that an interruption loses. Whole groups."""
 
@@ -167,6 +167,7 @@ class OptimizeSettings(Settings):
     """Token budget of one forward and backward pass."""
     logp_chunk_tokens: int = Field(1024, ge=1)
     """Tokens whose logits exist at the same time."""
+    backend: BackendSettings = BackendSettings()
     max_dropped_share: Number = Field(0.01, ge=0, le=1)
     """The stage stops when a larger share of its responses has log-probabilities that are not finite; up to that, they
     are dropped and counted."""
@@ -224,6 +225,7 @@ class EvaluateSettings(Settings):
     """k of avg@k."""
     max_new_tokens: int = Field(ge=1)
     temperature: Number = Field(1.0, gt=0)
-    batch_size: int = Field(512, ge=1)
+    engine: EngineSettings | None = None
+    """That of the rollouts when it is not given."""
     responses_per_part: int = Field(1024, ge=1)
     """Responses after which what there is so far is saved; whole problems."""

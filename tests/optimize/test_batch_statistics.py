@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tasks.optimize.gate import Bounds, update_bounds
-from tasks.optimize.gather import gather_rows
 from tasks.optimize.objective import objective
+from tasks.optimize.processes import gather_rows
 from tasks.settings import ObjectiveSettings
 from tests.optimize.batches import bounds_of, pad
 from tests.optimize.test_objective import LONGEST, Response, batch_of, close, preset, some_responses, steady, update

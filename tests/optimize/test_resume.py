@@ -35,7 +35,7 @@ def attempt(
     """Trains in what could be a new process; returns the updates that were made here besides the results."""
     base, policy = small
     chosen = settings(**{"responses_per_update": 8, "tokens_per_micro_batch": 100, **changes})
-    trainer, scorer = load_trainer(base.path(policy), chosen, 12, 0)
+    trainer = load_trainer(base.path(policy), chosen, 12, 0)
     reference = load_reference(base, chosen, policy)
     made: list[int] = []
     update = trainer._update
@@ -53,7 +53,7 @@ def attempt(
     plan = plan_batches(responses, 8, (0, 0))
     resume = None if store is None else Resume(store.progress, OperationSettings(updates_per_checkpoint=every))
     outcome = trainer.train(responses, plan, 0, untimed, reference, after_update=seen, resume=resume)
-    return outcome, {name: p.detach().clone() for name, p in scorer.model.named_parameters()}, made
+    return outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}, made
 
 
 def killed_at(update: int) -> Callable[[int], None]:
@@ -103,13 +103,13 @@ def test_log_probabilities_of_the_stage_are_computed_once(
     small: Small, responses: Responses, working: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored: list[str] = []
-    inner = test_trainer.Trainer._score
+    inner = test_trainer.Trainer._scored
 
-    def score(self: Any, work: Any, parts: Any, flat: Any, scorer: Any, what: str) -> None:
+    def score(self: Any, work: Any, parts: Any, scorer: Any, what: str) -> Any:
         scored.append(what)
-        inner(self, work, parts, flat, scorer, what)
+        return inner(self, work, parts, scorer, what)
 
-    monkeypatch.setattr(test_trainer.Trainer, "_score", score)
+    monkeypatch.setattr(test_trainer.Trainer, "_scored", score)
     with pytest.raises(Killed):
         attempt(small, responses, working, killed_at(1))
     attempt(small, responses, working)

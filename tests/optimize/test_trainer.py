@@ -9,19 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import ArtifactError, DataError, GateError, NothingToLearnError
+from tasks.optimize.backends.torch_backend import TorchBackend
 from tasks.optimize.outcome import Outcome
 from tasks.optimize.responses import Ragged, Responses, collect, group_order, micro_batches, plan_batches
-from tasks.optimize.state import load_optimizer, save_optimizer
+from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
 from tasks.optimize.step import load_trainer
 from tasks.optimize.trainer import Trainer
 from tasks.policy.loading import load_tokenizer
 from tasks.rollout.step import sample
 from tasks.rollout.transformers_engine import TransformersEngine
-from tasks.settings import OptimizeSettings, RolloutSettings
+from tasks.settings import EngineSettings, OptimizeSettings, RolloutSettings
 
 Small = tuple[Store, ArtifactRef]
 GROUP = 4
@@ -46,7 +48,9 @@ def responses(small: Small) -> Responses:
         {"prompt_id": f"p{i}", "prompt": f"{10 + 7 * i}+{2 + i % 8}=", "answer": "1", "chat": False} for i in range(12)
     ]
     rollout = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=12)
-    rows = sample(TransformersEngine.load(folder, 64), load_tokenizer(folder), rollout, prompts, "x", 0, 0)
+    rows = sample(
+        TransformersEngine.load(folder, EngineSettings()), load_tokenizer(folder), rollout, prompts, "x", 0, 0
+    )
     rewards = np.random.default_rng(0).integers(0, 2, len(rows)).astype(float)
     return collect([to_table(rows, ROLLOUTS)], verdicts(rows, rewards), GROUP)
 
@@ -63,10 +67,10 @@ def train(
     small: Small, responses: Responses, updates: int = 3, **changes: object
 ) -> tuple[Trainer, Outcome, dict[str, torch.Tensor]]:
     store, policy = small
-    trainer, scorer = load_trainer(store.path(policy), settings(**changes), 12, 0)
+    trainer = load_trainer(store.path(policy), settings(**changes), 12, 0)
     plan = plan_batches(responses, 16, (0, 0))[:updates]
     outcome = trainer.train(responses, plan, 0, untimed)
-    return trainer, outcome, {name: p.detach().clone() for name, p in scorer.model.named_parameters()}
+    return trainer, outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}
 
 
 def test_the_first_update_has_ratio_exactly_one(small: Small, responses: Responses) -> None:
@@ -129,29 +133,31 @@ def test_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(
 ) -> None:
     store, policy = small
     plan = plan_batches(responses, 16, (0, 0))
-    straight, scorer = load_trainer(store.path(policy), settings(), 12, 0)
+    straight = load_trainer(store.path(policy), settings(), 12, 0)
     straight.train(responses, plan[:2], 0, untimed)
-    scorer.model.save_pretrained(tmp_path)
-    save_optimizer(tmp_path, scorer.model, straight.optimizer, straight.updates)
-    resumed, other = load_trainer(tmp_path, settings(), 12, 0)
+    save_policy(tmp_path, straight.backend, store.path(policy))
+    save_optimizer(tmp_path, straight.backend, straight.updates)
+    resumed = load_trainer(tmp_path, settings(), 12, 0)
     assert resumed.updates == 2
     straight.train(responses, plan[2:], 1, untimed)
     resumed.train(responses, plan[2:], 1, untimed)
     assert resumed.updates == straight.updates == 3
-    for ours, theirs in zip(scorer.model.parameters(), other.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
-    steps = {float(state["step"]) for state in resumed.optimizer.state.values()}
-    assert steps == {3.0}
+    for ours, theirs in zip(straight.backend.weights(), resumed.backend.weights(), strict=True):
+        assert torch.equal(ours[1], theirs[1])
+    assert isinstance(resumed.backend, TorchBackend)
+    assert {float(state["step"]) for state in resumed.backend.optimizer.state.values()} == {3.0}
 
 
 def test_moments_of_another_model_are_refused(small: Small, responses: Responses, tmp_path: Path) -> None:
     store, policy = small
-    trainer, scorer = load_trainer(store.path(policy), settings(), 12, 0)
+    trainer = load_trainer(store.path(policy), settings(), 12, 0)
     trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed)
-    save_optimizer(tmp_path, scorer.model, trainer.optimizer, 1)
-    other = torch.nn.Linear(2, 2)
-    with pytest.raises(ArtifactError, match=r"no moments of shape \(2, 2\) for weight"):
-        load_optimizer(tmp_path, other, torch.optim.AdamW(other.parameters()))  # type: ignore[arg-type]
+    save_optimizer(tmp_path, trainer.backend, 1)
+    moments = load_file(tmp_path / "optimizer/moments.safetensors")
+    moments["model.norm.weight.exp_avg_sq"] = torch.zeros(3)
+    save_file(moments, tmp_path / "optimizer/moments.safetensors")
+    with pytest.raises(ArtifactError, match=r"no moments of shape \(32,\) for model.norm.weight"):
+        load_optimizer(tmp_path, trainer.backend)
 
 
 def test_warm_up_rises_over_updates(small: Small, responses: Responses) -> None:

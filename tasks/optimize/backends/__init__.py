@@ -1,0 +1,35 @@
+"""What holds a policy's weights while it is trained: plain torch in one process, or DeepSpeed in several."""
+
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from tasks.optimize.backends.backend import Backend
+from tasks.policy.scorer import Scorer
+from tasks.settings import OptimizeSettings
+
+__all__ = ["Backend", "open_backend"]
+
+
+def open_backend(scorer: Scorer, settings: OptimizeSettings) -> Backend:
+    """The backend that the settings name, with fp32 weights taken from the scorer's model.
+
+    Raises:
+        SettingsError: its package is not installed.
+    """
+    if settings.backend.gradient_checkpointing:
+        _compute_layers_again(scorer.model)
+    if settings.backend.kind == "deepspeed":
+        from tasks.optimize.backends.deepspeed_backend import DeepSpeedBackend
+
+        return DeepSpeedBackend(scorer, settings)
+    from tasks.optimize.backends.torch_backend import TorchBackend
+
+    return TorchBackend(scorer, settings)
+
+
+def _compute_layers_again(model: PreTrainedModel) -> None:
+    """Makes layers keep their inputs alone; nothing else, dropout above all, goes into training mode."""
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.training = True

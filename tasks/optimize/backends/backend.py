@@ -1,0 +1,64 @@
+"""What a backend is: log-probabilities forward, gradients backward, AdamW steps, and its whole state by name."""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tasks.policy.scorer import MicroBatch
+
+Named = Iterator[tuple[str, Tensor]]
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""AdamW's moments, as torch names them."""
+
+
+class Backend(Protocol):
+    """A policy that is being trained, by this process or by several together.
+
+    With several, each has a share of an update's micro-batches, and all must make the same calls in the same order.
+    """
+
+    model: PreTrainedModel
+    """What computes. Its weights are not always whole here; ``weights`` are."""
+
+    def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """logp_T, differentiable, and entropy_T of a micro-batch's response tokens, in fp32."""
+        ...
+
+    def backward(self, loss_sum: Tensor, last: bool) -> None:
+        """Adds a micro-batch's gradients; ``last`` says that it is the update's last."""
+        ...
+
+    def step(self, denominator: float, learning_rate: float) -> float:
+        """Divides the gradients, summed over micro-batches and processes, clips them and makes an AdamW step.
+
+        Args:
+            denominator: of the whole update, over all processes; 0 leaves the gradients as they are.
+            learning_rate: of this step.
+
+        Returns:
+            The norm of the divided gradients before they were clipped; when it is not finite, the weights are lost.
+        """
+        ...
+
+    def shapes(self) -> dict[str, torch.Size]:
+        """Of every parameter, by name."""
+        ...
+
+    def weights(self) -> Named:
+        """Every parameter, whole, in fp32, under the model's name for it."""
+        ...
+
+    def moments(self) -> Named:
+        """AdamW's moments of every parameter, as ``<name>.exp_avg`` and ``<name>.exp_avg_sq``, whole, in fp32."""
+        ...
+
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Replaces every parameter."""
+        ...
+
+    def set_moments(self, moments: Mapping[str, Tensor], updates: int) -> None:
+        """Replaces AdamW's moments and its count of steps."""
+        ...

@@ -1,0 +1,68 @@
+"""A step that several processes do together: the leader does what a single process would, the others follow it."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from tasks.artifacts import StoreRef, work
+from tasks.artifacts.follower import FollowerStore
+from tasks.artifacts.progress import Saved
+from tasks.errors import SettingsError
+from tasks.optimize import processes
+
+_PATIENCE = timedelta(hours=2)
+"""How long a process waits for the others, also while the leader waits for another run that does the same work."""
+
+Made = TypeVar("Made")
+
+
+def once_together(
+    ref: StoreRef, name: str, version: str, logic: Callable[..., Made], saved: Saved, *inputs: Any, **named: Any
+) -> Made | None:
+    """``work.once`` in each process of a group, started with the variables that torchrun sets.
+
+    Returns:
+        What the step made, in the leader; None elsewhere.
+
+    Raises:
+        SettingsError: there are more processes than GPUs.
+    """
+    with _joined():
+        if processes.rank() > 0:
+            if processes.agreed(0):
+                logic(FollowerStore(ref, work.work_key(name, version, inputs)), *inputs, **named)
+            return None
+        followed = False
+
+        def lead(*given: Any, **by_name: Any) -> Made:
+            nonlocal followed
+            followed = bool(processes.agreed(1))
+            return logic(*given, **by_name)
+
+        try:
+            return work.once(ref, name, version, lead, saved, *inputs, **named)  # type: ignore[type-var]
+        finally:
+            if not followed:
+                processes.agreed(0)
+
+
+@contextmanager
+def _joined() -> Iterator[None]:
+    local, here = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    on_gpus = torch.cuda.is_available()
+    if on_gpus:
+        if here > torch.cuda.device_count():
+            raise SettingsError(
+                f"optimize.backend.processes: {here} on a machine with {torch.cuda.device_count()} GPUs. Lower it."
+            )
+        torch.cuda.set_device(local)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo", timeout=_PATIENCE)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,102 @@
+"""What generates and what trains: engines and backends, their number types, and their share of the devices."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from tasks.settings.base import Number, Settings
+
+Dtype = Literal["float32", "bfloat16"]
+
+
+class EngineSettings(Settings):
+    """What generates: transformers in this process, or vLLM."""
+
+    kind: Literal["transformers", "vllm"] = "transformers"
+    dtype: Dtype = "float32"
+    """Of weights and KV cache. Log-probabilities are float32."""
+    batch_size: int = Field(512, ge=1)
+    """Most responses that are decoded at once."""
+    tensor_parallel: int = Field(1, ge=1)
+    """vLLM: GPUs that share the weights."""
+    gpu_memory_share: Number = Field(0.9, gt=0, le=1)
+    """vLLM: share of a GPU's memory for weights and KV cache."""
+    batch_tokens: int | None = Field(None, ge=1)
+    """vLLM: most tokens of a forward pass; its own default without it."""
+    prefix_caching: bool = True
+    """vLLM: a prompt's keys and values are computed once for all of its responses."""
+    chunked_prefill: bool = True
+    """vLLM: long prompts are read in portions, beside the decoding of others."""
+    eager: bool = False
+    """vLLM: neither compilation nor CUDA graphs; starts faster, generates slower."""
+
+    @model_validator(mode="after")
+    def _fields_of_vllm(self) -> "EngineSettings":
+        if self.kind == "transformers" and self.tensor_parallel > 1:
+            raise ValueError(f"tensor_parallel {self.tensor_parallel} with kind transformers; allowed: 1, or kind vllm")
+        return self
+
+
+_OURS = (
+    "optimizer",
+    "scheduler",
+    "bf16",
+    "fp16",
+    "data_types",
+    "gradient_clipping",
+    "gradient_accumulation_steps",
+    "train_batch_size",
+)
+"""What the trainer decides: DeepSpeed's own settings of it would be silently passed over."""
+
+
+class BackendSettings(Settings):
+    """What holds the weights while they are trained, and in how many processes."""
+
+    kind: Literal["torch", "deepspeed"] = "torch"
+    dtype: Dtype = "float32"
+    """Of the forward and backward pass. Weights that are updated, and AdamW's moments, are float32 in any case."""
+    processes: int = Field(1, ge=1)
+    """Processes on a node, one per GPU; more than one needs deepspeed."""
+    deepspeed: dict[str, Any] = Field(default_factory=dict)
+    """DeepSpeed's JSON, or the path of a file with it: configs/deepspeed/zero2.json and its neighbours. The ZeRO stage
+    says what processes share: AdamW's moments (1), gradients too (2), and weights too (3)."""
+    gradient_checkpointing: bool = False
+    """Keeps a layer's input alone and computes the layer again in the backward pass."""
+
+    @field_validator("deepspeed", mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(Path(value).read_text())
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"cannot be read: {error}; allowed: DeepSpeed's JSON or the path of a file with it"
+            ) from None
+
+    @property
+    def zero_stage(self) -> int:
+        """Of DeepSpeed; 0 for torch."""
+        return int(self.deepspeed.get("zero_optimization", {}).get("stage", 0))
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "BackendSettings":
+        if self.kind == "torch" and self.processes > 1:
+            raise ValueError(f"processes {self.processes} with kind torch; allowed: 1, or kind deepspeed")
+        if self.kind == "torch" and self.deepspeed:
+            raise ValueError("deepspeed with kind torch; allowed: nothing, or kind deepspeed")
+        if self.kind == "deepspeed" and self.zero_stage not in (1, 2, 3):
+            raise ValueError(
+                f"deepspeed.zero_optimization.stage: {self.zero_stage}; allowed: 1, 2 or 3, as in "
+                "configs/deepspeed/zero2.json"
+            )
+        if self.zero_stage == 1 and self.dtype == "bfloat16":
+            raise ValueError("ZeRO stage 1 with dtype bfloat16; allowed: 2 or 3, whose gradients are summed in float32")
+        for key in _OURS:
+            if key in self.deepspeed:
+                raise ValueError(f"deepspeed.{key}: is decided by the other settings of optimize. Remove it.")
+        return self

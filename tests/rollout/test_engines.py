@@ -1,0 +1,173 @@
+"""The contract of every engine that is installed here: ids, log-probabilities, seeds, limits."""
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.artifacts import Store
+from tasks.errors import SettingsError
+from tasks.policy.loading import load_model, load_tokenizer, stop_token_ids
+from tasks.policy.step import prepare_policy
+from tasks.resident import release
+from tasks.rollout.engine import Engine, Request, Response, Sampling, sampling_seed
+from tasks.rollout.engines import engine_of, load_engine
+from tasks.rollout.requests import build_requests
+from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
+from tests.conftest import SMALL
+
+TWENTY = Sampling(20)
+PROMPTS = ["12+3*4=", "5*6=", "(2+3)*4-5=", "99+9*9=", "7="]
+
+
+KINDS = ["transformers", *(["vllm"] if find_spec("vllm") else [])]
+
+
+@pytest.fixture(scope="module")
+def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny policy with attention heads as wide as vLLM needs them on a CPU."""
+    store = Store.open(tmp_path_factory.mktemp("engines") / "store")
+    settings = PolicySettings(tiny=SMALL.model_copy(update={"hidden_size": 64}))
+    return store.path(prepare_policy(store, settings, ArithmeticSettings(), "", 0))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def engine(policy_folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    engine = load_engine(policy_folder, EngineSettings(kind=request.param, batch_size=16, eager=True))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def requests(policy_folder: Path) -> list[Request]:
+    rows = [{"prompt_id": text, "prompt": text, "chat": False} for text in PROMPTS]
+    return build_requests(load_tokenizer(policy_folder), rows, range(5), "stage 0", 0, 64, 20)
+
+
+def run(engine: Engine, requests: Sequence[Request], sampling: Sampling = TWENTY) -> list[Response]:
+    return engine.generate(requests, sampling, lambda responses, tokens: None)
+
+
+def test_logp_is_that_of_a_full_forward_pass(engine: Engine, requests: list[Request], policy_folder: Path) -> None:
+    model = load_model(policy_folder, "eager")
+    for request, response in zip(requests, run(engine, requests), strict=True):
+        ids = torch.tensor([request.prompt_token_ids + response.token_ids.tolist()])
+        start = len(request.prompt_token_ids)
+        with torch.no_grad():
+            full = model(input_ids=ids).logits[0, start - 1 : -1].log_softmax(-1)
+        expected = full.gather(1, ids[0, start:, None]).squeeze(1).numpy()
+        np.testing.assert_allclose(response.logp, expected, rtol=0, atol=1e-4)
+
+
+def test_a_response_ends_with_a_stop_token_or_at_the_limit(
+    engine: Engine, requests: list[Request], policy_folder: Path
+) -> None:
+    stop = set(stop_token_ids(policy_folder))
+    responses = run(engine, requests)
+    assert {response.finish_reason for response in responses} == {"stop", "length"}
+    for response in responses:
+        assert len(response.token_ids) == len(response.logp)
+        assert not stop & set(response.token_ids[:-1].tolist())
+        if response.finish_reason == "stop":
+            assert response.token_ids[-1] in stop
+        else:
+            assert len(response.token_ids) == 20
+            assert response.token_ids[-1] not in stop
+
+
+def same(first: Response, second: Response) -> bool:
+    return first.token_ids.tolist() == second.token_ids.tolist() and first.finish_reason == second.finish_reason
+
+
+def test_seeds_repeat(engine: Engine, requests: list[Request]) -> None:
+    together = run(engine, requests)
+    again = run(engine, requests)
+    assert all(same(first, second) for first, second in zip(together, again, strict=True))
+    assert len({tuple(response.token_ids) for response in together[:5]}) > 1
+
+
+def test_what_else_is_in_the_batch_changes_no_token(engine: Engine, requests: list[Request]) -> None:
+    together = run(engine, requests)
+    alone = [run(engine, [request])[0] for request in requests]
+    backwards = run(engine, requests[::-1])[::-1]
+    for place in range(len(requests)):
+        assert same(together[place], alone[place])
+        assert same(together[place], backwards[place])
+
+
+def test_sampled_tokens_follow_the_distribution(engine: Engine, requests: list[Request]) -> None:
+    many = [Request("p", i, requests[0].prompt_token_ids, sampling_seed(0, "x", "p", i)) for i in range(4000)]
+    responses = run(engine, many, Sampling(1))
+    counts = np.bincount([response.token_ids[0] for response in responses], minlength=22)
+    share = {int(response.token_ids[0]): float(np.exp(response.logp[0])) for response in responses}
+    for token, probability in share.items():
+        error = 4 * np.sqrt(probability * (1 - probability) / 4000)
+        assert abs(counts[token] / 4000 - probability) < error + 1e-3
+
+
+def test_temperature_zero_takes_the_most_probable_token(
+    engine: Engine, requests: list[Request], policy_folder: Path
+) -> None:
+    model = load_model(policy_folder)
+    request = requests[0]
+    response = run(engine, [request], Sampling(20, 0.0))[0]
+    ids = torch.tensor([request.prompt_token_ids + response.token_ids.tolist()])
+    with torch.no_grad():
+        best = model(input_ids=ids).logits[0, len(request.prompt_token_ids) - 1 : -1].argmax(-1)
+    assert best.tolist() == response.token_ids.tolist()
+
+
+def test_no_requests_give_no_responses(engine: Engine) -> None:
+    assert run(engine, []) == []
+
+
+def test_progress_adds_up(engine: Engine, requests: list[Request]) -> None:
+    seen = [0, 0]
+
+    def on_done(responses: int, tokens: int) -> None:
+        seen[0] += responses
+        seen[1] += tokens
+
+    responses = engine.generate(requests, Sampling(20), on_done)
+    assert seen == [len(requests), sum(len(response.token_ids) for response in responses)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_engine_serves_a_policy_until_another_is_needed(
+    kind: str, policy_folder: Path, requests: list[Request]
+) -> None:
+    settings = EngineSettings(kind=kind, eager=True)
+    first = engine_of(policy_folder, "one", settings)
+    before = run(first, requests)
+    assert engine_of(policy_folder, "one", settings) is first
+    other = engine_of(policy_folder, "two", settings)
+    assert other is not first
+    assert all(same(*pair) for pair in zip(before, run(other, requests), strict=True))
+    release()
+    with pytest.raises(AttributeError):
+        run(other, requests)
+
+
+@pytest.mark.skipif("vllm" in KINDS, reason="vLLM is installed here")
+def test_an_engine_that_is_not_installed_is_named(policy_folder: Path) -> None:
+    with pytest.raises(SettingsError, match=r"engine.kind: vllm is not installed here.*set rollout.engine.kind"):
+        load_engine(policy_folder, EngineSettings(kind="vllm"))
+
+
+@pytest.mark.skipif("vllm" not in KINDS, reason="vLLM is not installed here")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tensor_parallel": 64}, r"engine.tensor_parallel: 64 GPUs asked for, and this machine has \d+. Lower"),
+        (
+            {"batch_tokens": 1, "batch_size": 8},
+            r"(?s)vllm cannot load .*'batch_tokens': 1.*max_num_batched_tokens",
+        ),
+    ],
+)
+def test_what_vllm_cannot_have_is_named(policy_folder: Path, settings: dict[str, int], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load_engine(policy_folder, EngineSettings.parse({"kind": "vllm", "eager": True, **settings}))

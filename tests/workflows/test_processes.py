@@ -1,0 +1,81 @@
+"""A stage that two processes train together through Flyte's Elastic: as one process does, stopped, and refused."""
+
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tasks.artifacts import Store
+from tests.optimize.together import farthest
+from tests.workflows.runs import ROOT, Runner, steps
+
+pytest.importorskip("deepspeed")
+ZERO = ROOT / "configs/deepspeed/zero3.json"
+TWO = f"optimize.backend.kind=deepspeed optimize.backend.processes=2 optimize.backend.deepspeed={ZERO}"
+
+
+def policies(runner: Runner) -> dict[str, Path]:
+    """The policies after stage 1, by the backend that made them."""
+    store = Store.open(runner.store)
+    made = [one for one in store.manifests("policy") if one.facts["stage"] == 1]
+    return {one.settings["backend"]["kind"]: store.path(one.ref) for one in made}
+
+
+@pytest.fixture(scope="module")
+def trained(finished: tuple[Runner, str]) -> tuple[Runner, str]:
+    runner, _ = finished
+    done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", TWO)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return runner, done.stdout
+
+
+def test_two_processes_make_the_policy_of_one(trained: tuple[Runner, str]) -> None:
+    runner, output = trained
+    made = policies(runner)
+    ours, theirs = (load_file(made[kind] / "model.safetensors") for kind in ("deepspeed", "torch"))
+    assert farthest(ours, theirs) < 1e-4
+    assert steps(output)[:2] == ["stage 1 logp", "stage 1 optimize"]
+    assert "Traceback" not in output
+
+
+def test_a_stop_is_passed_on_and_the_stage_goes_on(trained: tuple[Runner, str]) -> None:
+    runner, _ = trained
+    before = policies(runner)["deepspeed"]
+    other = Runner(runner.folder / "stopped")
+    other.folder.mkdir()
+    shutil.copytree(runner.folder / "pristine", other.store)
+    options = ("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} operation.updates_per_checkpoint=1")
+    running = other.start(*options)
+    saved = wait_for(other.store, "progress/*/train-*/manifest.json")
+    running.send_signal(signal.SIGTERM)
+    output, _ = running.communicate(timeout=120)
+    assert running.returncode == 128 + signal.SIGTERM, output
+    assert "stopped by SIGTERM after update" in output
+    done = other.run(*options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not saved.exists()
+    assert (policies(other)["deepspeed"] / "model.safetensors").read_bytes() == (
+        before / "model.safetensors"
+    ).read_bytes()
+
+
+def wait_for(folder: Path, pattern: str) -> Path:
+    """The first file that matches."""
+    for _ in range(1200):
+        if found := next(folder.glob(pattern), None):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{folder}: no {pattern}")
+
+
+def test_an_error_in_a_process_is_told_like_any_other(trained: tuple[Runner, str]) -> None:
+    runner, _ = trained
+    done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} optimize.max_logp_mismatch=1e-12")
+    assert done.returncode == 1
+    told = re.sub(r"[│\s]+", " ", done.stdout + done.stderr)
+    assert "engine and trainer log-probabilities differ by" in told
+    assert "Traceback" not in told
