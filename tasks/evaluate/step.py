@@ -21,6 +21,7 @@ from tasks.rollout.requests import build_requests
 from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.settings import EngineSettings, EvaluateSettings, OperationSettings, VerifySettings
 from tasks.tracking.journal import shown
+from tasks.verify.step import pair
 from tasks.verify.verdicts import Verdict
 from tasks.verify.verifier import Verifier, check_failures
 
@@ -82,8 +83,7 @@ def evaluate_policy(
                 samples += store.progress.table("samples", number, generate).to_pylist()
                 progress.reach(len(samples))
         with draft.phase("verify"), Verifier(verify) as verifier:
-            pairs = [(sample["answer"], sample["response"]) for sample in samples]
-            verdicts = verifier.verify(pairs, f"{title} verify")
+            verdicts = verifier.verify([pair(sample) for sample in samples], f"{title} verify")
             check_failures(verdicts, verify, [sample["prompt_id"] for sample in samples])
         for sample, verdict in zip(samples, verdicts, strict=True):
             sample.update(outcome=str(verdict.outcome), reward=verdict.reward, shows_working=verdict.shows_working)

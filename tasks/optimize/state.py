@@ -18,18 +18,26 @@ from tasks.policy.loading import OPTIMIZER
 
 _MOMENTS = f"{OPTIMIZER}/moments.safetensors"
 _PROGRESS = f"{OPTIMIZER}/progress.json"
-_TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
+_TAKEN_ALONG = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges.txt",
+    "chat_template*",
+    "*.py",
+)
 
 
 def save_policy(folder: Path, backend: Backend, previous: Path) -> None:
-    """Writes the model, and the tokenizer files of the policy that it came from, unchanged."""
+    """Writes the model, and the files of the policy that it came from which training does not change."""
     weights = processes.kept_by_leader(backend.weights())
     if processes.rank() > 0:
         return
     parameters = dict(backend.model.named_parameters(remove_duplicate=False))
     buffers = {name: value for name, value in backend.model.state_dict().items() if name not in parameters}
     backend.model.save_pretrained(folder, state_dict={**buffers, **weights})
-    for pattern in _TOKENIZER:
+    for pattern in _TAKEN_ALONG:
         for file in previous.glob(pattern):
             shutil.copyfile(file, folder / file.name)
 

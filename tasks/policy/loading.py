@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 import transformers.utils.logging
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from tasks.errors import DataError
 
@@ -17,8 +18,13 @@ OPTIMIZER = "optimizer"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
-def check_folder(path: Path) -> None:
-    """Raises DataError unless the folder holds a configuration, safetensors weights and a tokenizer."""
+def check_folder(path: Path, trust_remote_code: bool = False) -> None:
+    """Raises DataError unless the folder holds a configuration, safetensors weights and a tokenizer, and no code.
+
+    Args:
+        path: the folder.
+        trust_remote_code: Python files that come with the model may be used.
+    """
     if not (path / "config.json").is_file():
         raise DataError(f"{path}: no config.json, so this is no Hugging Face model folder. Mend policy.path.")
     if not any(path.glob("*.safetensors")):
@@ -29,11 +35,34 @@ def check_folder(path: Path) -> None:
         )
     if not any((path / name).is_file() for name in _TOKENIZER_FILES):
         raise DataError(f"{path}: no tokenizer ({', '.join(_TOKENIZER_FILES)}). Save the model's tokenizer there.")
+    config = json.loads((path / "config.json").read_text())
+    if "auto_map" in config and config.get("model_type") not in CONFIG_MAPPING and not trust_remote_code:
+        raise DataError(
+            f"{path}: a {config.get('model_type')} model is defined by Python files that come with it "
+            f"({', '.join(sorted(set(config['auto_map'].values())))}). They are not run unless "
+            "policy.trust_remote_code: true asks for it."
+        )
+
+
+def check_vocabulary(path: Path) -> None:
+    """Raises DataError when the tokenizer of a folder gives tokens that its model does not know."""
+    config = AutoConfig.from_pretrained(path, trust_remote_code=_has_code(path))
+    known, named = config.get_text_config().vocab_size, len(load_tokenizer(path))
+    if named > known:
+        raise DataError(
+            f"{path}: the tokenizer has {named} tokens and the model's vocabulary {known}. Take the tokenizer that the "
+            "model was trained with, or enlarge the model's embeddings (resize_token_embeddings)."
+        )
+
+
+def _has_code(path: Path) -> bool:
+    """Whether a policy brought Python files: only such as were asked for by name are in its folder."""
+    return any(path.glob("*.py"))
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a policy folder."""
-    return AutoTokenizer.from_pretrained(path)
+    return AutoTokenizer.from_pretrained(path, trust_remote_code=_has_code(path))
 
 
 def device() -> torch.device:
@@ -52,7 +81,11 @@ def load_model(path: Path, attention: str = "sdpa", dtype: str = "float32") -> P
         dtype: of its weights, float32 or bfloat16.
     """
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        path, dtype=getattr(torch, dtype), attn_implementation=attention, use_safetensors=True
+        path,
+        dtype=getattr(torch, dtype),
+        attn_implementation=attention,
+        use_safetensors=True,
+        trust_remote_code=_has_code(path),
     )
     return model.eval().to(device())
 

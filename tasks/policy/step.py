@@ -1,15 +1,11 @@
-"""The base policy as an artifact: made here, or taken from a folder or the Hugging Face hub."""
+"""The base policy as an artifact: made here, or taken from a folder, an S3 prefix or the Hugging Face hub."""
 
-import shutil
 from pathlib import Path
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.errors import DataError
-from tasks.policy.loading import check_folder, load_tokenizer
+from tasks.policy.sources import take
 from tasks.prompts.arithmetic import split
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings
-
-_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
 def prepare_policy(
@@ -25,7 +21,7 @@ def prepare_policy(
         seed: of a tiny policy's weights and warm start.
 
     Raises:
-        DataError: the folder or hub model cannot be used, with what is missing.
+        DataError: the folder, prefix or hub model cannot be used, with what is missing.
     """
     with store.write("policy", settings=settings, parents={}, seed=seed) as draft:
         draft.facts.update(stage=0, updates=0, source=source)
@@ -34,8 +30,7 @@ def prepare_policy(
                 draft.facts["warm_start_cross_entropy"] = _make(draft.path, settings.tiny, arithmetic, seed)
         elif settings.path is not None:
             with draft.phase("load"):
-                _take(draft.path, settings.path, settings.revision)
-        check_folder(draft.path)
+                draft.facts.update(take(draft.path, settings))
     return draft.ref
 
 
@@ -49,28 +44,3 @@ def _make(folder: Path, settings: TinyPolicySettings, arithmetic: ArithmeticSett
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return cross_entropy
-
-
-def _take(folder: Path, source: str, revision: str | None) -> None:
-    local = Path(source).expanduser()
-    if not local.is_dir():
-        if source.startswith((".", "/", "~")):
-            raise DataError(f"policy.path: {source!r} is no folder.")
-        local = _download(source, revision)
-    check_folder(local)
-    for pattern in _FILES:
-        for file in local.glob(pattern):
-            shutil.copyfile(file, folder / file.name)
-    load_tokenizer(folder)
-
-
-def _download(name: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise DataError(
-            f"policy.path: {name!r} is no folder here and could not be fetched from the Hugging Face hub: {error}"
-        ) from None

@@ -15,7 +15,7 @@ from tasks.report.history import Estimate, EvaluatedPolicy, History, Stage
 from tasks.report.ledger import ROWS, Ledger
 from tasks.report.parameters import chosen_here, resolved_settings
 
-_OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed")
+_OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
 _LEVELS_SHOWN = 6
 
 

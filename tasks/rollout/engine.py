@@ -29,12 +29,16 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Response:
-    """A sampled response; a stop token at its end is part of it."""
+    """A sampled response; a stop token at its end is part of it. One that is missing has no tokens."""
 
     token_ids: npt.NDArray[np.int32]
     logp: npt.NDArray[np.float32]
     """Log-probabilities of the tokens under the distribution they were sampled from."""
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "missing"]
+
+
+MISSING = Response(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), "missing")
+"""What stands for a response that could not be generated."""
 
 
 class Engine(Protocol):

@@ -35,18 +35,32 @@ def build_requests(
     requests = []
     for row in prompts:
         ids = _token_ids(tokenizer, row)
-        if not ids:
-            raise DataError(f"prompt {row['prompt_id']!r}: has no tokens. Remove it or mend prompts.template.")
-        if len(ids) + max_new_tokens > context_tokens:
-            raise DataError(
-                f"prompt {row['prompt_id']!r}: {len(ids)} tokens and max_new_tokens {max_new_tokens} exceed the "
-                f"policy's context of {context_tokens}. Lower max_new_tokens, or remove the prompt."
-            )
+        if reason := _unfit(ids, context_tokens, max_new_tokens):
+            raise DataError(f"prompt {row['prompt_id']!r}: {reason}")
         requests += [
             Request(row["prompt_id"], index, ids, sampling_seed(seed, purpose, row["prompt_id"], index))
             for index in samples
         ]
     return requests
+
+
+def unfit_prompts(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]], context_tokens: int, max_new_tokens: int
+) -> dict[str, str]:
+    """Prompts for which ``build_requests`` would raise, each with the reason, by prompt_id."""
+    reasons = {row["prompt_id"]: _unfit(_token_ids(tokenizer, row), context_tokens, max_new_tokens) for row in prompts}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _unfit(ids: Sequence[int], context_tokens: int, max_new_tokens: int) -> str:
+    if not ids:
+        return "has no tokens. Remove it or mend prompts.template."
+    if len(ids) + max_new_tokens > context_tokens:
+        return (
+            f"{len(ids)} tokens and max_new_tokens {max_new_tokens} exceed the policy's context of {context_tokens}. "
+            "Lower max_new_tokens, or remove the prompt."
+        )
+    return ""
 
 
 def _token_ids(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> list[int]:

@@ -1,6 +1,6 @@
 """A shard of prompts becomes rollouts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -9,12 +9,13 @@ from transformers import PreTrainedTokenizerBase
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, read_table, table_writer, to_table
+from tasks.errors import DataError
 from tasks.interruption import heeded
 from tasks.policy.loading import OPTIMIZER, load_tokenizer
 from tasks.progress import Bar, bar
-from tasks.rollout.engine import Engine, Response, Sampling
+from tasks.rollout.engine import MISSING, Engine, Response, Sampling
 from tasks.rollout.engines import engine_of
-from tasks.rollout.requests import build_requests
+from tasks.rollout.requests import build_requests, unfit_prompts
 from tasks.settings import RolloutSettings
 
 OnDone = Callable[[int, int], None]
@@ -51,6 +52,10 @@ def generate_shard(
             rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine)
+            missing = Missing(len(rows) * settings.responses_per_prompt, settings.max_missing_share)
+            unfit = unfit_prompts(tokenizer, rows, engine.context_tokens, settings.max_new_tokens)
+            for name, reason in unfit.items():
+                missing.add(name, settings.responses_per_prompt, reason)
         tokens = truncated = made = responses = 0
         with (
             draft.phase("generate"),
@@ -62,11 +67,14 @@ def generate_shard(
 
                 def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
                     nonlocal made
-                    sampled = sample(engine, tokenizer, settings, part, policy.digest, stage, seed, on_done)
+                    sampled = sample(engine, tokenizer, settings, part, policy.digest, stage, seed, on_done, unfit)
                     made += sum(len(row["response_token_ids"]) for row in sampled)
                     return to_table(sampled, ROLLOUTS)
 
                 table = store.progress.table("rollouts", number, generate)
+                for name in table.filter(pc.equal(table["finish_reason"], "missing"))["prompt_id"].to_pylist():
+                    if name not in unfit:
+                        missing.add(name, 1, "the engine gave it up.")
                 add(table)
                 responses += table.num_rows
                 progress.reach(responses)
@@ -77,6 +85,8 @@ def generate_shard(
             responses=responses,
             response_tokens=tokens / responses,
             truncated=truncated / responses,
+            missing=missing.responses,
+            missing_prompts=missing.prompts,
             tokens_per_second=made / draft.phases["generate"],
         )
     return draft.ref
@@ -102,11 +112,12 @@ def sample(
     stage: int,
     seed: int,
     on_done: OnDone = unseen,
+    unfit: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Rows of the rollouts table for some prompts."""
+    """Rows of the rollouts table for some prompts; the responses to those that are ``unfit`` are missing."""
     requests = build_requests(
         tokenizer,
-        prompts,
+        [row for row in prompts if row["prompt_id"] not in unfit],
         range(settings.responses_per_prompt),
         f"stage {stage}",
         seed,
@@ -116,27 +127,60 @@ def sample(
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
     responses = engine.generate(requests, sampling, on_done)
     texts = decode(tokenizer, responses)
-    return [
-        {
-            "prompt_id": row["prompt_id"],
-            "sample_index": request.sample_index,
-            "prompt": row["prompt"],
-            "answer": row["answer"],
-            "prompt_token_ids": request.prompt_token_ids,
-            "response_token_ids": response.token_ids,
-            "engine_logp": response.logp,
-            "finish_reason": response.finish_reason,
-            "response": text,
-            "policy": policy_digest,
-        }
-        for row, request, response, text in zip(
-            (row for row in prompts for _ in range(settings.responses_per_prompt)),
-            requests,
-            responses,
-            texts,
-            strict=True,
-        )
-    ]
+    made = {
+        (request.prompt_id, request.sample_index): (request.prompt_token_ids, response, text)
+        for request, response, text in zip(requests, responses, texts, strict=True)
+    }
+    nothing: tuple[list[int], Response, str] = ([], MISSING, "")
+    rows = []
+    for row in prompts:
+        for index in range(settings.responses_per_prompt):
+            prompt_token_ids, response, text = made.get((row["prompt_id"], index), nothing)
+            rows.append(
+                {
+                    "prompt_id": row["prompt_id"],
+                    "sample_index": index,
+                    "prompt": row["prompt"],
+                    "answer": row["answer"],
+                    "prompt_token_ids": prompt_token_ids,
+                    "response_token_ids": response.token_ids,
+                    "engine_logp": response.logp,
+                    "finish_reason": response.finish_reason,
+                    "response": text,
+                    "policy": policy_digest,
+                }
+            )
+    return rows
+
+
+class Missing:
+    """Responses of a shard that could not be generated.
+
+    Args:
+        total: responses of the shard.
+        max_share: more than this share of them is an error.
+    """
+
+    def __init__(self, total: int, max_share: float) -> None:
+        self.responses = 0
+        self.prompts: list[str] = []
+        """Whose responses are missing, in part at least."""
+        self._total, self._max_share = total, max_share
+
+    def add(self, prompt_id: str, responses: int, reason: str) -> None:
+        """Takes up missing responses to a prompt.
+
+        Raises:
+            DataError: there are too many.
+        """
+        self.responses += responses
+        if not self.prompts or self.prompts[-1] != prompt_id:
+            self.prompts.append(prompt_id)
+        if self.responses > self._max_share * self._total:
+            raise DataError(
+                f"{self.responses} of the {self._total} responses of a shard cannot be generated; "
+                f"rollout.max_missing_share allows {self._max_share:.1%}. The last: prompt {prompt_id!r}: {reason}"
+            )
 
 
 def advancing(progress: Bar) -> OnDone:
@@ -153,5 +197,7 @@ def advancing(progress: Bar) -> OnDone:
 
 def decode(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) -> list[str]:
     """The text of responses, without special tokens."""
+    if not responses:
+        return []
     texts: list[str] = tokenizer.batch_decode([r.token_ids.tolist() for r in responses], skip_special_tokens=True)
     return texts

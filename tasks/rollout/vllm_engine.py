@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from tasks.errors import SettingsError
-from tasks.rollout.engine import Request, Response, Sampling
+from tasks.rollout.engine import MISSING, Request, Response, Sampling
 from tasks.settings import EngineSettings
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def _load(folder: Path, settings: EngineSettings) -> "LLM":
         return LLM(
             model=str(folder),
             skip_tokenizer_init=True,
+            trust_remote_code=any(folder.glob("*.py")),  # there only where it was asked for by name
             dtype=settings.dtype,
             seed=0,  # every request has its own
             tensor_parallel_size=settings.tensor_parallel,
@@ -136,8 +137,10 @@ class _Reporting(tqdm):
 
 def _response(output: "RequestOutput") -> Response:
     made = output.outputs[0]
+    if made.finish_reason not in ("stop", "length"):
+        return MISSING
     return Response(
         token_ids=np.asarray(made.token_ids, dtype=np.int32),
         logp=np.asarray(made.logprobs.logprobs, dtype=np.float32),
-        finish_reason="stop" if made.finish_reason == "stop" else "length",
+        finish_reason=made.finish_reason,
     )

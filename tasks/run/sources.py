@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 from tasks.artifacts.files import sha256
+from tasks.errors import DataError
 
 _HASHED_BYTES = 64 * 1024 * 1024
 
@@ -12,8 +13,10 @@ def fingerprint(path: str | None) -> str:
     """A digest of a file, or of the names and contents in a folder; empty when there is nothing at ``path``.
 
     Files over 64 MiB enter with their size and time of change instead of their content: taking them in again is
-    cheaper than hashing them at every start, and gives the same artifact.
+    cheaper than hashing them at every start, and gives the same artifact. Objects on S3 enter with their ETags.
     """
+    if path and path.startswith("s3://"):
+        return _of_objects(path)
     place = Path(path).expanduser() if path else None
     if place is None or not place.exists():
         return ""
@@ -24,3 +27,14 @@ def fingerprint(path: str | None) -> str:
         content = sha256(file) if state.st_size <= _HASHED_BYTES else f"{state.st_size}/{state.st_mtime_ns}"
         digest.update(f"{file.name}={content}\n".encode())
     return digest.hexdigest()
+
+
+def _of_objects(uri: str) -> str:
+    from tasks.artifacts.s3_connection import connect
+
+    try:
+        found = connect(connections=1).find(uri, detail=True)
+    except Exception as error:
+        raise DataError(f"{uri} could not be listed: {error}") from error
+    tags = [f"{name}={about.get('ETag')}/{about.get('size')}\n" for name, about in sorted(found.items())]
+    return hashlib.sha256("".join(tags).encode()).hexdigest()

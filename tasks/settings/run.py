@@ -113,7 +113,7 @@ class RunSettings(Settings):
         return -(-self.prompts.prompts_per_stage // self.prompts.prompts_per_shard)
 
     @model_validator(mode="after")
-    def _steps_fit_together(self) -> Self:
+    def _groups_fit(self) -> Self:
         group, update = self.rollout.responses_per_prompt, self.optimize.responses_per_update
         scale = self.optimize.objective.advantage.scale
         if group == 1 and scale not in ("none", "batch_std"):
@@ -132,17 +132,35 @@ class RunSettings(Settings):
                 f"a stage (prompts.prompts_per_stage {self.prompts.prompts_per_stage} x rollout.responses_per_prompt "
                 f"{group}); allowed: its divisors that are multiples of {group}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _turns_fit(self) -> Self:
         if self.updates_per_rollout is not None and self.updates_per_stage % self.updates_per_rollout:
             raise ValueError(
                 f"updates_per_rollout: {self.updates_per_rollout} does not divide the {self.updates_per_stage} updates "
                 "of a stage; allowed: its divisors"
             )
+        if self.updates_per_rollout is not None:
+            for name, kind, only in (
+                ("rollout.engine.kind", self.rollout.engine.kind, "transformers"),
+                ("optimize.backend.kind", self.optimize.backend.kind, "torch"),
+            ):
+                if kind != only:
+                    raise ValueError(
+                        f"{name}: {kind} with updates_per_rollout {self.updates_per_rollout}: generation and updates "
+                        f"take turns in one process; allowed: {only}"
+                    )
         per_batch = self.optimize.objective.schedule.updates_per_batch
         if self.mu % per_batch:
             raise ValueError(
                 f"updates_per_rollout: {self.mu} would end inside a batch of "
                 f"optimize.objective.schedule.updates_per_batch {per_batch}; allowed: its multiples"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _tiny_policy_fits(self) -> Self:
         if self.policy.tiny is not None:
             if self.prompts.arithmetic is None:
                 raise ValueError("policy.tiny: is warm-started on arithmetic, so prompts.arithmetic must be given")

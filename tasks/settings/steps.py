@@ -51,9 +51,11 @@ class PolicySettings(Settings):
     """The base policy: a Hugging Face causal language model, or a tiny one that is made here. Give one of the two."""
 
     path: str | None = None
-    """A folder, or the name of a model on the Hugging Face hub."""
+    """A folder, an ``s3://`` prefix, or the name of a model on the Hugging Face hub."""
     revision: str | None = None
-    """A commit, tag or branch on the hub."""
+    """A commit, tag or branch on the hub; a commit always names the same model."""
+    trust_remote_code: bool = False
+    """Run Python files that come with the model, in every step that loads it."""
     tiny: TinyPolicySettings | None = None
 
     @model_validator(mode="after")
@@ -113,6 +115,9 @@ class RolloutSettings(Settings):
     top_p: Number = 1.0
     top_k: int = 0
     engine: EngineSettings = EngineSettings()
+    max_missing_share: Number = Field(0.0, ge=0, le=1)
+    """A shard stops when a larger share of its responses cannot be generated, because a prompt leaves no room in the
+    context or the engine gave up; up to that, they are counted and named, and take no part."""
     responses_per_part: int = Field(1024, ge=1)
     """Responses after which what a shard has so far is saved: the most that an interruption loses. Whole groups."""
 

@@ -16,6 +16,7 @@ from tasks.optimize.step import load_reference
 from tasks.progress import bar
 from tasks.rollout.engine import Sampling
 from tasks.settings import EvaluateSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.verify.step import pair
 
 
 @contextmanager
@@ -124,7 +125,7 @@ def _measure(
     k = settings.samples_per_problem
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
     samples = sample_held_out(loop.engine, loop.tokenizer, problems, range(k), sampling, seed)
-    verdicts = loop.verifier.verify([(sample["answer"], sample["response"]) for sample in samples])
+    verdicts = loop.verifier.verify([pair(sample) for sample in samples])
     correct_PK = np.array([verdict.reward == 1.0 for verdict in verdicts], dtype=np.float64).reshape(-1, k)
     return {
         "update": update,

@@ -52,7 +52,7 @@ def verify_rollouts(
                 named = title if len(paths) == 1 else f"{title} {shard + 1}/{len(paths)}"
 
                 def judge(rows: list[dict[str, Any]] = rows, named: str = named) -> pa.Table:
-                    verdicts = verifier.verify([(row["answer"], row["response"]) for row in rows], named)
+                    verdicts = verifier.verify([pair(row) for row in rows], named)
                     return to_table(verdict_rows(rows, verdicts), VERDICTS)
 
                 with draft.phase("verify"):
@@ -69,6 +69,11 @@ def verify_rollouts(
                     add(table)
         draft.facts.update(tally.facts())
     return draft.ref
+
+
+def pair(row: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What the verifier takes for a row of the rollouts or samples table."""
+    return row["answer"], None if row["finish_reason"] == "missing" else row["response"]
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -18,6 +18,8 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     CRASHED = "crashed"
     """The worker died, ran into its memory limit, or math-verify raised."""
+    MISSING = "missing"
+    """There is no response: it could not be generated."""
 
 
 FAILURES = (Outcome.TIMEOUT, Outcome.CRASHED)

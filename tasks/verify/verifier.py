@@ -47,11 +47,11 @@ class Verifier:
         while self._workers:
             self._workers.pop().stop()
 
-    def verify(self, pairs: Sequence[tuple[str, str]], title: str = "verify") -> list[Verdict]:
+    def verify(self, pairs: Sequence[tuple[str, str | None]], title: str = "verify") -> list[Verdict]:
         """Checks responses; equal pairs of gold and extracted answer are checked once.
 
         Args:
-            pairs: gold answer and response, [R].
+            pairs: gold answer and response, None where it is missing, [R].
             title: of the progress bar.
 
         Returns:
@@ -61,7 +61,7 @@ class Verifier:
             SettingsError: a worker cannot start.
         """
         with bar(title, len(pairs)) as progress:
-            extracted_R = [extract(response) for _, response in pairs]
+            extracted_R = [extract(response or "") for _, response in pairs]
             jobs_R = [
                 (gold, one.answer)
                 if one.answer is not None and len(one.answer) <= self._settings.max_answer_characters
@@ -76,8 +76,8 @@ class Verifier:
                 self.close()  # Workers that are still busy would answer the next call with the outcomes of this one.
                 raise
         return [
-            Verdict.of(Outcome.NO_ANSWER if job is None else outcomes[job], one)
-            for job, one in zip(jobs_R, extracted_R, strict=True)
+            Verdict.of(_without_answer(response) if job is None else outcomes[job], one)
+            for (_, response), job, one in zip(pairs, jobs_R, extracted_R, strict=True)
         ]
 
     def _check(self, times: Counter[Job], progress: Bar) -> dict[Job, Outcome]:
@@ -114,6 +114,10 @@ class Verifier:
                         outcomes.append((left.pop(0), worker.disturbed))
                 waiting.extendleft(reversed(left))
         return outcomes
+
+
+def _without_answer(response: str | None) -> Outcome:
+    return Outcome.MISSING if response is None else Outcome.NO_ANSWER
 
 
 def check_failures(

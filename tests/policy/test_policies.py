@@ -1,5 +1,6 @@
 """Base policies: made here, taken from a folder, or refused with what is missing."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,11 +8,13 @@ import pytest
 import torch
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.s3_connection import connect
 from tasks.errors import DataError
 from tasks.policy.loading import load_model, load_tokenizer, stop_token_ids
 from tasks.policy.step import prepare_policy
 from tasks.policy.tiny import build_tokenizer
 from tasks.prompts.arithmetic import problems
+from tasks.run.sources import fingerprint
 from tasks.settings import ArithmeticSettings, PolicySettings
 from tests.conftest import SMALL
 
@@ -87,6 +90,47 @@ def test_a_folder_that_is_not_there(store: Store) -> None:
 def test_a_hub_name_without_a_network_says_what_failed(store: Store) -> None:
     with pytest.raises(DataError, match="'no-one/no-model' is no folder here and could not be fetched"):
         take(store, "no-one/no-model")
+
+
+def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folder: Path, bucket: str) -> None:
+    _, policy = small
+    files = connect(connections=1)
+    with pytest.raises(DataError, match=f"policy.path: {bucket}/model holds no files"):
+        take(store, f"{bucket}/model")
+    files.put(f"{folder}/", f"{bucket}/model/", recursive=True)
+    assert take(store, f"{bucket}/model") == policy
+    before = fingerprint(f"{bucket}/model")
+    files.pipe_file(f"{bucket}/model/notes.txt", b"changed")
+    assert fingerprint(f"{bucket}/model") != before
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(store: Store, folder: Path) -> None:
+    tokenizer = load_tokenizer(folder)
+    tokenizer.add_tokens(["<more>"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(DataError, match=r"the tokenizer has 23 tokens and the model's vocabulary 22"):
+        take(store, folder)
+
+
+CODE = """
+from transformers import Qwen3Config, Qwen3ForCausalLM
+class OwnConfig(Qwen3Config):
+    model_type = "own"
+class Own(Qwen3ForCausalLM):
+    config_class = OwnConfig
+"""
+
+
+def test_code_that_comes_with_a_model_is_run_only_when_asked_for(small: Small, store: Store, folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.Own"}}
+    (folder / "config.json").write_text(json.dumps({**config, **own}))
+    (folder / "own.py").write_text(CODE)
+    with pytest.raises(DataError, match=r"a own model is defined by Python files .*policy.trust_remote_code: true"):
+        take(store, folder)
+    asked = PolicySettings(path=str(folder), trust_remote_code=True)
+    policy = prepare_policy(store, asked, ArithmeticSettings(), "", 0)
+    assert type(load_model(store.path(policy))).__name__ == "Own"
 
 
 def test_stop_tokens_come_from_the_generation_settings_first(folder: Path) -> None:

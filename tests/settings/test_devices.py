@@ -55,3 +55,18 @@ def test_a_policy_is_evaluated_by_the_engine_of_the_rollouts_unless_told() -> No
     assert run.evaluation.engine == run.rollout.engine
     told = run.override("evaluate.engine.batch_size=7")
     assert told.evaluation.engine == EngineSettings(batch_size=7)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("rollout.engine.kind=vllm", "rollout.engine.kind: vllm with updates_per_rollout 4: .*; allowed: transformers"),
+        (
+            f"optimize.backend.kind=deepspeed optimize.backend.deepspeed={TWO}",
+            "optimize.backend.kind: deepspeed with updates_per_rollout 4: .*; allowed: torch",
+        ),
+    ],
+)
+def test_what_takes_turns_does_so_in_one_process(change: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        RunSettings.read(ROOT / "configs/tiny-cpu.yaml", f"updates_per_rollout=4 {change}")

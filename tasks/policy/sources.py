@@ -1,0 +1,78 @@
+"""Where a base policy comes from: a folder, an S3 prefix or the Hugging Face hub."""
+
+import fnmatch
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+
+from tasks.errors import DataError
+from tasks.policy.loading import check_folder, check_vocabulary
+from tasks.settings import PolicySettings
+
+_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+_CODE = ["*.py"]
+
+
+def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
+    """Copies a policy's files into a folder, and checks them.
+
+    Returns:
+        Facts about the source: the hub's commit.
+
+    Raises:
+        DataError: the source cannot be used, with what is missing.
+    """
+    source = settings.path or ""
+    patterns = _FILES + (_CODE if settings.trust_remote_code else [])
+    facts: dict[str, Any] = {}
+    with TemporaryDirectory(dir=folder.parent) as fetched:
+        if source.startswith("s3://"):
+            local = Path(fetched)
+            _fetch(source, local, patterns)
+        elif (local := Path(source).expanduser()).is_dir():
+            pass
+        elif source.startswith((".", "/", "~")):
+            raise DataError(f"policy.path: {source!r} is no folder.")
+        else:
+            local = _download(source, settings.revision, patterns)
+            facts["revision"] = local.name
+        check_folder(local, settings.trust_remote_code)
+        for pattern in patterns:
+            for file in local.glob(pattern):
+                shutil.copyfile(file, folder / file.name)
+    check_vocabulary(folder)
+    return facts
+
+
+def _fetch(uri: str, folder: Path, patterns: list[str]) -> None:
+    from tasks.artifacts.s3_connection import connect, transient
+
+    prefix = uri.removeprefix("s3://").rstrip("/")
+    try:
+        files = connect(connections=8)
+        again = Retrying(
+            retry=retry_if_exception(transient), stop=stop_after_attempt(5), wait=wait_exponential(max=30), reraise=True
+        )
+        names = [str(name).removeprefix(f"{prefix}/") for name in again(files.find, prefix, maxdepth=1)]
+        for name in names:
+            if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
+                again(files.get_file, f"{prefix}/{name}", str(folder / name))
+    except Exception as error:
+        raise DataError(f"policy.path: {uri} could not be fetched: {error}") from error
+    if not names:
+        raise DataError(f"policy.path: {uri} holds no files.")
+
+
+def _download(name: str, revision: str | None, patterns: list[str]) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise DataError(
+            f"policy.path: {name!r} is no folder here and could not be fetched from the Hugging Face hub: {error}"
+        ) from None
