@@ -37,8 +37,9 @@ class Loop:
         seed: int,
         phase: Phase,
         reference: Scorer | None,
+        start: Path | None = None,
     ) -> None:
-        self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed)
+        self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, start)
         self.verifier = Verifier(verify)
         self.tokenizer = load_tokenizer(folder)
         self.model = self.trainer.backend.model

@@ -12,6 +12,7 @@ from tasks.interruption import heeded
 from tasks.optimize.outcome import nothing_to_learn
 from tasks.optimize.resume import Resume
 from tasks.optimize.step import load_reference, reference_parent, save
+from tasks.policy.loading import OPTIMIZER
 from tasks.progress import bar
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.tracking.journal import shown
@@ -68,7 +69,8 @@ def train_alternating(
             rows = [row for shard in shards for row in read_table(shard / "prompts.parquet").to_pylist()]
             refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, stage))
             base = load_reference(store, optimize, reference)
-            loop = Loop(folder, rollout, verify, optimize, policy.digest, stage, seed, draft.phase, base)
+            start = folder if optimize.lora is None else store.path(reference, without=OPTIMIZER)
+            loop = Loop(folder, rollout, verify, optimize, policy.digest, stage, seed, draft.phase, base, start)
         part = f"stage {stage + 1} alternate"
         with (
             shown(operation.tracker, store, part, settings) as show,
@@ -102,5 +104,5 @@ def train_alternating(
                 )
             judged.facts.update(loop.tally.facts())
         draft.parents.update(rollouts=[rolled.ref], verdicts=judged.ref)
-        save(draft, loop.trainer, folder, optimize, loop.outcomes, stage, updates_per_rollout)
+        save(draft, loop.trainer, start, optimize, loop.outcomes, stage, updates_per_rollout)
     return draft.ref

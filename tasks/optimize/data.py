@@ -46,7 +46,8 @@ def select(
     """
     rules = settings.objective.data
     reward_R = responses.reward_R.copy()
-    takes_part_R = ~dropped_R & (responses.response_tokens.lengths > 0)
+    missing_R = np.isnan(reward_R) & (responses.response_tokens.lengths == 0)
+    takes_part_R = ~dropped_R & ~missing_R
     if rules.truncated == "drop":
         takes_part_R &= ~responses.truncated_R
     reward_R[~takes_part_R] = np.nan

@@ -15,6 +15,8 @@ from tasks.optimize import processes
 from tasks.optimize.backends import Backend
 from tasks.optimize.backends.backend import MOMENTS
 from tasks.policy.loading import OPTIMIZER
+from tasks.policy.lora import ADAPTER, merged, save_adapters
+from tasks.settings import LoraSettings
 
 _MOMENTS = f"{OPTIMIZER}/moments.safetensors"
 _PROGRESS = f"{OPTIMIZER}/progress.json"
@@ -29,15 +31,26 @@ _TAKEN_ALONG = (
 )
 
 
-def save_policy(folder: Path, backend: Backend, previous: Path) -> None:
-    """Writes the model, and the files of the policy that it came from which training does not change."""
+def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettings | None = None) -> None:
+    """Writes the model, and the files of the policy that it came from which training does not change.
+
+    Args:
+        folder: to write to.
+        backend: that holds the weights.
+        previous: the policy that it came from; with ``lora`` the base policy.
+        lora: what is trained are such adapters: they are written, and merged with the base policy's weights.
+    """
     weights = processes.kept_by_leader(backend.weights())
     if processes.rank() > 0:
         return
-    parameters = dict(backend.model.named_parameters(remove_duplicate=False))
-    buffers = {name: value for name, value in backend.model.state_dict().items() if name not in parameters}
-    backend.model.save_pretrained(folder, state_dict={**buffers, **weights})
-    for pattern in _TAKEN_ALONG:
+    if lora is not None:
+        save_adapters(folder / ADAPTER, weights, lora)
+        save_file(merged(previous, weights, lora), folder / "model.safetensors", metadata={"format": "pt"})
+    else:
+        parameters = dict(backend.model.named_parameters(remove_duplicate=False))
+        buffers = {name: value for name, value in backend.model.state_dict().items() if name not in parameters}
+        backend.model.save_pretrained(folder, state_dict={**buffers, **weights})
+    for pattern in _TAKEN_ALONG if lora is None else (*_TAKEN_ALONG, "config.json", "generation_config.json"):
         for file in previous.glob(pattern):
             shutil.copyfile(file, folder / file.name)
 

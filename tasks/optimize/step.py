@@ -18,6 +18,7 @@ from tasks.optimize.resume import Resume
 from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
 from tasks.optimize.trainer import Trainer
 from tasks.policy.loading import OPTIMIZER, load_model
+from tasks.policy.lora import ADAPTER, add_adapters, load_adapters
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
 from tasks.resident import release
@@ -82,20 +83,21 @@ def optimize_stage(
                 tables, read_table(store.path(verdicts) / "verdicts.parquet"), made["responses_per_prompt"]
             )
             folder = store.path(policy)
-            trainer = load_trainer(folder, settings, made["max_new_tokens"], seed)
+            start = folder if settings.lora is None else store.path(reference, without=OPTIMIZER)
+            trainer = load_trainer(folder, settings, made["max_new_tokens"], seed, start)
             base = load_reference(store, settings, reference)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         resume = Resume(store.progress, operation)
         outcome = trainer.train(
             responses, batches, stage, draft.phase, base, after_update=partial(show, "optimize"), resume=resume
         )
-        save(draft, trainer, folder, settings, [outcome], stage, len(outcome.rows))
+        save(draft, trainer, start, settings, [outcome], stage, len(outcome.rows))
     return draft.ref
 
 
 def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict[str, ArtifactRef]:
-    """The base policy as a parent, where the objective needs it."""
-    return {"reference": reference} if settings.objective.needs_reference else {}
+    """The base policy as a parent, where the objective or adapters need it."""
+    return {"reference": reference} if settings.objective.needs_reference or settings.lora else {}
 
 
 def load_reference(store: Store, settings: OptimizeSettings, reference: ArtifactRef) -> Scorer | None:
@@ -105,13 +107,36 @@ def load_reference(store: Store, settings: OptimizeSettings, reference: Artifact
     return Scorer(load_model(store.path(reference, without=OPTIMIZER), PACKED_ATTENTION), settings.logp_chunk_tokens)
 
 
-def load_trainer(folder: Path, settings: OptimizeSettings, max_response_tokens: int, seed: int) -> Trainer:
+def load_trainer(
+    folder: Path, settings: OptimizeSettings, max_response_tokens: int, seed: int, start: Path | None = None
+) -> Trainer:
     """The trainer of a policy folder, with the optimizer's state when the policy has one.
 
     Whatever this process still holds for generation is closed: its memory is needed.
+
+    Args:
+        folder: of the policy.
+        settings: of the step.
+        max_response_tokens: most tokens that a response can have.
+        seed: the run's.
+        start: the base policy, beside whose weights adapters are trained.
+
+    Raises:
+        DataError: adapters are to be trained beside weights that were trained themselves.
     """
     release()
-    scorer = Scorer(load_model(folder, PACKED_ATTENTION), settings.logp_chunk_tokens)
+    start = start or folder
+    model = load_model(start, PACKED_ATTENTION)
+    if settings.lora is not None:
+        add_adapters(model, settings.lora, seed)
+        if (folder / ADAPTER).is_dir():
+            load_adapters(folder / ADAPTER, model)
+        elif (folder / OPTIMIZER).is_dir():
+            raise DataError(
+                f"{folder}: all weights of this policy were trained, so optimize.lora cannot go on from it. Start from "
+                "the base policy, or leave optimize.lora out."
+            )
+    scorer = Scorer(model, settings.logp_chunk_tokens)
     trainer = Trainer(open_backend(scorer, settings), settings, max_response_tokens, seed)
     trainer.updates = load_optimizer(folder, trainer.backend)
     return trainer
@@ -128,7 +153,7 @@ def save(
 ) -> None:
     """Writes the policy, the optimizer's state, the diagnostics and the facts of a stage."""
     with draft.phase("save"):
-        save_policy(draft.path, trainer.backend, previous)
+        save_policy(draft.path, trainer.backend, previous, settings.lora)
         save_optimizer(draft.path, trainer.backend, trainer.updates)
         rows: list[dict[str, Any]] = [row for outcome in outcomes for row in outcome.rows]
         write_table(draft.path / "metrics.parquet", rows, metrics_schema(list(rows[0])))

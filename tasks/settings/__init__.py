@@ -1,7 +1,7 @@
 """Typed, strict settings of every step; importable without torch."""
 
 from tasks.settings.base import Settings
-from tasks.settings.devices import BackendSettings, EngineSettings
+from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.objective import (
     AdvantageSettings,
     DataSettings,
@@ -39,6 +39,7 @@ __all__ = [
     "EngineSettings",
     "EvaluateSettings",
     "GateSettings",
+    "LoraSettings",
     "MismatchSettings",
     "ObjectiveSettings",
     "OperationSettings",

@@ -100,3 +100,11 @@ class BackendSettings(Settings):
             if key in self.deepspeed:
                 raise ValueError(f"deepspeed.{key}: is decided by the other settings of optimize. Remove it.")
         return self
+
+
+class LoraSettings(Settings):
+    """Adapters in place of all weights: what is trained and stored is a fraction of the policy."""
+
+    rank: int = Field(32, ge=1)
+    alpha: Number = Field(64.0, gt=0)
+    """Adapters are scaled by alpha / rank."""

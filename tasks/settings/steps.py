@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from tasks.settings.base import OPERATIONAL, Number, Settings
-from tasks.settings.devices import BackendSettings, EngineSettings
+from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import MODIFIERS, PRESETS, merge, resolve
 
@@ -173,6 +173,8 @@ class OptimizeSettings(Settings):
     logp_chunk_tokens: int = Field(1024, ge=1)
     """Tokens whose logits exist at the same time."""
     backend: BackendSettings = BackendSettings()
+    lora: LoraSettings | None = None
+    """Train adapters beside the base policy's frozen weights; all weights without it."""
     max_dropped_share: Number = Field(0.01, ge=0, le=1)
     """The stage stops when a larger share of its responses has log-probabilities that are not finite; up to that, they
     are dropped and counted."""

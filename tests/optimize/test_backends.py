@@ -20,8 +20,10 @@ from tests.optimize.test_trainer import Small
 from tests.optimize.together import FIRST, HALF, LAST, Tensors, farthest, moments, together, work
 
 pytest.importorskip("deepspeed")
+pytestmark = pytest.mark.timeout(900)  # processes that wait for each other, on cores that others use too
 responses = test_trainer.responses
 STAGES = [1, 2, 3]
+LORA = {"rank": 4, "alpha": 16}
 
 
 def zero(stage: int) -> dict[str, object]:
@@ -41,8 +43,11 @@ def pairs(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathF
     """A folder for every ZeRO stage with what it makes in two processes, also going on from its state half way."""
     out = tmp_path_factory.mktemp("pairs")
     folder = small[0].path(small[1])
-    jobs = [(folder, responses, out / str(stage), begin, zero(stage)) for stage in STAGES for begin in (0, HALF)]
-    jobs += [(folder, responses, out / f"bf16-{stage}", 0, {**zero(stage), "dtype": "bfloat16"}) for stage in (2, 3)]
+    common = folder, responses
+    jobs = [((*common, out / f"{stage}", begin, zero(stage)), {}) for stage in STAGES for begin in (0, HALF)]
+    for stage in (2, 3):
+        jobs.append(((*common, out / f"bf16-{stage}", 0, {**zero(stage), "dtype": "bfloat16"}), {}))
+        jobs.append(((*common, out / f"lora-{stage}", 0, zero(stage)), {"lora": LORA}))
     together(2, out / "meeting", jobs)
     return out
 
@@ -129,6 +134,13 @@ def test_bfloat16_computes_and_float32_remembers(stage: int | None, alone: Path,
         ours, theirs = (moments(folder, str(update)) for folder in (out, alone))
         assert cosine(ours, theirs) > 0.99
     assert farthest(last, load_file(alone / f"{LAST}.safetensors")) < 5e-3
+
+
+def test_adapters_too_are_those_of_one_process(small: Small, responses: Responses, pairs: Path, tmp_path: Path) -> None:
+    work(small[0].path(small[1]), responses, tmp_path, 0, {}, lora=LORA)
+    for stage in (2, 3):
+        for name in (f"{LAST}.safetensors", "policy/model.safetensors", "policy/adapter/adapter_model.safetensors"):
+            assert farthest(load_file(pairs / f"lora-{stage}" / name), load_file(tmp_path / name)) < 1e-5
 
 
 def cosine(one: Tensors, other: Tensors) -> float:

@@ -30,10 +30,10 @@ def rounds(responses: Responses, after: int) -> list[tuple[int, list[Any]]]:
     return [(start, batches[start:end]) for start, end in pairwise(cuts) if start >= after]
 
 
-def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dict[str, Any]) -> None:
+def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dict[str, Any], **changes: Any) -> None:
     """Trains from a saved state, or from the policy, to the last update; states go to ``out``."""
     # The later calls go on with rollouts of the first policy.
-    chosen = settings(responses_per_update=BATCH, backend=backend, max_logp_mismatch=100)
+    chosen = settings(responses_per_update=BATCH, backend=backend, max_logp_mismatch=100, **changes)
     trainer = load_trainer(folder, chosen, 12, 0)
     if begin:
         load_weights(out / f"{begin}.safetensors", trainer.backend)
@@ -49,21 +49,21 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
             save_weights(out / f"{suffix}.safetensors", trainer.backend)
     assert trainer.updates == LAST
     if not begin:
-        save_policy(out / "policy", trainer.backend, folder)
+        save_policy(out / "policy", trainer.backend, folder, chosen.lora)
         if processes.rank() == 0:
             (out / "rows.json").write_text(json.dumps(rows))
 
 
-def _rank(rank: int, count: int, meeting: str, jobs: list[tuple[Any, ...]]) -> None:
+def _rank(rank: int, count: int, meeting: str, jobs: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1")
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count)
-    for job in jobs:
-        work(*job)
+    for inputs, changes in jobs:
+        work(*inputs, **changes)
     dist.destroy_process_group()
 
 
-def together(count: int, meeting: Path, jobs: list[tuple[Any, ...]]) -> None:
+def together(count: int, meeting: Path, jobs: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
     """``work`` with each of some inputs, in processes that are joined by gloo."""
     mp.spawn(_rank, (count, str(meeting), jobs), nprocs=count)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tasks.policy.scorer import MicroBatch
@@ -12,6 +12,11 @@ from tasks.policy.scorer import MicroBatch
 Named = Iterator[tuple[str, Tensor]]
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """AdamW's moments, as torch names them."""
+
+
+def trainable(model: PreTrainedModel) -> dict[str, nn.Parameter]:
+    """The parameters that updates change, by name: all, or adapters alone."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 class Backend(Protocol):
@@ -44,19 +49,19 @@ class Backend(Protocol):
         ...
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Of every parameter, by name."""
+        """Of every trainable parameter, by name."""
         ...
 
     def weights(self) -> Named:
-        """Every parameter, whole, in fp32, under the model's name for it."""
+        """Every trainable parameter, whole, in fp32, under the model's name for it."""
         ...
 
     def moments(self) -> Named:
-        """AdamW's moments of every parameter, as ``<name>.exp_avg`` and ``<name>.exp_avg_sq``, whole, in fp32."""
+        """AdamW's moments of all of these, as ``<name>.exp_avg`` and ``<name>.exp_avg_sq``, whole, in fp32."""
         ...
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replaces every parameter."""
+        """Replaces every trainable parameter."""
         ...
 
     def set_moments(self, moments: Mapping[str, Tensor], updates: int) -> None:

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from tasks.errors import SettingsError
 from tasks.optimize import processes
-from tasks.optimize.backends.backend import MOMENTS, Named
+from tasks.optimize.backends.backend import MOMENTS, Named, trainable
 from tasks.policy.scorer import MicroBatch, Scorer
 from tasks.settings import OptimizeSettings
 
@@ -40,10 +40,10 @@ class DeepSpeedBackend:
         # An operator for CPUs alone, which would be compiled here; gloo does its work.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self.model: PreTrainedModel = scorer.model
-        self._shapes = {name: p.shape for name, p in self.model.named_parameters()}
-        full = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        self._shapes = {name: p.shape for name, p in trainable(self.model).items()}
+        full = {name: p.detach().clone() for name, p in trainable(self.model).items()}
         optimizer = torch.optim.AdamW(
-            self.model.parameters(),
+            trainable(self.model).values(),
             lr=settings.learning_rate,
             betas=(settings.adam_beta1, settings.adam_beta2),
             weight_decay=settings.weight_decay,
@@ -82,14 +82,14 @@ class DeepSpeedBackend:
         """See ``Backend``."""
         from deepspeed.utils import safe_get_full_fp32_param
 
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in trainable(self.model).items():
             yield name, safe_get_full_fp32_param(parameter)
 
     def moments(self) -> Named:
         """See ``Backend``."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in trainable(self.model).items():
             for moment in MOMENTS:
                 yield f"{name}.{moment}", safe_get_full_optimizer_state(parameter, moment)
 
@@ -98,7 +98,7 @@ class DeepSpeedBackend:
         """See ``Backend``."""
         from deepspeed.runtime.zero import GatheredParameters
 
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in trainable(self.model).items():
             weight = weights[name].to(parameter.device)
             with GatheredParameters([parameter], modifier_rank=0, enabled=self._stage == 3):
                 parameter.copy_(weight)
@@ -107,7 +107,7 @@ class DeepSpeedBackend:
     def set_moments(self, moments: Mapping[str, Tensor], updates: int) -> None:
         """See ``Backend``."""
         self._make_moments()
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in trainable(self.model).items():
             for moment in MOMENTS:
                 self._set(parameter, moments[f"{name}.{moment}"].to(parameter.device), moment)
         for state in self._engine.optimizer.optimizer.state.values():

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from tasks.optimize.backends.backend import MOMENTS, Named
+from tasks.optimize.backends.backend import MOMENTS, Named, trainable
 from tasks.policy.scorer import MicroBatch, Scorer
 from tasks.settings import OptimizeSettings
 
@@ -20,12 +20,12 @@ class TorchBackend:
         self.model: PreTrainedModel = scorer.model
         self._scorer = scorer
         self._max_grad_norm = settings.max_grad_norm
-        self._weights: dict[str, nn.Parameter] = dict(self.model.named_parameters())
+        self._weights = trainable(self.model)
         self._copied = settings.backend.dtype == "bfloat16"
         if self._copied:
             self._weights = {name: nn.Parameter(p.detach().clone()) for name, p in self._weights.items()}
             self.model.to(torch.bfloat16)
-            for name, parameter in self.model.named_parameters():
+            for name, parameter in trainable(self.model).items():
                 parameter.register_post_accumulate_grad_hook(partial(_collect, self._weights[name]))
         self.optimizer = torch.optim.AdamW(
             self._weights.values(),
@@ -90,7 +90,7 @@ class TorchBackend:
     @torch.no_grad()
     def _copy(self) -> None:
         if self._copied:
-            for name, parameter in self.model.named_parameters():
+            for name, parameter in trainable(self.model).items():
                 parameter.copy_(self._weights[name])
 
 

@@ -1,0 +1,98 @@
+"""LoRA (arXiv 2106.09685): small trainable matrices beside frozen weights, merged into them for generation.
+
+A trained policy holds the merged weights, which every engine loads like any other policy's, and the adapters in peft's
+own form, from which training goes on.
+"""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tasks.errors import ArtifactError, SettingsError
+from tasks.settings import LoraSettings
+
+ADAPTER = "adapter"
+"""The folder of a policy with its adapters."""
+_FILE = "adapter_model.safetensors"
+_OURS, _PEFTS = ".default.weight", ".weight"
+_PREFIX = "base_model.model."
+
+
+def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> None:
+    """Freezes a model and puts adapters beside all its linear layers but the output embedding.
+
+    They change nothing at first: one of the two matrices is 0.
+
+    Raises:
+        SettingsError: peft is not installed.
+    """
+    if find_spec("peft") is None:
+        raise SettingsError("optimize.lora: peft is not installed here. Install it with `pip install 'mu-grpo[gpu]'`.")
+    from peft import inject_adapter_in_model
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(_config(settings), model)
+
+
+def save_adapters(folder: Path, adapters: Mapping[str, Tensor], settings: LoraSettings) -> None:
+    """Writes adapters as ``PeftModel.from_pretrained`` reads them.
+
+    Args:
+        folder: is made.
+        adapters: by the model's names for them.
+        settings: that they were added with.
+    """
+    folder.mkdir(parents=True)
+    named = {_PREFIX + name.removesuffix(_OURS) + _PEFTS: tensor for name, tensor in adapters.items()}
+    save_file(named, folder / _FILE, metadata={"format": "pt"})
+    _config(settings).save_pretrained(str(folder))
+
+
+@torch.no_grad()
+def load_adapters(folder: Path, model: PreTrainedModel) -> None:
+    """Puts adapters that were saved into a model to which such were added.
+
+    Raises:
+        ArtifactError: they are those of another model or rank.
+    """
+    found = load_file(folder / _FILE)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            saved = found.get(_PREFIX + name.removesuffix(_OURS) + _PEFTS)
+            if saved is None or saved.shape != parameter.shape:
+                raise ArtifactError(
+                    f"{folder / _FILE}: no adapter of shape {tuple(parameter.shape)} for {name}. Train with the "
+                    "optimize.lora that it was made with, or start again from the base policy."
+                )
+            parameter.copy_(saved)
+
+
+def merged(base: Path, adapters: Mapping[str, Tensor], settings: LoraSettings) -> dict[str, Tensor]:
+    """The weights of the base policy with adapters merged in, in fp32.
+
+    Args:
+        base: its folder.
+        adapters: by the model's names for them.
+        settings: that they were added with.
+    """
+    weights = {name: w.float() for file in sorted(base.glob("*.safetensors")) for name, w in load_file(file).items()}
+    for name, down in adapters.items():
+        layer, is_down, _ = name.partition(".lora_A")
+        if is_down:
+            up = adapters[name.replace(".lora_A", ".lora_B")]
+            weights[f"{layer}.weight"] += settings.alpha / settings.rank * (up.float() @ down.float())
+    return weights
+
+
+def _config(settings: LoraSettings):  # type: ignore[no-untyped-def]  # of a package that may be missing
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.rank, lora_alpha=settings.alpha, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.0
+    )
