@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tasks.artifacts import Store
+from tasks.artifacts.follower import FollowerStore
 from tasks.artifacts.progress import Progress
 from tasks.settings import TrackerSettings
 from tasks.tracking.trackers import Tracker, open_tracker
@@ -61,7 +62,7 @@ class Journal:
 
 @contextmanager
 def shown(settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]) -> Iterator[Show]:
-    """A function that takes rows to be shown; without a tracker it does nothing.
+    """A function that takes rows to be shown; without a tracker, and beside a leader that shows them, it does nothing.
 
     Args:
         settings: which tracker, and the run's id there.
@@ -69,7 +70,7 @@ def shown(settings: TrackerSettings, store: Store, part: str, config: Mapping[st
         part: of the run, such as ``stage 2 optimize``: several parts may be at work at once.
         config: what to show beside the numbers.
     """
-    tracker = open_tracker(settings, store, part, config)
+    tracker = None if isinstance(store, FollowerStore) else open_tracker(settings, store, part, config)
     if tracker is None:
         yield _unshown
         return
