@@ -11,9 +11,10 @@ from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import SettingsError
 from tasks.optimize.outcome import Outcome, Row, unseen
 from tasks.optimize.responses import collect, group_order
-from tasks.optimize.step import load_trainer
+from tasks.optimize.step import MEND, load_trainer
 from tasks.optimize.trainer import Phase
 from tasks.policy.loading import load_tokenizer, stop_token_ids
+from tasks.policy.memory import enough_memory
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
 from tasks.rollout.step import sample
@@ -78,8 +79,8 @@ class Loop:
         with self._phase("switch"):
             responses = collect([rollouts], judged, self._rollout.responses_per_prompt)
         rows = np.arange(len(sampled)).reshape(-1, self._optimize.responses_per_update)
-        self.outcomes.append(
-            self.trainer.train(
+        with enough_memory("optimize", MEND):
+            outcome = self.trainer.train(
                 responses,
                 list(rows),
                 self._stage,
@@ -88,7 +89,7 @@ class Loop:
                 part_of_stage=True,
                 after_update=after_update,
             )
-        )
+        self.outcomes.append(outcome)
         return rollouts, judged
 
 

@@ -19,12 +19,17 @@ from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
 from tasks.optimize.trainer import Trainer
 from tasks.policy.loading import OPTIMIZER, load_model
 from tasks.policy.lora import ADAPTER, add_adapters, load_adapters
+from tasks.policy.memory import enough_memory
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
 from tasks.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.tracking.journal import shown
 
+MEND = (
+    "Lower optimize.tokens_per_micro_batch or optimize.logp_chunk_tokens, set optimize.backend.gradient_checkpointing, "
+    "or share the state over more processes (optimize.backend)."
+)
 _COLUMNS = [
     "prompt_id",
     "sample_index",
@@ -88,9 +93,10 @@ def optimize_stage(
             base = load_reference(store, settings, reference)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         resume = Resume(store.progress, operation)
-        outcome = trainer.train(
-            responses, batches, stage, draft.phase, base, after_update=partial(show, "optimize"), resume=resume
-        )
+        with enough_memory("optimize", MEND):
+            outcome = trainer.train(
+                responses, batches, stage, draft.phase, base, after_update=partial(show, "optimize"), resume=resume
+            )
         save(draft, trainer, start, settings, [outcome], stage, len(outcome.rows))
     return draft.ref
 

@@ -13,11 +13,13 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from tasks.policy.loading import load_model, stop_token_ids
+from tasks.policy.memory import enough_memory
 from tasks.rollout.engine import Request, Response, Sampling
 from tasks.settings import EngineSettings
 
 _LEAVE_SHARE = 0.25
 """Finished rows leave once they are this share of the batch: each leave copies the KV cache."""
+_MEND = "Lower rollout.engine.batch_size (and evaluate.engine.batch_size where it is set) or max_new_tokens."
 
 
 @dataclass
@@ -67,8 +69,9 @@ class TransformersEngine:
         for start in range(0, len(order), self._batch_size):
             places = order[start : start + self._batch_size]
             batch = [requests[place] for place in places]
-            for place, response in zip(places, self._decode(batch, sampling, on_done), strict=True):
-                responses[place] = response
+            with enough_memory("generate", _MEND):
+                for place, response in zip(places, self._decode(batch, sampling, on_done), strict=True):
+                    responses[place] = response
         return [responses[place] for place in range(len(requests))]
 
     @torch.inference_mode()
