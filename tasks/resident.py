@@ -38,4 +38,5 @@ def release() -> None:
     while _held:
         _, held = _held.pop()
         held.close()
-    gc.collect()
+        del held
+        gc.collect()  # what it was made of may refer to itself
