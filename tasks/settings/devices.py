@@ -60,7 +60,7 @@ class BackendSettings(Settings):
     """Of the forward and backward pass. Weights that are updated, and AdamW's moments, are float32 in any case."""
     processes: int = Field(1, ge=1)
     """Processes on a node, one per GPU; more than one needs deepspeed."""
-    deepspeed: dict[str, Any] = Field(default_factory=dict)
+    deepspeed: str = ""
     """DeepSpeed's JSON, or the path of a file with it: configs/deepspeed/zero2.json and its neighbours. The ZeRO stage
     says what processes share: AdamW's moments (1), gradients too (2), and weights too (3)."""
     gradient_checkpointing: bool = False
@@ -69,19 +69,27 @@ class BackendSettings(Settings):
     @field_validator("deepspeed", mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
+        """Its content in one form, so that the place of a file enters no key."""
         try:
-            return json.loads(Path(value).read_text())
+            if isinstance(value, str) and value and not value.lstrip().startswith("{"):
+                value = Path(value).read_text()
+            found = json.loads(value) if isinstance(value, str) and value else value
+            return json.dumps(found, sort_keys=True) if isinstance(found, dict) else value
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"cannot be read: {error}; allowed: DeepSpeed's JSON or the path of a file with it"
             ) from None
 
     @property
+    def deepspeed_config(self) -> dict[str, Any]:
+        """``deepspeed`` as an object."""
+        found: dict[str, Any] = json.loads(self.deepspeed or "{}")
+        return found
+
+    @property
     def zero_stage(self) -> int:
         """Of DeepSpeed; 0 for torch."""
-        return int(self.deepspeed.get("zero_optimization", {}).get("stage", 0))
+        return int(self.deepspeed_config.get("zero_optimization", {}).get("stage", 0))
 
     @model_validator(mode="after")
     def _fits_together(self) -> "BackendSettings":
@@ -97,7 +105,7 @@ class BackendSettings(Settings):
         if self.zero_stage == 1 and self.dtype == "bfloat16":
             raise ValueError("ZeRO stage 1 with dtype bfloat16; allowed: 2 or 3, whose gradients are summed in float32")
         for key in _OURS:
-            if key in self.deepspeed:
+            if key in self.deepspeed_config:
                 raise ValueError(f"deepspeed.{key}: is decided by the other settings of optimize. Remove it.")
         return self
 

@@ -16,7 +16,7 @@ TWO = str(ROOT / "configs/deepspeed/zero2.json")
 @pytest.mark.parametrize("path", ZERO, ids=lambda path: path.stem)
 def test_every_file_of_deepspeed_is_taken(path: Path) -> None:
     settings = BackendSettings.parse({"kind": "deepspeed", "processes": 4, "deepspeed": str(path)})
-    assert settings.deepspeed == json.loads(path.read_text())
+    assert settings.deepspeed_config == json.loads(path.read_text())
     assert str(settings.zero_stage) in path.stem
     assert BackendSettings.model_validate_json(settings.model_dump_json()) == settings
 

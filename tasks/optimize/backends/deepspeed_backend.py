@@ -153,7 +153,7 @@ def config(settings: OptimizeSettings) -> dict[str, Any]:
     """DeepSpeed's configuration: what the settings hold, and what the trainer's loop needs to be so."""
     backend = settings.backend
     return {
-        **backend.deepspeed,
+        **backend.deepspeed_config,
         "bf16": {"enabled": backend.dtype == "bfloat16"},
         "data_types": {"grad_accum_dtype": "fp32"},
         "train_micro_batch_size_per_gpu": 1,
