@@ -13,6 +13,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from tasks.errors import DataError
 
 transformers.utils.logging.disable_progress_bar()
+if not torch.cuda.is_available():
+    # Where DeepSpeed is installed transformers loads it, and it warns that it has to guess this.
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
 OPTIMIZER = "optimizer"
 """The folder of a policy with the optimizer's state, which only training reads."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")

@@ -1,7 +1,6 @@
 """DeepSpeed ZeRO 1, 2 and 3: several processes share gradients, moments and (3) weights of one policy."""
 
 import logging
-import os
 import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -31,8 +30,6 @@ class DeepSpeedBackend:
                 "optimize.backend.kind: deepspeed is not installed here. Install it with `pip install 'mu-grpo[gpu]'`, "
                 "or set optimize.backend.kind: torch."
             )
-        if not torch.cuda.is_available():
-            os.environ.setdefault("DS_ACCELERATOR", "cpu")
         import deepspeed
 
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
