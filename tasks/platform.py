@@ -181,12 +181,13 @@ def once(
         if checkpoint is not None:
             checkpoint.write(place.encode())
 
-    try:
-        if "TORCHELASTIC_RUN_ID" in os.environ:
-            from tasks.optimize.group import once_together
+    do_once = works.once
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from tasks.optimize.group import once_together
 
-            return once_together(store, name, version, logic, saved, *inputs, **named)  # type: ignore[return-value]
-        return works.once(store, name, version, logic, saved, *inputs, **named)
+        do_once = once_together  # type: ignore[assignment]  # None in a follower, whose result Elastic passes over
+    try:
+        return do_once(store, name, version, logic, saved, *inputs, **named)
     except UserError as error:
         if _TOLD in os.environ:
             _tell(error)

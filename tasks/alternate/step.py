@@ -11,8 +11,7 @@ from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, table_writer
 from tasks.interruption import heeded
 from tasks.optimize.outcome import nothing_to_learn
 from tasks.optimize.resume import Resume
-from tasks.optimize.step import load_reference, reference_parent, save
-from tasks.policy.loading import OPTIMIZER
+from tasks.optimize.step import load_reference, reference_parent, save, start_of
 from tasks.progress import bar
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.tracking.journal import shown
@@ -69,7 +68,7 @@ def train_alternating(
             rows = [row for shard in shards for row in read_table(shard / "prompts.parquet").to_pylist()]
             refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, stage))
             base = load_reference(store, optimize, reference)
-            start = folder if optimize.lora is None else store.path(reference, without=OPTIMIZER)
+            start = start_of(store, optimize, reference, folder)
             loop = Loop(folder, rollout, verify, optimize, policy.digest, stage, seed, draft.phase, base, start)
         part = f"stage {stage + 1} alternate"
         with (

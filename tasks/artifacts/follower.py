@@ -27,7 +27,7 @@ class FollowerStore(Store):
         *,
         settings: Mapping[str, Any] | Settings,  # noqa: ARG002 - as in Store
         parents: Parents,
-        seed: int,  # noqa: ARG002
+        seed: int,  # noqa: ARG002 - as in Store
     ) -> Iterator[Draft]:
         """A draft that becomes nothing; its ``ref`` names no artifact."""
         with staged(self.root) as staging:

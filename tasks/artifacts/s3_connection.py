@@ -46,9 +46,12 @@ class OfObject(Exception):
         self.key, self.error = key, error
 
 
+TRANSFER_ERRORS = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError)
+"""What a request raises when it fails."""
+
+
 def _of_transfer(error: BaseException) -> bool:
-    kinds = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError)
-    return isinstance(error, kinds)
+    return isinstance(error, TRANSFER_ERRORS)
 
 
 def code(error: BaseException) -> str:

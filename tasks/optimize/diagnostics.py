@@ -54,6 +54,8 @@ class UpdateStatistics:
 
     def gather(self) -> None:
         """Takes up what the other processes have taken up."""
+        if processes.count() == 1:
+            return
         sums = torch.tensor([self._loss, self.denominator, self._responses], dtype=torch.float64)
         self._loss, denominator, responses = processes.total(sums).tolist()
         self.denominator, self._responses = int(denominator), int(responses)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,13 +12,12 @@ import torch.distributed as dist
 from tasks.artifacts import StoreRef, work
 from tasks.artifacts.follower import FollowerStore
 from tasks.artifacts.progress import Saved
+from tasks.artifacts.work import Made
 from tasks.errors import SettingsError
 from tasks.optimize import processes
 
 _PATIENCE = timedelta(hours=2)
 """How long a process waits for the others, also while the leader waits for another run that does the same work."""
-
-Made = TypeVar("Made")
 
 
 def once_together(
@@ -45,7 +44,7 @@ def once_together(
             return logic(*given, **by_name)
 
         try:
-            return work.once(ref, name, version, lead, saved, *inputs, **named)  # type: ignore[type-var]
+            return work.once(ref, name, version, lead, saved, *inputs, **named)
         finally:
             if not followed:
                 processes.agreed(0)

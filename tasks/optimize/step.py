@@ -88,7 +88,7 @@ def optimize_stage(
                 tables, read_table(store.path(verdicts) / "verdicts.parquet"), made["responses_per_prompt"]
             )
             folder = store.path(policy)
-            start = folder if settings.lora is None else store.path(reference, without=OPTIMIZER)
+            start = start_of(store, settings, reference, folder)
             trainer = load_trainer(folder, settings, made["max_new_tokens"], seed, start)
             base = load_reference(store, settings, reference)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
@@ -104,6 +104,11 @@ def optimize_stage(
 def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict[str, ArtifactRef]:
     """The base policy as a parent, where the objective or adapters need it."""
     return {"reference": reference} if settings.objective.needs_reference or settings.lora else {}
+
+
+def start_of(store: Store, settings: OptimizeSettings, reference: ArtifactRef, folder: Path) -> Path:
+    """The folder whose weights are loaded: the policy's own, or the base policy's where adapters are trained."""
+    return folder if settings.lora is None else store.path(reference, without=OPTIMIZER)
 
 
 def load_reference(store: Store, settings: OptimizeSettings, reference: ArtifactRef) -> Scorer | None:

@@ -49,7 +49,7 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
 
 def check_vocabulary(path: Path) -> None:
     """Raises DataError when the tokenizer of a folder gives tokens that its model does not know."""
-    config = AutoConfig.from_pretrained(path, trust_remote_code=_has_code(path))
+    config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))
     known, named = config.get_text_config().vocab_size, len(load_tokenizer(path))
     if named > known:
         raise DataError(
@@ -58,14 +58,14 @@ def check_vocabulary(path: Path) -> None:
         )
 
 
-def _has_code(path: Path) -> bool:
+def has_code(path: Path) -> bool:
     """Whether a policy brought Python files: only such as were asked for by name are in its folder."""
     return any(path.glob("*.py"))
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a policy folder."""
-    return AutoTokenizer.from_pretrained(path, trust_remote_code=_has_code(path))
+    return AutoTokenizer.from_pretrained(path, trust_remote_code=has_code(path))
 
 
 def device() -> torch.device:
@@ -88,7 +88,7 @@ def load_model(path: Path, attention: str = "sdpa", dtype: str = "float32") -> P
         dtype=getattr(torch, dtype),
         attn_implementation=attention,
         use_safetensors=True,
-        trust_remote_code=_has_code(path),
+        trust_remote_code=has_code(path),
     )
     return model.eval().to(device())
 

@@ -48,7 +48,7 @@ def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
 
 
 def _fetch(uri: str, folder: Path, patterns: list[str]) -> None:
-    from tasks.artifacts.s3_connection import connect, transient
+    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, transient
 
     prefix = uri.removeprefix("s3://").rstrip("/")
     try:
@@ -60,7 +60,7 @@ def _fetch(uri: str, folder: Path, patterns: list[str]) -> None:
         for name in names:
             if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
                 again(files.get_file, f"{prefix}/{name}", str(folder / name))
-    except Exception as error:
+    except TRANSFER_ERRORS as error:
         raise DataError(f"policy.path: {uri} could not be fetched: {error}") from error
     if not names:
         raise DataError(f"policy.path: {uri} holds no files.")

@@ -13,6 +13,7 @@ import torch
 from tqdm import tqdm
 
 from tasks.errors import SettingsError
+from tasks.policy.loading import has_code
 from tasks.rollout.engine import MISSING, Request, Response, Sampling
 from tasks.settings import EngineSettings
 
@@ -106,7 +107,7 @@ def _load(folder: Path, settings: EngineSettings) -> "LLM":
         return LLM(
             model=str(folder),
             skip_tokenizer_init=True,
-            trust_remote_code=any(folder.glob("*.py")),  # there only where it was asked for by name
+            trust_remote_code=has_code(folder),
             dtype=settings.dtype,
             seed=0,  # every request has its own
             tensor_parallel_size=settings.tensor_parallel,

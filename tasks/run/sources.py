@@ -30,11 +30,11 @@ def fingerprint(path: str | None) -> str:
 
 
 def _of_objects(uri: str) -> str:
-    from tasks.artifacts.s3_connection import connect
+    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect
 
     try:
         found = connect(connections=1).find(uri, detail=True)
-    except Exception as error:
+    except TRANSFER_ERRORS as error:
         raise DataError(f"{uri} could not be listed: {error}") from error
     tags = [f"{name}={about.get('ETag')}/{about.get('size')}\n" for name, about in sorted(found.items())]
     return hashlib.sha256("".join(tags).encode()).hexdigest()

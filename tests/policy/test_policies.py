@@ -128,7 +128,7 @@ def test_code_that_comes_with_a_model_is_run_only_when_asked_for(small: Small, s
     (folder / "own.py").write_text(CODE)
     with pytest.raises(DataError, match=r"a own model is defined by Python files .*policy.trust_remote_code: true"):
         take(store, folder)
-    asked = PolicySettings(path=str(folder), trust_remote_code=True)
+    asked = PolicySettings(path=str(folder), trust_remote_code=True)  # asked for by name: own.py is this test's
     policy = prepare_policy(store, asked, ArithmeticSettings(), "", 0)
     assert type(load_model(store.path(policy))).__name__ == "Own"
 

@@ -1,6 +1,6 @@
 """What a backend is: log-probabilities forward, gradients backward, AdamW steps, and its whole state by name."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tasks.policy.scorer import MicroBatch
+from tasks.settings import OptimizeSettings
 
 Named = Iterator[tuple[str, Tensor]]
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -17,6 +18,17 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 def trainable(model: PreTrainedModel) -> dict[str, nn.Parameter]:
     """The parameters that updates change, by name: all, or adapters alone."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def adamw(weights: Iterable[nn.Parameter], settings: OptimizeSettings) -> torch.optim.AdamW:
+    """The optimizer of every backend."""
+    return torch.optim.AdamW(
+        weights,
+        lr=settings.learning_rate,
+        betas=(settings.adam_beta1, settings.adam_beta2),
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
 
 
 class Backend(Protocol):

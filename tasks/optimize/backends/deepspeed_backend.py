@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from tasks.errors import SettingsError
 from tasks.optimize import processes
-from tasks.optimize.backends.backend import MOMENTS, Named, trainable
+from tasks.optimize.backends.backend import MOMENTS, Named, adamw, trainable
 from tasks.policy.scorer import MicroBatch, Scorer
 from tasks.settings import OptimizeSettings
 
@@ -38,17 +38,12 @@ class DeepSpeedBackend:
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self.model: PreTrainedModel = scorer.model
         self._shapes = {name: p.shape for name, p in trainable(self.model).items()}
-        full = {name: p.detach().clone() for name, p in trainable(self.model).items()}
-        optimizer = torch.optim.AdamW(
-            trainable(self.model).values(),
-            lr=settings.learning_rate,
-            betas=(settings.adam_beta1, settings.adam_beta2),
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
+        rounded = settings.backend.dtype != "float32"
+        full = {name: p.detach().clone() for name, p in trainable(self.model).items()} if rounded else {}
+        optimizer = adamw(trainable(self.model).values(), settings)
         self._engine: Any = deepspeed.initialize(model=scorer, optimizer=optimizer, config=config(settings))[0]
         self._stage = settings.backend.zero_stage
-        if settings.backend.dtype != "float32":
+        if rounded:
             self.set_weights(full)  # DeepSpeed's own are what its 16-bit copy was rounded to.
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from tasks.optimize.backends.backend import MOMENTS, Named, trainable
+from tasks.optimize.backends.backend import MOMENTS, Named, adamw, trainable
 from tasks.policy.scorer import MicroBatch, Scorer
 from tasks.settings import OptimizeSettings
 
@@ -27,13 +27,7 @@ class TorchBackend:
             self.model.to(torch.bfloat16)
             for name, parameter in trainable(self.model).items():
                 parameter.register_post_accumulate_grad_hook(partial(_collect, self._weights[name]))
-        self.optimizer = torch.optim.AdamW(
-            self._weights.values(),
-            lr=settings.learning_rate,
-            betas=(settings.adam_beta1, settings.adam_beta2),
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
+        self.optimizer = adamw(self._weights.values(), settings)
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """See ``Backend``."""
