@@ -61,6 +61,33 @@ system-programs:
 test-vllm: .venv-vllm/.installed ## the engine's contract and a whole run with vLLM's CPU build; sets up 4 GB of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/workflows/test_vllm.py
 
+CONTAINER ?= podman
+IMAGES := mu-grpo
+COMMIT = $(shell git rev-parse HEAD)$(shell git diff --quiet HEAD || echo +)
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+BUILD_FLAGS ?=
+.PHONY: images image-cpu image-rollout image-train lock
+images: image-cpu image-rollout image-train ## one container image per role; see images/README.md
+image-cpu image-rollout image-train: image-%:
+	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(VERSION) \
+	  --build-arg COMMIT=$(COMMIT) --build-arg VERSION=$(VERSION) $(BUILD_FLAGS) .
+
+# What has wheels for the images' Linux; a lock keeps its versions unless LOCK_FLAGS=--upgrade.
+COMPILE = $(BIN)/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_36 --no-annotate \
+  --custom-compile-command "make lock" $(LOCK_FLAGS)
+LOCK = $(COMPILE) --generate-hashes --extra track
+CPU_LOCK = images/cpu/requirements.lock
+CPU_TORCH = $(shell $(BIN)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>/dev/null \
+  && echo --torch-backend cpu || echo $(PIP_FIND_LINKS:%=--find-links %))
+lock: $(BIN)/.developing ## constraints*.txt and the images' lock files with hashes, from pyproject.toml
+	$(COMPILE) --extra dev --no-emit-package torch $(CPU_TORCH) -o constraints.txt pyproject.toml
+	$(LOCK) $(CPU_TORCH) -c constraints.txt -o $(CPU_LOCK) pyproject.toml
+	@grep -q '^torch==.*+cpu' $(CPU_LOCK) || { echo "no CPU build of torch: set TORCH_INDEX or PIP_FIND_LINKS"; exit 1; }
+	$(COMPILE) --extra gpu --extra track -o constraints-gpu.txt pyproject.toml
+	$(COMPILE) --generate-hashes -o images/build.lock images/build.in
+	$(LOCK) --extra rollout -c constraints-gpu.txt -o images/rollout/requirements.lock pyproject.toml
+	$(LOCK) --extra train -c constraints-gpu.txt -o images/train/requirements.lock pyproject.toml
+
 faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; takes long
 	@$(BIN)/python -m tests.faults docs/faults.md
 

@@ -1,5 +1,6 @@
 """What is noted about the code and the machine in every manifest."""
 
+import os
 import subprocess
 import time
 import uuid
@@ -34,7 +35,12 @@ def packages() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """The commit of the checkout, with ``+`` when tracked files differ from it; empty outside of a checkout."""
+    """The commit of the checkout, with ``+`` when tracked files differ from it; that of the image inside of one.
+
+    Empty outside of both.
+    """
+    if "MU_GRPO_COMMIT" in os.environ:
+        return os.environ["MU_GRPO_COMMIT"]
     here = Path(__file__).parent
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)

@@ -1,0 +1,81 @@
+"""Images built and run without a registry: the base is made of Debian's packages."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.cache_versions import ROOT
+from tests.system_programs import require
+
+BASE = "localhost/mu-grpo-test-base:bookworm"
+_INCLUDED = "python3,python3-venv,ca-certificates"
+# What a machine inside of another container needs; elsewhere it does no harm.
+_SETTINGS = """[containers]
+default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+
+class Podman:
+    """podman with settings of its own in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.program = require("podman")
+        settings = folder / "containers.conf"
+        settings.write_text(_SETTINGS + ('runtime = "runc"\n' if shutil.which("runc") else ""))
+        self.environment = {**os.environ, "CONTAINERS_CONF": str(settings)}
+
+    def __call__(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        """Runs a command of podman; what it prints to both streams is in ``stdout``."""
+        return subprocess.run(
+            [self.program, *arguments],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def make_base(self) -> None:
+        """The base image, unless there is one."""
+        if self("image", "exists", BASE).returncode == 0:
+            return
+        debian = [require("mmdebstrap"), "--quiet", "--variant=minbase", f"--include={_INCLUDED}", "bookworm", "-"]
+        with subprocess.Popen(debian, stdout=subprocess.PIPE) as made:
+            subprocess.run([self.program, "import", "-", BASE], env=self.environment, stdin=made.stdout, check=True)
+        assert made.returncode == 0
+
+    def build(self, role: str) -> str:
+        """Builds an image by ``make image-<role>``; returns its name."""
+        self.make_base()
+        made = subprocess.run(
+            ["make", f"image-{role}", "VERSION=test", f"BUILD_FLAGS={' '.join(_flags())}"],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert made.returncode == 0, made.stdout
+        return f"localhost/mu-grpo-{role}:test"
+
+
+def _flags() -> list[str]:
+    """How this machine's pip finds packages, for the pip in the builder; its certificates and cache are mounted."""
+    cache = Path("~/.cache/pip").expanduser()
+    cache.mkdir(parents=True, exist_ok=True)
+    flags = ["--network=host", f"--build-arg=BASE_IMAGE={BASE}", f"-v={cache}:/root/.cache/pip"]
+    for name in ("PIP_CERT", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        value = os.environ.get(name)
+        if value:
+            flags.append(f"--build-arg={name}={value}")
+            if Path(value).exists():
+                flags.append(f"-v={value}:{value}:ro")
+    if "PIP_FIND_LINKS" in os.environ:
+        flags.append("--build-arg=TORCH_INDEX=")
+    return flags

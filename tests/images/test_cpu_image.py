@@ -1,0 +1,172 @@
+"""The cpu image: what is in it, and tasks in it as a pod starts them, against an S3 server."""
+
+import json
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flyteidl.admin import task_pb2
+from flyteidl.core import literals_pb2, tasks_pb2
+from flytekit import FlyteContextManager
+from flytekit.core.type_engine import TypeEngine
+from flytekit.models.literals import LiteralMap
+from packaging.utils import canonicalize_name
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.optimize.step import optimize_stage
+from tasks.optimize.task import optimize
+from tasks.policy.step import prepare_policy
+from tasks.prompts.step import prepare_stage
+from tasks.rollout.step import generate_shard
+from tasks.settings import ArithmeticSettings, OperationSettings, PolicySettings
+from tasks.verify.step import verify_rollouts
+from tasks.verify.task import verify
+from tests.cache_versions import ROOT
+from tests.conftest import SMALL
+from tests.images.podman import Podman
+from tests.s3 import S3
+from tests.workflows import test_grpo
+
+pytestmark = pytest.mark.timeout(1200)
+# As k8s asks of every pod: no rights, and nothing to write to but /tmp.
+LOCKED = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges"]
+SPACE = ["--tmpfs=/tmp:rw,mode=1777,size=1g"]
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
+    return Podman(tmp_path_factory.mktemp("podman"))
+
+
+@pytest.fixture(scope="module")
+def image(podman: Podman) -> str:
+    return podman.build("cpu")
+
+
+def test_labels_say_which_code_it_holds(podman: Podman, image: str) -> None:
+    (inspected,) = json.loads(podman("image", "inspect", image).stdout)
+    labels = inspected["Config"]["Labels"]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert labels["org.opencontainers.image.revision"].removesuffix("+") == head.stdout.strip()
+    assert labels["org.opencontainers.image.version"] == "test"
+    assert inspected["Config"]["User"] == "10001:10001"
+
+
+def test_it_holds_what_its_role_needs_and_no_more(podman: Podman, image: str) -> None:
+    code = """
+import importlib.metadata, json, os, shutil, tasks
+print(json.dumps({
+    "uid": os.getuid(),
+    "programs": [name for name in ("gcc", "cc", "g++", "pip", "pip3", "git") if shutil.which(name)],
+    "packages": {one.metadata["Name"]: one.version for one in importlib.metadata.distributions()},
+    "code": os.path.dirname(tasks.__file__),
+}))
+"""
+    found = json.loads(podman("run", "--rm", *LOCKED, *SPACE, image, "python", "-c", code).stdout)
+    assert found["uid"] == 10001
+    assert found["programs"] == []
+    assert found["code"] == "/opt/mu-grpo/tasks"
+    installed = {f"{canonicalize_name(name)}=={version}" for name, version in found["packages"].items()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    locks = [(ROOT / name).read_text() for name in ("images/build.lock", "images/cpu/requirements.lock")]
+    pins = {line.split()[0] for lock in locks for line in lock.splitlines() if "==" in line}
+    gone = {pin for pin in pins if pin.startswith(("pip==", "wheel=="))}
+    assert installed == pins - gone | {f"mu-grpo=={project['version']}"}
+    assert "torch==2.13.0+cpu" in installed
+    assert not {"vllm", "deepspeed", "triton", "pytest"} & {pin.partition("==")[0] for pin in installed}
+
+
+def test_its_command_answers(podman: Podman, image: str) -> None:
+    shown = podman("run", "--rm", *LOCKED, *SPACE, image, "mu-grpo", "algorithms")
+    assert shown.returncode == 0
+    assert "mu_grpo" in shown.stdout
+
+
+def serialised(folder: Path, image: str) -> dict[str, task_pb2.TaskSpec]:
+    """The tasks of every workflow, by name, as they are registered with a cluster."""
+    package = folder / "registered.tgz"
+    command = [
+        str(Path(sys.executable).parent / "pyflyte"),
+        *("--pkgs", "workflows", "package", "--image", image, "--source", str(ROOT), "--output", str(package)),
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    found = {}
+    with tarfile.open(package) as archive:
+        for member in archive:
+            if member.name.endswith("_1.pb"):
+                file = archive.extractfile(member)
+                assert file is not None
+                spec = task_pb2.TaskSpec.FromString(file.read())
+                found[spec.template.id.name] = spec
+    return found
+
+
+class Pod:
+    """Runs a task in the image, as its serialised form says."""
+
+    def __init__(self, podman: Podman, image: str, s3: S3, bucket: str, folder: Path) -> None:
+        self._podman, self._image, self._s3, self._bucket = podman, image, s3, bucket
+        self._specs = serialised(folder, image)
+
+    def run(self, task: Any, **inputs: Any) -> Any:
+        """What the task returns."""
+        context = FlyteContextManager.current_context()
+        interface = task.python_interface
+        literals = TypeEngine.dict_to_literal_map(context, inputs, interface.inputs).to_flyte_idl()
+        place = f"{self._bucket}/flyte/{task.name}"
+        client, (name, _, key) = self._s3.client(), place.removeprefix("s3://").partition("/")
+        client.put_object(Bucket=name, Key=f"{key}/inputs.pb", Body=literals.SerializeToString())
+        container: tasks_pb2.Container = self._specs[task.name].template.container
+        filled = {
+            "{{.input}}": f"{place}/inputs.pb",
+            "{{.outputPrefix}}": f"{place}/out",
+            "{{.rawOutputDataPrefix}}": f"{place}/raw",
+            "{{.checkpointOutputPrefix}}": f"{place}/checkpoint",
+            "{{.prevCheckpointPrefix}}": '""',
+        }
+        environment = {
+            **{one.key: one.value for one in container.env},
+            **self._s3.environment(Path("/tmp/cache")),
+            "FLYTE_INTERNAL_EXECUTION_ID": "e",
+            "OMP_NUM_THREADS": "1",
+        }
+        done = self._podman(
+            *("run", "--rm", "--network=host", *LOCKED, *SPACE, "--memory=4g"),
+            *(f"--env={name}={value}" for name, value in environment.items()),
+            container.image,
+            *(filled.get(argument, argument) for argument in container.args),
+        )
+        keys = self._s3.keys(name)
+        assert f"{key}/out/error.pb" not in keys, done.stdout
+        assert f"{key}/out/outputs.pb" in keys, done.stdout
+        body = client.get_object(Bucket=name, Key=f"{key}/out/outputs.pb")["Body"].read()
+        made = LiteralMap.from_flyte_idl(literals_pb2.LiteralMap.FromString(body)).literals["o0"]
+        return TypeEngine.to_python_value(context, made, interface.outputs["o0"])
+
+
+def test_tasks_in_it_make_what_they_make_here(podman: Podman, image: str, s3: S3, bucket: str, tmp_path: Path) -> None:
+    """Verification, with its worker processes, and training: on S3, locked down, with the digests of this machine."""
+
+    def until_rollouts(store: Store) -> tuple[ArtifactRef, list[ArtifactRef]]:
+        policy = prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 0)
+        shards = prepare_stage(store, test_grpo.PROMPTS, "", 0, 0)
+        return policy, [generate_shard(store, test_grpo.ROLLOUT, policy, shard, 0, 0) for shard in shards]
+
+    here = Store.open(tmp_path / "store")
+    policy, rollouts = until_rollouts(here)
+    verdicts = verify_rollouts(here, test_grpo.VERIFY, rollouts, 0, 0)
+    trained = optimize_stage(here, test_grpo.optimize(), policy, policy, rollouts, verdicts, 0, 0)
+
+    there = Store.open(f"{bucket}/store")
+    assert until_rollouts(there)[1] == rollouts
+    pod = Pod(podman, image, s3, bucket, tmp_path)
+    shared = {"store": there.ref, "rollouts": rollouts, "stage": 0, "seed": 0}
+    in_image = pod.run(verify, settings=test_grpo.VERIFY, **shared)
+    assert in_image.digest == verdicts.digest
+    policies = {"reference": policy, "policy": policy, "verdicts": in_image, "operation": OperationSettings()}
+    assert pod.run(optimize, settings=test_grpo.optimize(), **policies, **shared).digest == trained.digest
+    assert there.manifest(trained).commit == there.manifest(in_image).commit != ""
