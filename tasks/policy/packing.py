@@ -1,19 +1,22 @@
 """Sequences one after the other in a single row, with attention that never crosses from one to the next.
 
-Legend of shapes: P packed tokens, B sequences, L the longest of them, H heads, D head width.
+Legend of shapes: P packed tokens, B sequences, C = B + 1, L the longest of them, H heads, D head width.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-PACKED_ATTENTION = "packed_sdpa"
+PACKED_ATTENTION = "packed"
+_FLASH_HEAD_WIDTH = 256
+"""The widest head of FlashAttention's kernels."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,13 @@ class PackedLayout:
     to_rectangle_BL: Tensor  # index into the row; any index where the rectangle has padding
     to_row_P: Tensor  # index into the flattened rectangle
     position_P: Tensor  # place of a token in its sequence
+    bound_C: Tensor  # where each sequence begins in the row, and where the last ends; int32
+    longest: int
 
     def to(self, device: torch.device) -> "PackedLayout":
         """The same on a device."""
-        return PackedLayout(*(value.to(device) for value in (self.to_rectangle_BL, self.to_row_P, self.position_P)))
+        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
 
     @staticmethod
     def of(lengths: Sequence[int]) -> "PackedLayout":
@@ -40,6 +46,8 @@ class PackedLayout:
             to_rectangle_BL=torch.where(real_BL, starts_B[:, None] + place_L, 0),
             to_row_P=real_BL.flatten().nonzero().squeeze(1),
             position_P=place_L.expand_as(real_BL)[real_BL],
+            bound_C=torch.cat([starts_B, lengths_B.sum()[None]]).int(),
+            longest=longest,
         )
 
 
@@ -58,16 +66,52 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Causal attention inside each packed sequence.
 
-    The sequences are laid out as a rectangle padded on the right: a real token never attends to what comes after it, so
-    no mask is needed and padding is computed for attention alone.
+    On a GPU, in 16 bits, by FlashAttention's kernels for sequences of unequal length; elsewhere in a rectangle.
 
     Raises:
-        NotImplementedError: the model restricts attention to a window that is shorter than a sequence.
+        NotImplementedError: the model restricts attention to a window that is shorter than a sequence, in a rectangle.
     """
-    if sliding_window is not None and sliding_window < packed_layout.to_rectangle_BL.shape[1]:
-        raise NotImplementedError(f"attention window {sliding_window} is shorter than the longest sequence")
-    rectangle_BL, row_P = packed_layout.to_rectangle_BL, packed_layout.to_row_P
-    query, key, value = (x[0].transpose(0, 1)[rectangle_BL].transpose(1, 2) for x in (query_1HPD, key_1KPD, value_1KPD))
+    window = sliding_window if sliding_window is not None and sliding_window < packed_layout.longest else None
+    if dropout == 0 and _has_kernels(query_1HPD):
+        out_PHD = varlen_attn(
+            *(x[0].transpose(0, 1) for x in (query_1HPD, key_1KPD, value_1KPD)),
+            packed_layout.bound_C,
+            packed_layout.bound_C,
+            packed_layout.longest,
+            packed_layout.longest,
+            scale=scaling,
+            window_size=(-1 if window is None else window - 1, 0),
+            enable_gqa=query_1HPD.shape[1] != key_1KPD.shape[1],
+        )
+        return out_PHD[None], None
+    if window is not None:
+        raise NotImplementedError(f"attention window {window} is shorter than the longest sequence")
+    return _in_rectangle(query_1HPD, key_1KPD, value_1KPD, packed_layout, scaling, dropout), None
+
+
+def _has_kernels(query_1HPD: Tensor) -> bool:
+    return (
+        query_1HPD.is_cuda
+        and query_1HPD.dtype in (torch.bfloat16, torch.float16)
+        and query_1HPD.shape[-1] <= _FLASH_HEAD_WIDTH
+    )
+
+
+def _in_rectangle(
+    query_1HPD: Tensor,
+    key_1KPD: Tensor,
+    value_1KPD: Tensor,
+    layout: PackedLayout,
+    scaling: float | None,
+    dropout: float,
+) -> Tensor:
+    """Attention over sequences padded on the right, as [1, P, H, D].
+
+    A real token never attends to what comes after it, so no mask is needed; padding is computed for attention alone.
+    """
+    query, key, value = (
+        x[0].transpose(0, 1)[layout.to_rectangle_BL].transpose(1, 2) for x in (query_1HPD, key_1KPD, value_1KPD)
+    )
     out_BHLD = scaled_dot_product_attention(
         query,
         key,
@@ -77,7 +121,7 @@ def packed_attention(
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    return out_BHLD.transpose(1, 2).flatten(0, 1)[row_P][None], None
+    return out_BHLD.transpose(1, 2).flatten(0, 1)[layout.to_row_P][None]
 
 
 AttentionInterface.register(PACKED_ATTENTION, packed_attention)

@@ -4,6 +4,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tasks.optimize.backends.backend import Backend
+from tasks.policy.liger import check_liger, put_liger
 from tasks.policy.scorer import Scorer
 from tasks.settings import OptimizeSettings
 
@@ -14,8 +15,11 @@ def open_backend(scorer: Scorer, settings: OptimizeSettings) -> Backend:
     """The backend that the settings name, with fp32 weights taken from the scorer's model.
 
     Raises:
-        SettingsError: its package is not installed.
+        SettingsError: a package that the settings ask for is not installed, or does not fit the model or the machine.
     """
+    if settings.backend.liger:
+        check_liger()
+        put_liger(scorer.model)
     if settings.backend.gradient_checkpointing:
         _compute_layers_again(scorer.model)
     if settings.backend.kind == "deepspeed":
