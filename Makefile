@@ -93,6 +93,23 @@ lock: $(BIN)/.developing ## constraints*.txt and the images' lock files with has
 	$(LOCK) --extra rollout -c constraints-gpu.txt -o images/rollout/requirements.lock pyproject.toml
 	$(LOCK) --extra train -c constraints-gpu.txt -o images/train/requirements.lock pyproject.toml
 
+test-liger: $(BIN)/.developing .liger/.installed ## Liger kernels beside a model's own layers, in Triton's interpreter
+	@TRITON_INTERPRET=1 PYTHONPATH=.liger $(BIN)/pytest tests/policy/test_liger.py
+
+.liger/.installed: constraints-gpu.txt | $(BIN)/python
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --target .liger --upgrade -c constraints-gpu.txt \
+	  liger-kernel triton
+	@touch $@
+
+# On a machine with a CUDA GPU; GPU_PYTHON is one that has torch and transformers, and pytest for the tests.
+GPU_PYTHON ?= python3
+.PHONY: test-gpu bench-gpu test-liger
+test-gpu: ## the trainer's numbers on a GPU beside those on the CPU
+	@$(GPU_PYTHON) -m pytest --noconftest -o addopts=-ra -o timeout=0 tests/gpu
+
+bench-gpu: ## training and generation on a GPU, into docs/performance.md
+	@$(GPU_PYTHON) -m tests.benchmarks.gpu --page docs/performance.md
+
 faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; takes long
 	@$(BIN)/python -m tests.faults docs/faults.md
 
@@ -110,7 +127,7 @@ benchmarks: $(BIN)/.developing ## generation beside model.generate, verification
 	@$(BIN)/python -m tests.benchmarks.verify_throughput
 
 clean: ## remove what was set up here and what runs left in runs/
-	rm -rf .venv .venv-proxy .venv-vllm runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-proxy .venv-vllm .liger runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; name another with make PYTHON=python3.12"; exit 1; }

@@ -4,7 +4,7 @@ Legend of shapes: P packed tokens, B sequences, C = B + 1, L the longest of them
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,13 @@ class PackedLayout:
 
     def to(self, device: torch.device) -> "PackedLayout":
         """The same on a device."""
-        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **moved)
+        return PackedLayout(
+            to_rectangle_BL=self.to_rectangle_BL.to(device),
+            to_row_P=self.to_row_P.to(device),
+            position_P=self.position_P.to(device),
+            bound_C=self.bound_C.to(device),
+            longest=self.longest,
+        )
 
     @staticmethod
     def of(lengths: Sequence[int]) -> "PackedLayout":
@@ -74,7 +79,9 @@ def packed_attention(
     window = sliding_window if sliding_window is not None and sliding_window < packed_layout.longest else None
     if dropout == 0 and _has_kernels(query_1HPD):
         out_PHD = varlen_attn(
-            *(x[0].transpose(0, 1) for x in (query_1HPD, key_1KPD, value_1KPD)),
+            query_1HPD[0].transpose(0, 1),
+            key_1KPD[0].transpose(0, 1),
+            value_1KPD[0].transpose(0, 1),
             packed_layout.bound_C,
             packed_layout.bound_C,
             packed_layout.longest,
@@ -83,6 +90,7 @@ def packed_attention(
             window_size=(-1 if window is None else window - 1, 0),
             enable_gqa=query_1HPD.shape[1] != key_1KPD.shape[1],
         )
+        assert isinstance(out_PHD, Tensor)
         return out_PHD[None], None
     if window is not None:
         raise NotImplementedError(f"attention window {window} is shorter than the longest sequence")

@@ -6,6 +6,7 @@ Legend of shapes: U distinct prompts, B rows of the batch, L prompt tokens, V vo
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,7 +16,9 @@ from transformers import DynamicCache, PreTrainedModel
 from tasks.policy.loading import load_model, stop_token_ids
 from tasks.policy.memory import enough_memory
 from tasks.rollout.engine import Request, Response, Sampling
-from tasks.settings import EngineSettings
+
+if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
+    from tasks.settings import EngineSettings
 
 _LEAVE_SHARE = 0.25
 """Finished rows leave once they are this share of the batch: each leave copies the KV cache."""
@@ -48,7 +51,7 @@ class TransformersEngine:
         self._batch_size = batch_size
 
     @classmethod
-    def load(cls, policy: Path, settings: EngineSettings) -> "TransformersEngine":
+    def load(cls, policy: Path, settings: "EngineSettings") -> "TransformersEngine":
         """The engine for a policy folder, on a GPU where there is one."""
         return cls(load_model(policy, dtype=settings.dtype), stop_token_ids(policy), settings.batch_size)
 

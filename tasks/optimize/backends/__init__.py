@@ -1,17 +1,21 @@
 """What holds a policy's weights while it is trained: plain torch in one process, or DeepSpeed in several."""
 
+from typing import TYPE_CHECKING
+
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tasks.optimize.backends.backend import Backend
 from tasks.policy.liger import check_liger, put_liger
 from tasks.policy.scorer import Scorer
-from tasks.settings import OptimizeSettings
+
+if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
+    from tasks.settings import OptimizeSettings
 
 __all__ = ["Backend", "open_backend"]
 
 
-def open_backend(scorer: Scorer, settings: OptimizeSettings) -> Backend:
+def open_backend(scorer: Scorer, settings: "OptimizeSettings") -> Backend:
     """The backend that the settings name, with fp32 weights taken from the scorer's model.
 
     Raises:

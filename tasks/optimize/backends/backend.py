@@ -1,14 +1,16 @@
 """What a backend is: log-probabilities forward, gradients backward, AdamW steps, and its whole state by name."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tasks.policy.scorer import MicroBatch
-from tasks.settings import OptimizeSettings
+
+if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
+    from tasks.settings import OptimizeSettings
 
 Named = Iterator[tuple[str, Tensor]]
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -20,7 +22,7 @@ def trainable(model: PreTrainedModel) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def adamw(weights: Iterable[nn.Parameter], settings: OptimizeSettings) -> torch.optim.AdamW:
+def adamw(weights: Iterable[nn.Parameter], settings: "OptimizeSettings") -> torch.optim.AdamW:
     """The optimizer of every backend."""
     return torch.optim.AdamW(
         weights,

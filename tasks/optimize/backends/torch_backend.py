@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +11,15 @@ from transformers import PreTrainedModel
 
 from tasks.optimize.backends.backend import MOMENTS, Named, adamw, trainable
 from tasks.policy.scorer import MicroBatch, Scorer
-from tasks.settings import OptimizeSettings
+
+if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
+    from tasks.settings import OptimizeSettings
 
 
 class TorchBackend:
     """Weights, gradients and moments in fp32; with dtype bfloat16 a copy of the weights in that type computes."""
 
-    def __init__(self, scorer: Scorer, settings: OptimizeSettings) -> None:
+    def __init__(self, scorer: Scorer, settings: "OptimizeSettings") -> None:
         self.model: PreTrainedModel = scorer.model
         self._scorer = scorer
         self._max_grad_norm = settings.max_grad_norm
