@@ -1,0 +1,120 @@
+"""Models of real shapes with random weights, and rollouts with log-normal lengths."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
+
+from tasks.optimize.backends import open_backend
+from tasks.optimize.backends.backend import Backend
+from tasks.policy.packing import PACKED_ATTENTION
+from tasks.policy.scorer import MicroBatch, Scorer, pack
+
+Tokens = npt.NDArray[np.int64]
+SHAPES = {
+    "qwen2.5-1.5b": {
+        "vocab_size": 151936,
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+    },
+    "tiny": {
+        "vocab_size": 2000,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    },
+}
+PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12}
+"""Dense bfloat16 operations per second, from NVIDIA's data sheets, by a part of the device's name."""
+
+
+def make_model(shape: str, attention: str, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+    """A model with random weights, which stops at no token."""
+    torch.manual_seed(0)
+    config = Qwen2Config(**SHAPES[shape], tie_word_embeddings=True, max_position_embeddings=2**20, eos_token_id=None)
+    with torch.device(device):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype)
+    return model.eval()
+
+
+def make_backend(
+    shape: str, device: torch.device, chunk_tokens: int, checkpointing: bool = False, liger: bool = False
+) -> Backend:
+    """The trainer's plain torch backend: bfloat16 on a GPU, with float32 weights and moments."""
+    options = SimpleNamespace(
+        kind="torch",
+        dtype="bfloat16" if device.type == "cuda" else "float32",
+        gradient_checkpointing=checkpointing,
+        liger=liger,
+    )
+    settings = SimpleNamespace(
+        backend=options, max_grad_norm=1.0, learning_rate=1e-6, adam_beta1=0.9, adam_beta2=0.999, weight_decay=0.0
+    )
+    scorer = Scorer(make_model(shape, PACKED_ATTENTION, device, torch.float32), chunk_tokens)
+    return open_backend(scorer, settings)  # type: ignore[arg-type]  # what it reads, without the settings' packages
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Prompts and responses, token ids each."""
+
+    prompts: list[Tokens]
+    responses: list[Tokens]
+
+    @staticmethod
+    def make(shape: str, count: int, median: float, longest: int) -> "Rollouts":
+        """Responses whose lengths are log-normal with a standard deviation of 0.8, in a seeded order."""
+        random = np.random.default_rng(0)
+        vocabulary = int(SHAPES[shape]["vocab_size"])
+        lengths = np.clip(random.lognormal(np.log(median), 0.8, count), 1, longest).astype(int)
+        prompts = [random.integers(0, vocabulary, int(n)) for n in random.integers(60, 200, count)]
+        return Rollouts(prompts, [random.integers(0, vocabulary, int(n)) for n in lengths])
+
+    @property
+    def tokens(self) -> int:
+        """Of prompts and responses together."""
+        return sum(map(len, self.prompts)) + sum(map(len, self.responses))
+
+    def sequences(self) -> list[int]:
+        """Tokens of each prompt with its response."""
+        return [len(p) + len(r) for p, r in zip(self.prompts, self.responses, strict=True)]
+
+    def micro_batches(self, budget: int) -> list[MicroBatch]:
+        """Sorted by length and packed, as the trainer does it."""
+        parts: list[list[int]] = [[]]
+        lengths = self.sequences()
+        for row in np.argsort(lengths, kind="stable"):
+            if parts[-1] and sum(lengths[one] for one in parts[-1]) + lengths[row] > budget:
+                parts.append([])
+            parts[-1].append(int(row))
+        return [pack([self.prompts[row] for row in part], [self.responses[row] for row in part]) for part in parts]
+
+
+def operations(shape: str, rollouts: Rollouts) -> float:
+    """Useful floating-point operations of a forward and backward pass: nothing computed twice, no padding.
+
+    Six per weight and token, the output embedding's for response tokens alone; and causal attention.
+    """
+    of = SHAPES[shape]
+    hidden, layers, heads = of["hidden_size"], of["num_hidden_layers"], of["num_attention_heads"]
+    kv = hidden // heads * of["num_key_value_heads"]
+    layer = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * of["intermediate_size"]
+    attention = 6 * hidden * layers * sum(length**2 for length in rollouts.sequences())
+    head = 6 * hidden * of["vocab_size"] * sum(map(len, rollouts.responses))
+    return 6.0 * layer * layers * rollouts.tokens + attention + head
+
+
+def loss_of(logp_T: Tensor) -> Tensor:
+    """A policy gradient with alternating advantages."""
+    sign_T = torch.ones_like(logp_T)
+    sign_T[::2] = -1
+    return -((logp_T - logp_T.detach()).exp() * sign_T).sum()
