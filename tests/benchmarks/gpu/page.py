@@ -6,15 +6,16 @@ from typing import Any
 _HEAD = """# Performance
 
 Written by `python -m tests.benchmarks.gpu` (`make bench-gpu`) on one {device}, torch {torch}, transformers
-{transformers}: a {shape} model with random weights; {responses} responses with log-normal lengths, median {median:.0f} and
-at most {longest} tokens; {tokens} tokens an update, {budget} a micro-batch; {repeats} times in turn, medians.
+{transformers}: a {shape} model with random weights; {responses} responses with log-normal lengths, median
+{median:.0f} and at most {longest} tokens; {tokens} tokens an update, {budget} a micro-batch; {repeats} times in turn,
+medians.
 """
 
 
 def page(result: dict[str, Any]) -> str:
     """The result as Markdown."""
     options, ways = result["options"], result["training"]["ways"]
-    parts = [_HEAD.format(**{**result, **options, "tokens": result["training"]["tokens"]})]
+    parts = [_HEAD.format(**{**options, **result, "tokens": result["training"]["tokens"]})]
     parts.append(_table(("training", "tokens/s", "range", "MFU", "peak GiB"), (_way(*one) for one in ways.items())))
     if result["longest response"]:
         rows = ((way, f"{tokens:,}") for way, tokens in result["longest response"].items())
