@@ -136,15 +136,22 @@ $(BIN)/python:
 # mitmproxy, in front of the S3 server of some tests, pins packages that the project needs newer.
 .venv-proxy/.installed: constraints-proxy.txt | $(BIN)/python
 	@$(BIN)/python -m venv .venv-proxy
-	.venv-proxy/bin/pip install -q --disable-pip-version-check -c constraints-proxy.txt "mitmproxy>=11,<13"
+	$(call install,.venv-proxy/bin,-c constraints-proxy.txt "mitmproxy>=11$(comma)<13")
 	@touch $@
+
+# uv installs several times as fast as pip, which comes in where indexes or certificates were set up for pip alone.
+PIP = pip install -q --disable-pip-version-check
+installed = { [ -x $(1)/uv ] || $(1)/$(PIP) "uv>=0.13$(comma)<0.14" 2>/dev/null; \
+  $(1)/uv pip install -q --system-certs --python $(1)/python $(PIP_FIND_LINKS:%=--find-links %) $(2) || $(1)/$(PIP) $(2); }
+install = @echo "installing into $(1)"; $(call installed,$(1),$(2))
+comma := ,
 
 $(BIN)/.torch: | $(BIN)/python
 	$(call torch,$(BIN))
 	@touch $@
 
 torch = @$(1)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>/dev/null \
-  && index="--index-url $(TORCH_INDEX)"; $(1)/pip install -q --disable-pip-version-check "torch>=2.13,<2.14" $$index
+  && index="--index-url $(TORCH_INDEX)"; $(call installed,$(1),"torch>=2.13$(comma)<2.14" $$index)
 
 # vLLM's CPU build. It brings CUDA builds of packages that cannot be imported beside a CPU build of torch, and it looks
 # at attributes of flytekit's stand-ins for pandas and joblib, which refuse unless these are installed.
@@ -157,9 +164,9 @@ torch = @$(1)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/t
 	@touch $@
 
 $(BIN)/.installed: pyproject.toml constraints.txt | $(BIN)/.torch
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e .
+	$(call install,$(BIN),-c constraints.txt -e .)
 	@touch $@
 
 $(BIN)/.developing: $(BIN)/.installed
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(call install,$(BIN),-c constraints.txt -e '.[dev]')
 	@touch $@
