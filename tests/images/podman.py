@@ -67,9 +67,11 @@ class Podman:
 
 def _flags() -> list[str]:
     """How this machine's pip finds packages, for the pip in the builder; its certificates and cache are mounted."""
-    cache = Path("~/.cache/pip").expanduser()
-    cache.mkdir(parents=True, exist_ok=True)
-    flags = ["--network=host", f"--build-arg=BASE_IMAGE={BASE}", f"-v={cache}:/root/.cache/pip"]
+    caches = [Path("~/.cache").expanduser() / name for name in ("pip", "uv")]
+    flags = ["--network=host", f"--build-arg=BASE_IMAGE={BASE}"]
+    for cache in caches:
+        cache.mkdir(parents=True, exist_ok=True)
+        flags.append(f"-v={cache}:/root/.cache/{cache.name}")
     for name in ("PIP_CERT", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
         value = os.environ.get(name)
         if value:
