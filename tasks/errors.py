@@ -31,3 +31,7 @@ class GateError(UserError):
 
 class NothingToLearnError(GateError):
     """No group of a stage has both better and worse responses, so every advantage is zero."""
+
+
+class DeploymentError(UserError):
+    """A cluster, or what was registered or pushed to it, is not as a run needs it."""

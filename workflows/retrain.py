@@ -6,10 +6,10 @@ pyflyte run workflows/retrain.py retrain --inputs-file configs/tiny-cpu.yaml --f
 
 from types import SimpleNamespace
 
-from flytekit import dynamic, workflow
+from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.platform import Artifact, StoreHandle
+from tasks.platform import Artifact, StoreHandle, unrolling
 from tasks.prompts.task import prepare_held_out, prepare_prompts
 from tasks.report.summary import RunSummary
 from tasks.report.task import report
@@ -28,7 +28,7 @@ from workflows.mu_grpo import STAGES
 from workflows.stages import measured, next_policy, optimized
 
 
-@dynamic
+@unrolling
 def stages_from(
     stage: int,
     store: StoreHandle,

@@ -6,7 +6,7 @@ from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings,
 VERSION = "5"
 
 
-@step(VERSION, role="compute")
+@step(VERSION, role="train")
 def alternate(
     store: StoreHandle,
     rollout: RolloutSettings,

@@ -1,5 +1,6 @@
 """What is noted about the code and the machine in every manifest."""
 
+import hashlib
 import subprocess
 import time
 import uuid
@@ -48,3 +49,14 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return head.stdout.strip() + ("+" if state.returncode else "")
+
+
+@cache
+def code() -> str:
+    """The code of tasks and workflows here: a digest, the version, and the commit or ``-``."""
+    root, digest = Path(__file__).parents[2], hashlib.sha256()
+    for folder in ("tasks", "workflows"):
+        for file in sorted(root.glob(f"{folder}/**/*")):
+            if file.suffix in (".py", ".j2", ".css"):
+                digest.update(f"{file.relative_to(root)}\n".encode() + file.read_bytes())
+    return f"{digest.hexdigest()[:12]} {packages().get('mu-grpo', '-')} {commit()[:12] or '-'}"

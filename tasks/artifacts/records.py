@@ -2,13 +2,15 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from tasks.flyte_model import FlyteModel
 
 SCHEMA = 1
 Kind = Literal["prompts", "policy", "rollouts", "verdicts", "evaluation", "report", "study", "laboratory"]
 
 
-class Record(BaseModel):
+class Record(FlyteModel):
     """Base of records: immutable, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -6,7 +6,7 @@ from tasks.settings import EvaluateSettings, OperationSettings, VerifySettings
 VERSION = "3"
 
 
-@step(VERSION, role="compute")
+@step(VERSION, role="evaluate")
 def evaluate(
     store: StoreHandle,
     settings: EvaluateSettings,

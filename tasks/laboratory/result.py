@@ -2,17 +2,18 @@
 
 from textwrap import fill
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 from rich import box
 from rich.table import Table
 
+from tasks.flyte_model import FlyteModel
 from tasks.report.formats import percent, percent_range
 from tasks.report.summary import render, render_markdown
 
 _HEADINGS = ("arm", "at the end (95 %)", "seeds", "best", "vetoed", "clipped", "difference (95 %)", "p")
 
 
-class ArmResult(BaseModel):
+class ArmResult(FlyteModel):
     """An arm over all its seeds. Accuracies and shares are fractions."""
 
     model_config = ConfigDict(frozen=True)
@@ -38,7 +39,7 @@ class ArmResult(BaseModel):
     """Messages of runs that a gate stopped."""
 
 
-class LaboratoryResult(BaseModel):
+class LaboratoryResult(FlyteModel):
     """A part of the laboratory. ``str()`` of it is a table for the terminal."""
 
     model_config = ConfigDict(frozen=True)

@@ -6,7 +6,7 @@ from tasks.settings import OperationSettings, OptimizeSettings
 VERSION = "3"
 
 
-@step(VERSION, role="compute", trains=True)
+@step(VERSION, role="train", trains=True)
 def optimize(
     store: StoreHandle,
     settings: OptimizeSettings,

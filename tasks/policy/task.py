@@ -6,7 +6,7 @@ from tasks.settings import ArithmeticSettings, PolicySettings
 VERSION = "1"
 
 
-@step(VERSION, role="compute")
+@step(VERSION, role="prefetch")
 def prepare_policy(
     store: StoreHandle, settings: PolicySettings, arithmetic: ArithmeticSettings, source: str, seed: int
 ) -> Artifact:

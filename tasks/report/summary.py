@@ -3,11 +3,12 @@
 import re
 from io import StringIO
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict, Field
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from tasks.flyte_model import FlyteModel
 from tasks.report.formats import MISSING, duration, label, number, percent, percent_range
 from tasks.report.history import Estimate, EvaluatedPolicy, History
 from tasks.report.ledger import Ledger, training_seconds
@@ -17,7 +18,7 @@ _ROWS = 12
 """A longer table is shown without its middle."""
 
 
-class SummaryRow(BaseModel):
+class SummaryRow(FlyteModel):
     """An evaluated policy. Accuracies and shares are fractions."""
 
     model_config = ConfigDict(frozen=True)
@@ -33,7 +34,7 @@ class SummaryRow(BaseModel):
     response_tokens: float | None
 
 
-class Execution(BaseModel):
+class Execution(FlyteModel):
     """What one execution of the workflow did for a run; an earlier one may have done the rest."""
 
     model_config = ConfigDict(frozen=True)
@@ -50,7 +51,7 @@ class Execution(BaseModel):
         return f"{self.made} artifacts made, {cached} from the cache, in {duration(self.seconds)}"
 
 
-class RunSummary(BaseModel):
+class RunSummary(FlyteModel):
     """What a run found and what it took. ``str()`` of it is a table for the terminal."""
 
     model_config = ConfigDict(frozen=True)
@@ -71,7 +72,7 @@ class RunSummary(BaseModel):
     """The one that this summary ends."""
     report: str = ""
     """Path of the page."""
-    next_commands: list[str] = []
+    next_commands: list[str] = Field(default_factory=list)
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from tasks.settings import RolloutSettings
 VERSION = "2"
 
 
-@step(VERSION, role="compute")
+@step(VERSION, role="rollout")
 def generate(
     store: StoreHandle, settings: RolloutSettings, policy: Artifact, prompts: Artifact, stage: int, seed: int
 ) -> Artifact:

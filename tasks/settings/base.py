@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from tasks.errors import SettingsError
+from tasks.flyte_model import FlyteModel
 
 
 def _number(value: object) -> object:
@@ -31,7 +32,7 @@ OPERATIONAL: dict[str, Any] = {"operational": True}
 """Marks a field that changes no result, and so enters no key (``json_schema_extra`` of a Field)."""
 
 
-class Settings(BaseModel):
+class Settings(FlyteModel):
     """Base of all settings: strict types, no unknown fields, immutable.
 
     Raises:

@@ -3,17 +3,18 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 from rich import box
 from rich.table import Table
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
+from tasks.flyte_model import FlyteModel
 from tasks.report.formats import percent
 from tasks.report.summary import render
 
 
-class RescoredStage(BaseModel):
+class RescoredStage(FlyteModel):
     """The verdicts of a stage, before and after."""
 
     model_config = ConfigDict(frozen=True)
@@ -28,7 +29,7 @@ class RescoredStage(BaseModel):
     """The new verdicts' artifact."""
 
 
-class RescoredRun(BaseModel):
+class RescoredRun(FlyteModel):
     """A run's verdicts, before and after. ``str()`` of it is a table for the terminal."""
 
     model_config = ConfigDict(frozen=True)

@@ -6,7 +6,7 @@ from tasks.settings import EvaluateSettings, OptimizeSettings, RolloutSettings, 
 VERSION = "3"
 
 
-@step(VERSION, role="compute")
+@step(VERSION, role="train")
 def study(
     store: StoreHandle,
     rollout: RolloutSettings,

@@ -6,7 +6,7 @@ from tasks.settings import VerifySettings
 VERSION = "2"
 
 
-@step(VERSION)
+@step(VERSION, role="verify")
 def verify(store: StoreHandle, settings: VerifySettings, rollouts: list[Artifact], stage: int, seed: int) -> Artifact:
     """A verdict on every response of a stage."""
     from tasks.verify.step import verify_rollouts

@@ -2,14 +2,11 @@
 
 import json
 import subprocess
-import sys
-import tarfile
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flyteidl.admin import task_pb2
 from flyteidl.core import literals_pb2, tasks_pb2
 from flytekit import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
@@ -26,6 +23,7 @@ from tasks.verify.step import verify_rollouts
 from tasks.verify.task import verify
 from tests.cache_versions import ROOT
 from tests.images.podman import Podman
+from tests.platform.serialised import serialise
 from tests.s3 import S3
 from tests.workflows import test_grpo
 
@@ -85,31 +83,15 @@ def test_its_command_answers(podman: Podman, image: str) -> None:
     assert "mu_grpo" in shown.stdout
 
 
-def serialised(folder: Path, image: str) -> dict[str, task_pb2.TaskSpec]:
-    """The tasks of every workflow, by name, as they are registered with a cluster."""
-    package = folder / "registered.tgz"
-    command = [
-        str(Path(sys.executable).parent / "pyflyte"),
-        *("--pkgs", "workflows", "package", "--image", image, "--source", str(ROOT), "--output", str(package)),
-    ]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    found = {}
-    with tarfile.open(package) as archive:
-        for member in archive:
-            if member.name.endswith("_1.pb"):
-                file = archive.extractfile(member)
-                assert file is not None
-                spec = task_pb2.TaskSpec.FromString(file.read())
-                found[spec.template.id.name] = spec
-    return found
-
-
 class Pod:
     """Runs a task in the image, as its serialised form says."""
 
     def __init__(self, podman: Podman, image: str, s3: S3, bucket: str, folder: Path) -> None:
         self._podman, self._image, self._s3, self._bucket = podman, image, s3, bucket
-        self._specs = serialised(folder, image)
+        deployment = folder / "deployment.yaml"
+        name, _, tag = image.removeprefix("localhost/").partition(":")
+        deployment.write_text(f"{{images: localhost/{name.removesuffix('-cpu')}, tag: {tag}}}")
+        self._specs = serialise(folder, deployment).tasks
 
     def run(self, task: Any, **inputs: Any) -> Any:
         """What the task returns."""

@@ -1,0 +1,5 @@
+"""What steps run on, and how they are cached: the only modules outside of task.py and workflows/ that know Flyte."""
+
+from tasks.platform.steps import Artifact, StoreHandle, always, once, step, unrolling
+
+__all__ = ["Artifact", "StoreHandle", "always", "once", "step", "unrolling"]

@@ -1,0 +1,48 @@
+"""A role's pod, as Flyte's tasks ask for it when they are registered."""
+
+from datetime import timedelta
+from typing import Any
+
+from flytekit import Resources, Secret
+from flytekit.extras.accelerators import GPUAccelerator
+
+from tasks.artifacts.provenance import code
+from tasks.platform.attempts import REGISTERED
+from tasks.settings.deployment import DeploymentSettings, Role
+
+DEPLOYMENT = DeploymentSettings.current()
+
+
+def pod_options(role: Role) -> dict[str, Any]:
+    """Arguments of ``flytekit.task``: image, resources, template, attempts, secrets."""
+    pod = DEPLOYMENT.pod(role)
+    resources = Resources(
+        cpu=pod.cpu, mem=pod.memory, ephemeral_storage=pod.ephemeral_storage, gpu=str(pod.gpus) if pod.gpus else None
+    )
+    return {
+        "container_image": DEPLOYMENT.image(role),
+        "requests": resources,
+        "limits": resources,
+        "accelerator": GPUAccelerator(pod.accelerator) if pod.accelerator else None,
+        "shared_memory": pod.shared_memory,
+        "pod_template_name": pod.template,
+        "interruptible": pod.interruptible,
+        "retries": pod.retries,
+        "timeout": timedelta(minutes=pod.timeout_minutes),
+        "environment": {REGISTERED: code()},
+        "secret_requests": _secrets(role),
+    }
+
+
+def _secrets(role: Role) -> list[Secret]:
+    """Of the roles that use them: what fetches has the hub's, what trains and evaluates the tracker's."""
+    asked = DEPLOYMENT.secrets
+    wanted = {
+        "HF_TOKEN": asked.hub_token if role == "prefetch" else "",
+        "WANDB_API_KEY": asked.tracker_key if role in ("train", "evaluate") else "",
+    }
+    return [
+        Secret(group=asked.name, key=key, env_var=variable, mount_requirement=Secret.MountType.ENV_VAR)
+        for variable, key in wanted.items()
+        if key
+    ]

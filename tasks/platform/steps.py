@@ -1,0 +1,122 @@
+"""Steps as Flyte's tasks: what enters their cache keys, and how their work is done once."""
+
+import inspect
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
+
+from flytekit import HashMethod, current_context, dynamic, task
+
+from tasks.artifacts import ArtifactRef, Store, StoreRef
+from tasks.artifacts import work as works
+from tasks.errors import UserError
+from tasks.logs import logger
+from tasks.platform.attempts import check_code, in_pod, retried
+from tasks.platform.pods import pod_options
+from tasks.platform.training import NODES, TOLD, Training, tell
+from tasks.settings.deployment import Role
+
+
+def _digest(ref: ArtifactRef) -> str:
+    return ref.digest
+
+
+def _store_id(ref: StoreRef) -> str:
+    return ref.id
+
+
+Artifact = Annotated[ArtifactRef, HashMethod(_digest)]
+"""An artifact as a task's input or output: its digest is what enters cache keys."""
+StoreHandle = Annotated[StoreRef, HashMethod(_store_id)]
+"""A store as a task's input or output: its id is what enters cache keys, so that a moved store hits."""
+
+F = TypeVar("F", bound=Callable[..., object])
+Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
+Inputs = ParamSpec("Inputs")
+_NOT_IN_KEYS = ("operation",)
+
+
+def step(version: str, *, role: Role = "cpu", deck: bool = False, trains: bool = False) -> Callable[[F], F]:
+    """A cached task.
+
+    Args:
+        version: the task's cache version; raised when its sources change what it computes (see CONTRIBUTING.md).
+        role: which of the deployment's pods it runs in.
+        deck: whether it shows a Flyte deck.
+        trains: whether several processes may do it together; it has an input ``settings`` with a ``backend`` then.
+    """
+
+    def decorate(function: F) -> F:
+        inputs = inspect.signature(function).parameters
+        decorated: F = task(
+            task_config=Training(nnodes=NODES, increase_shared_mem=False) if trains else None,
+            cache=True,
+            cache_version=version,
+            cache_serialize=True,
+            cache_ignore_input_vars=tuple(name for name in _NOT_IN_KEYS if name in inputs),
+            enable_deck=deck,
+            **pod_options(role),
+        )(function)
+        return decorated
+
+    return decorate
+
+
+def always(function: F) -> F:
+    """A task that is never cached: it takes milliseconds and looks at the outside world."""
+
+    @wraps(function)
+    def checked(*inputs: Any, **named: Any) -> object:
+        check_code()
+        return function(*inputs, **named)
+
+    decorated: F = task(**pod_options("cpu"))(checked)
+    return decorated
+
+
+def unrolling(function: F) -> F:
+    """A part of a workflow whose nodes depend on its inputs; it runs in a small pod and is never cached."""
+    decorated: F = dynamic(**pod_options("cpu"))(function)
+    return decorated
+
+
+def once(
+    store: StoreRef,
+    name: str,
+    version: str,
+    logic: Callable[Concatenate[Store, Inputs], Made],
+    *inputs: Inputs.args,
+    **named: Inputs.kwargs,
+) -> Made:
+    """Does a cached task's work, unless the store has its result; goes on where an earlier attempt was interrupted.
+
+    Args:
+        store: where the result goes.
+        name: the task's.
+        version: its cache version.
+        logic: the step.
+        inputs: all that determines the result; the key of the work is made of them.
+        named: what does not.
+    """
+    check_code()
+    checkpoint = current_context().checkpoint if in_pod() else None
+    if checkpoint is not None and (earlier := checkpoint.read()):
+        logger().info("%s: an earlier attempt saved %s in %s", name, earlier.decode(), store.uri)
+
+    def saved(place: str) -> None:
+        if checkpoint is not None:
+            checkpoint.write(place.encode())
+
+    do_once = works.once
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from tasks.optimize.group import once_together
+
+        do_once = once_together  # type: ignore[assignment]  # None in a follower, whose result Elastic passes over
+    try:
+        return do_once(store, name, version, logic, saved, *inputs, **named)
+    except UserError as error:
+        if TOLD in os.environ:
+            tell(error)
+            raise
+        raise retried(error) from error.__cause__

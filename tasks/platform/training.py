@@ -1,0 +1,93 @@
+"""Steps that several processes do together: Flyte's Elastic, with a number of processes that is an input."""
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flytekit import PythonFunctionTask
+from flytekit.exceptions.base import FlyteException
+from flytekit.extend import IgnoreOutputs, TaskPlugins
+from flytekitplugins.kfpytorch import Elastic
+from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
+
+from tasks.errors import UserError
+from tasks.platform.attempts import retried
+from tasks.platform.pods import DEPLOYMENT
+
+NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")[-1])
+"""Of a step that trains: asked for at registration, and told to its pods by the training operator."""
+TOLD = "MU_GRPOTOLD"
+"""The variable with the file in which a process of a group leaves its error for the one that started it."""
+
+
+@dataclass
+class Training(Elastic):
+    """One process, or the group that ``settings.backend`` of the step asks for."""
+
+
+class TrainingTask(PytorchElasticFunctionTask):
+    """Elastic with a number of processes that is an input of the step."""
+
+    def __init__(self, task_config: Training, task_function: Callable[..., object], **options: Any) -> None:
+        # The plugin's own imports torch, which a run that finds everything in the cache does without.
+        PythonFunctionTask.__init__(
+            self,
+            task_config=task_config,
+            task_function=task_function,
+            task_type=self._ELASTIC_TASK_TYPE if NODES > 1 else self._ELASTIC_TASK_TYPE_STANDALONE,
+            task_type_version=1,
+            **options,
+        )
+        self.min_nodes = self.max_nodes = NODES
+        self.rdzv_backend = "c10d"
+
+    def execute(self, **inputs: Any) -> Any:
+        """Runs the step here, or in a group of processes."""
+        backend = inputs["settings"].backend
+        if backend.kind == "torch":
+            return PythonFunctionTask.execute(self, **inputs)
+        self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
+        with _listening():
+            return super().execute(**inputs)
+
+
+TaskPlugins.register_pythontask_plugin(Training, TrainingTask)
+
+
+@contextmanager
+def _listening() -> Iterator[None]:
+    """An error that a process of the group left becomes this one's, and is told once."""
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "error.json"
+        os.environ[TOLD] = str(told)
+        try:
+            yield
+        except (FlyteException, IgnoreOutputs):
+            if not told.is_file():
+                raise
+            name, message = json.loads(told.read_text())
+            raise retried(next(kind for kind in _kinds(UserError) if kind.__name__ == name)(message)) from None
+        finally:
+            del os.environ[TOLD]
+
+
+def _kinds(kind: type[UserError]) -> Iterator[type[UserError]]:
+    yield kind
+    for derived in kind.__subclasses__():
+        yield from _kinds(derived)
+
+
+def tell(error: UserError) -> None:
+    """Leaves an error for the process that started this one, unless another was first."""
+    try:
+        with Path(os.environ[TOLD]).open("x") as file:
+            json.dump([type(error).__name__, error.message], file)
+    except FileExistsError:
+        pass

@@ -1,0 +1,138 @@
+"""What the pods of a cluster are: images, sizes, pools and secrets of every role a task can have."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from tasks.errors import SettingsError
+from tasks.settings.base import WHOLE_RUN, Settings
+
+VARIABLE = "MU_GRPO_DEPLOYMENT"
+"""The variable that names the file with a deployment while tasks are registered."""
+Role = Literal["cpu", "prefetch", "verify", "rollout", "evaluate", "train"]
+ROLES: tuple[Role, ...] = ("cpu", "prefetch", "verify", "rollout", "evaluate", "train")
+Image = Literal["cpu", "rollout", "train"]
+
+_QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")
+_FACTORS = {None: 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_FACTORS |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+
+
+def quantity(text: str) -> float:
+    """The number that a Kubernetes quantity stands for: cores, or bytes.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _QUANTITY.match(text)
+    if found is None:
+        raise ValueError(
+            "is no quantity; allowed: a number with m, Ki, Mi, Gi, Ti, k, M, G, T or nothing, such as 64Gi"
+        )
+    return float(found[1]) * _FACTORS[found[2]]
+
+
+def _checked(text: str) -> str:
+    quantity(text)
+    return text
+
+
+Quantity = Annotated[str, AfterValidator(_checked)]
+
+
+class PodSettings(Settings):
+    """A pod of one role. Requests are limits: what a pod may use is there when it starts."""
+
+    image: Image = "cpu"
+    """The image of which role it runs."""
+    cpu: Quantity = "1"
+    memory: Quantity = "2Gi"
+    """With shared memory, which counts in it."""
+    ephemeral_storage: Quantity = "8Gi"
+    """For the local copy of what it reads and writes."""
+    gpus: int = Field(0, ge=0)
+    accelerator: str = ""
+    """Which GPU, as Flyte names accelerators: nvidia-h200, nvidia-h100, nvidia-l40s. Empty: any."""
+    shared_memory: Quantity | None = None
+    """Of /dev/shm; NCCL and vLLM with several GPUs need it."""
+    template: str = "mu-grpo-cpu"
+    """The PodTemplate in the namespace: service account, tolerations, security, grace period."""
+    interruptible: bool = False
+    """May run on spot nodes; the last attempt goes to a regular one."""
+    retries: int = Field(3, ge=0)
+    timeout_minutes: int = Field(120, ge=1)
+    """Of one attempt; of a whole map task for generation."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "PodSettings":
+        if self.shared_memory is not None and quantity(self.shared_memory) >= quantity(self.memory):
+            raise ValueError(
+                f"shared_memory {self.shared_memory} with memory {self.memory}; allowed: less, since it counts in it"
+            )
+        if self.accelerator and not self.gpus:
+            raise ValueError(f"accelerator {self.accelerator} with gpus 0; allowed: none, or a number of gpus")
+        return self
+
+
+class SecretSettings(Settings):
+    """Keys of one Kubernetes secret; an empty key is asked for by no task."""
+
+    name: str = "mu-grpo"
+    hub_token: str = ""
+    """Of the Hugging Face hub, for the tasks that fetch policies and prompts alone."""
+    tracker_key: str = ""
+    """Of wandb, for the tasks that train and evaluate alone."""
+
+
+class DeploymentSettings(Settings):
+    """How the tasks of a run are placed on a cluster; a file per cluster and size of policy in configs/deployments."""
+
+    images: str = "mu-grpo"
+    """What the images' names begin with: ``registry.example/team/mu-grpo`` gives ``...-cpu``, ``...-rollout``, ..."""
+    tag: str = "0.1.0"
+    pods: dict[Role, PodSettings] = Field(default_factory=dict)
+    """By role; a role that is left out has this class's own small CPU pod."""
+    train_nodes: int = Field(1, ge=1)
+    """Nodes that train one policy together; more than one needs the training operator."""
+    secrets: SecretSettings = SecretSettings()
+    max_parallelism: int = Field(16, ge=1)
+    """Most pods of an execution at once."""
+
+    @field_validator("pods")
+    @classmethod
+    def _all_roles(cls, pods: dict[Role, PodSettings]) -> dict[Role, PodSettings]:
+        return {role: pods.get(role, PodSettings(template=_template(role))) for role in ROLES}
+
+    def pod(self, role: Role) -> PodSettings:
+        """The pod of a role."""
+        return self.pods[role] if role in self.pods else PodSettings(template=_template(role))
+
+    def image(self, role: Role) -> str:
+        """The image of a role's pod."""
+        return f"{self.images}-{self.pod(role).image}:{self.tag}"
+
+    @classmethod
+    def read(cls, path: Path) -> "DeploymentSettings":
+        """The deployment of a file.
+
+        Raises:
+            SettingsError: it cannot be read, or something in it is not allowed.
+        """
+        try:
+            values = yaml.safe_load(path.read_text())
+        except (OSError, yaml.YAMLError) as error:
+            raise SettingsError(f"{VARIABLE}: {path} cannot be read: {error}") from None
+        return cls.parse(values or {}, WHOLE_RUN)
+
+    @classmethod
+    def current(cls) -> "DeploymentSettings":
+        """The one that the environment names, or small pods without GPUs."""
+        return cls.read(Path(os.environ[VARIABLE])) if os.environ.get(VARIABLE) else cls()
+
+
+def _template(role: Role) -> str:
+    return f"mu-grpo-{role}" if role in ("prefetch", "verify") else "mu-grpo-cpu"

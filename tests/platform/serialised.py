@@ -1,0 +1,50 @@
+"""Tasks and workflows as they are registered with a cluster, read from the package that ``pyflyte`` makes of them."""
+
+import os
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from flyteidl.admin import launch_plan_pb2, task_pb2, workflow_pb2
+
+from tests.cache_versions import ROOT
+
+
+@dataclass(frozen=True)
+class Serialised:
+    """What a package holds, by name."""
+
+    tasks: dict[str, task_pb2.TaskSpec]
+    workflows: dict[str, workflow_pb2.WorkflowSpec]
+    launch_plans: dict[str, launch_plan_pb2.LaunchPlan]
+
+
+def serialise(folder: Path, deployment: Path) -> Serialised:
+    """Packages the workflows for a deployment, by the real command."""
+    package = folder / "package.tgz"
+    command = [
+        str(Path(sys.executable).parent / "pyflyte"),
+        *("--pkgs", "workflows", "package", "--image", "unused:latest", "--source", str(ROOT)),
+        *("--output", str(package), "--force"),
+    ]
+    environment = {**os.environ, "MU_GRPO_DEPLOYMENT": str(deployment)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = Serialised({}, {}, {})
+    with tarfile.open(package) as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            assert file is not None
+            content = file.read()
+            if member.name.endswith("_1.pb"):
+                task = task_pb2.TaskSpec.FromString(content)
+                found.tasks[task.template.id.name] = task
+            elif member.name.endswith("_2.pb"):
+                workflow = workflow_pb2.WorkflowSpec.FromString(content)
+                found.workflows[workflow.template.id.name] = workflow
+            elif member.name.endswith("_3.pb"):
+                plan = launch_plan_pb2.LaunchPlan.FromString(content)
+                found.launch_plans[plan.id.name] = plan
+    return found

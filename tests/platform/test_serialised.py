@@ -1,0 +1,138 @@
+"""What a cluster is told of every task and of the stages, read from the registered form."""
+
+import re
+from pathlib import Path
+
+import pytest
+from flyteidl.core import tasks_pb2
+
+from tasks.artifacts.provenance import code
+from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
+from tests.cache_versions import ROOT, doors, version
+from tests.platform.serialised import Serialised, serialise
+
+DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
+ROLE_OF: dict[str, Role] = {
+    "prepare_policy": "prefetch",
+    "generate": "rollout",
+    "verify": "verify",
+    "optimize": "train",
+    "evaluate": "evaluate",
+    "alternate": "train",
+    "study": "train",
+}
+Kind = tasks_pb2.Resources
+Registered = tuple[DeploymentSettings, Serialised]
+
+
+@pytest.fixture(scope="module", params=[DEPLOYMENTS[0], DEPLOYMENTS[2]], ids=lambda path: path.stem)
+def registered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Registered:
+    """A deployment and what is registered for it."""
+    return DeploymentSettings.read(request.param), serialise(tmp_path_factory.mktemp("package"), request.param)
+
+
+def short(name: str) -> str:
+    """The function of a task; that of a map task too."""
+    return re.sub(r"^map_(\w+)_[0-9a-f]{32}-arraynode$", r"\1", name.rpartition(".")[2])
+
+
+def role_of(name: str) -> Role:
+    return ROLE_OF.get(short(name), "cpu")
+
+
+def amounts(entries: object) -> dict[int, float]:
+    return {entry.name: quantity(entry.value) for entry in entries}  # type: ignore[attr-defined]
+
+
+def test_every_task_has_its_roles_pod(registered: Registered) -> None:
+    deployment, found = registered
+    roles = set()
+    for name, spec in found.tasks.items():
+        role = role_of(name)
+        roles.add(role)
+        pod, template = deployment.pod(role), spec.template
+        assert template.container.image == deployment.image(role)
+        requests, limits = (
+            amounts(part) for part in (template.container.resources.requests, template.container.resources.limits)
+        )
+        assert requests == limits
+        expected = {Kind.CPU: pod.cpu, Kind.MEMORY: pod.memory, Kind.EPHEMERAL_STORAGE: pod.ephemeral_storage}
+        assert requests == {
+            **{kind: quantity(amount) for kind, amount in expected.items()},
+            **({Kind.GPU: float(pod.gpus)} if pod.gpus else {}),
+        }
+        assert template.metadata.pod_template_name == pod.template
+        assert template.metadata.retries.retries == pod.retries
+        assert template.metadata.interruptible == pod.interruptible
+        assert template.metadata.timeout.seconds == 60 * pod.timeout_minutes
+        assert template.extended_resources.gpu_accelerator.device == pod.accelerator
+        assert template.extended_resources.shared_memory.size_limit == (pod.shared_memory or "")
+    assert roles == set(ROLES)
+
+
+def test_secrets_are_asked_for_where_they_are_used_alone(registered: Registered) -> None:
+    deployment, found = registered
+    asked = {
+        (role_of(name), secret.group, secret.key, secret.env_var)
+        for name, spec in found.tasks.items()
+        for secret in spec.template.security_context.secrets
+    }
+    secrets = deployment.secrets
+    allowed = {("prefetch", secrets.name, secrets.hub_token, "HF_TOKEN")} if secrets.hub_token else set()
+    if secrets.tracker_key:
+        allowed |= {(role, secrets.name, secrets.tracker_key, "WANDB_API_KEY") for role in ("train", "evaluate")}
+    assert asked == allowed
+
+
+def test_what_is_cached_has_its_version(registered: Registered) -> None:
+    _, found = registered
+    uncached = {name for name, spec in found.tasks.items() if not spec.template.metadata.discoverable}
+    assert {name.rpartition(".")[2] for name in uncached} >= {"open_run", "close_run"}
+    for door in doors():
+        module = ".".join(door.relative_to(ROOT).with_suffix("").parts)
+        mine = {name: spec for name, spec in found.tasks.items() if name.startswith(module) and name not in uncached}
+        for spec in mine.values():
+            assert spec.template.metadata.discovery_version == version(door)
+            assert spec.template.metadata.cache_serializable
+
+
+def test_four_stages_follow_each_other_and_evaluations_stand_beside(
+    registered: Registered,
+) -> None:
+    _, found = registered
+    graph = found.workflows["workflows.mu_grpo.mu_grpo"].template
+    names = {}
+    for node in graph.nodes:
+        inner = node.array_node.node if node.HasField("array_node") else node
+        names[node.id] = short(inner.task_node.reference_id.name)
+    counts = {name: list(names.values()).count(name) for name in set(names.values())}
+    assert counts["generate"] == counts["verify"] == counts["optimize"] == counts["prepare_prompts"] == 4
+    assert counts["evaluate"] == 5
+    assert counts["prepare_policy"] == counts["open_run"] == counts["close_run"] == counts["report"] == 1
+    before = {node.id: {names[one] for one in node.upstream_node_ids if one in names} for node in graph.nodes}
+    for node, name in names.items():
+        if name == "generate":
+            assert "prepare_prompts" in before[node]
+            assert {"prepare_policy", "optimize"} & before[node]
+            assert "evaluate" not in before[node]  # the next stage does not wait for it
+        if name == "verify":
+            assert "generate" in before[node]
+        if name == "optimize":
+            assert {"generate", "verify"} <= before[node]
+    first = [node for node, name in names.items() if name == "generate" and "optimize" not in before[node]]
+    assert len(first) == 1
+
+
+def test_the_code_is_named(registered: Registered) -> None:
+    for spec in registered[1].tasks.values():
+        named = {one.key: one.value for one in spec.template.container.env}
+        assert named["MU_GRPO_CODE"].split()[0] == code().split()[0], spec.template.id.name
+
+
+@pytest.mark.parametrize("path", DEPLOYMENTS, ids=lambda path: path.stem)
+def test_every_deployment_is_whole(path: Path) -> None:
+    deployment = DeploymentSettings.read(path)
+    assert set(deployment.pods) == set(ROLES)
+    for role in ROLES:
+        assert deployment.pod(role).gpus == 0 or role in ("rollout", "evaluate", "train")
+    assert not deployment.pod("train").interruptible
