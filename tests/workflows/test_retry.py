@@ -14,6 +14,7 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.core.utils import load_proto_from_file, write_proto_to_file
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.provenance import code
 from tasks.optimize.task import optimize
 from tasks.prompts.step import prepare_stage
 from tasks.rollout.step import generate_shard
@@ -53,7 +54,7 @@ def inputs(learner: tuple[Store, ArtifactRef], tmp_path: Path) -> Path:
     return path
 
 
-def attempt(folder: Path, inputs: Path, number: int) -> subprocess.Popen[str]:
+def attempt(folder: Path, inputs: Path, number: int, **variables: str) -> subprocess.Popen[str]:
     outputs, checkpoints = folder / f"outputs-{number}", folder / f"checkpoint-{number}"
     outputs.mkdir()
     before = ["--prev-checkpoint", str(folder / f"checkpoint-{number - 1}")] if number else []
@@ -64,7 +65,7 @@ def attempt(folder: Path, inputs: Path, number: int) -> subprocess.Popen[str]:
         *("--resolver", "flytekit.core.python_auto_container.default_task_resolver", "--"),
         *("task-module", "tasks.optimize.task", "task-name", "optimize"),
     ]
-    environment = {**os.environ, "HOME": str(folder), "FLYTE_INTERNAL_EXECUTION_ID": "e"}
+    environment = {**os.environ, "HOME": str(folder), "FLYTE_INTERNAL_EXECUTION_ID": "e", **variables}
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -98,3 +99,13 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(
     policy = next(one for one in store.manifests("policy") if one.facts["updates"] == 256)
     assert policy.task == "optimize"
     assert not list(store.root.glob("progress/*"))
+
+
+def test_a_task_of_other_code_than_its_images_is_refused(inputs: Path, tmp_path: Path) -> None:
+    with attempt(tmp_path, inputs, 0, MU_GRPO_CODE="0123456789ab 0.0.9 4711abcd4711") as only:
+        output = only.communicate(timeout=300)[0]
+    error = load_proto_from_file(errors_pb2.ErrorDocument, str(tmp_path / "outputs-0/error.pb")).error
+    assert error.kind == errors_pb2.ContainerError.NON_RECOVERABLE, output
+    assert "registered from code 0123456789ab 0.0.9 4711abcd4711" in error.message
+    assert f"its image holds code {code()}" in error.message
+    assert "Push images of the commit that is registered" in error.message

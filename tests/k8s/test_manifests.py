@@ -1,0 +1,152 @@
+"""What kustomize makes of k8s/: valid, and right in what only an API server would otherwise tell."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
+from tests.cache_versions import ROOT
+
+Document = dict[str, Any]
+OVERLAYS = {"development": ["development"], "gpu-pool": ["gpu-1", "gpu-4", "gpu-8"]}
+BUILT_IN = re.compile(r"^(v1|[a-z]+/v\d|[a-z.]+\.k8s\.io/v1)$")
+DNS_1123 = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+CHECKPOINT_BYTES_PER_WEIGHT, SLOW_STORE = 12, 200e6
+
+
+def rendered(path: Path) -> list[Document]:
+    kubectl = Path(sys.executable).parent / "kubectl"
+    done = subprocess.run([kubectl, "kustomize", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.fixture(scope="module", params=sorted(OVERLAYS))
+def overlay(request: pytest.FixtureRequest) -> tuple[str, list[Document]]:
+    return request.param, rendered(ROOT / "k8s/overlays" / request.param)
+
+
+def named(documents: list[Document], kind: str) -> dict[str, Document]:
+    return {one["metadata"]["name"]: one for one in documents if one["kind"] == kind}
+
+
+def pods(documents: list[Document]) -> Iterator[tuple[str, Document]]:
+    """Names and specifications of everything that becomes a pod."""
+    for one in documents:
+        if one["kind"] == "PodTemplate":
+            yield one["metadata"]["name"], one["template"]["spec"]
+        elif one["kind"] == "Deployment":
+            yield one["metadata"]["name"], one["spec"]["template"]["spec"]
+
+
+def test_every_manifest_is_of_its_schema(overlay: tuple[str, list[Document]]) -> None:
+    checked = 0
+    for document in overlay[1]:
+        if BUILT_IN.match(document["apiVersion"]):
+            kubernetes_validate.validate(document, "1.33", strict=True)
+            checked += 1
+    assert checked >= 15
+
+
+def test_names_are_allowed(overlay: tuple[str, list[Document]]) -> None:
+    for document in overlay[1]:
+        assert DNS_1123.match(document["metadata"]["name"])
+
+
+def test_every_pod_is_restricted(overlay: tuple[str, list[Document]]) -> None:
+    found = dict(pods(overlay[1]))
+    assert len(found) >= 5
+    for name, pod in found.items():
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert pod["automountServiceAccountToken"] is False, name
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod), name
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            volumes = {volume["name"] for volume in pod["volumes"]}
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+            assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert all("hostPath" not in volume for volume in pod["volumes"])
+    for namespace in named(overlay[1], "Namespace").values():
+        assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_what_pods_name_is_there(overlay: tuple[str, list[Document]]) -> None:
+    documents = overlay[1]
+    accounts, priorities = named(documents, "ServiceAccount"), named(documents, "PriorityClass")
+    for name, template in named(documents, "PodTemplate").items():
+        spec = template["template"]["spec"]
+        assert spec["serviceAccountName"] in accounts
+        assert spec["priorityClassName"] in priorities
+        assert template["template"]["metadata"]["labels"]["mu-grpo/role"] == name.removeprefix("mu-grpo-")
+        for toleration in spec.get("tolerations", []):
+            assert toleration["operator"] in ("Exists", "Equal")
+            assert ("value" in toleration) == (toleration["operator"] == "Equal")
+    order = [priorities[f"mu-grpo-{name}"]["value"] for name in ("train", "step", "rollout")]
+    assert order == sorted(order, reverse=True)
+
+
+def test_deployments_find_their_templates_and_fit_the_quota(overlay: tuple[str, list[Document]]) -> None:
+    name, documents = overlay
+    hard = named(documents, "ResourceQuota")["mu-grpo"]["spec"]["hard"]
+    limits = {key: quantity(value) for key, value in hard.items()}
+    for deployment in OVERLAYS[name]:
+        found = DeploymentSettings.read(ROOT / f"configs/deployments/{deployment}.yaml")
+        for role in ROLES:
+            assert found.pod(role).template in named(documents, "PodTemplate")
+        # The widest moment of a run: a training beside the shards of an evaluation.
+        together = [found.pod("train"), found.pod("evaluate"), found.pod("rollout"), found.pod("verify")]
+        assert sum(quantity(pod.cpu) for pod in together) <= limits["requests.cpu"]
+        assert sum(quantity(pod.memory) for pod in together) <= limits["requests.memory"]
+        assert sum(quantity(pod.ephemeral_storage) for pod in together) <= limits["requests.ephemeral-storage"]
+        assert sum(pod.gpus for pod in together) <= limits["requests.nvidia.com/gpu"]
+
+
+def test_the_network_is_closed_but_for_what_is_named(overlay: tuple[str, list[Document]]) -> None:
+    policies = named(overlay[1], "NetworkPolicy")
+    assert policies["default-deny"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+    def selects(policy: Document, role: str) -> bool:
+        selector = policy["spec"]["podSelector"]
+        labels = selector.get("matchLabels", {})
+        if labels and labels.get("mu-grpo/role") != role:
+            return False
+        return all(
+            one["key"] == "mu-grpo/role" and (one["operator"] == "Exists" or role in one.get("values", []))
+            for one in selector.get("matchExpressions", [])
+        )
+
+    reaches = {
+        role: {name for name, policy in policies.items() if selects(policy, role) and policy["spec"].get("egress")}
+        for role in ("cpu", "prefetch", "verify", "rollout", "train")
+    }
+    assert reaches["verify"] == reaches["cpu"] == {"allow-dns", "allow-store"}
+    assert reaches["prefetch"] == {"allow-dns", "allow-store", "allow-hub"}
+    assert not any("allow-hub" in reached for role, reached in reaches.items() if role != "prefetch")
+    for rule in policies["allow-hub"]["spec"]["egress"]:
+        for peer in rule["to"]:
+            assert "10.0.0.0/8" in peer["ipBlock"]["except"]  # the cluster itself is not the hub
+
+
+def test_a_checkpoint_of_7b_fits_into_the_grace_period(overlay: tuple[str, list[Document]]) -> None:
+    train = named(overlay[1], "PodTemplate")["mu-grpo-train"]["template"]
+    assert train["spec"]["terminationGracePeriodSeconds"] > 2 * 7e9 * CHECKPOINT_BYTES_PER_WEIGHT / SLOW_STORE
+    assert train["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+
+
+def test_kueues_queues_are_a_component() -> None:
+    documents = rendered(ROOT / "k8s/components/kueue")
+    flavors = named(documents, "ResourceFlavor")
+    (group,) = named(documents, "ClusterQueue")["mu-grpo"]["spec"]["resourceGroups"]
+    assert {one["name"] for one in group["flavors"]} == set(flavors)
+    assert named(documents, "LocalQueue")["default"]["spec"]["clusterQueue"] == "mu-grpo"

@@ -1,0 +1,58 @@
+"""What a deployment may say, and what is refused before anything is registered."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import SettingsError
+from tasks.settings.base import WHOLE_RUN
+from tasks.settings.deployment import VARIABLE, DeploymentSettings, quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("500m", 0.5), ("2", 2.0), ("1.5", 1.5), ("64Gi", 64 * 2**30), ("10G", 1e10), ("1Ti", 2**40), ("3k", 3000)],
+)
+def test_quantities_are_those_of_kubernetes(text: str, number: float) -> None:
+    assert quantity(text) == pytest.approx(number)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"pods": {"train": {"memory": "64 GB"}}},
+            r"pods.train.memory: got '64 GB'; is no quantity; allowed: a number",
+        ),
+        ({"pods": {"train": {"cpu": "many"}}}, r"pods.train.cpu: got 'many'; is no quantity"),
+        ({"pods": {"train": {"gpus": -1}}}, r"pods.train.gpus: got -1; .*greater than or equal to 0"),
+        (
+            {"pods": {"train": {"memory": "8Gi", "shared_memory": "8Gi"}}},
+            "pods.train: shared_memory 8Gi with memory 8Gi; allowed: less, since it counts in it",
+        ),
+        (
+            {"pods": {"rollout": {"accelerator": "nvidia-h200"}}},
+            "pods.rollout: accelerator nvidia-h200 with gpus 0; allowed: none, or a number of gpus",
+        ),
+        ({"pods": {"judge": {}}}, "pods.judge.*Input should be 'cpu', 'prefetch'|pods.judge.*'cpu', 'prefetch'"),
+        ({"pods": {"cpu": {"image": "gpu"}}}, "pods.cpu.image: got 'gpu'; should be 'cpu', 'rollout' or 'train'"),
+        ({"train_nodes": 0}, "train_nodes: got 0"),
+        ({"image": "mu-grpo"}, "image: unknown field"),
+    ],
+)
+def test_a_mistake_names_field_value_and_mend(values: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        DeploymentSettings.parse(values, WHOLE_RUN)
+
+
+def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert DeploymentSettings.current().image("train") == "mu-grpo-cpu:0.1.0"
+    file = tmp_path / "deployment.yaml"
+    file.write_text("images: here/mu-grpo\ntag: v1\npods: {train: {image: train, gpus: 2}}\n")
+    monkeypatch.setenv(VARIABLE, str(file))
+    assert DeploymentSettings.current().image("train") == "here/mu-grpo-train:v1"
+    assert DeploymentSettings.current().image("verify") == "here/mu-grpo-cpu:v1"
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "none.yaml"))
+    with pytest.raises(SettingsError, match=rf"{VARIABLE}: .*none.yaml cannot be read"):
+        DeploymentSettings.current()
