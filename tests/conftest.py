@@ -27,8 +27,8 @@ SMALL = TinyPolicySettings(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole runs first: with files side by side, the longest must not be the last to begin."""
-    items.sort(key=lambda item: item.path.parent.name not in ("workflows", "faults"))
+    """Images and whole runs first: with files side by side, the longest must not be the last to begin."""
+    items.sort(key=lambda item: item.path.parent.name not in ("images", "workflows", "faults"))
 
 
 @pytest.fixture
