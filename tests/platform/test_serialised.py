@@ -1,6 +1,7 @@
 """What a cluster is told of every task and of the stages, read from the registered form."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,8 @@ def role_of(name: str) -> Role:
     return ROLE_OF.get(short(name), "cpu")
 
 
-def amounts(entries: object) -> dict[int, float]:
-    return {entry.name: quantity(entry.value) for entry in entries}  # type: ignore[attr-defined]
+def amounts(entries: Iterable[tasks_pb2.Resources.ResourceEntry]) -> dict[int, float]:
+    return {entry.name: quantity(entry.value) for entry in entries}
 
 
 def test_every_task_has_its_roles_pod(registered: Registered) -> None:
@@ -91,6 +92,7 @@ def test_what_is_cached_has_its_version(registered: Registered) -> None:
     for door in doors():
         module = ".".join(door.relative_to(ROOT).with_suffix("").parts)
         mine = {name: spec for name, spec in found.tasks.items() if name.startswith(module) and name not in uncached}
+        assert mine, module
         for spec in mine.values():
             assert spec.template.metadata.discovery_version == version(door)
             assert spec.template.metadata.cache_serializable

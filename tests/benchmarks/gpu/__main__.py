@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import transformers
 
+from tasks.errors import SettingsError
 from tests.benchmarks.gpu.generation import generation
 from tests.benchmarks.gpu.made import PEAKS, SHAPES, Rollouts, make_backend, operations
 from tests.benchmarks.gpu.page import page
@@ -91,7 +92,7 @@ def training(options: argparse.Namespace, device: torch.device, name: str) -> di
                 if repeat:
                     seconds.setdefault(way, []).append(time.perf_counter() - start)
                 memory[way] = _peak(device)
-            except Exception as error:
+            except (RuntimeError, SettingsError) as error:  # out of memory, or a package that is missing
                 failed[way] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
             backend = None
             _reset(device)

@@ -48,7 +48,7 @@ def generation(options: argparse.Namespace, device: torch.device) -> dict[str, A
             start = time.perf_counter()
             try:
                 tokens = generate()
-            except Exception as error:
+            except (RuntimeError, ImportError) as error:  # out of memory, or a kernel that is missing
                 failed[way] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
                 continue
             if repeat:
