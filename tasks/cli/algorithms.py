@@ -3,7 +3,7 @@
 from rich import box
 from rich.table import Table
 
-from tasks.report.summary import render_markdown
+from tasks.report.tables import render_markdown
 from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.settings.objective import (
     AdvantageSettings,

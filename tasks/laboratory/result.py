@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tasks.flyte_model import FlyteModel
 from tasks.report.formats import percent, percent_range
-from tasks.report.summary import render, render_markdown
+from tasks.report.tables import render, render_markdown
 
 _HEADINGS = ("arm", "at the end (95 %)", "seeds", "best", "vetoed", "clipped", "difference (95 %)", "p")
 

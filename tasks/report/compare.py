@@ -9,7 +9,8 @@ from rich.table import Table
 from tasks.errors import DataError
 from tasks.report.formats import MISSING, duration, label, percent
 from tasks.report.ledger import ROWS, training_seconds
-from tasks.report.summary import COLUMNS, RunSummary, render
+from tasks.report.summary import RunSummary
+from tasks.report.tables import COLUMNS, render
 
 Measure = Callable[[RunSummary], float | None]
 Write = Callable[[float], str]

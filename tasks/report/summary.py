@@ -1,19 +1,15 @@
 """The short summary of a run that the terminal ends with, and that runs are compared by."""
 
-import re
-from io import StringIO
-
 from pydantic import ConfigDict, Field
 from rich import box
-from rich.console import Console, RenderableType
 from rich.table import Table
 
 from tasks.flyte_model import FlyteModel
-from tasks.report.formats import MISSING, duration, label, number, percent, percent_range
+from tasks.report.formats import duration, label, number, percent, percent_range
 from tasks.report.history import Estimate, EvaluatedPolicy, History
 from tasks.report.ledger import Ledger, training_seconds
+from tasks.report.tables import COLUMNS, render
 
-COLUMNS = 80
 _ROWS = 12
 """A longer table is shown without its middle."""
 
@@ -133,22 +129,6 @@ def _short(rows: list[SummaryRow]) -> list[SummaryRow | None]:
     return [*rows[:2], None, *rows[-(_ROWS - 3) :]]
 
 
-def render(renderable: RenderableType, width: int = COLUMNS) -> str:
-    """Plain text of a rich table: no colors, no trailing blanks, no blank lines around it."""
-    console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
-    with console.capture() as capture:
-        console.print(renderable)
-    lines = [line.rstrip() for line in capture.get().splitlines()]
-    return "\n".join(lines).strip("\n")
-
-
-def render_markdown(table: Table) -> str:
-    """A rich table as Markdown, without padding."""
-    table.box = box.MARKDOWN
-    lines = [re.sub(r" {2,}", " ", line) for line in render(table, 4000).splitlines() if line.strip()]
-    return "\n".join([lines[0], re.sub(r"-+", "---", lines[1]), *lines[2:]])
-
-
 def make_summary(history: History, ledger: Ledger) -> RunSummary:
     """The summary of a run, without paths and commands."""
     return RunSummary(
@@ -178,6 +158,3 @@ def _row(policy: EvaluatedPolicy) -> SummaryRow:
 
 def _value(estimate: Estimate | None) -> float | None:
     return None if estimate is None else estimate.value
-
-
-__all__ = ["COLUMNS", "MISSING", "Execution", "RunSummary", "SummaryRow", "make_summary", "render", "render_markdown"]

@@ -11,7 +11,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.flyte_model import FlyteModel
 from tasks.report.formats import percent
-from tasks.report.summary import render
+from tasks.report.tables import render
 
 
 class RescoredStage(FlyteModel):

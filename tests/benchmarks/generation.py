@@ -19,7 +19,7 @@ from tasks.artifacts import Store
 from tasks.policy.loading import load_model, load_tokenizer
 from tasks.policy.step import prepare_policy
 from tasks.prompts.arithmetic import split
-from tasks.report.summary import render_markdown
+from tasks.report.tables import render_markdown
 from tasks.rollout.engine import Request, Sampling, sampling_seed
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings

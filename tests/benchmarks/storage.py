@@ -26,7 +26,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from tasks.report.summary import render_markdown
+from tasks.report.tables import render_markdown
 from tests.s3 import S3, server
 
 PAGE = """# Storage

@@ -16,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tasks.report.summary import render_markdown
+from tasks.report.tables import render_markdown
 from tests.faults.kills import Killed, killed, undisturbed
 from tests.faults.proxy import proxy
 from tests.s3 import S3, server
