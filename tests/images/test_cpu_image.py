@@ -1,37 +1,34 @@
 """The cpu image: what is in it, and tasks in it as a pod starts them, against an S3 server."""
 
 import json
+import signal
 import subprocess
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
-from flyteidl.core import literals_pb2, tasks_pb2
 from flytekit import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
-from flytekit.models.literals import LiteralMap
 from packaging.utils import canonicalize_name
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.optimize.step import optimize_stage
-from tasks.optimize.task import optimize
-from tasks.prompts.step import prepare_stage
-from tasks.rollout.step import generate_shard
-from tasks.settings import OperationSettings
-from tasks.verify.step import verify_rollouts
-from tasks.verify.task import verify
+from tasks.artifacts import Store
+from tasks.settings import RunSettings
 from tests.cache_versions import ROOT
 from tests.images.podman import Podman
+from tests.images.pods import LOCKED, SPACE, Pods
+from tests.platform.propeller import Propeller
 from tests.platform.serialised import serialise
 from tests.s3 import S3
-from tests.workflows import test_grpo
+from tests.workflows.runs import CONFIG, Runner
+from workflows.mu_grpo import mu_grpo
 
-learner = test_grpo.learner
 pytestmark = pytest.mark.timeout(1200)
-# As k8s asks of every pod: no rights, and nothing to write to but /tmp.
-LOCKED = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges"]
-SPACE = ["--tmpfs=/tmp:rw,mode=1777,size=1g"]
+CHANGES = (
+    "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20 prompts.prompts_per_stage=32 "
+    "prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 optimize.responses_per_update=16 evaluate.problems=10 "
+    "evaluate.samples_per_problem=2 operation.updates_per_checkpoint=1"
+)
+STOPPED = {("optimize", 1): signal.SIGKILL, ("optimize", 2): signal.SIGTERM}
 
 
 @pytest.fixture(scope="module")
@@ -83,70 +80,38 @@ def test_its_command_answers(podman: Podman, image: str) -> None:
     assert "mu_grpo" in shown.stdout
 
 
-class Pod:
-    """Runs a task in the image, as its serialised form says."""
-
-    def __init__(self, podman: Podman, image: str, s3: S3, bucket: str, folder: Path) -> None:
-        self._podman, self._image, self._s3, self._bucket = podman, image, s3, bucket
-        deployment = folder / "deployment.yaml"
-        name, _, tag = image.removeprefix("localhost/").partition(":")
-        deployment.write_text(f"{{images: localhost/{name.removesuffix('-cpu')}, tag: {tag}}}")
-        self._specs = serialise(folder, deployment).tasks
-
-    def run(self, task: Any, **inputs: Any) -> Any:
-        """What the task returns."""
-        context = FlyteContextManager.current_context()
-        interface = task.python_interface
-        literals = TypeEngine.dict_to_literal_map(context, inputs, interface.inputs).to_flyte_idl()
-        place = f"{self._bucket}/flyte/{task.name}"
-        client, (name, _, key) = self._s3.client(), place.removeprefix("s3://").partition("/")
-        client.put_object(Bucket=name, Key=f"{key}/inputs.pb", Body=literals.SerializeToString())
-        container: tasks_pb2.Container = self._specs[task.name].template.container
-        filled = {
-            "{{.input}}": f"{place}/inputs.pb",
-            "{{.outputPrefix}}": f"{place}/out",
-            "{{.rawOutputDataPrefix}}": f"{place}/raw",
-            "{{.checkpointOutputPrefix}}": f"{place}/checkpoint",
-            "{{.prevCheckpointPrefix}}": '""',
-        }
-        environment = {
-            **{one.key: one.value for one in container.env},
-            **self._s3.environment(Path("/tmp/cache")),
-            "FLYTE_INTERNAL_EXECUTION_ID": "e",
-            "OMP_NUM_THREADS": "1",
-        }
-        done = self._podman(
-            *("run", "--rm", "--network=host", *LOCKED, *SPACE, "--memory=4g"),
-            *(f"--env={name}={value}" for name, value in environment.items()),
-            container.image,
-            *(filled.get(argument, argument) for argument in container.args),
-        )
-        keys = self._s3.keys(name)
-        assert f"{key}/out/error.pb" not in keys, done.stdout
-        assert f"{key}/out/outputs.pb" in keys, done.stdout
-        body = client.get_object(Bucket=name, Key=f"{key}/out/outputs.pb")["Body"].read()
-        made = LiteralMap.from_flyte_idl(literals_pb2.LiteralMap.FromString(body)).literals["o0"]
-        return TypeEngine.to_python_value(context, made, interface.outputs["o0"])
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of the run on this machine, by the command that a user types."""
+    runner = Runner(tmp_path_factory.mktemp("here"))
+    done = runner.run("mu_grpo", "--overrides", CHANGES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return runner.store
 
 
-def test_tasks_in_it_make_what_they_make_here(
-    podman: Podman, image: str, s3: S3, bucket: str, learner: tuple[Store, ArtifactRef], tmp_path: Path
+def test_four_stages_from_their_serialised_form_make_what_the_run_here_makes(
+    podman: Podman, image: str, s3: S3, bucket: str, here: Path, tmp_path: Path
 ) -> None:
-    """Verification, with its worker processes, and training: on S3, locked down, with the digests of this machine."""
-    here, policy = learner
-    shards = prepare_stage(here, test_grpo.PROMPTS, "", 0, 0)
-    rollouts = [generate_shard(here, test_grpo.ROLLOUT, policy, shard, 0, 0) for shard in shards]
-    for file in here.root.rglob("*"):
-        if file.is_file():
-            key = f"store/{file.relative_to(here.root)}"
-            s3.client().upload_file(str(file), bucket.removeprefix("s3://"), key)
+    """Every task from its registered command line, in the image, on S3; two trainings are stopped in the middle."""
+    deployment = tmp_path / "deployment.yaml"
+    name, _, tag = image.removeprefix("localhost/").partition(":")
+    deployment.write_text(f"{{images: localhost/{name.removesuffix('-cpu')}, tag: {tag}}}")
+    pods = Pods(podman, s3, bucket.removeprefix("s3://"), STOPPED)
+    propeller = Propeller(serialise(tmp_path, deployment), s3, bucket.removeprefix("s3://"), pods.start)
+    settings = RunSettings.read(CONFIG, CHANGES)
+    given = {field: getattr(settings, field) for field in mu_grpo.python_interface.inputs if hasattr(settings, field)}
+    literals = TypeEngine.dict_to_literal_map(
+        FlyteContextManager.current_context(), {**given, "store": f"{bucket}/store"}, mu_grpo.python_interface.inputs
+    )
+    propeller.run("workflows.mu_grpo.mu_grpo", dict(literals.to_flyte_idl().literals))
+
     there = Store.open(f"{bucket}/store")
-    pod = Pod(podman, image, s3, bucket, tmp_path)
-    shared = {"store": there.ref, "rollouts": rollouts, "stage": 0, "seed": 0}
-    verdicts = pod.run(verify, settings=test_grpo.VERIFY, **shared)
-    assert verdicts == verify_rollouts(here, test_grpo.VERIFY, rollouts, 0, 0)
-    policies = {"reference": policy, "policy": policy, "verdicts": verdicts, "operation": OperationSettings()}
-    trained = pod.run(optimize, settings=test_grpo.optimize(), **policies, **shared)
-    assert trained == optimize_stage(here, test_grpo.optimize(), policy, policy, rollouts, verdicts, 0, 0)
+    for kind in ("prompts", "policy", "rollouts", "verdicts", "evaluation"):
+        made = {manifest.ref for manifest in there.manifests(kind)}
+        assert made == {manifest.ref for manifest in Store.open(here).manifests(kind)}, kind
+        assert made
+    assert sorted(Path(key).suffix for key in s3.keys(bucket.removeprefix("s3://")) if "/runs/" in key) == [".json"]
+    again = [attempt for attempt in propeller.attempts if attempt.number]
+    assert {(attempt.task, attempt.stage) for attempt in again} == STOPPED.keys()
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert there.manifest(trained).commit.removesuffix("+") == head.stdout.strip()
+    assert {one.commit.removesuffix("+") for one in there.manifests("policy")} == {head.stdout.strip()}
