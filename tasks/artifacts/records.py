@@ -1,6 +1,6 @@
 """The small records that travel between tasks, and the manifest that makes a folder an artifact."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self, get_args
 
 from pydantic import ConfigDict
 
@@ -8,6 +8,7 @@ from tasks.flyte_model import FlyteModel
 
 SCHEMA = 1
 Kind = Literal["prompts", "policy", "rollouts", "verdicts", "evaluation", "report", "study", "laboratory"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Record(FlyteModel):
@@ -27,6 +28,12 @@ class ArtifactRef(Record):
     def folder(self) -> str:
         """The artifact's place inside its store."""
         return f"{self.kind}/{self.digest[:16]}"
+
+    @classmethod
+    def of(cls, folder: str) -> Self:
+        """The artifact in a folder, with an abbreviated digest."""
+        kind, _, digest = folder.partition("/")
+        return cls.model_validate({"kind": kind, "digest": digest})
 
     def __str__(self) -> str:
         return self.folder

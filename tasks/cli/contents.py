@@ -9,18 +9,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol, get_args
+from typing import NamedTuple, Protocol
 
 from pydantic import ValidationError
 
 from tasks.artifacts.files import MANIFEST, sha256
 from tasks.artifacts.progress import FOLDER as PROGRESS
-from tasks.artifacts.records import ArtifactRef, Kind, Manifest
+from tasks.artifacts.records import KINDS, ArtifactRef, Manifest
 from tasks.artifacts.store import Store
 from tasks.artifacts.work import MADE, MadeRecord
 from tasks.errors import ArtifactError
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
 RUNS = "runs"
 """A reproducibility manifest per report, named by its abbreviated digest."""
 _AREAS = (*KINDS, PROGRESS, MADE, RUNS)
@@ -195,15 +194,9 @@ def read_contents(store: Store, place: Place) -> Contents:
     )
 
 
-def ref_of(name: str) -> ArtifactRef:
-    """The artifact in a folder, with an abbreviated digest."""
-    kind, _, digest = name.partition("/")
-    return ArtifactRef.model_validate({"kind": kind, "digest": digest})
-
-
 def _manifest(store: Store, name: str) -> Manifest | str:
     try:
-        return store.manifest(ref_of(name), copied=False)
+        return store.manifest(ArtifactRef.of(name), copied=False)
     except ArtifactError as error:
         # Of "place: what is wrong (details). What to do." the middle.
         return error.message.partition(f"{MANIFEST}: ")[2].partition(" (")[0].partition(". ")[0]

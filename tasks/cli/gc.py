@@ -21,13 +21,15 @@ from rich.table import Table
 from tasks.artifacts import Store
 from tasks.artifacts.files import MANIFEST, disk_errors
 from tasks.artifacts.progress import FOLDER as PROGRESS
+from tasks.artifacts.records import KINDS
 from tasks.artifacts.staging import STAGING, leftovers
 from tasks.artifacts.work import LEASES
-from tasks.cli.contents import KINDS, RUNS, Contents, Folder, Place, StoredFile, place_of, read_contents
-from tasks.cli.find import finished_runs
-from tasks.cli.formats import size, some
+from tasks.cli.contents import RUNS, Contents, Folder, Place, StoredFile, place_of, read_contents
+from tasks.cli.formats import size
 from tasks.errors import ArtifactError
 from tasks.progress import bar
+from tasks.report.formats import some
+from tasks.stored.reports import finished_runs
 
 _HOUR = 3600.0
 

@@ -16,8 +16,8 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Manifest
 from tasks.artifacts.tables import read_table
 from tasks.cli.advantages import advantages, check_order, over_batch, stored_settings
-from tasks.cli.find import find_artifact
 from tasks.errors import DataError
+from tasks.stored.find import find_artifact
 from tasks.stored.reports import find_reports
 
 _TEXTS = ["prompt_id", "sample_index", "prompt", "answer", "response"]

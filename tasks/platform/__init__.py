@@ -1,5 +1,6 @@
 """What steps run on, and how they are cached: the only modules outside of task.py and workflows/ that know Flyte."""
 
+from tasks.platform.pods import DEPLOYMENT
 from tasks.platform.steps import Artifact, StoreHandle, always, once, step, unrolling
 
-__all__ = ["Artifact", "StoreHandle", "always", "once", "step", "unrolling"]
+__all__ = ["DEPLOYMENT", "Artifact", "StoreHandle", "always", "once", "step", "unrolling"]

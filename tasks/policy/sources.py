@@ -1,13 +1,12 @@
 """Where a base policy comes from: a folder, an S3 prefix or the Hugging Face hub."""
 
-import fnmatch
 import shutil
+from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
-
+from tasks.artifacts.fetch import fetch
 from tasks.errors import DataError
 from tasks.policy.loading import check_folder, check_vocabulary
 from tasks.settings import PolicySettings
@@ -31,7 +30,7 @@ def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
     with TemporaryDirectory(dir=folder.parent) as fetched:
         if source.startswith("s3://"):
             local = Path(fetched)
-            _fetch(source, local, patterns)
+            fetch(source, local, "policy.path", lambda name: any(fnmatch(name, pattern) for pattern in patterns))
         elif (local := Path(source).expanduser()).is_dir():
             pass
         elif source.startswith((".", "/", "~")):
@@ -45,25 +44,6 @@ def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
                 shutil.copyfile(file, folder / file.name)
     check_vocabulary(folder)
     return facts
-
-
-def _fetch(uri: str, folder: Path, patterns: list[str]) -> None:
-    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, transient
-
-    prefix = uri.removeprefix("s3://").rstrip("/")
-    try:
-        files = connect(connections=8)
-        again = Retrying(
-            retry=retry_if_exception(transient), stop=stop_after_attempt(5), wait=wait_exponential(max=30), reraise=True
-        )
-        names = [str(name).removeprefix(f"{prefix}/") for name in again(files.find, prefix, maxdepth=1)]
-        for name in names:
-            if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
-                again(files.get_file, f"{prefix}/{name}", str(folder / name))
-    except TRANSFER_ERRORS as error:
-        raise DataError(f"policy.path: {uri} could not be fetched: {error}") from error
-    if not names:
-        raise DataError(f"policy.path: {uri} holds no files.")
 
 
 def _download(name: str, revision: str | None, patterns: list[str]) -> Path:

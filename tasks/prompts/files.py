@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 from tasks.errors import DataError
 
 
-def read_prompts(path: Path) -> list[dict[str, Any]]:
+def read_prompts(path: Path, name: str = "") -> list[dict[str, Any]]:
     """Rows with prompt_id, prompt, answer and level (or None), in the file's order.
+
+    ``name`` is what errors call the file, if it was fetched from elsewhere.
 
     Raises:
         DataError: the file is missing, empty or of another form, or a row lacks a field, has an empty answer or the id
@@ -21,7 +23,7 @@ def read_prompts(path: Path) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     seen: dict[str, str] = {}
-    for place, raw in _raw_rows(path):
+    for place, raw in _raw_rows(path, name or str(path)):
         row = _checked(raw, place)
         if row["prompt_id"] in seen:
             raise DataError(
@@ -31,30 +33,30 @@ def read_prompts(path: Path) -> list[dict[str, Any]]:
         seen[row["prompt_id"]] = place
         rows.append(row)
     if not rows:
-        raise DataError(f"{path}: no prompts. The file must hold at least one row with prompt and answer.")
+        raise DataError(f"{name or path}: no prompts. The file must hold at least one row with prompt and answer.")
     return rows
 
 
-def _raw_rows(path: Path) -> Iterator[tuple[str, Any]]:
+def _raw_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
     if not path.is_file():
-        raise DataError(f"{path}: no such file. Name a .jsonl or .parquet file in prompts.path.")
+        raise DataError(f"{name}: no such file. Name a .jsonl or .parquet file in prompts.path.")
     if path.suffix == ".parquet":
         try:
             table = pq.read_table(path)
         except pa.ArrowException as error:
-            raise DataError(f"{path}: not a parquet file ({error}).") from None
-        yield from ((f"{path}, row {index}", row) for index, row in enumerate(table.to_pylist()))
+            raise DataError(f"{name}: not a parquet file ({error}).") from None
+        yield from ((f"{name}, row {index}", row) for index, row in enumerate(table.to_pylist()))
     elif path.suffix in (".jsonl", ".json"):
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
                 if not line.strip():
                     continue
                 try:
-                    yield f"{path}, line {number}", json.loads(line)
+                    yield f"{name}, line {number}", json.loads(line)
                 except json.JSONDecodeError as error:
-                    raise DataError(f"{path}, line {number}: not JSON ({error.msg}): {line[:80]!r}") from None
+                    raise DataError(f"{name}, line {number}: not JSON ({error.msg}): {line[:80]!r}") from None
     else:
-        raise DataError(f"{path}: cannot read {path.suffix or 'a file without suffix'}; allowed: .jsonl, .parquet.")
+        raise DataError(f"{name}: cannot read {path.suffix or 'a file without suffix'}; allowed: .jsonl, .parquet.")
 
 
 def _checked(raw: Any, place: str) -> dict[str, Any]:

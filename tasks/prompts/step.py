@@ -1,11 +1,11 @@
 """Which prompts a stage takes, and which are kept for evaluation."""
 
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.fetch import local_file
 from tasks.artifacts.tables import PROMPTS, write_table
 from tasks.errors import DataError
 from tasks.prompts.arithmetic import Problem, hash_fraction, split
@@ -88,9 +88,11 @@ def _row(problem: Problem) -> dict[str, Any]:
 def _file_rows(settings: PromptsSettings, part: Split) -> list[dict[str, Any]]:
     if settings.path is None:
         raise ValueError("prompts.path is not set")
-    rows = read_prompts(Path(settings.path))
+    with local_file(settings.path, "prompts.path") as file:
+        rows = read_prompts(file, settings.path)
     if settings.held_out_path is not None:
-        held_out = read_prompts(Path(settings.held_out_path))
+        with local_file(settings.held_out_path, "prompts.held_out_path") as file:
+            held_out = read_prompts(file, settings.held_out_path)
         shared = {row["prompt"] for row in rows} & {row["prompt"] for row in held_out}
         if shared:
             raise DataError(

@@ -39,3 +39,9 @@ def duration(seconds: float) -> str:
 def label(name: str) -> str:
     """A field's name as words: ``warm_start`` is ``warm start``."""
     return name.replace("_", " ")
+
+
+def some(names: list[str], most: int) -> str:
+    """The first of many names, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

@@ -137,13 +137,14 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
         seed=history.seed,
         problems=history.problems,
         samples_per_problem=history.samples_per_problem,
-        rows=[_row(policy) for policy in history.evaluated],
+        rows=[summary_row(policy) for policy in history.evaluated],
         ledger=ledger.seconds,
         wall_clock=ledger.wall_clock,
     )
 
 
-def _row(policy: EvaluatedPolicy) -> SummaryRow:
+def summary_row(policy: EvaluatedPolicy) -> SummaryRow:
+    """An evaluated policy as a row."""
     return SummaryRow(
         label=policy.label,
         updates=policy.updates,

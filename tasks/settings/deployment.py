@@ -88,6 +88,19 @@ class SecretSettings(Settings):
     """Of wandb, for the tasks that train and evaluate alone."""
 
 
+PlanName = Literal["smoke", "single_gpu", "paper_7b", "nightly_evaluation", "reproduction"]
+SCHEDULED: tuple[PlanName, ...] = ("nightly_evaluation", "reproduction")
+
+
+class LaunchPlanSettings(Settings):
+    """A named way to start a run on a cluster."""
+
+    config: str
+    """The run's settings, a file whose path begins at the project's root: configs/tiny-cpu.yaml."""
+    schedule: str = ""
+    """When it starts by itself: a cron expression of five fields, in UTC."""
+
+
 class DeploymentSettings(Settings):
     """How the tasks of a run are placed on a cluster; a file per cluster and size of policy in configs/deployments."""
 
@@ -101,11 +114,31 @@ class DeploymentSettings(Settings):
     secrets: SecretSettings = SecretSettings()
     max_parallelism: int = Field(16, ge=1)
     """Most pods of an execution at once."""
+    store: str = ""
+    """Where runs that launch plans start keep their artifacts: ``s3://bucket/prefix``."""
+    launch_plans: dict[PlanName, LaunchPlanSettings] = Field(default_factory=dict)
+    """Those that this cluster offers; see workflows/launch_plans.py."""
+    notify: list[str] = Field(default_factory=list)
+    """Addresses that get a mail when a run of a launch plan fails, is aborted or times out."""
 
     @field_validator("pods")
     @classmethod
     def _all_roles(cls, pods: dict[Role, PodSettings]) -> dict[Role, PodSettings]:
         return {role: pods.get(role, PodSettings(template=_template(role))) for role in ROLES}
+
+    @model_validator(mode="after")
+    def _plans_are_whole(self) -> "DeploymentSettings":
+        if self.launch_plans and not self.store.startswith("s3://"):
+            raise ValueError(
+                f"store: {self.store!r} with launch_plans; allowed: s3://bucket/prefix, which pods can reach"
+            )
+        for name, plan in self.launch_plans.items():
+            if bool(plan.schedule) != (name in SCHEDULED):
+                allowed = (
+                    "a cron expression, as 0 3 * * *" if name in SCHEDULED else "none, this plan is started by hand"
+                )
+                raise ValueError(f"launch_plans.{name}.schedule: {plan.schedule!r}; allowed: {allowed}")
+        return self
 
     def pod(self, role: Role) -> PodSettings:
         """The pod of a role."""

@@ -82,7 +82,8 @@ class PromptsSettings(Settings):
     prompts_per_stage: int = Field(ge=1)
     arithmetic: ArithmeticSettings | None = None
     path: str | None = None
-    """A JSON-lines or parquet file with the columns prompt and answer, and optionally prompt_id."""
+    """A JSON-lines or parquet file, here or at an ``s3://`` address, with the columns prompt and answer, and optionally
+    prompt_id."""
     held_out_path: str | None = None
     """A file of the same form for evaluation. Without it a tenth of ``path`` is held out, by a hash of prompt_id."""
     template: str = "{prompt}"

@@ -1,5 +1,8 @@
 """Finished runs of a store, found by their reports."""
 
+import json
+from collections.abc import Mapping
+
 from tasks.artifacts import Store
 from tasks.artifacts.records import Manifest
 from tasks.errors import DataError
@@ -22,3 +25,32 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
         which = f"no finished run{f' with {wanted}' if wanted else ''} in this store"
         raise DataError(f"{store.ref.uri}: {which}. Run it, or name another.")
     return found
+
+
+def finished_runs(manifests: Mapping[str, Manifest], keep: int | None = None) -> list[list[str]]:
+    """The artifacts that finished runs end with, run by run, the latest first.
+
+    They are reports (several that were rendered from the same evaluations are one run), studies and comparisons of the
+    laboratory.
+
+    Args:
+        manifests: of a whole store, by folder.
+        keep: how many of every algorithm, mu and seed; all when None.
+    """
+    runs: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
+    for name, manifest in sorted(manifests.items(), key=lambda found: -found[1].timings.finished):
+        if manifest.kind in ("report", "study", "laboratory"):
+            run = tuple(ref.digest for ref in manifest.parents.get("evaluations", ())) or (manifest.digest,)
+            runs.setdefault(_same(manifests, manifest), {}).setdefault(run, []).append(name)
+    return [names for of_same in runs.values() for names in list(of_same.values())[:keep]]
+
+
+def _same(manifests: Mapping[str, Manifest], manifest: Manifest) -> tuple[str, ...]:
+    """Equal for runs of which the later one takes the place of the earlier one."""
+    if manifest.kind != "report":
+        # Arms of the laboratory differ in more than preset, mu and seed.
+        return (manifest.kind, json.dumps(manifest.settings, sort_keys=True), str(manifest.seed))
+    evaluations = [manifests.get(ref.folder) for ref in manifest.parents.get("evaluations", ())]
+    policies = [manifests.get(ref.folder) for found in evaluations if found for ref in found.parents.get("policy", ())]
+    mu = max((int(policy.facts.get("updates_per_rollout", 0)) for policy in policies if policy), default=0)
+    return ("report", str(manifest.facts.get("algorithm")), str(mu), str(manifest.seed))

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from tasks.artifacts import Store
-from tasks.cli.find import match
 from tasks.cli.lineage import Lineage
 from tasks.errors import DataError
+from tasks.stored.find import match
 from tests.cli.synthetic import Run, command, finished, plain, words
 
 KINDS = ("policy", "rollouts", "verdicts", "prompts")

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 from flyteidl.core import tasks_pb2
+from flytekit import FlyteContext
+from flytekit.core.type_engine import TypeEngine
+from flytekit.models.literals import Literal
 
 from tasks.artifacts.provenance import code
+from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tests.cache_versions import ROOT, doors, version
 from tests.platform.serialised import Serialised, serialise
+from workflows.launch_plans import PLANS
 
 DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
 ROLE_OF: dict[str, Role] = {
@@ -138,3 +143,28 @@ def test_every_deployment_is_whole(path: Path) -> None:
     for role in ROLES:
         assert deployment.pod(role).gpus == 0 or role in ("rollout", "evaluate", "train")
     assert not deployment.pod("train").interruptible
+
+
+def test_launch_plans_fix_what_decides_a_result(registered: Registered) -> None:
+    deployment, found = registered
+    assert deployment.launch_plans.keys() == found.launch_plans.keys() - found.workflows.keys()
+    for name, chosen in deployment.launch_plans.items():
+        graph, fixed = PLANS[name]
+        spec = found.launch_plans[name].spec
+        assert spec.workflow_id.name == graph.name
+        assert spec.fixed_inputs.literals.keys() == fixed.keys()
+        settings = RunSettings.read(ROOT / chosen.config)
+        for one in fixed.keys() & RunSettings.model_fields.keys():
+            literal = Literal.from_flyte_idl(spec.fixed_inputs.literals[one])
+            expected = getattr(settings, one)
+            assert TypeEngine.to_python_value(FlyteContext.current_context(), literal, type(expected)) == expected
+        open_inputs = {one for one, given in spec.default_inputs.parameters.items() if given.required}
+        assert open_inputs == ({"kickoff"} if chosen.schedule and "kickoff" in graph.python_interface.inputs else set())
+        assert spec.default_inputs.parameters["store"].default.scalar.primitive.string_value == deployment.store
+        assert spec.max_parallelism == deployment.max_parallelism
+        schedule = spec.entity_metadata.schedule
+        assert schedule.cron_schedule.schedule == chosen.schedule
+        assert schedule.kickoff_time_input_arg == ("kickoff" if open_inputs else "")
+        assert spec.concurrency_policy.max == (1 if chosen.schedule else 0)
+        mails = [list(one.email.recipients_email) for one in spec.entity_metadata.notifications]
+        assert mails == ([deployment.notify] if deployment.notify else [])

@@ -14,6 +14,7 @@ from tasks.errors import DataError
 from tasks.prompts.arithmetic import CHARACTERS, problems, split
 from tasks.prompts.step import load_prompts, prepare_held_out, prepare_stage
 from tasks.settings import ArithmeticSettings, PromptsSettings
+from tests.s3 import S3
 
 ARITHMETIC = PromptsSettings(prompts_per_stage=100, prompts_per_shard=30, arithmetic=ArithmeticSettings(levels=[2]))
 
@@ -160,3 +161,20 @@ def test_too_few_prompts_say_how_many_there_are(store: Store) -> None:
         prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), "", 0, 0)
     with pytest.raises(DataError, match=r"evaluate.problems: 9999, but \d+ prompts are held out"):
         prepare_held_out(store, ARITHMETIC, "", 9999)
+
+
+def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, tmp_path: Path) -> None:
+    rows = [{"prompt": f"What is {number}+1?", "answer": number + 1} for number in range(40)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "problems.jsonl").write_text(text)
+    client, name = s3.client(), bucket.removeprefix("s3://")
+    client.put_object(Bucket=name, Key="data/problems.jsonl", Body=text.encode())
+    here, there = (
+        PromptsSettings(path=f"{place}/problems.jsonl", prompts_per_stage=8) for place in (tmp_path, f"{bucket}/data")
+    )
+    assert load_prompts(there, "training") == load_prompts(here, "training")
+    with pytest.raises(DataError, match=f"prompts.path: there is nothing at {bucket}/data/none.jsonl"):
+        load_prompts(here.model_copy(update={"path": f"{bucket}/data/none.jsonl"}), "training")
+    client.put_object(Bucket=name, Key="data/problems.jsonl", Body=b"no json")
+    with pytest.raises(DataError, match=f"{bucket}/data/problems.jsonl, line 1: not JSON"):
+        load_prompts(there, "training")

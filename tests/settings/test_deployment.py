@@ -38,6 +38,19 @@ def test_quantities_are_those_of_kubernetes(text: str, number: float) -> None:
         ({"pods": {"cpu": {"image": "gpu"}}}, "pods.cpu.image: got 'gpu'; should be 'cpu', 'rollout' or 'train'"),
         ({"train_nodes": 0}, "train_nodes: got 0"),
         ({"image": "mu-grpo"}, "image: unknown field"),
+        (
+            {"launch_plans": {"smoke": {"config": "configs/tiny-cpu.yaml"}}, "store": "runs"},
+            "store: 'runs' with launch_plans; allowed: s3://bucket/prefix",
+        ),
+        (
+            {"launch_plans": {"reproduction": {"config": "a.yaml"}}, "store": "s3://b"},
+            "launch_plans.reproduction.schedule: ''; allowed: a cron expression",
+        ),
+        (
+            {"launch_plans": {"smoke": {"config": "a.yaml", "schedule": "0 3 * * *"}}, "store": "s3://b"},
+            r"launch_plans.smoke.schedule: '0 3 \* \* \*'; allowed: none",
+        ),
+        ({"launch_plans": {"best": {"config": "a.yaml"}}, "store": "s3://b"}, "launch_plans.best"),
     ],
 )
 def test_a_mistake_names_field_value_and_mend(values: dict[str, object], message: str) -> None:

@@ -1,0 +1,56 @@
+"""Named ways to start a run on a cluster. A deployment says which of them it offers, with which settings, and when.
+
+MU_GRPO_DEPLOYMENT=configs/deployments/gpu-4.yaml pyflyte register --activate-launchplans workflows
+
+What decides a result is a fixed input, which nobody who starts a plan can change; the rest has a default.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from flytekit import CronSchedule, Email, LaunchPlan, WorkflowExecutionPhase
+from flytekit.core.workflow import PythonFunctionWorkflow
+from flytekit.models.concurrency import ConcurrencyPolicy
+
+from tasks.platform import DEPLOYMENT
+from tasks.settings import RunSettings
+from tasks.settings.deployment import PlanName
+from workflows.evaluation import evaluation
+from workflows.mu_grpo import mu_grpo
+from workflows.reproduction import reproduction
+
+ROOT = Path(__file__).parents[1]
+_RESULT = ("policy", "prompts", "rollout", "optimize", "evaluate", "verify")
+"""Settings that decide a run's result."""
+PLANS: dict[PlanName, tuple[PythonFunctionWorkflow, dict[str, Any]]] = {
+    "smoke": (mu_grpo, dict.fromkeys(_RESULT)),
+    "single_gpu": (mu_grpo, {}),
+    "paper_7b": (mu_grpo, {**dict.fromkeys(_RESULT), "overrides": ""}),
+    "nightly_evaluation": (evaluation, {**dict.fromkeys(("prompts", "evaluate", "verify")), "policy": "latest"}),
+    "reproduction": (reproduction, dict.fromkeys(_RESULT)),
+}
+"""The workflow of every plan and its fixed inputs; None stands for what the plan's file of settings says."""
+
+
+def _offered(name: PlanName) -> LaunchPlan:
+    chosen = DEPLOYMENT.launch_plans[name]
+    graph, fixed = PLANS[name]
+    settings = RunSettings.read(ROOT / chosen.config, f"store={DEPLOYMENT.store}")
+    taken = {one: getattr(settings, one) for one in graph.python_interface.inputs if hasattr(settings, one)}
+    fixed = {one: taken[one] if value is None else value for one, value in fixed.items()}
+    ended = [WorkflowExecutionPhase.FAILED, WorkflowExecutionPhase.ABORTED, WorkflowExecutionPhase.TIMED_OUT]
+    kickoff = "kickoff" if "kickoff" in graph.python_interface.inputs else None
+    return LaunchPlan.get_or_create(
+        graph,
+        name=name,
+        fixed_inputs=fixed,
+        default_inputs={one: value for one, value in taken.items() if one not in fixed},
+        schedule=CronSchedule(schedule=chosen.schedule, kickoff_time_input_arg=kickoff) if chosen.schedule else None,
+        notifications=[Email(phases=ended, recipients_email=DEPLOYMENT.notify)] if DEPLOYMENT.notify else None,
+        max_parallelism=DEPLOYMENT.max_parallelism,
+        # A schedule never starts a second run beside one that is not done.
+        concurrency=ConcurrencyPolicy(max_concurrency=1) if chosen.schedule else None,
+    )
+
+
+OFFERED = {name: _offered(name) for name in DEPLOYMENT.launch_plans}

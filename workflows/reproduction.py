@@ -1,0 +1,47 @@
+"""Mu-GRPO again with another seed every week, for a schedule; see launch_plans.py.
+
+pyflyte run workflows/reproduction.py reproduction --inputs-file configs/tiny-cpu.yaml --kickoff 2026-11-20
+"""
+
+from datetime import datetime
+
+from flytekit import workflow
+
+from tasks.report.summary import RunSummary
+from tasks.run.task import seed_of_week
+from tasks.settings import (
+    EvaluateSettings,
+    OperationSettings,
+    OptimizeSettings,
+    PolicySettings,
+    PromptsSettings,
+    RolloutSettings,
+    VerifySettings,
+)
+from workflows.mu_grpo import mu_grpo
+
+
+@workflow
+def reproduction(
+    kickoff: datetime,
+    policy: PolicySettings,
+    prompts: PromptsSettings,
+    rollout: RolloutSettings,
+    optimize: OptimizeSettings,
+    evaluate: EvaluateSettings,
+    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+    operation: OperationSettings = OperationSettings(),  # noqa: B008
+    store: str = "runs",
+) -> RunSummary:
+    """A run of mu_grpo whose seed is that of the week."""
+    return mu_grpo(
+        policy=policy,
+        prompts=prompts,
+        rollout=rollout,
+        optimize=optimize,
+        evaluate=evaluate,
+        verify=verify,
+        operation=operation,
+        store=store,
+        seed=seed_of_week(kickoff=kickoff),
+    )
