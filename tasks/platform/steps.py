@@ -14,7 +14,7 @@ from tasks.errors import UserError
 from tasks.logs import logger
 from tasks.platform.attempts import check_code, in_pod, retried
 from tasks.platform.pods import pod_options
-from tasks.platform.training import NODES, TOLD, Training, tell
+from tasks.platform.training import TOLD, TRAINING, tell
 from tasks.settings.deployment import Role
 
 
@@ -50,7 +50,7 @@ def step(version: str, *, role: Role = "cpu", deck: bool = False, trains: bool =
     def decorate(function: F) -> F:
         inputs = inspect.signature(function).parameters
         decorated: F = task(
-            task_config=Training(nnodes=NODES, increase_shared_mem=False) if trains else None,
+            task_config=TRAINING if trains else None,
             cache=True,
             cache_version=version,
             cache_serialize=True,

@@ -13,7 +13,7 @@ from typing import Any
 from flytekit import PythonFunctionTask
 from flytekit.exceptions.base import FlyteException
 from flytekit.extend import IgnoreOutputs, TaskPlugins
-from flytekitplugins.kfpytorch import Elastic
+from flytekitplugins.kfpytorch import Elastic, RunPolicy
 from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import UserError
@@ -29,6 +29,13 @@ TOLD = "MU_GRPOTOLD"
 @dataclass
 class Training(Elastic):
     """One process, or the group that ``settings.backend`` of the step asks for."""
+
+
+_JOB_SECONDS = 12 * 3600
+"""A finished job of several nodes is kept for so long, as pods are by Flyte (k8s/flyte/values.yaml)."""
+TRAINING = Training(
+    nnodes=NODES, increase_shared_mem=False, run_policy=RunPolicy(ttl_seconds_after_finished=_JOB_SECONDS)
+)
 
 
 class TrainingTask(PytorchElasticFunctionTask):
