@@ -71,11 +71,18 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD_FLAGS ?=
 LABELS = --label org.opencontainers.image.title=$(IMAGES)-$* --label org.opencontainers.image.licenses=Apache-2.0 \
   --label org.opencontainers.image.revision=$(COMMIT) --label org.opencontainers.image.version=$(VERSION)
-.PHONY: images image-cpu image-rollout image-train lock
+.PHONY: images image-cpu image-rollout image-train lock push push-cpu push-rollout push-train
 images: image-cpu image-rollout image-train ## one container image per role; see images/README.md
 image-cpu image-rollout image-train: image-%:
 	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(VERSION) \
 	  --build-arg COMMIT=$(COMMIT) $(LABELS) $(BUILD_FLAGS) .
+
+# make images push REGISTRY=registry.example.com/team
+push: push-cpu push-rollout push-train ## the images, to REGISTRY
+push-cpu push-rollout push-train: push-%:
+	@test -n "$(REGISTRY)" || { echo "name a registry: make push REGISTRY=registry.example.com/team"; exit 1; }
+	$(CONTAINER) tag $(IMAGES)-$*:$(VERSION) $(REGISTRY)/$(IMAGES)-$*:$(VERSION)
+	$(CONTAINER) push $(PUSH_FLAGS) $(REGISTRY)/$(IMAGES)-$*:$(VERSION)
 
 # What has wheels for the images' Linux; a lock keeps its versions unless LOCK_FLAGS=--upgrade.
 COMPILE = $(BIN)/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_36 --no-annotate \

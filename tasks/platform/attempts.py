@@ -1,6 +1,8 @@
 """What an attempt of a task is told at its start, and how its end is told to Flyte."""
 
+import json
 import os
+from pathlib import Path
 
 from flytekit import FlyteContextManager
 from flytekit.exceptions.user import FlyteRecoverableException
@@ -11,6 +13,8 @@ from tasks.interruption import Interrupted
 
 REGISTERED = "MU_GRPO_CODE"
 """The variable of a pod with the code that its task was registered from."""
+TOLD = "MU_GRPOTOLD"
+"""The variable with the file in which a process of a group leaves its error for the one that started it."""
 
 
 def in_pod() -> bool:
@@ -32,3 +36,12 @@ def check_code() -> None:
 def retried(error: UserError) -> Exception:
     """The error as Flyte is to see it: an interruption in a pod is a reason to try again."""
     return FlyteRecoverableException(error.message) if isinstance(error, Interrupted) and in_pod() else error
+
+
+def tell(error: UserError) -> None:
+    """Leaves an error for the process that started this one, unless another was first."""
+    try:
+        with Path(os.environ[TOLD]).open("x") as file:
+            json.dump([type(error).__name__, error.message], file)
+    except FileExistsError:
+        pass

@@ -12,9 +12,8 @@ from tasks.artifacts import ArtifactRef, Store, StoreRef
 from tasks.artifacts import work as works
 from tasks.errors import UserError
 from tasks.logs import logger
-from tasks.platform.attempts import check_code, in_pod, retried
+from tasks.platform.attempts import TOLD, check_code, in_pod, retried, tell
 from tasks.platform.pods import pod_options
-from tasks.platform.training import TOLD, TRAINING, tell
 from tasks.settings.deployment import Role
 
 
@@ -50,7 +49,7 @@ def step(version: str, *, role: Role = "cpu", deck: bool = False, trains: bool =
     def decorate(function: F) -> F:
         inputs = inspect.signature(function).parameters
         decorated: F = task(
-            task_config=TRAINING if trains else None,
+            task_config=_training() if trains else None,
             cache=True,
             cache_version=version,
             cache_serialize=True,
@@ -61,6 +60,13 @@ def step(version: str, *, role: Role = "cpu", deck: bool = False, trains: bool =
         return decorated
 
     return decorate
+
+
+def _training() -> Any:
+    # Flyte's plugin takes half a second to import, which the pods of all other steps do without.
+    from tasks.platform.training import TRAINING
+
+    return TRAINING
 
 
 def always(function: F) -> F:

@@ -17,13 +17,11 @@ from flytekitplugins.kfpytorch import Elastic, RunPolicy
 from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import UserError
-from tasks.platform.attempts import retried
+from tasks.platform.attempts import TOLD, retried
 from tasks.platform.pods import DEPLOYMENT
 
 NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")[-1])
 """Of a step that trains: asked for at registration, and told to its pods by the training operator."""
-TOLD = "MU_GRPOTOLD"
-"""The variable with the file in which a process of a group leaves its error for the one that started it."""
 
 
 @dataclass
@@ -89,12 +87,3 @@ def _kinds(kind: type[UserError]) -> Iterator[type[UserError]]:
     yield kind
     for derived in kind.__subclasses__():
         yield from _kinds(derived)
-
-
-def tell(error: UserError) -> None:
-    """Leaves an error for the process that started this one, unless another was first."""
-    try:
-        with Path(os.environ[TOLD]).open("x") as file:
-            json.dump([type(error).__name__, error.message], file)
-    except FileExistsError:
-        pass

@@ -39,7 +39,7 @@ class Settings(FlyteModel):
         SettingsError: from ``parse`` and ``model_validate_json``; names each field, its value and what is allowed.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], name: str = "") -> Self:
