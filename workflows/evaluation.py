@@ -1,7 +1,7 @@
-"""The accuracy of a policy that a store holds, on problems of your choice.
+r"""The accuracy of a policy that a store holds, on problems of your choice.
 
-pyflyte run workflows/evaluation.py evaluation --store runs/tiny-cpu --evaluate '{"max_new_tokens": 32}' \\
-  --prompts '{"arithmetic": {"levels": [2]}, "prompts_per_stage": 512}'
+pyflyte run workflows/evaluation.py evaluation --store runs/tiny-cpu \
+  --evaluate '{"max_new_tokens": 32}' --prompts '{"arithmetic": {"levels": [2]}, "prompts_per_stage": 512}'
 """
 
 from flytekit import workflow

@@ -16,7 +16,7 @@ from flytekit.extend import IgnoreOutputs, TaskPlugins
 from flytekitplugins.kfpytorch import Elastic, RunPolicy
 from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
-from tasks.errors import UserError
+from tasks.errors import SettingsError, UserError
 from tasks.platform.attempts import TOLD, retried
 from tasks.platform.pods import DEPLOYMENT
 
@@ -56,6 +56,11 @@ class TrainingTask(PytorchElasticFunctionTask):
         """Runs the step here, or in a group of processes."""
         backend = inputs["settings"].backend
         if backend.kind == "torch":
+            if NODES > 1:
+                raise SettingsError(
+                    f"optimize.backend.kind: torch with the deployment's train_nodes {NODES}; allowed: deepspeed, or a "
+                    "deployment with train_nodes 1."
+                )
             return PythonFunctionTask.execute(self, **inputs)
         self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
         with _listening():

@@ -60,7 +60,7 @@ class Propeller:
                 made[node.id] = (
                     self._map(node, bound, place)
                     if node.HasField("array_node")
-                    else self._task(node.task_node.reference_id.name, bound, place)
+                    else self.task(node.task_node.reference_id.name, bound, place)
                 )
                 waiting.remove(node)
         return {one.var: _resolve(one.binding, made) for one in template.outputs}
@@ -70,7 +70,7 @@ class Propeller:
         array = node.array_node
         (over,) = bound.keys() - set(array.bound_inputs)
         made = [
-            self._task(
+            self.task(
                 array.node.task_node.reference_id.name,
                 bound,
                 f"{place}/{index}",
@@ -81,7 +81,8 @@ class Propeller:
         collected = literals_pb2.LiteralCollection(literals=[one["o0"] for one in made])
         return {"o0": literals_pb2.Literal(collection=collected)}
 
-    def _task(self, name: str, inputs: Literals, place: str, environment: dict[str, str] | None = None) -> Literals:
+    def task(self, name: str, inputs: Literals, place: str, environment: dict[str, str] | None = None) -> Literals:
+        """Runs a task, in as many attempts as it takes; its outputs."""
         template = self.found.tasks[name].template
         container: tasks_pb2.Container = template.container
         client, folder = self.s3.client(), f"flyte/{place}"

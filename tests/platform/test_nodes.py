@@ -1,0 +1,97 @@
+"""Training on several nodes: two pods as the training operator starts them, from the task's registered command line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from flytekit import FlyteContextManager
+from flytekit.core.type_engine import TypeEngine
+from flytekit.models.literals import Literal
+from safetensors.torch import load_file
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.optimize.step import optimize_stage
+from tasks.optimize.task import optimize
+from tasks.prompts.step import prepare_stage
+from tasks.rollout.step import generate_shard
+from tasks.settings import BackendSettings, OperationSettings
+from tasks.verify.step import verify_rollouts
+from tests.optimize.together import farthest
+from tests.platform.propeller import Attempt, Propeller
+from tests.platform.serialised import serialise
+from tests.s3 import S3, free_port
+from tests.workflows import test_grpo
+from tests.workflows.runs import ROOT
+
+pytest.importorskip("deepspeed")
+learner = test_grpo.learner
+NODES = 2
+
+
+def test_two_nodes_make_the_policy_of_one(
+    learner: tuple[Store, ArtifactRef], s3: S3, bucket: str, tmp_path: Path
+) -> None:
+    store, policy = learner
+    shards = prepare_stage(store, test_grpo.PROMPTS, "", 0, 0)
+    rollouts = [generate_shard(store, test_grpo.ROLLOUT, policy, shard, 0, 0) for shard in shards]
+    verdicts = verify_rollouts(store, test_grpo.VERIFY, rollouts, 0, 0)
+    alone = optimize_stage(store, test_grpo.optimize(), policy, policy, rollouts, verdicts, 0, 0)
+
+    deployment = tmp_path / "deployment.yaml"
+    deployment.write_text(f"{{train_nodes: {NODES}, pods: {{train: {{retries: 0}}}}}}")
+    found = serialise(tmp_path, deployment)
+    template = found.tasks[optimize.name].template
+    assert template.type == "pytorch"
+    assert template.custom["elasticConfig"]["minReplicas"] == template.custom["workerReplicas"]["replicas"] == NODES
+
+    endpoint = f"127.0.0.1:{free_port()}"
+
+    def start(attempt: Attempt) -> str:
+        environment = {
+            **os.environ,
+            **attempt.environment,
+            **s3.environment(tmp_path / "cache"),
+            "PET_NNODES": f"{NODES}:{NODES}",
+            "PET_RDZV_ENDPOINT": endpoint,
+            "MU_GRPO_DEPLOYMENT": str(deployment),
+            "OMP_NUM_THREADS": "1",
+        }
+        program = Path(sys.executable).parent / attempt.arguments[0]
+        pods = [
+            subprocess.Popen(
+                [program, *attempt.arguments[1:]],
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for _ in range(NODES)
+        ]
+        return "\n".join(pod.communicate(timeout=240)[0] for pod in pods)
+
+    backend = BackendSettings(kind="deepspeed", processes=1, deepspeed=str(ROOT / "configs/deepspeed/zero2.json"))
+    settings = test_grpo.optimize().model_copy(update={"backend": backend})
+    context = FlyteContextManager.current_context()
+    given = {
+        "store": store.ref,
+        "settings": settings,
+        "reference": policy,
+        "policy": policy,
+        "rollouts": rollouts,
+        "verdicts": verdicts,
+        "stage": 0,
+        "seed": 0,
+        "operation": OperationSettings(),
+    }
+    literals = TypeEngine.dict_to_literal_map(context, given, optimize.python_interface.inputs).to_flyte_idl()
+    propeller = Propeller(found, s3, bucket.removeprefix("s3://"), start)
+    made = propeller.task(optimize.name, dict(literals.literals), "optimize")["o0"]
+    together = TypeEngine.to_python_value(
+        context, Literal.from_flyte_idl(made), optimize.python_interface.outputs["o0"]
+    )
+    ours, theirs = (load_file(store.path(one) / "model.safetensors") for one in (together, alone))
+    assert together != alone
+    assert farthest(ours, theirs) < 1e-4
