@@ -10,7 +10,7 @@ BASELINE ?= configs/tiny-cpu-grpo.yaml
 SEEDS ?= 0 1 2
 TEST_JOBS ?= logical
 
-.PHONY: demo compare results test test-vllm faults check format versions benchmarks clean help
+.PHONY: demo compare results test test-vllm faults check format versions graph benchmarks clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -128,6 +128,9 @@ format: $(BIN)/.developing ## mend what the linters can
 
 versions: $(BIN)/.developing ## note the tasks' sources and cache versions (see CONTRIBUTING.md)
 	@$(BIN)/python -m tests.cache_versions
+
+graph: $(BIN)/.developing ## the workflows' graphs, for the README and reports, from what pyflyte registers
+	@$(BIN)/python -m tests.graphs
 
 benchmarks: $(BIN)/.developing ## generation beside model.generate, verification beside a plain loop, commands' start
 	@$(BIN)/python -m tests.benchmarks.generation

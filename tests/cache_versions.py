@@ -57,8 +57,9 @@ def fingerprint(door: Path) -> str:
     digest = hashlib.sha256()
     for path in sources(door):
         digest.update(_code(path).encode())
-        for template in sorted(path.parent.glob("*.j2")) + sorted(path.parent.glob("*.css")):
-            digest.update(template.read_bytes())
+        for pattern in ("*.j2", "*.css", "*.json"):
+            for data in sorted(path.parent.glob(pattern)):
+                digest.update(data.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -57,6 +57,6 @@ def code() -> str:
     root, digest = Path(__file__).parents[2], hashlib.sha256()
     for folder in ("tasks", "workflows"):
         for file in sorted(root.glob(f"{folder}/**/*")):
-            if file.suffix in (".py", ".j2", ".css"):
+            if file.suffix in (".py", ".j2", ".css", ".json"):
                 digest.update(f"{file.relative_to(root)}\n".encode() + file.read_bytes())
     return f"{digest.hexdigest()[:12]} {packages().get('mu-grpo', '-')} {commit()[:12] or '-'}"

@@ -10,6 +10,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from tasks.report import drawing
+from tasks.report.palette import BLUE
 
 _COLUMNS = 4
 _PANEL_INCHES = (2.6, 1.9)
@@ -34,8 +35,8 @@ def draw_curves(curves: list[Curve], title: str) -> str:
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
         for axes, curve in zip(grid, curves, strict=False):
             for accuracy_E in curve.accuracy_SE:
-                axes.plot(curve.update_E, 100 * accuracy_E, color=drawing.BLUE, alpha=0.35, linewidth=1)
-            axes.plot(curve.update_E, 100 * curve.accuracy_SE.mean(0), color=drawing.BLUE)
+                axes.plot(curve.update_E, 100 * accuracy_E, color=BLUE, alpha=0.35, linewidth=1)
+            axes.plot(curve.update_E, 100 * curve.accuracy_SE.mean(0), color=BLUE)
             axes.set_title(curve.name)
             axes.set_ylim(0, 100)
         for axes in grid[len(curves) :]:

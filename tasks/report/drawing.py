@@ -14,24 +14,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from tasks.report.palette import GRID, INK, MUTED, PALETTE, variable
 from tasks.report.updates import Column
 
 TALL = 3.5
 """Inches of all panels of a tall figure together."""
 WIDTH = 4.9
 """Inches; narrow, so that text stays readable when a phone shrinks the figure."""
-
-INK, MUTED, GRID = "#1c2330", "#5b6472", "#e1e5eb"
-BLUE, ORANGE, GREEN = "#1f5fa8", "#c2500a", "#0f7b63"
-PALETTE = {
-    "ink": (INK, "#e6e9ef"),
-    "muted": (MUTED, "#a3adbb"),
-    "grid": (GRID, "#323b48"),
-    "blue": (BLUE, "#6fb1ff"),
-    "orange": (ORANGE, "#ff9a57"),
-    "green": (GREEN, "#4fd0ad"),
-}
-"""Every color by name, for a light and for a dark page."""
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -237,5 +226,5 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     svg = re.sub(r' id="([^"]+)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", svg)
     svg = re.sub(r'(href="#|url\(#)([^")]+)', rf"\1{name}-\2", svg)
     for color, (light, _) in PALETTE.items():
-        svg = svg.replace(light, f"var(--{color}, {light})")
+        svg = svg.replace(light, variable(color))
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1).strip()

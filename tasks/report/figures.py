@@ -8,10 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 from tasks.report import drawing, staleness_figures, training_figures
-from tasks.report.drawing import BLUE, GREEN, MUTED, ORANGE
 from tasks.report.formats import duration, label, percent
+from tasks.report.graph import graph_of, measured_steps
+from tasks.report.graph_drawing import draw
 from tasks.report.history import Estimate, History
 from tasks.report.ledger import Ledger
+from tasks.report.palette import BLUE, GREEN, MUTED, ORANGE
 
 _LABELLED = 9
 """More policies than this are numbered instead of named."""
@@ -81,6 +83,11 @@ WORDS = {
         "Two estimates of one number; every stage has its own scale. k3 minus k1 is the mean ratio minus 1: a wide gap "
         "comes from tokens that became much more likely.",
     ),
+    "steps": Words(
+        "Steps",
+        "The time during which some part of a step was at work; in brackets, the shards of a map task. The strong line "
+        "is the chain of steps that took longest. What was found, a process before the last one had made.",
+    ),
     "ledger": Words(
         "Where the time went",
         "Seconds of all steps of the run by what they were spent on; the rows add up to the total.",
@@ -120,7 +127,7 @@ def words_of(history: History) -> dict[str, Words]:
 
 def make_figures(history: History, ledger: Ledger) -> dict[str, str]:
     """SVG by name, in the order of the page; names and captions are those of ``words_of``."""
-    makers: dict[str, Callable[[], Figure | None]] = {
+    makers: dict[str, Callable[[], Figure | str | None]] = {
         "accuracy": lambda: _accuracy(history),
         "reward": lambda: training_figures.reward(history),
         "ratios": lambda: training_figures.ratios(history),
@@ -133,13 +140,16 @@ def make_figures(history: History, ledger: Ledger) -> dict[str, str]:
         "ratios_positive": lambda: staleness_figures.ratios(history, "positive"),
         "ess": lambda: staleness_figures.ess(history),
         "kl": lambda: staleness_figures.kl(history),
+        "steps": lambda: _steps(history),
         "ledger": lambda: _ledger(ledger),
     }
     drawn = {}
     for name, words in words_of(history).items():
         with drawing.style():
             figure = makers[name]()
-            if figure is not None:
+            if isinstance(figure, str):
+                drawn[name] = figure
+            elif figure is not None:
                 drawn[name] = drawing.to_svg(figure, name.replace("_", "-"), f"{words.title}. {words.caption}")
     return drawn
 
@@ -194,6 +204,13 @@ def _accuracy(history: History) -> Figure:
     _stage_axis(axes, history)
     drawing.legend(figure, handles, 3)
     return figure
+
+
+def _steps(history: History) -> str | None:
+    """None where the run is not one of a registered workflow."""
+    measured = measured_steps(history)
+    graph = graph_of(measured)
+    return draw(graph, f"The steps of {history.algorithm}, seed {history.seed}", measured) if graph else None
 
 
 def _ledger(ledger: Ledger) -> Figure:

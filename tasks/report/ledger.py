@@ -70,13 +70,13 @@ def make_ledger(history: History) -> Ledger:
         worked += busy
         phases = sum(sum(one.phases.values()) for one in timings)
         # Phases exceed the span when an optimizer went on with what a killed process had begun.
-        rest += max(0.0, _length(busy) - phases)
-        carried += max(0.0, phases - _length(busy))
+        rest += max(0.0, covered(busy) - phases)
+        carried += max(0.0, phases - covered(busy))
     seconds["rest"] = seconds.get("rest", 0.0) + rest
     order = [*ROWS, *sorted(seconds.keys() - ROWS.keys())]
     order.append(order.pop(order.index("rest")))
     ordered = {row: seconds[row] for row in order if row in seconds}
-    return Ledger(ordered, _length(_merge(worked)) + carried)
+    return Ledger(ordered, covered(worked) + carried)
 
 
 def _row(manifest: Manifest, phase: str) -> str:
@@ -118,5 +118,6 @@ def _without(intervals: Sequence[Interval], holes: Sequence[Interval]) -> list[I
     return left
 
 
-def _length(intervals: Iterable[Interval]) -> float:
-    return sum(end - start for start, end in intervals)
+def covered(intervals: Iterable[Interval]) -> float:
+    """Seconds within some interval; where they overlap these count once."""
+    return sum(end - start for start, end in _merge(intervals))

@@ -2,18 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from tasks.report import formats
-from tasks.report.drawing import PALETTE
 from tasks.report.examples import pick_examples
 from tasks.report.figures import OVER_STALENESS, words_of
-from tasks.report.history import Estimate, EvaluatedPolicy, History, Stage
+from tasks.report.history import EvaluatedPolicy, History, Stage
 from tasks.report.ledger import ROWS, Ledger
+from tasks.report.palette import PALETTE
 from tasks.report.parameters import chosen_here, resolved_settings
+from tasks.report.templates import render
 
 _OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
 _LEVELS_SHOWN = 6
@@ -54,23 +51,9 @@ def render_page(history: History, ledger: Ledger, figures: dict[str, str]) -> st
         ledger: its seconds.
         figures: SVG by name, as ``make_figures`` gives it.
     """
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        percent=formats.percent,
-        number=formats.number,
-        tiny=formats.tiny,
-        duration=formats.duration,
-        label=formats.label,
-        interval=_interval,
-    )
     counted = _outcomes(history)
-    return environment.get_template("page.html.j2").render(
+    return render(
+        "page.html.j2",
         history=history,
         base=history.evaluated[0],
         final=history.evaluated[-1],
@@ -92,10 +75,6 @@ def render_page(history: History, ledger: Ledger, figures: dict[str, str]) -> st
         code=_code(history),
         started=_started(history),
     )
-
-
-def _interval(estimate: Estimate) -> str:
-    return formats.percent_range(estimate.low, estimate.high)
 
 
 def _gain(history: History) -> str | None:

@@ -11,9 +11,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from tasks.optimize.histogram import HISTOGRAM_EDGES
 from tasks.report import drawing
-from tasks.report.drawing import BLUE, GREEN, MUTED, ORANGE
 from tasks.report.formats import percent
 from tasks.report.history import History
+from tasks.report.palette import BLUE, GREEN, MUTED, ORANGE
 from tasks.report.training_figures import draw_limits
 from tasks.report.updates import HISTOGRAMS, Column
 

@@ -5,7 +5,7 @@ from flytekit import Deck
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, once, step
 
-VERSION = "3"
+VERSION = "4"
 
 
 @step(VERSION, deck=True)

@@ -8,8 +8,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from tasks.report import drawing
-from tasks.report.drawing import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.report.history import History
+from tasks.report.palette import BLUE, GREEN, INK, MUTED, ORANGE
 
 _POINTS = 360
 """Points of a line: more than a screen shows would only make the page heavy."""

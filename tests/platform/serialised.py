@@ -1,6 +1,7 @@
 """Tasks and workflows as they are registered with a cluster, read from the package that ``pyflyte`` makes of them."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -19,6 +20,11 @@ class Serialised:
     tasks: dict[str, task_pb2.TaskSpec]
     workflows: dict[str, workflow_pb2.WorkflowSpec]
     launch_plans: dict[str, launch_plan_pb2.LaunchPlan]
+
+
+def function_of(name: str) -> str:
+    """The function of a task; that of a map task too."""
+    return re.sub(r"^map_(\w+)_[0-9a-f]{32}-arraynode$", r"\1", name.rpartition(".")[2])
 
 
 def serialise(folder: Path, deployment: Path) -> Serialised:

@@ -1,6 +1,5 @@
 """What a cluster is told of every task and of the stages, read from the registered form."""
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,10 +10,12 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.models.literals import Literal
 
 from tasks.artifacts.provenance import code
+from tasks.report.graph import graphs
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tests.cache_versions import ROOT, doors, version
-from tests.platform.serialised import Serialised, serialise
+from tests.graphs import read_graphs
+from tests.platform.serialised import Serialised, function_of, serialise
 from workflows.launch_plans import PLANS
 
 DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
@@ -37,13 +38,8 @@ def registered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return DeploymentSettings.read(request.param), serialise(tmp_path_factory.mktemp("package"), request.param)
 
 
-def short(name: str) -> str:
-    """The function of a task; that of a map task too."""
-    return re.sub(r"^map_(\w+)_[0-9a-f]{32}-arraynode$", r"\1", name.rpartition(".")[2])
-
-
 def role_of(name: str) -> Role:
-    return ROLE_OF.get(short(name), "cpu")
+    return ROLE_OF.get(function_of(name), "cpu")
 
 
 def amounts(entries: Iterable[tasks_pb2.Resources.ResourceEntry]) -> dict[int, float]:
@@ -111,7 +107,7 @@ def test_four_stages_follow_each_other_and_evaluations_stand_beside(
     names = {}
     for node in graph.nodes:
         inner = node.array_node.node if node.HasField("array_node") else node
-        names[node.id] = short(inner.task_node.reference_id.name)
+        names[node.id] = function_of(inner.task_node.reference_id.name)
     counts = {name: list(names.values()).count(name) for name in set(names.values())}
     assert counts["generate"] == counts["verify"] == counts["optimize"] == counts["prepare_prompts"] == 4
     assert counts["evaluate"] == 5
@@ -128,6 +124,17 @@ def test_four_stages_follow_each_other_and_evaluations_stand_beside(
             assert {"generate", "verify"} <= before[node]
     first = [node for node, name in names.items() if name == "generate" and "optimize" not in before[node]]
     assert len(first) == 1
+
+
+def test_the_committed_graphs_are_those_that_are_registered(registered: Registered) -> None:
+    """`make graph` renews them."""
+    deployment, found = registered
+    committed = {name: list(graph) for name, graph in graphs().items()}
+    if {pod.image for pod in deployment.pods.values()} == {"cpu"}:
+        committed = {
+            name: [node.model_copy(update={"image": "cpu"}) for node in graph] for name, graph in committed.items()
+        }
+    assert read_graphs(found) == committed
 
 
 def test_the_code_is_named(registered: Registered) -> None:

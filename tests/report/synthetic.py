@@ -28,6 +28,9 @@ from tests.report.clock import Clock, process
 HOSTILE = "<script>alert('response')</script>\n</pre><img src=https://example.com/x.png>\x07"
 PROBLEMS, K = 40, 4
 PROMPTS_SETTINGS = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
+BEFORE = {"prompts": "prepare_held_out", "policy": "prepare_policy", "evaluation": "evaluate"}
+STAGE = {"prompts": "prepare_prompts", "evaluation": "evaluate"}
+PARTS = {"rollouts": "generate", "verdicts": "verify", "policy": "optimize"}
 SIGNED = ("mean", "max", "p01", "p50", "p99")
 
 
@@ -57,7 +60,7 @@ class SyntheticRun:
         self.held_out = self._write(
             "prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (self._prompts(), PROMPTS)}
         )
-        with self.store.write(
+        with self._of("policy").write(
             "policy", settings=PolicySettings(tiny=TinyPolicySettings()), parents={}, seed=self.seed
         ) as draft:
             (draft.path / "model.safetensors").write_bytes(b"base %d" % self.seed)
@@ -157,7 +160,7 @@ class SyntheticRun:
         if self.nulls:
             metrics |= {"greedy": None, "working": None, "truncated": None, "by_level": {}}
         settings = EvaluateSettings(problems=PROBLEMS, samples_per_problem=K, max_new_tokens=48)
-        with self.store.write(
+        with self._of("evaluation").write(
             "evaluation",
             settings=settings,
             parents={"policy": self.policy, "prompts": [self.held_out]},
@@ -171,12 +174,17 @@ class SyntheticRun:
     def _write(
         self, kind: Any, settings: Any, parents: Any, phases: dict[str, float], files: dict[str, Any], **facts: Any
     ) -> ArtifactRef:
-        with self.store.write(kind, settings=settings, parents=parents, seed=self.seed) as draft:
+        with self._of(kind).write(kind, settings=settings, parents=parents, seed=self.seed) as draft:
             for name, (rows, schema) in files.items():
                 write_table(draft.path / name, rows, schema)
             draft.facts.update(facts)
             self._pass(draft, **phases)
         return draft.ref
+
+    def _of(self, kind: str) -> Store:
+        """The store of the task that makes such an artifact."""
+        parts = dict.fromkeys(PARTS, "alternate") if self.updates_per_rollout < self.updates_per_stage else PARTS
+        return Store(self.store.ref, (STAGE | parts if self.stage else BEFORE)[kind])
 
     def _pass(self, draft: Any, **phases: float) -> None:
         """Lets the phases happen, and half a second for storage."""

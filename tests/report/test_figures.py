@@ -56,7 +56,8 @@ def test_figures_fit_into_one_page(figures):
 )
 def test_runs_of_other_shapes(tmp_path, fields):
     figures = figures_of(make_run(tmp_path, **fields))
-    assert list(figures) == list(WORDS)
+    registered = fields["stages"] in (1, 2, 4, 8)
+    assert list(figures) == [name for name in WORDS if name != "steps" or registered]
     for svg in figures.values():
         assert "nan" not in svg.lower()
         assert len(svg) < 250_000

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.report.graph import graphs
+from tasks.report.graph_layout import lay_out
 from tests.system_programs import require
 
 FLAGS = [
@@ -27,10 +29,16 @@ PROBE = """<script>
 const box = one => { const { width, height } = one.getBoundingClientRect(); return [width, height]; };
 const figures = Object.fromEntries([...document.querySelectorAll("figure")].map(
   one => [one.id, box(one.querySelector("svg"))]));
+const steps = [...document.querySelectorAll("#figure-steps text")].map(one => {
+  let card = one;
+  while (card.tagName != "rect") card = card.previousElementSibling;
+  const [inner, outer] = [one.getBBox(), card.getBBox()];
+  return [one.textContent, inner.x + inner.width < outer.x + outer.width - 3];
+});
 const dark = getComputedStyle(document.querySelector(".report")).backgroundColor;
 const text = getComputedStyle(document.querySelector("svg text")).fill;
 console.log("probe ran");
-parent.postMessage({ figures, dark, text, wide: document.documentElement.scrollWidth }, "*");
+parent.postMessage({ figures, steps, dark, text, wide: document.documentElement.scrollWidth }, "*");
 </script></body>"""
 # A window cannot be as narrow as a phone, but a frame can.
 FRAME = """<body style="margin: 0"><iframe src="probe.html" style="width: {width}px; height: 900px; border: 0"></iframe>
@@ -74,11 +82,15 @@ def test_no_console_messages(page, tmp_path):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_figure_is_visible_and_nothing_is_too_wide(page, tmp_path, width):
     seen = probe(page, tmp_path, width)
-    assert len(seen["figures"]) == 13
+    assert len(seen["figures"]) == 14
     for name, (wide, high) in seen["figures"].items():
         assert wide > 280, name
         assert high > 100, name
     assert seen["wide"] <= width
+    # The steps keep their size and are scrolled.
+    assert seen["figures"]["figure-steps"][0] == lay_out(graphs()["mu_grpo"]).size[0]
+    assert {"generate (2)", "prepare_held_out", "stage 4"} <= {text for text, _ in seen["steps"]}
+    assert not [text for text, fits in seen["steps"] if not fits]
 
 
 def test_dark_scheme_reaches_the_figures(page, tmp_path):

@@ -1,0 +1,41 @@
+"""The templates of pages and pictures in this folder."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from tasks.report import formats
+from tasks.report.palette import variable
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        percent=formats.percent,
+        number=formats.number,
+        tiny=formats.tiny,
+        duration=formats.duration,
+        label=formats.label,
+        interval=lambda estimate: formats.percent_range(estimate.low, estimate.high),
+        color=variable,
+    )
+    return made
+
+
+def render(name: str, **values: Any) -> str:
+    """A template with its values in place; what is no markup of a template is escaped.
+
+    Args:
+        name: of the file.
+        values: that it names; one that is missing is an error.
+    """
+    return _environment().get_template(name).render(**values)
