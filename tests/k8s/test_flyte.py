@@ -1,0 +1,91 @@
+"""Flyte's own settings: what they admit, and that both charts say the same."""
+
+from typing import Any
+
+import yaml
+
+from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
+from tests.cache_versions import ROOT
+
+Values = dict[str, Any]
+FOLDER = ROOT / "k8s/flyte"
+DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
+UNITS = {"cpu": "cpu", "memory": "memory", "ephemeralStorage": "ephemeral_storage", "gpu": "gpus"}
+
+
+def values(*names: str) -> Values:
+    """What helm makes of several files of values: later ones go over earlier ones, lists whole."""
+    merged: Values = {}
+    for name in names:
+        merged = over(merged, yaml.safe_load((FOLDER / name).read_text()))
+    return merged
+
+
+def over(below: Values, above: Values) -> Values:
+    found = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(found.get(key), dict)
+        found[key] = over(found[key], value) if both else value
+    return found
+
+
+def test_the_limits_admit_the_pods_of_every_deployment() -> None:
+    limits = values("values.yaml")["configuration"]["inline"]["task_resources"]["limits"]
+    assert quantity(limits["gpu"]) >= 8
+    for path in DEPLOYMENTS:
+        deployment = DeploymentSettings.read(path)
+        for role in ROLES:
+            for name, field in UNITS.items():
+                asked = quantity(str(getattr(deployment.pod(role), field)))
+                assert asked <= quantity(limits[name]), f"{path.stem}: {role} asks for more {name} than Flyte admits"
+
+
+def test_both_charts_say_the_same() -> None:
+    binary, core = values("values.yaml", "gpu-pool.yaml"), values("core.yaml")
+    inline, maps = binary["configuration"]["inline"], core["configmap"]
+    assert inline["task_resources"] == maps["task_resource_defaults"]["task_resources"]
+    assert inline["propeller"] == maps["core"]["propeller"]
+    assert inline["plugins"]["k8s"] == maps["k8s"]["plugins"]["k8s"]
+    assert binary["enabled_plugins"] == maps["enabled_plugins"]
+    assert binary["flyte-core-components"]["admin"]["seedProjects"] == core["flyteadmin"]["initialProjects"]
+    assert binary["configuration"]["storage"]["userDataContainer"] == core["storage"]["bucketName"]
+
+
+def test_training_on_several_nodes_and_large_map_tasks_are_switched_on() -> None:
+    found = values("values.yaml")
+    plugins = found["enabled_plugins"]["tasks"]["task-plugins"]
+    assert "pytorch" in plugins["enabled-plugins"]
+    assert plugins["default-for-task-types"]["pytorch"] == "pytorch"
+    propeller = found["configuration"]["inline"]["propeller"]
+    assert propeller["literal-offloading-config"]["enabled"] is True
+    assert 1 <= propeller["max-ttl-hours"] <= 23
+
+
+def test_development_names_what_its_overlay_holds() -> None:
+    configuration = values("values.yaml", "development.yaml")["configuration"]
+    objects = {}
+    for file in ("minio.yaml", "postgres.yaml"):
+        for one in yaml.safe_load_all((ROOT / "k8s/overlays/development" / file).read_text()):
+            objects[one["kind"], one["metadata"]["name"]] = one
+    minio, postgres = (objects["Secret", name]["stringData"] for name in ("minio", "postgres"))
+    s3 = configuration["storage"]["providerConfig"]["s3"]
+    assert (s3["accessKey"], s3["secretKey"]) == (minio["MINIO_ROOT_USER"], minio["MINIO_ROOT_PASSWORD"])
+    database = configuration["database"]
+    assert (database["username"], database["password"], database["dbname"]) == tuple(postgres.values())
+    addresses = {
+        f"{one['metadata']['name']}.{one['metadata']['namespace']}": one["spec"]["ports"][0]["port"]
+        for (kind, _), one in objects.items()
+        if kind == "Service"
+    }
+    assert database["host"] in addresses
+    assert s3["endpoint"] in {f"http://{name}:{port}" for name, port in addresses.items()}
+    variables = {
+        key: value
+        for one in configuration["inline"]["plugins"]["k8s"]["default-env-vars"]
+        for key, value in one.items()
+    }
+    assert variables == {
+        "FLYTE_AWS_ENDPOINT": s3["endpoint"],
+        "FLYTE_AWS_ACCESS_KEY_ID": s3["accessKey"],
+        "FLYTE_AWS_SECRET_ACCESS_KEY": s3["secretKey"],
+    }
