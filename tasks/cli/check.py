@@ -16,10 +16,10 @@ from tasks.artifacts.records import FileEntry, Manifest
 from tasks.artifacts.store import content_digest
 from tasks.cli.contents import KINDS, Contents, Place, place_of, read_contents
 from tasks.cli.find import LATEST, find_artifact, match
-from tasks.cli.formats import size, some
+from tasks.cli.formats import some
 from tasks.errors import DataError
 from tasks.progress import bar
-from tasks.report.formats import duration
+from tasks.report.formats import duration, size
 from tasks.stored.reports import find_reports
 
 RUN = "run"

@@ -25,9 +25,10 @@ from tasks.artifacts.staging import STAGING, leftovers
 from tasks.artifacts.work import LEASES
 from tasks.cli.contents import KINDS, RUNS, Contents, Folder, Place, StoredFile, place_of, read_contents
 from tasks.cli.find import finished_runs
-from tasks.cli.formats import size, some
+from tasks.cli.formats import some
 from tasks.errors import ArtifactError
 from tasks.progress import bar
+from tasks.report.formats import size
 
 _HOUR = 3600.0
 

@@ -17,6 +17,7 @@ from flytekitplugins.kfpytorch import Elastic
 from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import UserError
+from tasks.platform import decks
 from tasks.platform.attempts import retried
 from tasks.platform.pods import DEPLOYMENT
 
@@ -53,6 +54,7 @@ class TrainingTask(PytorchElasticFunctionTask):
         if backend.kind == "torch":
             return PythonFunctionTask.execute(self, **inputs)
         self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
+        decks.begin()
         with _listening():
             return super().execute(**inputs)
 
