@@ -15,10 +15,9 @@ from tasks.artifacts.files import MANIFEST, RESTORE, disk_errors
 from tasks.artifacts.records import KINDS, FileEntry, Manifest
 from tasks.artifacts.store import content_digest
 from tasks.cli.contents import Contents, Place, place_of, read_contents
-from tasks.cli.formats import size
 from tasks.errors import DataError
 from tasks.progress import bar
-from tasks.report.formats import duration, some
+from tasks.report.formats import duration, size, some
 from tasks.stored.find import LATEST, find_artifact, match
 from tasks.stored.reports import find_reports
 

@@ -25,10 +25,9 @@ from tasks.artifacts.records import KINDS
 from tasks.artifacts.staging import STAGING, leftovers
 from tasks.artifacts.work import LEASES
 from tasks.cli.contents import RUNS, Contents, Folder, Place, StoredFile, place_of, read_contents
-from tasks.cli.formats import size
 from tasks.errors import ArtifactError
 from tasks.progress import bar
-from tasks.report.formats import some
+from tasks.report.formats import size, some
 from tasks.stored.reports import finished_runs
 
 _HOUR = 3600.0

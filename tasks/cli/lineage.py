@@ -13,9 +13,8 @@ from rich.tree import Tree
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Manifest
-from tasks.cli.formats import moment
 from tasks.errors import ArtifactError
-from tasks.report.formats import duration, percent
+from tasks.report.formats import duration, moment, percent
 from tasks.stored.find import find_artifact
 
 _COMMIT_DIGITS = 10

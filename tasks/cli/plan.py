@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.cli.algorithms import describe
-from tasks.cli.formats import size
 from tasks.errors import DataError
+from tasks.report.formats import size
 from tasks.settings import PRESETS, RunSettings, TinyPolicySettings
 
 _FP32_BYTES = 4

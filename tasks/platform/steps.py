@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
@@ -12,6 +13,7 @@ from tasks.artifacts import ArtifactRef, Store, StoreRef
 from tasks.artifacts import work as works
 from tasks.errors import UserError
 from tasks.logs import logger
+from tasks.platform import decks
 from tasks.platform.attempts import TOLD, check_code, in_pod, retried, tell
 from tasks.platform.pods import pod_options
 from tasks.settings.deployment import Role
@@ -36,13 +38,12 @@ Inputs = ParamSpec("Inputs")
 _NOT_IN_KEYS = ("operation",)
 
 
-def step(version: str, *, role: Role = "cpu", deck: bool = False, trains: bool = False) -> Callable[[F], F]:
-    """A cached task.
+def step(version: str, *, role: Role = "cpu", trains: bool = False) -> Callable[[F], F]:
+    """A cached task, whose deck shows what it made.
 
     Args:
         version: the task's cache version; raised when its sources change what it computes (see CONTRIBUTING.md).
         role: which of the deployment's pods it runs in.
-        deck: whether it shows a Flyte deck.
         trains: whether several processes may do it together; it has an input ``settings`` with a ``backend`` then.
     """
 
@@ -54,7 +55,8 @@ def step(version: str, *, role: Role = "cpu", deck: bool = False, trains: bool =
             cache_version=version,
             cache_serialize=True,
             cache_ignore_input_vars=tuple(name for name in _NOT_IN_KEYS if name in inputs),
-            enable_deck=deck,
+            enable_deck=True,
+            deck_fields=(),  # No copy of its source, of every installed package, of inputs that settings repeat.
             **pod_options(role),
         )(function)
         return decorated
@@ -97,6 +99,8 @@ def once(
 ) -> Made:
     """Does a cached task's work, unless the store has its result; goes on where an earlier attempt was interrupted.
 
+    The task's deck shows what the work gave, or how it ended.
+
     Args:
         store: where the result goes.
         name: the task's.
@@ -106,6 +110,7 @@ def once(
         named: what does not.
     """
     check_code()
+    started = time.time()
     checkpoint = current_context().checkpoint if in_pod() else None
     if checkpoint is not None and (earlier := checkpoint.read()):
         logger().info("%s: an earlier attempt saved %s in %s", name, earlier.decode(), store.uri)
@@ -115,14 +120,18 @@ def once(
             checkpoint.write(place.encode())
 
     do_once = works.once
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if decks.in_group():
         from tasks.optimize.group import once_together
 
         do_once = once_together  # type: ignore[assignment]  # None in a follower, whose result Elastic passes over
     try:
-        return do_once(store, name, version, logic, saved, *inputs, **named)
+        made = do_once(store, name, version, logic, saved, *inputs, **named)
     except UserError as error:
         if TOLD in os.environ:
             tell(error)
             raise
+        decks.show_unfinished(name, inputs, error, started)
         raise retried(error) from error.__cause__
+    if made is not None:
+        decks.show(store, name, made, started)
+    return made

@@ -17,6 +17,7 @@ from flytekitplugins.kfpytorch import Elastic, RunPolicy
 from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
+from tasks.platform import decks
 from tasks.platform.attempts import TOLD, retried
 from tasks.platform.pods import DEPLOYMENT
 
@@ -63,6 +64,7 @@ class TrainingTask(PytorchElasticFunctionTask):
                 )
             return PythonFunctionTask.execute(self, **inputs)
         self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
+        decks.begin()
         with _listening():
             return super().execute(**inputs)
 

@@ -1,6 +1,5 @@
 """Responses of the base policy beside those of the final one, on the same held-out problems."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,17 +40,9 @@ def pick_examples(history: History) -> list[Example]:
 
     They are the first of their sort in the order of the held-out problems, so nobody chose them.
     """
-    before = _first_samples(history.evaluated[0].samples)
     if len(history.evaluated) == 1:
-        alone: list[tuple[str, int, Callable[[Response], bool]]] = [
-            ("right", 2, lambda response: response.correct),
-            ("wrong", 2, lambda response: not response.correct),
-        ]
-        return [
-            Example(change, prompt, answer, response, None)
-            for change, count, fits in alone
-            for prompt, answer, response in [row for row in before.values() if fits(row[2])][:count]
-        ]
+        return examples_of(history.evaluated[0].samples)
+    before = _first_samples(history.evaluated[0].samples)
     after = _first_samples(history.evaluated[-1].samples)
     wanted = [("turned right", 3), ("stayed wrong", 1), ("turned wrong", 1), ("stayed right", 1)]
     examples: list[Example] = []
@@ -66,6 +57,16 @@ def pick_examples(history: History) -> list[Example]:
     return examples
 
 
+def examples_of(samples: Path) -> list[Example]:
+    """Of one evaluation: two right responses and two wrong ones, as far as there are; the first of their sort."""
+    responses = _first_samples(samples).values()
+    return [
+        Example(change, prompt, answer, response, None)
+        for change, right in (("right", True), ("wrong", False))
+        for prompt, answer, response in [row for row in responses if row[2].correct == right][:2]
+    ]
+
+
 def _change(before: Response, after: Response) -> str:
     verb = "stayed" if before.correct == after.correct else "turned"
     return f"{verb} {'right' if after.correct else 'wrong'}"
@@ -76,17 +77,17 @@ def _first_samples(path: Path) -> dict[str, tuple[str, str, Response]]:
     rows = read_table(path, columns=_COLUMNS).to_pylist()
     return {
         row["prompt_id"]: (
-            _shown(row["prompt"]),
-            _shown(row["answer"]),
-            Response(_shown(row["response"]), row["outcome"], row["response_tokens"]),
+            shown(row["prompt"]),
+            shown(row["answer"]),
+            Response(shown(row["response"]), row["outcome"], row["response_tokens"]),
         )
         for row in rows
         if row["sample_index"] == 0
     }
 
 
-def _shown(text: str) -> str:
-    """The text without characters that a page cannot hold; a long one keeps its start and its end."""
+def shown(text: str) -> str:
+    """A text without characters that a page cannot hold; a long one keeps its start and its end."""
     visible = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else c for c in text)
     if len(visible) <= _SHOWN_CHARACTERS:
         return visible

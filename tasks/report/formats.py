@@ -1,5 +1,7 @@
 """How numbers are written, the same in the page, the figures and the terminal."""
 
+from datetime import datetime
+
 MISSING = "–"  # noqa: RUF001
 
 
@@ -36,6 +38,15 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def size(count: float) -> str:
+    """Bytes in the unit that fits: ``512 B``, ``3.0 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
 def label(name: str) -> str:
     """A field's name as words: ``warm_start`` is ``warm start``."""
     return name.replace("_", " ")
@@ -45,3 +56,8 @@ def some(names: list[str], most: int) -> str:
     """The first of many names, and how many more there are."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
+
+
+def moment(seconds: float) -> str:
+    """Unix seconds as a local time: ``2026-05-31 18:04:12``."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -7,7 +7,6 @@ from itertools import pairwise
 from tasks.report.formats import duration
 from tasks.report.graph import Graph, Measured, Node, Step
 from tasks.report.graph_layout import CARD, Box, Edge, Point, lay_out, longest_chain
-from tasks.report.palette import PALETTE
 from tasks.report.templates import render
 from tasks.settings.deployment import Image
 
@@ -54,14 +53,13 @@ def draw(graph: Graph, title: str, measured: Mapping[Step, Measured] | None = No
     strong = [edge for edge in layout.edges if (edge.source, edge.target) in chain]
     others = [edge for edge in layout.edges if edge not in strong]
     return render(
-        "graph.svg.j2",
+        "report/graph.svg.j2",
         wide=wide,
         high=high,
         alone=alone,
         font=_FONT,
         title=title,
         words=_in_words(graph, cards),
-        palette=PALETTE,
         background=f"var(--card, {_LIGHT})",
         dark_background=_DARK,
         stages=layout.stages,

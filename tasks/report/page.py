@@ -8,7 +8,6 @@ from tasks.report.examples import pick_examples
 from tasks.report.figures import OVER_STALENESS, words_of
 from tasks.report.history import EvaluatedPolicy, History, Stage
 from tasks.report.ledger import ROWS, Ledger
-from tasks.report.palette import PALETTE
 from tasks.report.parameters import chosen_here, resolved_settings
 from tasks.report.templates import render
 
@@ -53,7 +52,7 @@ def render_page(history: History, ledger: Ledger, figures: dict[str, str]) -> st
     """
     counted = _outcomes(history)
     return render(
-        "page.html.j2",
+        "report/page.html.j2",
         history=history,
         base=history.evaluated[0],
         final=history.evaluated[-1],
@@ -67,7 +66,6 @@ def render_page(history: History, ledger: Ledger, figures: dict[str, str]) -> st
         figures=figures,
         words=words_of(history),
         over_staleness=[name for name in OVER_STALENESS if name in figures],
-        palette=PALETTE,
         examples=pick_examples(history),
         parameters=resolved_settings(history),
         chosen_here=chosen_here(history),

@@ -1,5 +1,6 @@
 """The settings that a run resolved to, and which of them the paper states."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ _STEPS: dict[Kind, str] = {
     "rollouts": "rollout",
     "verdicts": "verify",
 }
-_OTHER_STEPS = ("rollout", "verify")
+OTHER_STEPS = ("rollout", "verify")
 """A step that alternates between generation and updates has these settings too; they are shown once."""
 _PAPER: dict[str, dict[str, Any]] = {
     "mu_grpo": {
@@ -63,9 +64,9 @@ def resolved_settings(history: History) -> dict[str, list[Parameter]]:
     steps = {}
     for kind, step in _STEPS.items():
         made = [manifest for manifest in history.of_kind(kind) if manifest not in finals]
-        steps[step] = _parameters(made, {})
-    steps["optimize"] = _parameters(finals, paper)
-    steps["evaluate"] = _parameters(history.of_kind("evaluation"), {})
+        steps[step] = parameters_of(_settings(made), {})
+    steps["optimize"] = parameters_of(_settings(finals), paper)
+    steps["evaluate"] = parameters_of(_settings(history.of_kind("evaluation")), {})
     return {step: parameters for step, parameters in steps.items() if parameters}
 
 
@@ -86,10 +87,20 @@ def chosen_here(history: History) -> list[str]:
     return sentences
 
 
-def _parameters(manifests: list[Manifest], paper: dict[str, Any]) -> list[Parameter]:
+def _settings(manifests: Iterable[Manifest]) -> list[dict[str, Any]]:
+    return [manifest.settings for manifest in manifests]
+
+
+def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any]) -> list[Parameter]:
+    """Settings of a step; values in which they differ are joined by an arrow.
+
+    Args:
+        settings: of its artifacts.
+        paper: what the paper states, by the setting's name.
+    """
     values: dict[str, list[Any]] = {}
-    for manifest in manifests:
-        own = {name: value for name, value in manifest.settings.items() if name not in _OTHER_STEPS}
+    for one in settings:
+        own = {name: value for name, value in one.items() if name not in OTHER_STEPS}
         for name, value in _flat(own).items():
             seen = values.setdefault(name, [])
             if value not in seen:

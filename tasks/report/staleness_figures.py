@@ -15,7 +15,7 @@ from tasks.report.formats import percent
 from tasks.report.history import History
 from tasks.report.palette import BLUE, GREEN, MUTED, ORANGE
 from tasks.report.training_figures import draw_limits
-from tasks.report.updates import HISTOGRAMS, Column
+from tasks.report.updates import HISTOGRAMS, Column, thinned
 
 PANELS = 8
 """More stages than this are represented by some of them."""
@@ -153,7 +153,7 @@ def _points(history: History, series: _Series, column: str, stage: int, points: 
     values = history.column(column)[rows]
     if column.startswith("ratio_"):
         values = np.clip(values, *_RATIOS)
-    return drawing.thinned(history.updates["staleness"][rows], values, points, series.reduce)
+    return thinned(history.updates["staleness"][rows], values, points, series.reduce)
 
 
 def _percents(grid: list[Any]) -> None:

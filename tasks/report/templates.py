@@ -1,4 +1,4 @@
-"""The templates of pages and pictures in this folder."""
+"""The templates of pages and pictures."""
 
 from functools import cache
 from pathlib import Path
@@ -7,13 +7,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.report import formats
-from tasks.report.palette import variable
+from tasks.report.palette import PALETTE, variable
 
 
 @cache
 def _environment() -> Environment:
     made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(Path(__file__).parents[1]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -28,6 +28,7 @@ def _environment() -> Environment:
         interval=lambda estimate: formats.percent_range(estimate.low, estimate.high),
         color=variable,
     )
+    made.globals["palette"] = PALETTE
     return made
 
 
@@ -35,7 +36,7 @@ def render(name: str, **values: Any) -> str:
     """A template with its values in place; what is no markup of a template is escaped.
 
     Args:
-        name: of the file.
+        name: of the file, from tasks/ on.
         values: that it names; one that is missing is an error.
     """
     return _environment().get_template(name).render(**values)

@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from tasks.report import drawing
 from tasks.report.history import History
 from tasks.report.palette import BLUE, GREEN, INK, MUTED, ORANGE
+from tasks.report.updates import binned, rolling, segments
 
 _POINTS = 360
 """Points of a line: more than a screen shows would only make the page heavy."""
@@ -40,9 +41,9 @@ def _scatter(axes: Any, history: History, name: str) -> list[Any]:
     """Every update as a dot, and their running mean within each stage; returns the legend's handles."""
     stage, update, values = history.updates["stage"], history.updates["update"], history.column(name)
     window, points = max(1, len(update) // 32), max(8, _POINTS // len(history.stages))
-    for part in drawing.segments(stage):
-        smooth = drawing.rolling(values[part], window)
-        x, raw, mean = drawing.binned(update[part], values[part], smooth, points=points)
+    for part in segments(stage):
+        smooth = rolling(values[part], window)
+        x, raw, mean = binned(update[part], values[part], smooth, points=points)
         alpha, size = (0.45, 4.5) if window > 1 else (1.0, 8)
         axes.plot(x, raw, ".", color=BLUE, alpha=alpha, markersize=size, markeredgewidth=0)
         axes.plot(x, mean, color=BLUE)
@@ -76,9 +77,9 @@ def ratios(history: History) -> Figure | None:
     limit: list[Any] = []
     for axes, (sign, color) in zip(grid, signs, strict=True):
         quantiles = [np.clip(history.column(f"ratio_{q}_{sign}"), 1e-6, 1e6) for q in ("p01", "p50", "p99")]
-        for part in drawing.segments(stage):
+        for part in segments(stage):
             points = max(8, _POINTS // len(history.stages))
-            x, low, middle, high = drawing.binned(update[part], *(column[part] for column in quantiles), points=points)
+            x, low, middle, high = binned(update[part], *(column[part] for column in quantiles), points=points)
             axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
             axes.plot(x, low, x, high, color=color, linewidth=0.8)
             axes.plot(x, middle, color=color, marker="o" if len(x) == 1 else "", markersize=4)
@@ -151,9 +152,9 @@ def stability(history: History) -> Figure | None:
     figure, grid = drawing.panels(len(shown), 1.03 * drawing.TALL / len(shown))
     update = history.updates["update"]
     for axes, (name, (title, color)) in zip(grid, shown.items(), strict=True):
-        for part in drawing.segments(history.updates["stage"]):
+        for part in segments(history.updates["stage"]):
             points = max(8, _POINTS // len(history.stages))
-            x, y = drawing.binned(update[part], history.column(name)[part], points=points)
+            x, y = binned(update[part], history.column(name)[part], points=points)
             axes.plot(x, y, color=color, linewidth=1.3, marker="o" if len(x) == 1 else "", markersize=4)
         axes.yaxis.set_major_locator(MaxNLocator(3))
         drawing.from_zero(axes)

@@ -1,7 +1,8 @@
-"""Rows of numbers per update, as columns over a whole run."""
+"""Rows of numbers per update, as columns over a whole run, and what is drawn of a long one."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,3 +42,54 @@ def _values(tables: Sequence[pa.Table], name: str) -> list[Any]:
         for table in tables
         for value in (table[name].to_pylist() if name in table.column_names else [None] * table.num_rows)
     ]
+
+
+def binned(x: Column, *ys: Column, points: int) -> tuple[Column, ...]:
+    """Means over runs of neighbors, at most about ``points`` of them; NaN does not count."""
+    if len(x) == 0:
+        return (x, *ys)
+    size = -(-len(x) // points)
+    starts = np.arange(0, len(x), size)
+    return tuple(_mean(column, starts) for column in (x, *ys))
+
+
+def _mean(column: Column, starts: np.ndarray[Any, Any]) -> Column:
+    known = ~np.isnan(column)
+    count = np.add.reduceat(known.astype(float), starts)
+    total = np.add.reduceat(np.where(known, column, 0.0), starts)
+    return np.divide(total, count, out=np.full(len(starts), np.nan), where=count > 0)
+
+
+def thinned(x: Column, y: Column, points: int, reduce: Callable[[Column], Any] = np.median) -> tuple[Column, Column]:
+    """A point for every value of x, or for every few of them, so that there are at most ``points``.
+
+    Args:
+        x: in any order; a value can occur more than once.
+        y: NaN does not count.
+        points: at most so many.
+        reduce: what becomes of the ys of a point.
+    """
+    known = ~np.isnan(y)
+    if not known.any():
+        return np.zeros(0), np.zeros(0)
+    values, place = np.unique(x[known], return_inverse=True)
+    place //= -(-len(values) // points)
+    order = np.argsort(place, kind="stable")
+    starts = np.flatnonzero(np.diff(place[order])) + 1
+    middles = [np.median(part) for part in np.split(x[known][order], starts)]
+    return np.array(middles), np.array([reduce(part) for part in np.split(y[known][order], starts)])
+
+
+def rolling(column: Column, window: int) -> Column:
+    """The mean over up to ``window`` entries around each; NaN does not count, and stays where there is nothing else."""
+    known = ~np.isnan(column)
+    kernel = np.ones(min(window, len(column)))
+    count = np.convolve(known, kernel, mode="same")
+    total = np.convolve(np.where(known, column, 0.0), kernel, mode="same")
+    return np.divide(total, count, out=np.full(len(column), np.nan), where=count > 0)
+
+
+def segments(stage: Column) -> Iterator[slice]:
+    """Slices of the runs of equal values: the stages, so that no line is drawn over the jump between two."""
+    edges = [0, *(np.flatnonzero(np.diff(stage)) + 1).tolist(), len(stage)]
+    yield from (slice(start, end) for start, end in pairwise(edges) if end > start)

@@ -97,6 +97,7 @@ def test_what_is_cached_has_its_version(registered: Registered) -> None:
         for spec in mine.values():
             assert spec.template.metadata.discovery_version == version(door)
             assert spec.template.metadata.cache_serializable
+            assert spec.template.metadata.generates_deck.value
 
 
 def test_four_stages_follow_each_other_and_evaluations_stand_beside(

@@ -63,7 +63,7 @@ class SyntheticRun:
         with self._of("policy").write(
             "policy", settings=PolicySettings(tiny=TinyPolicySettings()), parents={}, seed=self.seed
         ) as draft:
-            (draft.path / "model.safetensors").write_bytes(b"base %d" % self.seed)
+            (draft.path / "weights").write_bytes(b"base %d" % self.seed)
             draft.facts.update(stage=0, updates=0)
             self._pass(draft, warm_start=31.0)
         self.policy = draft.ref
@@ -129,7 +129,7 @@ class SyntheticRun:
             phases,
             {
                 "metrics.parquet": (metrics, metrics_schema(list(metrics[0]))),
-                "model.safetensors": ([{"run": self.preset, "stage": self.stage}], None),
+                "weights": ([{"run": self.preset, "stage": self.stage}], None),
             },
             stage=self.stage,
             updates=self.stage * self.updates_per_stage,

@@ -5,6 +5,7 @@ import pytest
 
 from tasks.report import drawing
 from tasks.report.figures import WORDS
+from tasks.report.updates import binned, rolling
 from tests.report.svg import figures_of, lines, texts
 from tests.report.synthetic import make_run
 
@@ -68,15 +69,15 @@ def test_base_alone_has_what_there_is(base_only):
 
 
 def test_binned_means_ignore_nan():
-    x, y = drawing.binned(np.arange(5.0), np.array([1.0, np.nan, 3.0, np.nan, np.nan]), points=3)
+    x, y = binned(np.arange(5.0), np.array([1.0, np.nan, 3.0, np.nan, np.nan]), points=3)
     assert x.tolist() == [0.5, 2.5, 4.0]
     assert y[:2].tolist() == [1.0, 3.0]
     assert np.isnan(y[2])
 
 
 def test_rolling_mean_by_hand():
-    assert drawing.rolling(np.array([1.0, 2.0, np.nan, 4.0]), 3).tolist() == [1.5, 1.5, 3.0, 4.0]
-    assert drawing.rolling(np.array([1.0, 3.0, 5.0]), 9).tolist() == [2.0, 3.0, 4.0]
+    assert rolling(np.array([1.0, 2.0, np.nan, 4.0]), 3).tolist() == [1.5, 1.5, 3.0, 4.0]
+    assert rolling(np.array([1.0, 3.0, 5.0]), 9).tolist() == [2.0, 3.0, 4.0]
 
 
 def test_a_ratio_axis_has_plain_numbers():

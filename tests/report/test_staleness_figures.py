@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tasks.optimize.histogram import HISTOGRAM_EDGES
-from tasks.report import drawing
 from tasks.report.figures import OVER_STALENESS, make_figures, words_of
 from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
 from tasks.report.staleness_figures import PANELS, advantage_counts, shown_stages
+from tasks.report.updates import thinned
 from tests.report.svg import figures_of, lines, markers, panels, paths, texts
 from tests.report.synthetic import SyntheticRun, make_run, page_of
 
@@ -113,11 +113,11 @@ def test_long_stages_stay_light(many, many_figures):
 def test_thinning_by_hand():
     x = np.array([3.0, 0.0, 1.0, 2.0, 0.0, 4.0])
     y = np.array([7.0, 1.0, 4.0, np.nan, 3.0, 5.0])
-    assert [column.tolist() for column in drawing.thinned(x, y, 9)] == [[0.0, 1.0, 3.0, 4.0], [2.0, 4.0, 7.0, 5.0]]
+    assert [column.tolist() for column in thinned(x, y, 9)] == [[0.0, 1.0, 3.0, 4.0], [2.0, 4.0, 7.0, 5.0]]
     # Two values of x to a point: 0 (twice) and 1, then 3 and 4.
-    assert [column.tolist() for column in drawing.thinned(x, y, 2)] == [[0.0, 3.5], [3.0, 6.0]]
-    assert drawing.thinned(x, y, 2, np.max)[1].tolist() == [4.0, 7.0]
-    assert [len(column) for column in drawing.thinned(x, np.full(6, np.nan), 2)] == [0, 0]
+    assert [column.tolist() for column in thinned(x, y, 2)] == [[0.0, 3.5], [3.0, 6.0]]
+    assert thinned(x, y, 2, np.max)[1].tolist() == [4.0, 7.0]
+    assert [len(column) for column in thinned(x, np.full(6, np.nan), 2)] == [0, 0]
 
 
 def test_histograms_are_sums_over_the_stage(mu_grpo):

@@ -8,6 +8,7 @@ import pytest
 
 from tasks.artifacts import Store
 from tests.workflows.runs import ROOT, Runner, steps
+from tests.workflows.test_decks import deck_of, decks_of, tabs, words
 
 PAGE = "# Laboratory\n\n<!-- part a -->\n<!-- end of part a -->\n\nRead by people.\n"
 
@@ -45,6 +46,20 @@ def test_every_arm_is_compared(finished: tuple[Runner, Path, str]) -> None:
     assert "1 seeds, 64 updates, 8 held-out problems" in " ".join(end.split())
     (result,) = Store.open(runner.store).manifests("laboratory")
     assert len(result.parents["studies"]) == 6
+
+
+def test_runs_and_their_comparison_have_decks(finished: tuple[Runner, Path, str]) -> None:
+    runner, _, _ = finished
+    store, decks = Store.open(runner.store), decks_of(runner)
+    (result,) = store.manifests("laboratory")
+    assert "[0, 5] and veto, one stage" in words(deck_of(decks, result))
+    # Forked runs give their decks the same random names, so that not all of them are left.
+    studies = [words(deck) for deck in decks if tabs(deck) == ["study"]]
+    assert studies
+    for text in studies:
+        assert "held-out accuracy" in text
+        assert "Best accuracy" in text
+        assert "responses_per_update 8" in text
 
 
 def test_the_page_has_table_and_figure(finished: tuple[Runner, Path, str]) -> None:

@@ -92,9 +92,10 @@ def test_a_run_says_how_to_make_it_again(finished: tuple[Runner, str]) -> None:
 
 def test_a_second_run_executes_nothing(finished: tuple[Runner, str]) -> None:
     runner, output = finished
-    start = time.monotonic()
+    start, decks = time.monotonic(), set((runner.folder / "tmp").rglob("deck.html"))
     again = runner.run("mu_grpo_2", "--seed", "2")
     assert again.returncode == 0
+    assert set((runner.folder / "tmp").rglob("deck.html")) == decks
     assert steps(output)
     assert steps(again.stdout) == []
     assert re.search(r"^now +0 artifacts made, \d+ from the cache, in \d", again.stdout, re.MULTILINE)

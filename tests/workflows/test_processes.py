@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from tasks.artifacts import Store
 from tests.optimize.together import farthest
 from tests.workflows.runs import ROOT, Runner, steps
+from tests.workflows.test_decks import decks_of, tabs
 
 pytest.importorskip("deepspeed")
 ZERO = ROOT / "configs/deepspeed/zero3.json"
@@ -40,6 +41,15 @@ def test_two_processes_make_the_policy_of_one(trained: tuple[Runner, str]) -> No
     assert farthest(ours, theirs) < 1e-4
     assert steps(output)[:2] == ["stage 1 logp", "stage 1 optimize"]
     assert "Traceback" not in output
+
+
+def test_the_leader_alone_shows_what_they_made(trained: tuple[Runner, str]) -> None:
+    runner, _ = trained
+    made = next(
+        one for one in Store.open(runner.store).manifests("policy") if one.settings["backend"]["kind"] == "deepspeed"
+    )
+    (deck,) = [deck for deck in decks_of(runner) if tabs(deck) == ["optimize"] and made.digest in deck]
+    assert deck.count("<svg") > 8
 
 
 def test_a_stop_is_passed_on_and_the_stage_goes_on(trained: tuple[Runner, str]) -> None:

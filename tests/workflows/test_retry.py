@@ -85,6 +85,9 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(
     error = load_proto_from_file(errors_pb2.ErrorDocument, str(tmp_path / "outputs-0/error.pb")).error
     assert error.kind == errors_pb2.ContainerError.RECOVERABLE, output
     assert "stopped by SIGTERM after update" in error.message
+    deck = (tmp_path / "outputs-0/deck.html").read_text()
+    assert error.message.split("after ")[1].split(".")[0] in deck
+    assert "<td>4</td>" in deck.partition("responses_per_update")[2][:40]
     (pointer,) = (tmp_path / "checkpoint-0").iterdir()
     saved = pointer.read_text()
     assert saved.startswith("progress/")
@@ -98,6 +101,7 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(
     assert made.literals["o0"]
     policy = next(one for one in store.manifests("policy") if one.facts["updates"] == 256)
     assert policy.task == "optimize"
+    assert policy.digest in (tmp_path / "outputs-1/deck.html").read_text()
     assert not list(store.root.glob("progress/*"))
 
 

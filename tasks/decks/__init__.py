@@ -1,0 +1,1 @@
+"""What a step shows of what it made: HTML for Flyte's decks."""

@@ -1,0 +1,224 @@
+"""Pages of decks: what they hold, that texts in them are inert, and that a deck that cannot be drawn harms nothing."""
+
+import html
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import PROMPTS, write_table
+from tasks.decks.deck import DRAWING_ERRORS, draw_deck, draw_unfinished
+from tasks.interruption import Interrupted
+from tasks.platform import Artifact, StoreHandle, once, step
+from tasks.report.step import write_report
+from tasks.settings import OptimizeSettings
+from tests.report.synthetic import HOSTILE, PROMPTS_SETTINGS, SyntheticRun, make_run
+from tests.report.test_page import Outline
+from tests.report.test_page_in_browser import browse
+
+PROBE = """<pre></pre><script>document.querySelector("pre").textContent = JSON.stringify([
+  document.documentElement.scrollWidth,
+  [...document.querySelectorAll("svg")].map(one => one.getBoundingClientRect().width)
+]);</script>"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> SyntheticRun:
+    return make_run(tmp_path_factory.mktemp("run"), 2)
+
+
+@pytest.fixture
+def copy(run: SyntheticRun, tmp_path: Path) -> Store:
+    """A store that may be damaged."""
+    shutil.copytree(run.store.root, tmp_path / "copy")
+    return Store.open(tmp_path / "copy")
+
+
+def page_of(store: Store, ref: ArtifactRef, started: float = 0.0) -> str:
+    (page,) = draw_deck(store, ref, started).values()
+    return page
+
+
+def words(page: str) -> str:
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", page)).split())
+
+
+def test_a_policys_deck(run: SyntheticRun) -> None:
+    manifest = run.store.manifest(run.policy)
+    pages = draw_deck(run.store, run.policy, 0.0)
+    assert list(pages) == ["optimize"]
+    text = words(pages["optimize"])
+    assert run.policy.digest in text
+    assert "Made in 16.5 s; finished at 2023-11-1" in text
+    assert "Zero-variance groups 11 of 64" in text
+    assert "load 0.5 s logp 1.5 s optimize 14.0 s rest 0.5 s" in text
+    assert "objective.veto.kappa 2" in text
+    assert "responses_per_update 16" in text
+    assert f"policy {manifest.parents['policy'][0]}" in text
+    assert pages["optimize"].count("<svg") == 12
+    for metric in ("reward", "loss", "clip_fraction", "veto_fraction", "entropy", "kl_k3", "ess", "grad_norm"):
+        assert f"{metric} " in text
+
+
+def test_an_evaluations_deck(run: SyntheticRun) -> None:
+    text = words(page_of(run.store, run.evaluations[-1]))
+    assert "avg@4 (95 %) 76.2 % (73.2 to 79.2)" in text
+    assert "responses by outcome correct 122 wrong 34 no answer 4" in text
+    assert "Accuracy by level level avg@k 2 81.2 % 3 71.2 %" in text
+    assert "samples_per_problem 4" in text
+
+
+def test_texts_of_responses_are_inert(run: SyntheticRun) -> None:
+    page = page_of(run.store, run.evaluations[-1])
+    outline = Outline(page)
+    assert "\n" + HOSTILE.replace("\x07", "\u2407") in outline.responses
+    assert not {"script", "img", "link", "iframe"} & {tag for tag, _ in outline.tags}
+    assert outline.open == []
+    assert "http" not in re.sub(r"&lt;.*?&gt;", "", page)
+
+
+def test_prompts_are_shown_with_every_shard(store: Store) -> None:
+    long = 5_000 * '"'
+    rows = [
+        {
+            "prompt_id": f"{place}",
+            "prompt": f"</td><script>{place}</script>{long}",
+            "answer": long,
+            "level": place,
+            "chat": False,
+        }
+        for place in range(30)
+    ]
+    shards = []
+    for place in range(0, 30, 2):
+        with store.write("prompts", settings=PROMPTS_SETTINGS, parents={}, seed=0) as draft:
+            write_table(draft.path / "prompts.parquet", rows[place : place + 2], PROMPTS)
+            draft.facts.update(stage=0, prompts=2)
+        shards.append(draft.ref)
+    (page,) = draw_deck(store, shards, 0.0).values()
+    text = words(page)
+    assert "Prompts 30 Shards 15" in text
+    assert "prompts by level, the first 12 of 30 level 0 1 level 1 1" in text
+    assert "and 14 more" in text
+    assert "Artifact, the first 12 of 15" in text
+    assert [ref.digest in text for ref in shards] == [True] * 12 + [False] * 3
+    assert len(page.encode()) < 200_000
+    assert "&lt;/td&gt;&lt;script&gt;1&lt;/script&gt;" in page
+    assert "<script" not in page
+
+
+def test_a_report_is_its_own_deck(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 0)
+    ref = write_report(run.store, run.evaluations, 0)
+    pages = draw_deck(run.store, ref, 0.0)
+    assert list(pages) == ["report", "artifact"]
+    assert pages["report"] == (run.store.path(ref) / "report.html").read_text()
+    assert ref.digest in pages["artifact"]
+    assert "Algorithm base Accuracy 32.0 % → 32.0 %" in words(pages["artifact"])
+
+
+def test_what_is_older_than_the_step_was_found(run: SyntheticRun) -> None:
+    finished = run.store.manifest(run.policy).timings.finished
+    assert "Found in the store. Made in 16.5 s" in words(page_of(run.store, run.policy, finished + 1))
+
+
+def test_decks_are_small(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 1, updates_per_stage=1024, updates_per_rollout=1024, length=4096)
+    for ref in (run.policy, *run.evaluations):
+        assert len(page_of(run.store, ref).encode()) < 60_000
+
+
+def test_an_interrupted_step_says_how_far_it_came() -> None:
+    settings = {
+        "optimize": OptimizeSettings.parse({"preset": "grpo", "responses_per_update": 8, "learning_rate": 1e-4})
+    }
+    plain = {name: one.model_dump(mode="json") for name, one in settings.items()}
+    page = draw_unfinished("optimize", plain, Interrupted("stopped by SIGTERM after update <8>."), 12.0)
+    text = words(page)
+    assert "optimize not finished stopped by SIGTERM after update <8>." in text
+    assert "&lt;8&gt;" in page
+    assert "in all 12.0 s" in text
+    assert "preset grpo" in text
+
+
+def test_a_deck_fetches_nothing(copy: Store, run: SyntheticRun) -> None:
+    """What is not on this machine, as of an artifact that was found on S3, is left out."""
+    (copy.root / run.policy.folder / "metrics.parquet").unlink()
+    page = page_of(copy, run.policy)
+    assert run.policy.digest in page
+    assert "<svg" not in page
+
+
+def damage(store: Store, ref: ArtifactRef, what: str) -> None:
+    folder = store.root / ref.folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    if what == "parquet":
+        (folder / "metrics.parquet").write_bytes(b"PAR1 is not all of it")
+    elif what == "columns":
+        write_table(folder / "metrics.parquet", [{"reward": 0.5}])
+    elif what in ("config.json", "model.safetensors"):
+        manifest["files"][what] = {"sha256": "", "bytes": 1}
+        (folder / what).write_text("{")
+    elif what == "facts":
+        del manifest["facts"]["updates"]
+    elif what == "null":
+        manifest["facts"]["groups"] = None
+        manifest["facts"]["logp_mismatch"] = "?"
+    if what == "manifest":
+        (folder / "manifest.json").unlink()
+    else:
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+DAMAGES = ["parquet", "columns", "config.json", "model.safetensors", "facts", "null", "manifest"]
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_what_cannot_be_drawn_raises_what_a_step_catches(copy: Store, run: SyntheticRun, what: str) -> None:
+    damage(copy, run.policy, what)
+    with pytest.raises(DRAWING_ERRORS):
+        draw_deck(copy, run.policy, 0.0)
+
+
+@pytest.mark.parametrize("metrics", ["{", "[]", "{}", '{"k": 4, "problems": 40, "outcomes": null}'])
+def test_metrics_of_another_form_too(copy: Store, run: SyntheticRun, metrics: str) -> None:
+    ref = run.evaluations[-1]
+    (copy.root / ref.folder / "metrics.json").write_text(metrics)
+    with pytest.raises(DRAWING_ERRORS):
+        draw_deck(copy, ref, 0.0)
+
+
+@step("1")
+def broken(store: StoreHandle, policy: Artifact, what: str) -> Artifact:
+    """A step whose artifact is damaged as soon as it is made."""
+
+    def make(_: Store, policy: ArtifactRef, what: str) -> ArtifactRef:
+        damage(Store(store), policy, what)
+        return policy
+
+    return once(store, "broken", "1", make, policy, what)
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_a_deck_that_cannot_be_drawn_is_told_and_the_step_is_done(
+    copy: Store, run: SyntheticRun, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert broken(store=copy.ref, policy=run.policy, what=what).digest == run.policy.digest
+    assert "broken: no deck, because it could not be drawn: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [1280, 500])
+def test_a_browser_shows_it(run: SyntheticRun, tmp_path: Path, width: int) -> None:
+    (tmp_path / "deck.html").write_text(
+        f'<!doctype html><meta charset="utf-8"><body style="margin: 0">{page_of(run.store, run.policy)}{PROBE}',
+        encoding="utf-8",
+    )
+    seen = browse(tmp_path / "deck.html", f"--window-size={width},900", "--dump-dom")
+    assert "CONSOLE" not in seen.stderr
+    wide, curves = json.loads(re.search("<pre>(.*?)</pre>", seen.stdout)[1])
+    assert wide <= width
+    assert len(curves) == 12
+    assert min(curves) > 150

@@ -1,0 +1,127 @@
+"""The decks that a run leaves: one of every task, with what it made."""
+
+import html
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from flytekit import FlyteContextManager
+from flytekit.core.type_engine import TypeEngine
+from flytekit.core.utils import write_proto_to_file
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.records import Manifest
+from tasks.rollout.task import generate
+from tasks.settings import RolloutSettings
+from tests.workflows.runs import ROOT, Runner
+
+LARGEST = 100_000
+"""Bytes of a deck that is no report."""
+
+
+@pytest.fixture(scope="module")
+def decks(finished: tuple[Runner, str]) -> list[str]:
+    """Every deck that was written, Flyte's frame around it included."""
+    return decks_of(finished[0])
+
+
+def decks_of(runner: Runner) -> list[str]:
+    return [path.read_text() for path in (runner.folder / "tmp").rglob("deck.html")]
+
+
+def words(deck: str) -> str:
+    text = re.sub("<style>.*?</style>|<script>.*?</script>", " ", deck, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", text)).split())
+
+
+def tabs(deck: str) -> list[str]:
+    return re.findall(r"<li onclick[^>]*>([^<]*)</li>", deck)
+
+
+def deck_of(decks: list[str], manifest: Manifest) -> str:
+    """The one that tells of an artifact."""
+    (found,) = {deck for deck in decks if re.search(rf"<td[^>]*>{manifest.digest}</td>", deck)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(finished: tuple[Runner, str]) -> list[Manifest]:
+    """What the run made."""
+    store = Store.open(finished[0].folder / "pristine")
+    kinds = ("prompts", "policy", "verdicts", "evaluation", "report")
+    return [manifest for kind in kinds for manifest in store.manifests(kind)]
+
+
+def test_every_task_shows_what_it_made(decks: list[str], made: list[Manifest]) -> None:
+    for manifest in made:
+        deck = deck_of(decks, manifest)
+        assert tabs(deck) == (["report", "artifact"] if manifest.kind == "report" else [manifest.task])
+        text = words(deck)
+        assert f"step {manifest.task}, version {manifest.code_version}" in text
+        assert "Made in " in text
+        for phase in manifest.timings.phases:
+            assert re.search(rf" {phase.replace('_', ' ')} \d+\.\d s ", text), phase
+        for refs in manifest.parents.values():
+            assert str(refs[0]) in text
+        for name in ("responses_per_update", "prompts_per_stage", "deadline_seconds", "samples_per_problem"):
+            if name in manifest.settings:
+                assert f"{name} {manifest.settings[name]:g}" in text
+        if manifest.kind != "report":
+            assert len(deck.encode()) < LARGEST
+        assert "Source Code" not in deck
+
+
+def test_every_kind_shows_what_is_looked_at(decks: list[str], made: list[Manifest]) -> None:
+    shown = {manifest.task: words(deck_of(decks, manifest)) for manifest in made}
+    assert "The first prompts prompt_id prompt answer" in shown["prepare_prompts"]
+    assert "model type qwen3" in shown["prepare_policy"]
+    assert re.search(r"Parameters \d\d,\d{3} ", shown["prepare_policy"])
+    assert "warm start" in shown["prepare_policy"]
+    for metric in ("reward", "loss", "clip_fraction", "veto_fraction", "entropy", "kl_k3"):
+        assert f" {metric} " in shown["optimize"]
+    for what in ("responses by outcome correct", "responses by finish reason stop", "responses by tokens 0"):
+        assert what in shown["verify"]
+    assert re.search(r"rollouts/[0-9a-f]{16} 512 \d", shown["verify"])
+    assert re.search(r"avg@4 \(95 %\) \d+\.\d % \(\d+\.\d to \d+\.\d\)", shown["evaluate"])
+    assert "✓ correct" in shown["verify"]
+    assert "✗ wrong" in shown["evaluate"]
+
+
+def test_a_shard_in_a_pod_shows_what_it_made(finished: tuple[Runner, str], tmp_path: Path) -> None:
+    """As the pod of a map task runs it, which by itself writes no deck."""
+    store = Store.open(finished[0].folder / "pristine")
+    shard = store.manifests("rollouts")[-1]
+    values = {
+        "store": store.ref,
+        "settings": RolloutSettings.parse(shard.settings),
+        "policy": shard.parents["policy"][0],
+        "prompts": [ArtifactRef(kind="prompts", digest="0" * 64), shard.parents["prompts"][0]],
+        "stage": shard.facts["stage"],
+        "seed": shard.seed,
+    }
+    types = {**generate.python_interface.inputs, "prompts": list[ArtifactRef]}
+    literals = TypeEngine.dict_to_literal_map(FlyteContextManager.current_context(), values, types)
+    write_proto_to_file(literals.to_flyte_idl(), str(tmp_path / "inputs.pb"))
+    outputs = tmp_path / "outputs"
+    outputs.mkdir()
+    command = [
+        str(Path(sys.executable).parent / "pyflyte-map-execute"),
+        *("--inputs", str(tmp_path / "inputs.pb"), "--output-prefix", str(outputs)),
+        *("--raw-output-data-prefix", str(tmp_path / "raw"), "--checkpoint-path", str(tmp_path / "checkpoint")),
+        *("--resolver", "flytekit.core.array_node_map_task.ArrayNodeMapTaskResolver", "--", "vars"),
+        *("policy,seed,settings,stage,store", "resolver"),
+        *("flytekit.core.python_auto_container.default_task_resolver", "task-module", "tasks.rollout.task"),
+        *("task-name", "generate"),
+    ]
+    variables = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "AT", "AT": "1", "FLYTE_INTERNAL_EXECUTION_ID": "e"}
+    environment = {**os.environ, "HOME": str(tmp_path), **variables}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (outputs / "outputs.pb").is_file(), done.stdout + done.stderr
+    text = words((outputs / "deck.html").read_text())
+    assert shard.digest in text
+    assert "Found in the store. Made in" in text
+    assert "responses by finish reason stop" in text
+    assert "responses_per_prompt 8" in text
