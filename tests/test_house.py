@@ -30,7 +30,11 @@ def test_only_doors_platform_and_workflows_know_flyte(path: Path) -> None:
     knows = {"flytekit", "flytekitplugins", "flyteidl"} & imported(path)
     allowed = path.name == "task.py" or path.parent in (ROOT / "tasks/platform", ROOT / "workflows")
     assert not knows or allowed, f"{path} imports {knows}"
-    assert "kubernetes" not in imported(path) or path.parent == ROOT / "tasks/platform"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_preflight_knows_kubernetes(path: Path) -> None:
+    assert "kubernetes" not in imported(path) or path.parent == ROOT / "tasks/preflight"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -45,7 +49,7 @@ def test_a_workflow_is_read_in_a_minute(name: str) -> None:
 
 def test_settings_and_the_command_do_without_torch_and_flytekit() -> None:
     modules = "tasks.settings, tasks.cli.main, tasks.cli.plan, tasks.cli.algorithms, tasks.cli.laboratory"
-    code = f"import sys, {modules}; print({{'torch', 'flytekit', 'transformers'}} & set(sys.modules))"
+    code = f"import sys, {modules}; print({{'torch', 'flytekit', 'transformers', 'kubernetes'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -14,6 +14,8 @@ from tasks.preflight.preflight import Target
 
 _STYLES: dict[State, str] = {"ok": "green", "warning": "yellow", "failed": "bold red", "not tried": "dim"}
 
+_NAME_WIDTH = 22
+
 
 def failed(findings: Sequence[Finding]) -> bool:
     """Whether something stops a run."""
@@ -21,14 +23,14 @@ def failed(findings: Sequence[Finding]) -> bool:
 
 
 def preflight_table(findings: Sequence[Finding], target: Target) -> RenderableType:
-    """A line for each check, and the sum of them."""
+    """A row for each check, with the mend below what was found, and the sum of them."""
     table = Table(box=box.SIMPLE_HEAD, title=f"a run in {target.namespace}", title_justify="left", title_style="bold")
-    table.add_column("check", overflow="fold", ratio=3)
+    table.add_column("check", overflow="fold", max_width=_NAME_WIDTH)
     table.add_column("state", no_wrap=True)
-    table.add_column("found", overflow="fold", ratio=9)
-    table.add_column("mend", overflow="fold", ratio=7)
+    table.add_column("found, and the mend", overflow="fold")
     for one in findings:
-        table.add_row(one.name, f"[{_STYLES[one.state]}]{one.state}[/]", escape(one.found), escape(one.mend))
+        mend = f"\n[bold]mend[/]  {escape(one.mend)}" if one.mend else ""
+        table.add_row(one.name, f"[{_STYLES[one.state]}]{one.state}[/]", escape(one.found) + mend)
     counts = {state: sum(one.state == state for one in findings) for state in _STYLES}
     summed = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     result = "a run cannot start" if counts["failed"] else "nothing found that stops a run"

@@ -17,8 +17,8 @@ from tasks.preflight.records import (
 )
 from tasks.settings.deployment import DeploymentSettings
 
-KUBEFLOW = ("kubeflow.org", "v1")
-"""Group and version of the training operator's API."""
+KUBEFLOW = "kubeflow.org/v1"
+"""The training operator's API."""
 _NOT_ASKED = Unknown("the API server was not asked")
 
 
@@ -74,7 +74,7 @@ def ask(cluster: Cluster, deployment: DeploymentSettings) -> Answers:
         pods=cluster.pods(),
         quotas=gone or cluster.quotas(),
         limits=gone or cluster.limit_ranges(),
-        training=cluster.resources(*KUBEFLOW) if deployment.train_nodes > 1 else _NOT_ASKED,
+        training=cluster.resources(KUBEFLOW) if deployment.train_nodes > 1 else _NOT_ASKED,
     )
 
 

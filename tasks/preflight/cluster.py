@@ -1,21 +1,16 @@
 """What is asked of the API server, and its answers as typed records: GET requests, and reviews of permissions alone."""
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
+from urllib.parse import quote
 
 import urllib3
-from kubernetes.client import (
-    ApiClient,
-    ApiException,
-    AuthorizationV1Api,
-    CoreV1Api,
-    CustomObjectsApi,
-    SchedulingV1Api,
-    VersionApi,
-)
+
+# The package's API classes load models of everything for seconds, and only wrap these.
+from kubernetes.client.api_client import ApiClient
+from kubernetes.client.exceptions import ApiException
 
 from tasks.preflight.findings import Unknown
 from tasks.preflight.reach import Patience, unreachable
@@ -36,15 +31,17 @@ from tasks.preflight.records import (
 )
 
 _PAGE = 500
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ROLE = "k8s/components/preflight"
 _ANONYMOUS = "system:anonymous"
+_TAKES_ROOM = "status.phase!=Succeeded,status.phase!=Failed"
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True)
 class Permission:
-    """Something that this user must be allowed to do."""
+    """Something that this user must be allowed to do, and the request that does it."""
 
     verb: str
     resource: str
@@ -58,6 +55,14 @@ class Permission:
         return f"{self.verb} {named}" + (f" in {self.namespace}" if self.namespace else "")
 
     @property
+    def path(self) -> str:
+        """Of the object, or of the list."""
+        parts = ["apis", self.group, "v1"] if self.group else ["api", "v1"]
+        parts += ["namespaces", self.namespace] if self.namespace else []
+        parts += [self.resource, self.name] if self.name else [self.resource]
+        return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+    @property
     def unknown(self) -> Unknown:
         """What is not known without it."""
         return Unknown(f"may not {self}", f"Ask for the permission to {self}: {_ROLE} has it")
@@ -65,6 +70,16 @@ class Permission:
 
 class Unauthenticated(Unknown):
     """The API server does not know who asks."""
+
+
+class _Untold(Exception):
+    def __init__(self, unknown: Unknown) -> None:
+        super().__init__(unknown.why)
+        self.unknown = unknown
+
+
+class _Missing(Exception):
+    """There is no such object."""
 
 
 def needed(namespace: str, secret: str) -> dict[str, Permission]:
@@ -79,12 +94,6 @@ def needed(namespace: str, secret: str) -> dict[str, Permission]:
         "secret": Permission("get", "secrets", namespace, name=secret),
         **{resource: Permission("list", resource, namespace) for resource in inside},
     }
-
-
-class _Untold(Exception):
-    def __init__(self, unknown: Unknown) -> None:
-        super().__init__(unknown.why)
-        self.unknown = unknown
 
 
 class Cluster:
@@ -102,77 +111,99 @@ class Cluster:
     def __init__(self, client: ApiClient, namespace: str, secret: str, patience: Patience) -> None:
         self.host = str(client.configuration.host)
         self.namespace, self.needed = namespace, needed(namespace, secret)
-        self._client, self._core = client, CoreV1Api(client)
+        self._client = client
         self._patience, self._until = patience, time.monotonic() + patience.all
 
     def version(self) -> Version | Unknown:
         """Of the server."""
-        return self._told(lambda: self._one(Version, None, VersionApi(self._client).get_code))
+        return self._told(lambda: Version.model_validate_json(self._ask("/version")))
 
     def may(self, permission: Permission) -> bool | Unknown:
         """Whether this user has a permission."""
-        attributes = {key: value for key, value in asdict(permission).items() if value}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
+            "spec": {"resourceAttributes": {key: value for key, value in asdict(permission).items() if value}},
         }
-        review = AuthorizationV1Api(self._client).create_self_subject_access_review
-        return self._told(lambda: Review.model_validate(self._ask(None, review, body=body)).allowed)
+        return self._told(lambda: Review.model_validate_json(self._ask(_REVIEWS, body=body)).allowed)
 
     def of_namespace(self) -> Namespace | Unknown | None:
         """The namespace of a run's pods."""
-        return self._told(lambda: self._maybe(Namespace, "namespace", self._core.read_namespace, self.namespace))
+        return self._get(Namespace, "namespace")
 
     def secret(self) -> Secret | Unknown | None:
         """The secret, without its values."""
-        name, ask = self.needed["secret"].name, self._core.read_namespaced_secret
-        return self._told(lambda: self._maybe(Secret, "secret", ask, name, self.namespace))
+        return self._get(Secret, "secret")
 
     def namespaces(self) -> list[Named] | Unknown:
         """All that there are."""
-        return self._told(lambda: self._all(Named, "namespaces", self._core.list_namespace))
+        return self._list(Named, "namespaces")
 
     def nodes(self) -> list[Node] | Unknown:
         """All of the cluster."""
-        return self._told(lambda: self._all(Node, "nodes", self._core.list_node))
+        return self._list(Node, "nodes")
 
     def pods(self) -> list[Pod] | Unknown:
         """All that take room, of all namespaces."""
-        running = "status.phase!=Succeeded,status.phase!=Failed"
-        ask = self._core.list_pod_for_all_namespaces
-        return self._told(lambda: self._all(Pod, "pods", ask, field_selector=running))
+        return self._list(Pod, "pods", fieldSelector=_TAKES_ROOM)
 
     def priority_classes(self) -> list[Named] | Unknown:
         """All of the cluster."""
-        ask = SchedulingV1Api(self._client).list_priority_class
-        return self._told(lambda: self._all(Named, "priorityclasses", ask))
+        return self._list(Named, "priorityclasses")
 
     def templates(self) -> list[PodTemplate] | Unknown:
         """Pod templates of the namespace."""
-        ask = self._core.list_namespaced_pod_template
-        return self._told(lambda: self._all(PodTemplate, "podtemplates", ask, self.namespace))
+        return self._list(PodTemplate, "podtemplates")
 
     def service_accounts(self) -> list[Named] | Unknown:
         """Of the namespace."""
-        ask = self._core.list_namespaced_service_account
-        return self._told(lambda: self._all(Named, "serviceaccounts", ask, self.namespace))
+        return self._list(Named, "serviceaccounts")
 
     def quotas(self) -> list[Quota] | Unknown:
         """Of the namespace."""
-        ask = self._core.list_namespaced_resource_quota
-        return self._told(lambda: self._all(Quota, "resourcequotas", ask, self.namespace))
+        return self._list(Quota, "resourcequotas")
 
     def limit_ranges(self) -> list[LimitRange] | Unknown:
         """Of the namespace."""
-        ask = self._core.list_namespaced_limit_range
-        return self._told(lambda: self._all(LimitRange, "limitranges", ask, self.namespace))
+        return self._list(LimitRange, "limitranges")
 
-    def resources(self, group: str, version: str) -> frozenset[str] | Unknown | None:
-        """Names of the resources of an API, which every user may ask for; None when there is no such API."""
-        ask = CustomObjectsApi(self._client).get_api_resources
-        found = self._told(lambda: self._maybe(Discovery, None, ask, group, version))
-        return frozenset(one.name for one in found.resources) if isinstance(found, Discovery) else found
+    def resources(self, api: str) -> frozenset[str] | Unknown | None:
+        """Names of the resources of a ``group/version``, for which every user may ask; None where there is none."""
+
+        def ask() -> frozenset[str] | None:
+            try:
+                return frozenset(one.name for one in Discovery.model_validate_json(self._ask(f"/apis/{api}")).resources)
+            except _Missing:
+                return None
+
+        return self._told(ask)
+
+    def _get(self, kind: type[R], key: str) -> R | Unknown | None:
+        permission = self.needed[key]
+
+        def ask() -> R | None:
+            try:
+                return kind.model_validate_json(self._ask(permission.path, permission))
+            except _Missing:
+                return None
+
+        return self._told(ask)
+
+    def _list(self, kind: type[R], key: str, **query: str) -> list[R] | Unknown:
+        permission = self.needed[key]
+
+        def ask() -> list[R]:
+            found: list[R] = []
+            further = ""
+            while True:
+                limits = {"limit": str(_PAGE), **query} | ({"continue": further} if further else {})
+                page = Page.model_validate_json(self._ask(permission.path, permission, limits))
+                found += [kind.model_validate(item) for item in page.items or ()]
+                further = page.further
+                if not further:
+                    return found
+
+        return self._told(ask)
 
     def _told(self, ask: Callable[[], T]) -> T | Unknown:
         try:
@@ -185,63 +216,44 @@ class Cluster:
                 "Check that the address is an API server's, not a proxy's or a login page's",
             )
 
-    def _all(self, kind: type[R], key: str, ask: Callable[..., Any], *names: str, **query: str) -> list[R]:
-        found: list[R] = []
-        further: str | None = None
-        while True:
-            page = Page.model_validate(self._ask(key, ask, *names, limit=_PAGE, _continue=further, **query))
-            found += [kind.model_validate(item) for item in page.items or ()]
-            further = page.further
-            if not further:
-                return found
-
-    def _one(self, kind: type[R], key: str | None, ask: Callable[..., Any], *names: str) -> R:
-        return kind.model_validate(self._ask(key, ask, *names))
-
-    def _maybe(self, kind: type[R], key: str | None, ask: Callable[..., Any], *names: str) -> R | None:
-        try:
-            return self._one(kind, key, ask, *names)
-        except _Missing:
-            return None
-
-    def _ask(self, key: str | None, ask: Callable[..., Any], *names: Any, **query: Any) -> Any:
+    def _ask(
+        self,
+        path: str,
+        permission: Permission | None = None,
+        query: dict[str, str] | None = None,
+        body: Mapping[str, object] | None = None,
+    ) -> bytes:
+        """The content of an answer to GET, or to POST of a body."""
         seconds = min(self._patience.request, self._until - time.monotonic())
         if seconds <= 0:
             took = f"{self.host}: its answers took more than {self._patience.all:g} s together"
             raise _Untold(Unknown(took, "Look for what slows the API server down; a slow server: --timeout"))
-        try:
-            answer = ask(*names, **query, _preload_content=False, _request_timeout=seconds)
-            return json.loads(answer.data)
-        except ApiException as error:
-            raise self._refused(error, key) from None
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _Untold(unreachable(error, self.host, seconds)) from None
-
-    def _refused(self, error: ApiException, key: str | None) -> Exception:
-        if error.status == 404:
-            return _Missing()
-        if error.status == 401:
-            return _Untold(
-                Unauthenticated(
-                    f"{self.host}: the credentials are not accepted (401)",
-                    "Log in to the cluster again, as `kubectl get pods` would ask for",
-                )
-            )
-        if error.status == 403 and _ANONYMOUS in (error.body or ""):
-            return _Untold(
-                Unauthenticated(
-                    f"{self.host}: no credentials were given, and {_ANONYMOUS} may do nothing (403)",
-                    "Name a user with credentials in the kubeconfig's context",
-                )
-            )
-        if error.status == 403 and key:
-            return _Untold(self.needed[key].unknown)
-        if not error.status:
-            return _Untold(unreachable(error, self.host, self._patience.request))
-        return _Untold(
-            Unknown(f"{self.host}: it answers {error.status} {error.reason}", "Try again; then look at the API server")
+        request = self._client.param_serialize(
+            "POST" if body else "GET",
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
         )
+        try:
+            answer = self._client.call_api(*request, _request_timeout=seconds)
+            content: bytes = answer.read()
+        except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise _Untold(unreachable(error, self.host, seconds)) from None
+        if not 200 <= answer.status < 300:
+            raise self._refused(answer.status, f"{answer.status} {answer.reason}", content, permission)
+        return content
 
-
-class _Missing(Exception):
-    """There is no such object."""
+    def _refused(self, status: int, answer: str, content: bytes, permission: Permission | None) -> Exception:
+        if status == 404:
+            return _Missing()
+        if status == 401:
+            why = f"{self.host}: the credentials are not accepted (401)"
+            return _Untold(Unauthenticated(why, "Log in to the cluster again, as `kubectl get pods` would ask for"))
+        if status == 403 and _ANONYMOUS.encode() in content:
+            why = f"{self.host}: no credentials were given, and {_ANONYMOUS} may do nothing (403)"
+            return _Untold(Unauthenticated(why, "Name a user with credentials in the kubeconfig's context"))
+        if status == 403 and permission:
+            return _Untold(permission.unknown)
+        return _Untold(Unknown(f"{self.host}: it answers {answer}", "Try again; then look at the API server"))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import yaml
 from kubernetes import config as kubernetes_config
-from kubernetes.client import ApiClient, Configuration
+from kubernetes.client.api_client import ApiClient
+from kubernetes.client.configuration import Configuration
 
 from tasks.preflight.findings import Unknown
 

@@ -52,9 +52,7 @@ def flyte_checks(url: str | None, project: str, domain: str, seconds: float) -> 
         domain: of the run.
         seconds: for one request.
     """
-    if url is None:
-        return [Finding(name, "not tried", "no address is given", "--flyte https://...") for name in _NAMES]
-    admin = _Admin(url.rstrip("/").removesuffix("/console"), seconds)
+    admin = _Admin((url or "").rstrip("/").removesuffix("/console"), seconds)
     findings: list[Finding] = []
     for check in (admin.server, partial(admin.project, project, domain), partial(admin.workflow, project, domain)):
         findings.append(check())
@@ -71,6 +69,8 @@ class _Admin:
     def server(self) -> Finding:
         """Whether it answers."""
         name = "Flyte"
+        if not self._url:
+            return Finding(name, "not tried", "its address is not given", "--flyte https://...")
         if urlsplit(self._url).scheme not in ("http", "https"):
             return Finding(name, "failed", f"{self._url} is no address of http", "--flyte https://... or http://...")
         answer = fetch(f"{self._url}/healthcheck", self._seconds)

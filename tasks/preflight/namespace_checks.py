@@ -75,7 +75,8 @@ def _namespace(answers: Answers) -> Finding:
     if isinstance(found, Unknown):
         return found.of(name)
     if found is not None:
-        return Finding(name, "ok", found.name)
+        gone = [(f"{found.name} is being deleted", f"Wait, and make it again: {_APPLY}")]
+        return judged(name, found.name, gone if found.phase == "Terminating" else [])
     near = [] if isinstance(answers.namespaces, Unknown) else [one.name for one in answers.namespaces]
     like = sorted(one for one in near if one.startswith("mu-grpo-"))
     there = f"; there are {', '.join(like)}" if like else ""
@@ -185,17 +186,17 @@ def _priorities(answers: Answers, pods: Mapping[Role, RolePod]) -> Finding:
 
 
 def _training(answers: Answers, deployment: DeploymentSettings) -> Finding:
-    name, version = "PyTorchJob", "/".join(KUBEFLOW)
+    name = "PyTorchJob"
     if deployment.train_nodes == 1:
         return Finding(name, "ok", "not needed for train_nodes 1")
     if isinstance(answers.training, Unknown):
         return answers.training.of(name)
     if "pytorchjobs" in (answers.training or ()):
-        return Finding(name, "ok", f"{version} is served")
+        return Finding(name, "ok", f"{KUBEFLOW} is served")
     return Finding(
         name,
         "failed",
-        f"{version} has no pytorchjobs here, and train_nodes is {deployment.train_nodes}",
+        f"{KUBEFLOW} has no pytorchjobs here, and train_nodes is {deployment.train_nodes}",
         "Install Kubeflow's training operator v1 and enable Flyte's pytorch plugin, or set train_nodes: 1",
     )
 

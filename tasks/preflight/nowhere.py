@@ -21,18 +21,18 @@ def nowhere(name: str, pod: RolePod, placed: Placement, nodes: Sequence[Node], u
     nearest = _nearest(pod, placed)
     near = [node for node in nodes if placed.obstacles[node.name] == nearest]
     names, template, what = some([node.name for node in near], _AT_MOST), pod.template, nearest.what
-    whom = "no node" if len(near) == len(nodes) else f"none of {names}"
+    where = "on no node" if len(near) == len(nodes) else f"not on {names}"
     match nearest.kind:
         case "selector":
             key = what.partition("=")[0]
-            found = f"{whom} has the label {what}, which {template} selects{_others(key, nodes)}"
+            found = f"the label {what}, which {template} selects, is {where}{_others(key, nodes)}"
             mend = f"Label the pool's nodes {what}, or change nodeSelector of {template}; {_EMPTY}"
         case "affinity":
-            found = f"{whom} meets the node affinity of {template}: {what}"
+            found = f"what the node affinity of {template} asks for is {where}: {what}"
             mend = f"Label the pool's nodes, or change the affinity of {template}; {_EMPTY}"
         case "accelerator":
             key = what.partition("=")[0]
-            found = f"{whom} has the label {what}, by which Flyte finds the accelerator{_others(key, near)}"
+            found = f"the label {what}, by which Flyte finds the accelerator, is {where}{_others(key, near)}"
             mend = (
                 f"Change accelerator of {pod.role}, or accelerator_label to what Flyte's gpu-device-node-label names, "
                 f"or label the nodes: kubectl label node {near[0].name} {what}"
@@ -72,8 +72,8 @@ def _also(placed: Placement, nearest: Obstacle) -> str:
 
 def _others(key: str, nodes: Sequence[Node]) -> str:
     there = Counter(node.labels[key] for node in nodes if key in node.labels)
-    values = ", ".join(f"{value} ({count} nodes)" for value, count in there.most_common(4))
-    return f"; there is {key}: {values}" if values else f"; no node has {key}"
+    values = ", ".join(f"{value} on {count}" for value, count in there.most_common(4))
+    return f"; there is {values}" if values else f"; nor is {key} with another value"
 
 
 def _too_small(pod: RolePod, near: Sequence[Node], used: Taken) -> str:

@@ -4,7 +4,6 @@ Node selectors, required node affinity, taints and tolerations, and requests are
 pods, spread, volumes and preemption are not.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,10 +26,12 @@ from tasks.preflight.records import (
 
 Amount = Mapping[str, int]
 """Thousandths by resource."""
-Kind = Literal["selector", "affinity", "accelerator", "taint", "state", "size"]
+Kind = Literal["selector", "affinity", "accelerator", "state", "taint", "size"]
 """What keeps a pod off a node, in the order in which it is looked at."""
-KINDS: tuple[Kind, ...] = ("selector", "affinity", "accelerator", "taint", "state", "size")
+KINDS: tuple[Kind, ...] = ("selector", "affinity", "accelerator", "state", "taint", "size")
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
+_STATES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""What taints begin with by which Kubernetes itself says that a node is cordoned, away or short of something."""
 _SIDECAR = "Always"
 
 
@@ -210,10 +211,12 @@ def obstacle(ask: Ask, node: Node, residents: Mapping[str, Amount]) -> Obstacle 
         return Obstacle("affinity", " or ".join(f"({term})" for term in ask.terms or ()) or "nothing")
     if ask.accelerator and not holds(ask.accelerator, node.labels):
         return Obstacle("accelerator", str(ask.accelerator))
-    if taint := untolerated(ask.tolerations, node):
-        return Obstacle("taint", str(taint))
     if node.cordoned or not node.ready:
         return Obstacle("state", "cordoned" if node.cordoned else "not ready")
+    if taint := untolerated(ask.tolerations, node):
+        if taint.key.startswith(_STATES):
+            return Obstacle("state", taint.key.rpartition("/")[2])
+        return Obstacle("taint", str(taint))
     room = left(node, residents)
     for resource, asked in ask.requests.items():
         if asked > 0 and room.get(resource, 0) < asked:
@@ -245,10 +248,12 @@ def shown(name: str, value: int) -> str:
     """
     name = name.removeprefix("requests.").removeprefix("limits.")
     if name in (MEMORY, STORAGE):
-        unit, bytes_ = ("Gi", 2**30) if abs(value) >= 2**30 * 1000 else ("Mi", 2**20)
-        return f"{_floor(value / bytes_ / 1000)}{unit} {name}"
-    return f"{_floor(value / 1000)} {'cores' if name == CPU else name}"
+        unit, size = ("Gi", 2**30) if abs(value) >= 2**30 * 1000 else ("Mi", 2**20)
+        return f"{_in(size, value)}{unit} {name}"
+    return f"{_in(1, value)} {'cores' if name == CPU else name}"
 
 
-def _floor(value: float) -> str:
-    return f"{math.floor(100 * value + 1e-6) / 100:.2f}".rstrip("0").rstrip(".")
+def _in(size: int, value: int) -> str:
+    """Thousandths in units of a size, to two digits, rounded down."""
+    whole, hundredths = divmod(value // (10 * size), 100)
+    return f"{whole}.{hundredths:02d}".rstrip("0").rstrip(".") if value >= 0 else f"-{_in(size, -value)}"

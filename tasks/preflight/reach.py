@@ -36,7 +36,7 @@ def unreachable(error: BaseException, url: str, seconds: float) -> Unknown:
         return _tls(tls, place)
     for cause in causes:
         if isinstance(cause, TimeoutError) or getattr(cause, "errno", None) == errno.ETIMEDOUT:
-            return Unknown(f"{place}: no answer within {seconds:g} s", f"{_HOST}; a slow server: --timeout")
+            return Unknown(f"{place}: no answer within {round(seconds, 1):g} s", f"{_HOST}; a slow server: --timeout")
         if isinstance(cause, socket.gaierror):
             return Unknown(f"{place}: no such host is known here", f"Check the host's name for a misprint. {_HOST}")
         if isinstance(cause, ConnectionRefusedError):

@@ -216,6 +216,7 @@ class Named(Record):
 class Namespace(Named):
     """With the labels that say how strict it is."""
 
+    phase: str = Field("Active", validation_alias=AliasPath("status", "phase"))
     labels: dict[str, str] = Field({}, validation_alias=AliasPath("metadata", "labels"))
 
 
@@ -275,7 +276,7 @@ class Page(Record):
     """A part of a list."""
 
     items: tuple[object, ...] | None
-    further: str | None = Field(None, validation_alias=AliasPath("metadata", "continue"))
+    further: str = Field("", validation_alias=AliasPath("metadata", "continue"))
     """What the next part is asked for with."""
 
 

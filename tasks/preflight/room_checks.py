@@ -103,7 +103,9 @@ def _pools(placed: Mapping[Role, Placement], used: Taken) -> Iterator[Finding]:
     for of, members in pools.items():
         whole = total(node.allocatable for node in members)
         free = total(left(node, used.all) for node in members)
-        amounts = [f"{shown(one, free[one])} of {shown(one, whole[one])}" for one in _SHOWN if whole.get(one)]
+        amounts = [
+            f"{shown(one, free[one]).split()[0]} of {shown(one, whole[one])}" for one in _SHOWN if whole.get(one)
+        ]
         found = f"{some([node.name for node in members], _AT_MOST)}: {', '.join(amounts)}"
         yield Finding("free for all" if of == ROLES else f"free for {', '.join(of)}", "ok", found)
 

@@ -8,6 +8,11 @@ from tasks.preflight.findings import Unknown
 from tasks.preflight.reach import unreachable
 
 
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Instead of a login from this user's .netrc, which would also replace a token."""
+    return request
+
+
 def fetch(
     url: str, seconds: float, headers: Mapping[str, str] | None = None, method: str = "GET"
 ) -> requests.Response | Unknown:
@@ -20,6 +25,6 @@ def fetch(
         method: GET or HEAD.
     """
     try:
-        return requests.request(method, url, headers=headers, timeout=seconds, allow_redirects=True)
+        return requests.request(method, url, headers=headers, timeout=seconds, allow_redirects=True, auth=_as_it_is)
     except requests.RequestException as error:
         return unreachable(error, url, seconds)
