@@ -29,7 +29,11 @@ def test_only_doors_platform_and_workflows_know_flyte(path: Path) -> None:
     knows = {"flytekit", "flytekitplugins", "flyteidl"} & imported(path)
     allowed = path.name == "task.py" or path.parent in (ROOT / "tasks/platform", ROOT / "workflows")
     assert not knows or allowed, f"{path} imports {knows}"
-    assert "kubernetes" not in imported(path) or path.parent == ROOT / "tasks/platform"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_preflight_knows_kubernetes(path: Path) -> None:
+    assert "kubernetes" not in imported(path) or path.parent == ROOT / "tasks/preflight"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -45,8 +49,11 @@ def test_a_workflow_is_read_in_a_minute(name: str) -> None:
 @pytest.mark.parametrize(
     ("modules", "heavy"),
     [
-        ("tasks.settings, tasks.cli.main, tasks.cli.laboratory", {"torch", "flytekit", "transformers"}),
-        ("tasks.cli.main, tasks.cli.plan, tasks.cli.algorithms", {"torch", "flytekit", "numpy", "pyarrow"}),
+        ("tasks.settings, tasks.cli.main, tasks.cli.laboratory", {"torch", "flytekit", "transformers", "kubernetes"}),
+        (
+            "tasks.cli.main, tasks.cli.plan, tasks.cli.algorithms",
+            {"torch", "flytekit", "numpy", "pyarrow", "kubernetes"},
+        ),
     ],
 )
 def test_settings_and_the_command_load_nothing_heavy(modules: str, heavy: set[str]) -> None:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 MARKER = "store.json"
 
 
-def bucket_of(uri: str) -> "Bucket | None":
-    """The objects at an ``s3://`` address; None for a folder."""
+def bucket_of(uri: str, patience: float | None = None) -> "Bucket | None":
+    """The objects at an ``s3://`` address, asked with a patience of so many seconds; None for a folder."""
     if not uri.startswith("s3://"):
         return None
     from tasks.artifacts.s3 import Bucket  # Its packages take a second to load.
 
-    return Bucket(uri)
+    return Bucket(uri, patience)
 
 
 def local_copy(ref: StoreRef) -> Path:

@@ -43,14 +43,20 @@ T = TypeVar("T")
 
 
 class Bucket:
-    """Objects below ``s3://bucket/prefix``; every key is relative to it."""
+    """Objects below ``s3://bucket/prefix``; every key is relative to it.
 
-    def __init__(self, uri: str) -> None:
+    Args:
+        uri: ``s3://bucket/prefix``.
+        patience: seconds for which a request that fails is tried again, and for which an answer is waited; those of
+            ``MU_GRPO_S3_PATIENCE`` and of the connection without it.
+    """
+
+    def __init__(self, uri: str, patience: float | None = None) -> None:
         self.uri = uri.rstrip("/")
         self._base = self.uri.removeprefix("s3://")
         self._bucket, _, self._prefix = f"{self._base}/".partition("/")
-        self._fs = connect(2 * PARTS_AT_ONCE)
-        self._patience = float(os.environ.get("MU_GRPO_S3_PATIENCE", "120"))
+        self._fs = connect(2 * PARTS_AT_ONCE, patience)
+        self._patience = float(os.environ.get("MU_GRPO_S3_PATIENCE", "120")) if patience is None else patience
 
     def read(self, key: str) -> bytes | None:
         """The content of an object; None when there is none."""

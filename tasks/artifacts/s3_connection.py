@@ -71,8 +71,13 @@ def transient(error: BaseException) -> bool:
     return _of_transfer(error) and "expired" not in str(error).lower()
 
 
-def connect(connections: int) -> s3fs.S3FileSystem:
-    """The server that the environment names, with so many connections at once."""
+def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem:
+    """The server that the environment names, with so many connections at once.
+
+    Args:
+        connections: at most.
+        timeout: seconds for a connection and for an answer; 10 and 60 without it.
+    """
     environment = os.environ
     endpoint = next(
         (
@@ -92,8 +97,8 @@ def connect(connections: int) -> s3fs.S3FileSystem:
         endpoint_url=endpoint,
         use_listings_cache=False,
         config_kwargs={
-            "connect_timeout": 10,
-            "read_timeout": 60,
+            "connect_timeout": timeout or 10,
+            "read_timeout": timeout or 60,
             "retries": {"mode": "standard", "total_max_attempts": 1},
             "s3": {"addressing_style": style},
             "max_pool_connections": connections,

@@ -48,6 +48,44 @@ def plan(
 
 
 @app.command()
+def preflight(
+    config: Config,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Single fields to override, as in seed=1.")] = None,
+    deployment: Annotated[
+        Path | None,
+        typer.Option(help="A file of configs/deployments; the one that MU_GRPO_DEPLOYMENT names without it."),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Of the cluster; kubectl's own, or this pod's service account, without it.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Of the kubeconfig; its current one without it.")] = None,
+    project: Annotated[str, typer.Option(help="Flyte's project.")] = "mu-grpo",
+    domain: Annotated[str, typer.Option(help="Flyte's domain; the namespace is PROJECT-DOMAIN.")] = "development",
+    flyte: Annotated[str | None, typer.Option(help="The address of Flyte's console; not asked without it.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for which an answer is waited.")] = 10,
+    plain: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+) -> None:
+    """Asks a cluster whether a run can start, and names what stops it; changes nothing there. 1 when something does."""
+    from tasks.cli.preflight import failed, preflight_json, preflight_table
+    from tasks.preflight.preflight import Target
+    from tasks.preflight.preflight import preflight as ask
+    from tasks.preflight.reach import Patience
+    from tasks.settings.deployment import DeploymentSettings
+
+    settings = RunSettings.read(config, " ".join(overrides or []))
+    chosen = DeploymentSettings.read(deployment, "--deployment") if deployment else DeploymentSettings.current()
+    target = Target(project, domain, kubeconfig, context, flyte, Patience(timeout, 3 * timeout))
+    with Console(stderr=True).status("asking the cluster"):
+        findings = ask(settings, chosen, target)
+    if plain:
+        print(preflight_json(findings, target))
+    else:
+        _console().print(preflight_table(findings, target))
+    if failed(findings):
+        raise typer.Exit(1)
+
+
+@app.command()
 def algorithms(
     markdown: Annotated[Path | None, typer.Option(help="Write the table to this file instead.")] = None,
 ) -> None:

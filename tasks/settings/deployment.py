@@ -17,9 +17,9 @@ Role = Literal["cpu", "prefetch", "verify", "rollout", "evaluate", "train"]
 ROLES: tuple[Role, ...] = ("cpu", "prefetch", "verify", "rollout", "evaluate", "train")
 Image = Literal["cpu", "rollout", "train"]
 
-_QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")
-_FACTORS = {None: 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_FACTORS |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]+))?$")
+_FACTORS = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3} | {unit: 1e3**n for n, unit in enumerate("kMGTPE", 1)}
+_FACTORS |= {f"{unit}i": 2.0 ** (10 * n) for n, unit in enumerate("KMGTPE", 1)}
 
 
 def quantity(text: str) -> float:
@@ -33,7 +33,7 @@ def quantity(text: str) -> float:
         raise ValueError(
             "is no quantity; allowed: a number with m, Ki, Mi, Gi, Ti, k, M, G, T or nothing, such as 64Gi"
         )
-    return float(found[1]) * _FACTORS[found[2]]
+    return float(found[1]) * _FACTORS[found[2] or ""] * 10.0 ** int(found[3] or 0)
 
 
 def _checked(text: str) -> str:
@@ -111,6 +111,8 @@ class DeploymentSettings(Settings):
     """By role; a role that is left out has this class's own small CPU pod."""
     train_nodes: int = Field(1, ge=1)
     """Nodes that train one policy together; more than one needs the training operator."""
+    accelerator_label: str = "k8s.amazonaws.com/accelerator"
+    """The node label that names a node's GPU: what ``gpu-device-node-label`` is in Flyte's own settings."""
     secrets: SecretSettings = SecretSettings()
     max_parallelism: int = Field(16, ge=1)
     """Most pods of an execution at once."""
@@ -149,8 +151,12 @@ class DeploymentSettings(Settings):
         return f"{self.images}-{self.pod(role).image}:{self.tag}"
 
     @classmethod
-    def read(cls, path: Path) -> "DeploymentSettings":
+    def read(cls, path: Path, named_by: str = VARIABLE) -> "DeploymentSettings":
         """The deployment of a file.
+
+        Args:
+            path: of the file.
+            named_by: what named the path, for messages.
 
         Raises:
             SettingsError: it cannot be read, or something in it is not allowed.
@@ -158,7 +164,7 @@ class DeploymentSettings(Settings):
         try:
             values = yaml.safe_load(path.read_text())
         except (OSError, yaml.YAMLError) as error:
-            raise SettingsError(f"{VARIABLE}: {path} cannot be read: {error}") from None
+            raise SettingsError(f"{named_by}: {path} cannot be read: {error}") from None
         return cls.parse(values or {}, WHOLE_RUN)
 
     @classmethod

@@ -11,10 +11,20 @@ from tasks.settings.deployment import VARIABLE, DeploymentSettings, quantity
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("500m", 0.5), ("2", 2.0), ("1.5", 1.5), ("64Gi", 64 * 2**30), ("10G", 1e10), ("1Ti", 2**40), ("3k", 3000)],
+    [
+        *(("500m", 0.5), ("2", 2.0), ("1.5", 1.5), ("64Gi", 64 * 2**30), ("10G", 1e10), ("1Ti", 2**40), ("3k", 3000)),
+        *(("2Pi", 2**51), ("1Ei", 2**60), ("3P", 3e15), ("1E", 1e18), ("250u", 2.5e-4), ("7n", 7e-9), ("12e3", 12000)),
+        *(("1E3", 1000), ("5e-1", 0.5), ("0", 0.0)),
+    ],
 )
 def test_quantities_are_those_of_kubernetes(text: str, number: float) -> None:
     assert quantity(text) == pytest.approx(number)
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "64 Gi", "64GB", "-1", "1e", "1Kii", "0x10", "1.", ".5", "nan", "inf"])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no quantity; allowed: a number with m, Ki"):
+        quantity(text)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,131 @@
+"""Whether Flyte's admin is there, knows the project and the domain, and has the workflow: by its HTTP gateway."""
+
+from functools import partial
+from typing import TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from pydantic import ValidationError
+
+from tasks.preflight.findings import Finding, Unknown
+from tasks.preflight.records import Record
+from tasks.preflight.web import fetch
+from tasks.settings.deployment import VARIABLE
+
+WORKFLOW = "workflows.mu_grpo.mu_grpo"
+_NAMES = ("Flyte", "Flyte project", "workflow")
+_ARCHIVED = "ARCHIVED"
+R = TypeVar("R", bound=Record)
+
+
+class _Domain(Record):
+    id: str
+
+
+class _Project(Record):
+    id: str
+    domains: tuple[_Domain, ...] = ()
+    state: str = "ACTIVE"
+
+
+class _Projects(Record):
+    projects: tuple[_Project, ...]
+
+
+class _Id(Record):
+    version: str
+
+
+class _Workflow(Record):
+    id: _Id
+
+
+class _Workflows(Record):
+    workflows: tuple[_Workflow, ...] = ()
+
+
+def flyte_checks(url: str | None, project: str, domain: str, seconds: float) -> list[Finding]:
+    """Three lines: the server, the project, the workflow; each is tried when the one before it is ok.
+
+    Args:
+        url: of Flyte's HTTP address, the console's too; nothing is tried without it.
+        project: of the run.
+        domain: of the run.
+        seconds: for one request.
+    """
+    admin = _Admin((url or "").rstrip("/").removesuffix("/console"), seconds)
+    findings: list[Finding] = []
+    for check in (admin.server, partial(admin.project, project, domain), partial(admin.workflow, project, domain)):
+        findings.append(check())
+        if findings[-1].state != "ok":
+            break
+    missing = _NAMES[len(findings) :]
+    return [*findings, *(Finding(name, "not tried", f"needs {findings[-1].name}") for name in missing)]
+
+
+class _Admin:
+    def __init__(self, url: str, seconds: float) -> None:
+        self._url, self._seconds = url, seconds
+
+    def server(self) -> Finding:
+        """Whether it answers."""
+        name = "Flyte"
+        if not self._url:
+            return Finding(name, "not tried", "its address is not given", "--flyte https://...")
+        if urlsplit(self._url).scheme not in ("http", "https"):
+            return Finding(name, "failed", f"{self._url} is no address of http", "--flyte https://... or http://...")
+        answer = fetch(f"{self._url}/healthcheck", self._seconds)
+        if isinstance(answer, Unknown):
+            return answer.of(name, "failed")
+        if not answer.ok:
+            found = f"{self._url}/healthcheck answers {answer.status_code} {answer.reason}"
+            return Finding(name, "failed", found, "Name the address of Flyte's admin or console with --flyte")
+        return Finding(name, "ok", self._url)
+
+    def project(self, project: str, domain: str) -> Finding:
+        """Whether it knows where the run goes."""
+        name = "Flyte project"
+        answer = self._ask(_Projects, "projects?limit=1000")
+        if isinstance(answer, Unknown):
+            return answer.of(name)
+        found = next((one for one in answer.projects if one.id == project), None)
+        if found is None:
+            ids = ", ".join(one.id for one in answer.projects) or "none"
+            make = f"flytectl create project --id {project} --name {project} --description ..."
+            return Finding(name, "failed", f"Flyte has no project {project}; it has {ids}", make)
+        if found.state == _ARCHIVED:
+            return Finding(
+                name, "failed", f"{project} is archived", f"flytectl update project --id {project} --activate"
+            )
+        domains = [one.id for one in found.domains]
+        if domain not in domains:
+            there = f"{project} has no domain {domain}; it has {', '.join(domains) or 'none'}"
+            return Finding(name, "failed", there, "Name one of these with --domain, or add it to Flyte's own settings")
+        return Finding(name, "ok", f"{project}, {domain}")
+
+    def workflow(self, project: str, domain: str) -> Finding:
+        """Whether the workflow is registered, and its latest version."""
+        name = "workflow"
+        latest = urlencode({"limit": 1, "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"})
+        answer = self._ask(_Workflows, f"workflows/{quote(project)}/{quote(domain)}/{WORKFLOW}?{latest}")
+        if isinstance(answer, Unknown):
+            return answer.of(name)
+        if not answer.workflows:
+            register = f"pyflyte register --non-fast -p {project} -d {domain} workflows, with {VARIABLE} set"
+            return Finding(name, "failed", f"{WORKFLOW} is not registered in {project}, {domain}", register)
+        return Finding(name, "ok", f"{WORKFLOW}, latest version {answer.workflows[0].id.version}")
+
+    def _ask(self, kind: type[R], path: str) -> R | Unknown:
+        url = f"{self._url}/api/v1/{path}"
+        answer = fetch(url, self._seconds, {"Accept": "application/json"})
+        if isinstance(answer, Unknown):
+            return answer
+        if answer.status_code in (401, 403):
+            return Unknown(f"{self._url} asks for a login, which is not tried here", "flytectl get project, logged in")
+        if not answer.ok:
+            return Unknown(f"{url} answers {answer.status_code} {answer.reason}", "Look at the log of flyteadmin")
+        try:
+            return kind.model_validate_json(answer.content)
+        except ValidationError:
+            return Unknown(
+                f"{url}: an answer that is none of Flyte's", "Name the address of Flyte's admin with --flyte"
+            )

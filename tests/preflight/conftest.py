@@ -1,0 +1,88 @@
+"""A right cluster for each test, which the test then spoils, and what a preflight says of it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tasks.preflight.findings import Finding
+from tasks.preflight.preflight import Target, preflight
+from tasks.preflight.reach import Patience
+from tasks.settings import RunSettings
+from tasks.settings.deployment import DeploymentSettings
+from tests.cache_versions import ROOT
+from tests.preflight.api_server import ApiServer
+from tests.preflight.clusters import right
+from tests.preflight.services import Flyte, Registry
+
+CONFIG = ROOT / "configs/tiny-cpu.yaml"
+TAG = "0.1.0"
+Findings = dict[str, Finding]
+Ask = Callable[..., Findings]
+
+
+def reading_alone(server: ApiServer) -> None:
+    """Nothing but GET, and reviews of this user's own permissions, was sent."""
+    reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    sent = {(one.method, one.path) for one in server.asked if one.method != "GET"}
+    assert sent <= {("POST", reviews)}
+
+
+@pytest.fixture
+def gpu_pool() -> Iterator[ApiServer]:
+    """A cluster with two nodes for generation and one for training."""
+    with right("gpu-pool") as server:
+        yield server
+    reading_alone(server)
+
+
+@pytest.fixture
+def one_machine() -> Iterator[ApiServer]:
+    """A cluster of one node without GPUs."""
+    with right("development") as server:
+        yield server
+    reading_alone(server)
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with Registry() as server:
+        yield server
+
+
+@pytest.fixture
+def flyte() -> Iterator[Flyte]:
+    with Flyte() as server:
+        yield server
+
+
+def deployment_of(name: str, folder: Path, **changes: object) -> Path:
+    """A file of configs/deployments with changes, as a user makes it for a cluster of theirs."""
+    values = yaml.safe_load((ROOT / f"configs/deployments/{name}.yaml").read_text())
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(values | changes))
+    return path
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    """What a preflight finds, by check; the store is a folder unless a test names another."""
+
+    def found(
+        server: ApiServer,
+        deployment: str = "gpu-4",
+        overrides: str = "",
+        changes: dict[str, object] | None = None,
+        **target: object,
+    ) -> Findings:
+        run = RunSettings.read(CONFIG, overrides)
+        asked = DeploymentSettings.read(deployment_of(deployment, tmp_path, **(changes or {})))
+        kubeconfig = target.pop("kubeconfig", None) or server.kubeconfig(tmp_path)
+        findings = preflight(run, asked, Target(kubeconfig=kubeconfig, **{"patience": Patience(5, 15), **target}))
+        names = [one.name for one in findings]
+        assert len(set(names)) == len(names)
+        assert not [one for one in findings if one.state == "failed" and not one.mend]
+        return {one.name: one for one in findings}
+
+    return found

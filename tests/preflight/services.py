@@ -1,0 +1,63 @@
+"""A registry and Flyte's admin, as their HTTP interfaces tell what a preflight asks."""
+
+from typing import Any
+
+from tests.preflight.http_server import Answer, Asked, HttpServer
+
+WORKFLOW = "workflows.mu_grpo.mu_grpo"
+
+
+class Registry(HttpServer):
+    """Holds images by name; asks for a token when ``login`` is bearer, for a password when it is basic."""
+
+    def __init__(self, *images: str, login: str = "") -> None:
+        super().__init__()
+        self.images, self.login = set(images), login
+
+    def answer(self, asked: Asked) -> Answer:
+        if asked.path == "/token":
+            return Answer(body={"token": f"for {asked.query['scope']} at {asked.query['service']}"})
+        name, _, tag = asked.path.removeprefix("/v2/").partition("/manifests/")
+        scope = f"repository:{name}:pull"
+        if self.login == "basic":
+            return Answer(401, headers={"WWW-Authenticate": 'Basic realm="here"'})
+        if self.login == "bearer" and asked.headers.get("Authorization") != f"Bearer for {scope} at here":
+            challenge = f'Bearer realm="{self.url}/token",service="here",scope="{scope}"'
+            return Answer(401, headers={"WWW-Authenticate": challenge})
+        if "application/vnd.oci.image.index.v1+json" not in asked.headers.get("Accept", ""):
+            return Answer(404)  # As registries do with an index that was not asked for.
+        return Answer(200 if f"{name}:{tag}" in self.images else 404)
+
+    def holding(self, prefix: str, tag: str) -> str:
+        """Adds the three images; what a deployment's ``images`` must be."""
+        self.images |= {f"{prefix}-{role}:{tag}" for role in ("cpu", "rollout", "train")}
+        return f"127.0.0.1:{self.port}/{prefix}"
+
+
+class Flyte(HttpServer):
+    """flyteadmin's gateway: JSON with the field names of its protocol."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        domains = [{"id": name, "name": name} for name in ("development", "staging", "production")]
+        project = {"id": "mu-grpo", "name": "mu-grpo", "domains": domains, "description": "", "state": "ACTIVE"}
+        self.projects: list[dict[str, Any]] = [{**project, "id": "flytesnacks"}, project]
+        self.versions = ["v1", "v2"]
+        self.login = False
+
+    def answer(self, asked: Asked) -> Answer:
+        if asked.path == "/healthcheck":
+            return Answer()
+        if self.login:
+            return Answer(401, {"code": 16, "message": "token parse error"})
+        if asked.path == "/api/v1/projects":
+            return Answer(body={"projects": self.projects, "token": ""})
+        if asked.path == f"/api/v1/workflows/mu-grpo/development/{WORKFLOW}":
+            assert asked.query == {
+                "limit": "1",
+                "sort_by.key": "created_at",
+                "sort_by.direction": "DESCENDING",
+            }
+            latest = [{"resource_type": "WORKFLOW", "name": WORKFLOW, "version": one} for one in self.versions[-1:]]
+            return Answer(body={"workflows": [{"id": one, "closure": None} for one in latest], "token": ""})
+        return Answer(404, {"code": 5, "message": "Not Found"})

@@ -1,0 +1,108 @@
+"""The command, run as a user runs it: its exit code, its table and its JSON."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tasks.cli.main import app
+from tasks.cli.preflight import preflight_json, preflight_table
+from tasks.errors import SettingsError
+from tasks.preflight.findings import Finding
+from tasks.preflight.preflight import Target
+from tests.cli.synthetic import command, plain, words
+from tests.preflight.api_server import SECRET, TOKEN, ApiServer
+from tests.preflight.conftest import CONFIG, TAG, deployment_of
+from tests.preflight.services import Flyte, Registry
+from tests.preflight.test_wrong_clusters import WRONG
+
+REAL = "MU_GRPO_TEST_KUBECONFIG"
+
+
+def test_a_run_that_can_start(
+    gpu_pool: ApiServer, registry: Registry, flyte: Flyte, bucket: str, tmp_path: Path
+) -> None:
+    deployment = deployment_of("gpu-4", tmp_path, images=registry.holding("team/mu-grpo", TAG))
+    kubeconfig = gpu_pool.kubeconfig(tmp_path)
+    asked = ["preflight", "--config", str(CONFIG), "--flyte", flyte.url, f"store={bucket}/runs"]
+    done = command(*asked, MU_GRPO_DEPLOYMENT=str(deployment), KUBECONFIG=str(kubeconfig))
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = words(done.stdout)
+    assert "a run in mu-grpo-development" in text
+    assert "pod of train ok fits 1 of 5 nodes; room for 2 now" in text
+    assert text.endswith("1 not tried: nothing found that stops a run")
+    assert SECRET not in done.stdout + done.stderr
+    assert TOKEN not in done.stdout + done.stderr
+
+
+def test_a_run_that_cannot_start(gpu_pool: ApiServer, tmp_path: Path) -> None:
+    for name in ("no GPUs", "key of a secret"):
+        WRONG[name][0](gpu_pool)
+    where = ["--deployment", str(deployment_of("gpu-4", tmp_path)), "--kubeconfig", str(gpu_pool.kubeconfig(tmp_path))]
+    done = command("preflight", "--config", str(CONFIG), *where, "--context", "right", "--json", "seed=1")
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["namespace"], found["ok"]) == ("mu-grpo-development", False)
+    failed = {one["name"]: one for one in found["checks"] if one["state"] == "failed"}
+    assert {"GPUs", "secrets", "pod of rollout", "store"} <= failed.keys()
+    assert failed["GPUs"] == {
+        "name": "GPUs",
+        "state": "failed",
+        "found": "no node of 5 offers nvidia.com/gpu",
+        "mend": failed["GPUs"]["mend"],
+    }
+    assert failed["GPUs"]["mend"]
+
+
+def test_a_cluster_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("MU_GRPO_DEPLOYMENT", str(deployment_of("gpu-4", tmp_path)))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("COLUMNS", "500")
+    done = CliRunner().invoke(app, ["preflight", "--config", str(CONFIG)])
+    assert done.exit_code == 1
+    text = words(done.stdout)
+    assert f"kubeconfig failed {tmp_path}/none: no kubeconfig here" in text
+    assert "Name one with --kubeconfig or KUBECONFIG" in text
+    assert "API server not tried needs a kubeconfig" in text
+    assert "a run cannot start" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "nowhere.yaml"], "nowhere.yaml: No such file"),
+        (["--config", str(CONFIG), "rollout.nothing=1"], "rollout.nothing: unknown field"),
+        (["--config", str(CONFIG), "--deployment", "nowhere.yaml"], "--deployment: nowhere.yaml cannot be read"),
+    ],
+)
+def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, ["preflight", *arguments])
+    assert isinstance(done.exception, SettingsError)
+    assert message in done.exception.message
+    assert not done.stdout
+
+
+def test_what_is_found_is_shown_as_it_is() -> None:
+    """Brackets are no markup, and nothing is cut off."""
+    found = [Finding("secrets", "failed", "[red]x[/red] " + "long " * 60, "mend [it]"), Finding("quota", "ok", "fine")]
+    target = Target(project="p", domain="d")
+    text = words(plain(preflight_table(found, target)))
+    assert "[red]x[/red]" in text
+    assert text.count("long") == 60
+    assert "mend mend [it]" in text
+    assert "1 ok, 1 failed: a run cannot start" in text
+    shown = json.loads(preflight_json(found[1:], target))
+    expected = {"name": "quota", "state": "ok", "found": "fine", "mend": ""}
+    assert shown == {"project": "p", "domain": "d", "namespace": "p-d", "ok": True, "checks": [expected]}
+
+
+@pytest.mark.skipif(not os.environ.get(REAL), reason=f"{REAL} names no kubeconfig of a real API server")
+def test_a_real_api_server_is_understood(tmp_path: Path) -> None:
+    done = command("preflight", "--config", str(CONFIG), "--kubeconfig", os.environ[REAL], "--json")
+    found = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+    assert found["kubeconfig"]["state"] == found["API server"]["state"] == "ok"
+    assert not [one for one in found.values() if "none of Kubernetes'" in one["found"]]
+    assert found["pod of cpu"]["state"] != "ok" or "fits" in found["pod of cpu"]["found"]

@@ -1,0 +1,196 @@
+"""What references to images are, and what nodes and registries say of them."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.preflight.findings import Finding
+from tasks.preflight.images import Image, ask_registries, image_checks, image_names
+from tasks.preflight.records import Node
+from tasks.settings.deployment import DeploymentSettings
+from tests.preflight.api_server import ApiServer
+from tests.preflight.conftest import TAG, Ask
+from tests.preflight.http_server import Answer, Asked
+from tests.preflight.services import Registry
+from tests.s3 import free_port
+
+SECONDS = 5
+
+
+@pytest.mark.parametrize(
+    ("text", "registry", "path", "tag"),
+    [
+        ("mu-grpo-cpu:0.1.0", "docker.io", "library/mu-grpo-cpu", "0.1.0"),
+        ("mu-grpo-cpu", "docker.io", "library/mu-grpo-cpu", "latest"),
+        ("team/mu-grpo-cpu:v1", "docker.io", "team/mu-grpo-cpu", "v1"),
+        ("localhost:30500/mu-grpo-cpu:0.1.0", "localhost:30500", "mu-grpo-cpu", "0.1.0"),
+        ("localhost/mu-grpo-cpu:0.1.0", "localhost", "mu-grpo-cpu", "0.1.0"),
+        ("ghcr.io/a/b/c-cpu:sha-1_2.3", "ghcr.io", "a/b/c-cpu", "sha-1_2.3"),
+        ("r.example.org:5000/a__b/c.d-cpu:1", "r.example.org:5000", "a__b/c.d-cpu", "1"),
+    ],
+)
+def test_references_are_read_as_nodes_read_them(text: str, registry: str, path: str, tag: str) -> None:
+    assert Image.parse(text) == Image(registry, path, tag)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Team/mu-grpo-cpu:1",
+        "ghcr.io/mu grpo:1",
+        "ghcr.io/mu-grpo:",
+        "ghcr.io//mu:1",
+        "ghcr.io/mu-:1",
+        ":1",
+        "a:b:c",
+        "a:-1",
+        "",
+    ],
+)
+def test_what_is_no_reference(text: str) -> None:
+    assert Image.parse(text) is None
+
+
+def checked(images: str, tag: str = TAG, nodes: list[Node] | None = None, pods: object = None) -> dict[str, Finding]:
+    deployment = DeploymentSettings(images=images, tag=tag, pods=pods or {})
+    names = image_names(deployment)
+    return {one.name: one for one in image_checks(names, ask_registries(names, SECONDS), nodes or [])}
+
+
+def only(images: str, tag: str = TAG, nodes: list[Node] | None = None) -> Finding:
+    (found,) = checked(images, tag, nodes).values()
+    return found
+
+
+def node(name: str, *images: str) -> Node:
+    return Node.model_validate({"metadata": {"name": name}, "status": {"images": [{"names": list(images)}]}})
+
+
+@pytest.mark.parametrize("login", ["", "bearer"])
+def test_an_image_that_the_registry_has(login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password s3cr3t\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with Registry(login=login) as registry:
+        images = registry.holding("team/mu-grpo", TAG)
+        found = only(images)
+        assert (found.state, found.found) == ("ok", f"{images}-cpu:{TAG} is in its registry")
+        assert {one.method for one in registry.asked if one.path.startswith("/v2/")} == {"HEAD"}
+        assert not [one for one in registry.asked if one.headers.get("Authorization", "").startswith("Basic")]
+
+
+@pytest.mark.parametrize("login", ["", "bearer"])
+def test_an_image_that_the_registry_does_not_have(login: str) -> None:
+    with Registry(login=login) as registry:
+        image = f"127.0.0.1:{registry.port}/team/mu-grpo-cpu:{TAG}"
+        found = only(f"127.0.0.1:{registry.port}/team/mu-grpo")
+        assert (found.state, found.found) == ("failed", f"{image} is not in its registry, and on no node")
+        assert found.mend == f"make images, then push it: podman push {image}"
+        # Nodes that have it are not enough for the others.
+        some = only(f"127.0.0.1:{registry.port}/team/mu-grpo", nodes=[node("n1", image), node("n2")])
+        assert some.state == "warning"
+        assert "on 1 of 2 nodes: pods on other nodes cannot start" in some.found
+
+
+def test_an_unregistered_image_on_a_cluster(gpu_pool: ApiServer, ask: Ask, registry: Registry) -> None:
+    images = registry.holding("team/mu-grpo", TAG)
+    registry.images.remove(f"team/mu-grpo-train:{TAG}")
+    found = ask(gpu_pool, changes={"images": images})
+    states = {role: found[f"image mu-grpo-{role}"].state for role in ("cpu", "rollout", "train")}
+    assert states == {"cpu": "ok", "rollout": "ok", "train": "failed"}
+
+
+def test_a_registry_that_wants_a_login() -> None:
+    with Registry(login="basic") as registry:
+        image = f"127.0.0.1:{registry.port}/mu-grpo-cpu:{TAG}"
+        found = only(f"127.0.0.1:{registry.port}/mu-grpo")
+        assert found.state == "not tried"
+        assert f"127.0.0.1:{registry.port} asks for a login, which is not tried here" in found.found
+        assert found.mend.startswith(f"skopeo inspect docker://{image}")
+        held = only(f"127.0.0.1:{registry.port}/mu-grpo", nodes=[node("n1", image)])
+        assert (held.state, held.found.partition(";")[0]) == ("ok", f"{image}, on 1 of 1 nodes")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(401, headers={"WWW-Authenticate": 'Bearer realm="file:///etc/passwd",service="here"'}),
+        Answer(401, headers={"WWW-Authenticate": "Bearer"}),
+        Answer(401),
+        Answer(403),
+    ],
+)
+def test_a_challenge_that_leads_nowhere(answer: Answer) -> None:
+    class Odd(Registry):
+        def answer(self, asked: Asked) -> Answer:
+            return answer
+
+    with Odd() as registry:
+        assert only(f"127.0.0.1:{registry.port}/mu-grpo").state == "not tried"
+        assert len(registry.asked) == 1
+
+
+@pytest.mark.parametrize("token", [Answer(500, b"no"), Answer(200, b"no"), Answer(200, {}), Answer(403, {})])
+def test_a_token_that_is_not_given(token: Answer) -> None:
+    class Odd(Registry):
+        def answer(self, asked: Asked) -> Answer:
+            return token if asked.path == "/token" else super().answer(asked)
+
+    with Odd(login="bearer") as registry:
+        registry.holding("mu-grpo", TAG)
+        assert "asks for a login" in only(f"127.0.0.1:{registry.port}/mu-grpo").found
+
+
+def test_a_registry_that_fails_is_no_verdict() -> None:
+    class Busy(Registry):
+        def answer(self, asked: Asked) -> Answer:
+            return Answer(429)
+
+    with Busy() as registry:
+        found = only(f"127.0.0.1:{registry.port}/mu-grpo")
+        assert found.state == "not tried"
+        assert f"127.0.0.1:{registry.port} answers 429 Too Many Requests" in found.found
+
+
+def test_a_registry_out_of_reach_is_asked_once_and_is_no_verdict() -> None:
+    port = free_port()
+    pods = {"rollout": {"image": "rollout"}, "train": {"image": "train"}}
+    asked = DeploymentSettings.parse({"images": f"127.0.0.1:{port}/mu-grpo", "pods": pods})
+    names = image_names(asked)
+    told = ask_registries(names, SECONDS)
+    assert len(names) == 3
+    assert len({id(one) for one in told.values()}) == 1
+    for found in image_checks(names, told, []):
+        assert found.state == "not tried"
+        assert f"127.0.0.1:{port}: the connection is refused" in found.found
+        assert "127.0.0.1 is each node's own, and this machine's is another" in found.found
+
+
+@pytest.mark.parametrize("registry", ["registry.example.com", "registry.example", "example.com:5000", "r.example.org"])
+def test_the_placeholder_is_not_asked(registry: str) -> None:
+    found = only(f"{registry}/mu-grpo")
+    assert found.state == "failed"
+    assert f"{registry}/mu-grpo-cpu:{TAG} is of the placeholder {registry.partition(':')[0]}" in found.found
+    assert "Set images of the deployment to a registry of yours" in found.mend
+
+
+@pytest.mark.parametrize("registry", ["registry.examples.com", "myexample.com", "example.com.mycompany.net"])
+def test_hosts_that_only_look_like_the_placeholder_are_not_it(registry: str) -> None:
+    names = [f"{registry}/mu-grpo-cpu:{TAG}"]
+    (found,) = image_checks(names, {}, [])
+    assert found.state == "not tried"
+
+
+def test_a_tag_is_given_and_stays() -> None:
+    with Registry() as registry:
+        images = registry.holding("mu-grpo", "latest")
+        found = only(images, "latest")
+        assert (found.state, found.mend) == ("warning", "Give it a tag of its own: tag")
+        empty = only(images, "")
+        assert empty.state == "failed"
+        assert f"{images}-cpu: is no reference to an image" in empty.found
+        assert "and a tag" in empty.mend
+
+
+def test_the_deployments_of_the_project_name_images(tmp_path: Path) -> None:
+    for name in image_names(DeploymentSettings()):
+        assert Image.parse(name) is not None

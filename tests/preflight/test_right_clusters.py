@@ -1,0 +1,88 @@
+"""A cluster as the manifests make it has nothing that stops a run, and is only read."""
+
+from pathlib import Path
+
+from tests.preflight.api_server import SECRET, ApiServer
+from tests.preflight.conftest import TAG, Ask, Findings
+from tests.preflight.services import Flyte, Registry
+
+
+def states(found: Findings) -> dict[str, list[str]]:
+    return {
+        state: [name for name, one in found.items() if one.state == state]
+        for state in ("ok", "warning", "failed", "not tried")
+    }
+
+
+def test_gpu_4_on_its_pools(gpu_pool: ApiServer, ask: Ask, registry: Registry, flyte: Flyte, bucket: str) -> None:
+    images = registry.holding("team/mu-grpo", TAG)
+    found = ask(gpu_pool, overrides=f"store={bucket}/runs", changes={"images": images}, flyte=flyte.url)
+    assert states(found) | {"ok": []} == {
+        "ok": [],
+        "warning": [],
+        "failed": [],
+        "not tried": ["create pods"],  # the role of the component does not grant it, and need not
+    }
+    assert found["API server"].found == f"{gpu_pool.url}, Kubernetes v1.33.1-eks-1fbb135"
+    assert found["permissions"].found == "all 10 that are asked for here"
+    assert found["namespace"].found == "mu-grpo-development"
+    assert found["Pod Security"].found.startswith("restricted")
+    assert found["service accounts"].found == "mu-grpo-step, mu-grpo-prefetch"
+    assert found["secrets"].found == "mu-grpo: hub-token, wandb-api-key"
+    assert found["priority classes"].found == "mu-grpo-step, mu-grpo-rollout, mu-grpo-train"
+    assert found["GPUs"].found == "24 nvidia.com/gpu on 3 of 5 nodes"
+    # 8 on one node, 6 beside the 2 of another team on the other; its finished pod and its waiting one take nothing.
+    assert found["pod of rollout"].found == "fits 2 of 5 nodes; room for 14 now"
+    assert found["pod of train"].found == "fits 1 of 5 nodes; room for 2 now"
+    assert found["shards"].found == "2 a stage, 2 at once by max_parallelism 32; room for 14"
+    assert "gpu-rollout-1, gpu-rollout-2: 14 of 16 nvidia.com/gpu" in found["free for rollout, evaluate"].found
+    assert found["quota"].found.endswith(", 6144Gi memory, 20 nvidia.com/gpu")
+    assert f"{images}-train:{TAG} is in its registry" in found["image mu-grpo-train"].found
+    assert found["workflow"].found == "workflows.mu_grpo.mu_grpo, latest version v2"
+    assert SECRET not in str(found)
+
+
+def test_development_on_one_machine(one_machine: ApiServer, ask: Ask) -> None:
+    found = ask(one_machine, "development")
+    assert states(found)["warning"] == []
+    assert states(found)["failed"] == ["store"]  # a folder
+    assert found["GPUs"].found == "none is asked for"
+    assert found["secrets"].found == "none is asked for"
+    assert not [one for one in one_machine.asked if "secrets" in one.path and one.method == "GET"]
+    assert found["free for all"].found.startswith("mu-grpo-control-plane: 6.8 of 8 cores, ")
+    assert "on 1 of 1 nodes" in found["image mu-grpo-cpu"].found
+
+
+def test_lists_are_read_to_their_end(gpu_pool: ApiServer, ask: Ask) -> None:
+    ask(gpu_pool)
+    pages = [one.query for one in gpu_pool.asked if one.path == "/api/v1/nodes"]
+    assert [page.get("continue") for page in pages] == [None, "3"]
+
+
+def test_who_may_create_pods_is_told(gpu_pool: ApiServer, ask: Ask) -> None:
+    found = ask(gpu_pool)["create pods"]
+    assert found.mend.startswith("kubectl auth can-i create pods -n mu-grpo-development --as system:serviceaccount:")
+    gpu_pool.rules.append(
+        {"verbs": ["create"], "resources": ["pods"], "apiGroups": [""], "namespace": "mu-grpo-development"}
+    )
+    assert ask(gpu_pool)["create pods"].state == "ok"
+
+
+def test_several_nodes_that_train_need_the_training_operator(gpu_pool: ApiServer, ask: Ask) -> None:
+    found = ask(gpu_pool, changes={"train_nodes": 2})
+    assert found["PyTorchJob"].state == "failed"
+    assert "kubeflow.org/v1 has no pytorchjobs here, and train_nodes is 2" in found["PyTorchJob"].found
+    assert "training operator v1" in found["PyTorchJob"].mend
+    gpu_pool.apis["kubeflow.org/v1"] = ["pytorchjobs", "pytorchjobs/status"]
+    found = ask(gpu_pool, changes={"train_nodes": 2})
+    assert found["PyTorchJob"].state == "ok"
+    assert found["pod of train"].state == "ok"
+    too_many = ask(gpu_pool, changes={"train_nodes": 3})["pod of train"]
+    assert too_many.state == "failed"
+    assert too_many.found == "fits 1 of 5 nodes, which hold 2 of the 3 that must run at once"
+
+
+def test_every_kubeconfig_is_left_as_it_is(gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:
+    before = gpu_pool.kubeconfig(tmp_path).read_bytes()
+    ask(gpu_pool)
+    assert (tmp_path / "kubeconfig").read_bytes() == before

@@ -1,0 +1,197 @@
+"""The store, from this machine; and Flyte, by its HTTP gateway."""
+
+import urllib.request
+from collections.abc import Callable
+from urllib.error import HTTPError
+
+import pytest
+
+from tasks.preflight.flyte import flyte_checks
+from tasks.preflight.storage import store_check
+from tests.preflight.http_server import Answer, Asked, HttpServer
+from tests.preflight.services import WORKFLOW, Flyte
+from tests.s3 import S3, free_port
+
+SECONDS = 5
+
+
+def test_a_store_is_written_conditionally_and_left_as_it_was(bucket: str, s3: S3) -> None:
+    name = bucket.removeprefix("s3://")
+    s3.client().put_object(Bucket=name, Key="runs/store.json", Body=b"{}")
+    found = store_check(f"{bucket}/runs", SECONDS)
+    assert found.state == "ok"
+    assert "written with If-None-Match, read and removed; seen from this machine, with its credentials" in found.found
+    assert s3.keys(name) == ["runs/store.json"]
+
+
+@pytest.mark.parametrize("uri", ["runs/tiny-cpu", "/shared/runs"])
+def test_a_folder_is_no_store_for_pods(uri: str) -> None:
+    found = store_check(uri, SECONDS)
+    assert (found.state, found.found) == ("failed", f"{uri} is a folder, which no pod of a cluster reaches")
+    assert "store=s3://bucket/prefix" in found.mend
+
+
+def test_a_bucket_that_is_not_there(bucket: str) -> None:
+    found = store_check("s3://no-such-bucket/runs", SECONDS)
+    assert found.state == "failed"
+    assert "the bucket does not exist. Create it or name another store" in found.found
+
+
+def test_a_server_that_is_not_there(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    found = store_check(f"{bucket}/runs", 1)
+    assert found.state == "failed"
+    assert "failed for 1 s, at last with EndpointConnectionError" in found.found
+    assert "Check the server and the network" in found.found
+    assert "kubectl port-forward, and AWS_ENDPOINT_URL" in found.mend
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "minio:9000")
+    assert "Invalid endpoint: minio:9000" in store_check(f"{bucket}/runs", 0.5).found
+
+
+class Between(HttpServer):
+    """Hands requests on to a server, changed."""
+
+    def __init__(self, to: str, denied: str = "", silent: bool = False) -> None:
+        super().__init__()
+        self._to, self._denied = to, denied
+        self.silent = ("/",) if silent else ()
+
+    def answer(self, asked: Asked) -> Answer:
+        if asked.method == self._denied:
+            return Answer(403, b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>")
+        dropped = ("if-none-match", "host", "expect")
+        kept = {name: value for name, value in asked.headers.items() if name.lower() not in dropped}
+        kept.setdefault("Content-Type", "application/octet-stream")  # urllib's own would make a form of it
+        query = "&".join(f"{name}={value}" for name, value in asked.query.items())
+        request = urllib.request.Request(
+            f"{self._to}{asked.path}?{query}", data=asked.raw or None, headers=kept, method=asked.method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return Answer(answer.status, answer.read(), dict(answer.headers))
+        except HTTPError as error:
+            return Answer(error.code, error.read(), dict(error.headers))
+
+
+Ahead = Callable[[Between], None]
+
+
+@pytest.fixture
+def ahead(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Ahead:
+    """Lets this process ask a server in front of the bucket's, in requests that are not chunked."""
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    return lambda server: monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+
+
+def test_a_server_that_ignores_conditions_is_a_warning(bucket: str, s3: S3, ahead: Ahead) -> None:
+    with Between(s3.endpoint) as server:
+        ahead(server)
+        found = store_check(f"{bucket}/runs", SECONDS)
+    assert found.state == "warning"
+    assert "If-None-Match is ignored" in found.found
+    assert "start one run at a time" in found.mend
+    assert not s3.keys(bucket.removeprefix("s3://"))
+
+
+@pytest.mark.parametrize("method", ["PUT", "GET", "POST"])
+def test_a_store_that_denies_something(method: str, bucket: str, s3: S3, ahead: Ahead) -> None:
+    with Between(s3.endpoint, denied=method) as server:
+        ahead(server)
+        found = store_check(f"{bucket}/runs", SECONDS)
+    assert found.state == "failed"
+    assert f"Allow listing, reading, writing and deleting below {bucket}/runs" in found.found
+
+
+def test_a_store_that_does_not_answer(bucket: str, s3: S3, ahead: Ahead) -> None:
+    with Between(s3.endpoint, silent=True) as server:
+        ahead(server)
+        assert store_check(f"{bucket}/runs", 1).state == "failed"
+
+
+def test_without_an_address_flyte_is_not_asked() -> None:
+    found = flyte_checks(None, "mu-grpo", "development", SECONDS)
+    assert {one.state for one in found} == {"not tried"}
+    assert [one.found for one in found] == ["its address is not given", "needs Flyte", "needs Flyte"]
+    assert found[0].mend == "--flyte https://..."
+
+
+@pytest.mark.parametrize("path", ["", "/", "/console"])
+def test_a_registered_workflow(path: str, flyte: Flyte) -> None:
+    found = flyte_checks(f"{flyte.url}{path}", "mu-grpo", "development", SECONDS)
+    assert [(one.name, one.state, one.found) for one in found] == [
+        ("Flyte", "ok", flyte.url),
+        ("Flyte project", "ok", "mu-grpo, development"),
+        ("workflow", "ok", f"{WORKFLOW}, latest version v2"),
+    ]
+    assert {one.method for one in flyte.asked} == {"GET"}
+
+
+def test_what_flyte_does_not_have(flyte: Flyte) -> None:
+    def states(project: str = "mu-grpo", domain: str = "development") -> tuple[list[str], str, str]:
+        found = flyte_checks(flyte.url, project, domain, SECONDS)
+        worst = next(one for one in found if one.state == "failed")
+        return [one.state for one in found], worst.found, worst.mend
+
+    assert states(project="other") == (
+        ["ok", "failed", "not tried"],
+        "Flyte has no project other; it has flytesnacks, mu-grpo",
+        "flytectl create project --id other --name other --description ...",
+    )
+    assert states(domain="test")[1:] == (
+        "mu-grpo has no domain test; it has development, staging, production",
+        "Name one of these with --domain, or add it to Flyte's own settings",
+    )
+    flyte.versions = []
+    assert states() == (
+        ["ok", "ok", "failed"],
+        f"{WORKFLOW} is not registered in mu-grpo, development",
+        "pyflyte register --non-fast -p mu-grpo -d development workflows, with MU_GRPO_DEPLOYMENT set",
+    )
+    flyte.projects[1]["state"] = "ARCHIVED"
+    assert states()[1:] == ("mu-grpo is archived", "flytectl update project --id mu-grpo --activate")
+
+
+def test_flyte_with_a_login_is_reached_and_no_further(flyte: Flyte) -> None:
+    flyte.login = True
+    found = flyte_checks(flyte.url, "mu-grpo", "development", SECONDS)
+    assert [one.state for one in found] == ["ok", "not tried", "not tried"]
+    assert found[1].found == f"{flyte.url} asks for a login, which is not tried here"
+    assert found[2].found == "needs Flyte project"
+
+
+@pytest.mark.parametrize("answer", [Answer(200, b"<html/>"), Answer(200, {"projects": 3}), Answer(200, {})])
+def test_a_server_that_is_not_flytes(answer: Answer, flyte: Flyte) -> None:
+    class Other(Flyte):
+        def answer(self, asked: Asked) -> Answer:
+            return answer
+
+    with Other() as server:
+        found = flyte_checks(server.url, "mu-grpo", "development", SECONDS)
+    assert [one.state for one in found] == ["ok", "not tried", "not tried"]
+    assert "an answer that is none of Flyte's" in found[1].found
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("dns:///flyte.example.com", "dns:///flyte.example.com is no address of http"),
+        ("localhost:30080", "localhost:30080 is no address of http"),
+        (f"http://127.0.0.1:{free_port()}", "the connection is refused"),
+        ("http://flyte.invalid", "flyte.invalid: no such host is known here"),
+    ],
+)
+def test_addresses_that_lead_nowhere(url: str, found: str) -> None:
+    findings = flyte_checks(url, "mu-grpo", "development", SECONDS)
+    assert [one.state for one in findings] == ["failed", "not tried", "not tried"]
+    assert found in findings[0].found
+    assert findings[0].mend
+
+
+def test_a_flyte_that_is_unwell() -> None:
+    class Unwell(Flyte):
+        def answer(self, asked: Asked) -> Answer:
+            return Answer(502 if asked.path == "/healthcheck" else 200)
+
+    with Unwell() as server:
+        found = flyte_checks(server.url, "mu-grpo", "development", SECONDS)[0]
+    assert (found.state, found.found) == ("failed", f"{server.url}/healthcheck answers 502 Bad Gateway")
