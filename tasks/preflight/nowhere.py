@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from tasks.cli.formats import some
 from tasks.preflight.findings import Finding
 from tasks.preflight.pools import KINDS, Obstacle, Placement, Taken, left, shown
 from tasks.preflight.records import Node
 from tasks.preflight.role_pods import RolePod
+from tasks.report.formats import some
 
 _EMPTY = "a pool that is scaled to none counts once it has a node"
 _AT_MOST = 3
@@ -30,6 +30,16 @@ def nowhere(name: str, pod: RolePod, placed: Placement, nodes: Sequence[Node], u
         case "affinity":
             found = f"what the node affinity of {template} asks for is {where}: {what}"
             mend = f"Label the pool's nodes, or change the affinity of {template}; {_EMPTY}"
+        case "spot" if pod.ask.spot and pod.ask.spot.operator == "In":
+            key = what.partition("=")[0]
+            found = f"the label {what} of spot nodes, where Flyte sends {pod.role}, is {where}{_others(key, nodes)}"
+            mend = (
+                f"Label and taint the spot nodes {what}, change spot_label to what Flyte's "
+                f"interruptible-node-selector-requirement names, or set interruptible of {pod.role} to false; {_EMPTY}"
+            )
+        case "spot":
+            found = f"{names}: spot nodes, and {pod.role} may not be interrupted"
+            mend = "Add nodes without the spot label, or change spot_label"
         case "accelerator":
             key = what.partition("=")[0]
             found = f"the label {what}, by which Flyte finds the accelerator, is {where}{_others(key, near)}"

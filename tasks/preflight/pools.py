@@ -26,9 +26,9 @@ from tasks.preflight.records import (
 
 Amount = Mapping[str, int]
 """Thousandths by resource."""
-Kind = Literal["selector", "affinity", "accelerator", "state", "taint", "size"]
+Kind = Literal["selector", "affinity", "spot", "accelerator", "state", "taint", "size"]
 """What keeps a pod off a node, in the order in which it is looked at."""
-KINDS: tuple[Kind, ...] = ("selector", "affinity", "accelerator", "state", "taint", "size")
+KINDS: tuple[Kind, ...] = ("selector", "affinity", "spot", "accelerator", "state", "taint", "size")
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
 _STATES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """What taints begin with by which Kubernetes itself says that a node is cordoned, away or short of something."""
@@ -43,6 +43,8 @@ class Ask:
     selector: Mapping[str, str] = field(default_factory=dict)
     terms: tuple[Term, ...] | None = None
     """Of required affinity: one must hold."""
+    spot: Requirement | None = None
+    """Flyte's own, of what may be interrupted and of what may not."""
     accelerator: Requirement | None = None
     tolerations: tuple[Toleration, ...] = ()
 
@@ -204,13 +206,8 @@ def obstacle(ask: Ask, node: Node, residents: Mapping[str, Amount]) -> Obstacle 
         node: of the cluster.
         residents: what pods take that belong to their nodes, by node.
     """
-    for key, value in ask.selector.items():
-        if node.labels.get(key) != value:
-            return Obstacle("selector", f"{key}={value}")
-    if not meets(ask.terms, node):
-        return Obstacle("affinity", " or ".join(f"({term})" for term in ask.terms or ()) or "nothing")
-    if ask.accelerator and not holds(ask.accelerator, node.labels):
-        return Obstacle("accelerator", str(ask.accelerator))
+    if unlabelled := _unlabelled(ask, node):
+        return unlabelled
     if node.cordoned or not node.ready:
         return Obstacle("state", "cordoned" if node.cordoned else "not ready")
     if taint := untolerated(ask.tolerations, node):
@@ -218,9 +215,23 @@ def obstacle(ask: Ask, node: Node, residents: Mapping[str, Amount]) -> Obstacle 
             return Obstacle("state", taint.key.rpartition("/")[2])
         return Obstacle("taint", str(taint))
     room = left(node, residents)
-    for resource, asked in ask.requests.items():
-        if asked > 0 and room.get(resource, 0) < asked:
+    for resource, amount in ask.requests.items():
+        if amount > 0 and room.get(resource, 0) < amount:
             return Obstacle("size", resource)
+    return None
+
+
+def _unlabelled(ask: Ask, node: Node) -> Obstacle | None:
+    """The first thing that a pod asks of a node's labels and does not find."""
+    for key, value in ask.selector.items():
+        if node.labels.get(key) != value:
+            return Obstacle("selector", f"{key}={value}")
+    if not meets(ask.terms, node):
+        return Obstacle("affinity", " or ".join(f"({term})" for term in ask.terms or ()) or "nothing")
+    labelled: tuple[tuple[Kind, Requirement | None], ...] = (("spot", ask.spot), ("accelerator", ask.accelerator))
+    for kind, asked in labelled:
+        if asked and not holds(asked, node.labels):
+            return Obstacle(kind, str(asked))
     return None
 
 

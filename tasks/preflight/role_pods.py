@@ -53,10 +53,14 @@ def _role_pod(role: Role, deployment: DeploymentSettings, template: PodTemplate)
         key = deployment.accelerator_label
         accelerator = Requirement(key=key, operator="In", values=(pod.accelerator,))
         tolerations += (Toleration(key=key, operator="Equal", value=pod.accelerator, effect="NoSchedule"),)
+    key, _, value = deployment.spot_label.partition("=")
+    if pod.interruptible:
+        tolerations += (Toleration(key=key, operator="Equal", value=value, effect="NoSchedule"),)
+    spot = Requirement(key=key, operator="In" if pod.interruptible else "NotIn", values=(value,))
     return RolePod(
         role=role,
         template=template.name,
-        ask=Ask(requests(merged), spec.node_selector, spec.terms, accelerator, tolerations),
+        ask=Ask(requests(merged), spec.node_selector, spec.terms, spot, accelerator, tolerations),
         spec=merged,
         count=deployment.train_nodes if role == "train" else 1,
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-from tasks.cli.formats import some
 from tasks.preflight.answers import Answers
 from tasks.preflight.findings import Finding, Unknown, listed
 from tasks.preflight.nowhere import nowhere
@@ -10,6 +9,7 @@ from tasks.preflight.pools import Placement, Taken, left, place, shown, taken, t
 from tasks.preflight.quota_checks import room_in
 from tasks.preflight.records import CPU, GPU, MEMORY, STORAGE, Node, Pod
 from tasks.preflight.role_pods import RolePod
+from tasks.report.formats import some
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 

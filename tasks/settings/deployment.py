@@ -113,6 +113,8 @@ class DeploymentSettings(Settings):
     """Nodes that train one policy together; more than one needs the training operator."""
     accelerator_label: str = "k8s.amazonaws.com/accelerator"
     """The node label that names a node's GPU: what ``gpu-device-node-label`` is in Flyte's own settings."""
+    spot_label: str = Field("mu-grpo/pool=rollout", pattern=r"^[^=\s]+=[^=\s]+$")
+    """Label and taint of spot nodes, to which Flyte's own settings send what may be interrupted, and nothing else."""
     secrets: SecretSettings = SecretSettings()
     max_parallelism: int = Field(16, ge=1)
     """Most pods of an execution at once."""

@@ -72,6 +72,7 @@ def test_the_deployments_sizes_lie_over_the_templates_containers() -> None:
 def test_a_pod_without_an_accelerator_runs_beside_any() -> None:
     made = train(template(containers=[container("default")]), gpus=1)
     assert made.ask.accelerator is None
+    assert str(made.ask.spot) == "mu-grpo/pool NotIn rollout"
     assert not made.ask.tolerations
     assert made.ask.terms is None
 

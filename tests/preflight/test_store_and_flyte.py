@@ -176,7 +176,7 @@ def test_a_server_that_is_not_flytes(answer: Answer, flyte: Flyte) -> None:
     [
         ("dns:///flyte.example.com", "dns:///flyte.example.com is no address of http"),
         ("localhost:30080", "localhost:30080 is no address of http"),
-        (f"http://127.0.0.1:{free_port()}", "the connection is refused"),
+        ("http://127.0.0.1:1", "the connection is refused"),
         ("http://flyte.invalid", "flyte.invalid: no such host is known here"),
     ],
 )

@@ -154,8 +154,8 @@ WRONG: dict[str, tuple[Callable[[ApiServer], None], str, str, str]] = {
     "no pool": (
         without_pool,
         "pod of rollout",
-        "the label mu-grpo/pool=rollout, which mu-grpo-rollout selects, is on no node; there is train on 1",
-        "Label the pool's nodes mu-grpo/pool=rollout",
+        "the label mu-grpo/pool=rollout of spot nodes, where Flyte sends rollout, is on no node; there is train on 1",
+        "Label and taint the spot nodes mu-grpo/pool=rollout",
     ),
     "another accelerator": (
         another_accelerator,
