@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 
 import yaml
 from kubernetes import config as kubernetes_config
@@ -93,12 +94,13 @@ def _contexts(files: list[Path]) -> tuple[list[str], str | None]:
 
 @contextmanager
 def _told() -> Iterator[list[str]]:
-    """Errors that the client library would only log, and then go on without credentials."""
+    """Errors that the client library would only log, without a logger's name, and then go on without credentials."""
     lines: list[str] = []
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
+            if record.name == "root" and record.thread == get_ident():
+                lines.append(record.getMessage())
 
     handler = Collect(logging.ERROR)
     logging.getLogger().addHandler(handler)

@@ -33,7 +33,7 @@ def judged(name: str, found: str, wrong: Sequence[tuple[str, str]]) -> Finding:
     """Failed with everything that is wrong, each with its mend; ok with what was found when nothing is."""
     if not wrong:
         return Finding(name, "ok", found)
-    return Finding(name, "failed", "; ".join(what for what, _ in wrong), listed(mend for _, mend in wrong))
+    return Finding(name, "failed", listed(what for what, _ in wrong), listed(mend for _, mend in wrong))
 
 
 def listed(texts: Iterable[str]) -> str:

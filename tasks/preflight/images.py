@@ -15,7 +15,7 @@ from tasks.settings.deployment import ROLES, DeploymentSettings
 
 _HUB = "docker.io"
 _HUB_HOST = "registry-1.docker.io"
-_LOCAL = ("localhost", "127.0.0.1", "[::1]")
+_LOCAL = ("localhost", "127.0.0.1")
 """Hosts that registries' clients speak to without TLS; a node's own, when a node pulls."""
 _PLACEHOLDER = re.compile(r"(^|\.)example(\.[a-z]+)?$")
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -28,7 +28,6 @@ _KINDS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
-_PUSH = "make images, then push it: podman push"
 
 
 @dataclass(frozen=True)
@@ -149,6 +148,7 @@ def _check(name: str, told: Told | None, nodes: Sequence[Node]) -> Finding:
     if _PLACEHOLDER.search(image.host):
         mend = "Set images of the deployment to a registry of yours, then make images and push them there"
         return Finding(title, "failed", f"{name} is of the placeholder {image.host}", mend)
+    push = f"make images, then podman push mu-grpo-{image.path.rpartition('-')[2]}:<version> {image}"
     held = [node.name for node in nodes if any(_same(image, one) for kept in node.images for one in kept.names)]
     on = f", on {len(held)} of {len(nodes)} nodes" if held else ""
     if told is True:
@@ -158,8 +158,8 @@ def _check(name: str, told: Told | None, nodes: Sequence[Node]) -> Finding:
     if told is False:
         if held:
             found = f"{image} is not in its registry{on}: pods on other nodes cannot start"
-            return Finding(title, "warning", found, f"{_PUSH} {image}")
-        return Finding(title, "failed", f"{image} is not in its registry, and on no node", f"{_PUSH} {image}")
+            return Finding(title, "warning", found, push)
+        return Finding(title, "failed", f"{image} is not in its registry, and on no node", push)
     why = told or Unknown("its registry was not asked")
     if held:
         return Finding(title, "ok", f"{image}{on}; {why.why}")

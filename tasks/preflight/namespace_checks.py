@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from tasks.preflight.answers import KUBEFLOW, Answers
+from tasks.preflight.cluster import Permission
 from tasks.preflight.findings import Finding, Unknown, judged
 from tasks.preflight.records import PodTemplate
 from tasks.preflight.role_pods import RolePod
@@ -10,7 +11,7 @@ from tasks.preflight.security import LABEL, Profile, refused
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 
 OLDEST = (1, 28)
-"""What Kubernetes calls supported has long gone past it; Flyte 1.16 is not tried on older ones."""
+"""Kubernetes itself mends none that is this old."""
 _PROFILES: tuple[Profile, ...] = ("privileged", "baseline", "restricted")
 _APPLY = "kubectl apply -k k8s/overlays/<yours>"
 
@@ -29,18 +30,16 @@ def identity_checks(answers: Answers) -> Iterator[Finding]:
     if isinstance(answers.permissions, Unknown):
         yield answers.permissions.of("permissions")
     else:
-        refused_ = [permission for permission, allowed in answers.permissions.items() if not allowed]
-        yield (
-            Finding(
-                "permissions",
-                "warning",
-                f"may not {', '.join(map(str, refused_))}",
-                "Ask for them: k8s/components/preflight binds a role with all",
-            )
-            if refused_
-            else Finding("permissions", "ok", f"all {len(answers.permissions)} that are asked for here")
-        )
+        yield _permissions(answers.permissions)
     yield _creates_pods(answers)
+
+
+def _permissions(permissions: Mapping[Permission, bool]) -> Finding:
+    name, denied = "permissions", [str(permission) for permission, allowed in permissions.items() if not allowed]
+    if not denied:
+        return Finding(name, "ok", f"all {len(permissions)} that are asked for here")
+    mend = "Ask for them: k8s/components/preflight binds a role with all"
+    return Finding(name, "warning", f"may not {', '.join(denied)}", mend)
 
 
 def _creates_pods(answers: Answers) -> Finding:

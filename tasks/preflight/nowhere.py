@@ -10,7 +10,7 @@ from tasks.preflight.role_pods import RolePod
 from tasks.report.formats import some
 
 _EMPTY = "a pool that is scaled to none counts once it has a node"
-_AT_MOST = 3
+AT_MOST = 4
 """Nodes that are named one by one."""
 
 
@@ -20,7 +20,7 @@ def nowhere(name: str, pod: RolePod, placed: Placement, nodes: Sequence[Node], u
         return Finding(name, "failed", "the cluster has no node", "Add nodes")
     nearest = _nearest(pod, placed)
     near = [node for node in nodes if placed.obstacles[node.name] == nearest]
-    names, template, what = some([node.name for node in near], _AT_MOST), pod.template, nearest.what
+    names, template, what = some([node.name for node in near], AT_MOST), pod.template, nearest.what
     where = "on no node" if len(near) == len(nodes) else f"not on {names}"
     match nearest.kind:
         case "selector":
@@ -77,7 +77,7 @@ def _also(placed: Placement, nearest: Obstacle) -> str:
         for name, one in placed.obstacles.items()
         if one.kind in ("taint", "state") and one != nearest and nearest.kind in ("taint", "state", "size")
     ]
-    return f"; {some(others, _AT_MOST)}" if others else ""
+    return f"; {some(others, AT_MOST)}" if others else ""
 
 
 def _others(key: str, nodes: Sequence[Node]) -> str:

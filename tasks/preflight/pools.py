@@ -26,9 +26,9 @@ from tasks.preflight.records import (
 
 Amount = Mapping[str, int]
 """Thousandths by resource."""
-Kind = Literal["selector", "affinity", "spot", "accelerator", "state", "taint", "size"]
+Kind = Literal["selector", "affinity", "spot", "accelerator", "taint", "state", "size"]
 """What keeps a pod off a node, in the order in which it is looked at."""
-KINDS: tuple[Kind, ...] = ("selector", "affinity", "spot", "accelerator", "state", "taint", "size")
+KINDS: tuple[Kind, ...] = ("selector", "affinity", "spot", "accelerator", "taint", "state", "size")
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
 _STATES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """What taints begin with by which Kubernetes itself says that a node is cordoned, away or short of something."""
@@ -130,12 +130,10 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
-def untolerated(tolerations: Sequence[Toleration], node: Node) -> Taint | None:
-    """The first taint of a node that keeps such a pod off."""
-    for taint in node.taints:
-        if taint.effect in _KEEPS_OFF and not any(tolerates(one, taint) for one in tolerations):
-            return taint
-    return None
+def untolerated(tolerations: Sequence[Toleration], node: Node) -> list[Taint]:
+    """The taints of a node that keep such a pod off."""
+    kept_off = [taint for taint in node.taints if taint.effect in _KEEPS_OFF]
+    return [taint for taint in kept_off if not any(tolerates(one, taint) for one in tolerations)]
 
 
 def total(amounts: Iterable[Amount]) -> dict[str, int]:
@@ -208,12 +206,13 @@ def obstacle(ask: Ask, node: Node, residents: Mapping[str, Amount]) -> Obstacle 
     """
     if unlabelled := _unlabelled(ask, node):
         return unlabelled
+    taints = untolerated(ask.tolerations, node)
+    if own := [taint for taint in taints if not taint.key.startswith(_STATES)]:
+        return Obstacle("taint", str(own[0]))
     if node.cordoned or not node.ready:
         return Obstacle("state", "cordoned" if node.cordoned else "not ready")
-    if taint := untolerated(ask.tolerations, node):
-        if taint.key.startswith(_STATES):
-            return Obstacle("state", taint.key.rpartition("/")[2])
-        return Obstacle("taint", str(taint))
+    if taints:
+        return Obstacle("state", taints[0].key.rpartition("/")[2])
     room = left(node, residents)
     for resource, amount in ask.requests.items():
         if amount > 0 and room.get(resource, 0) < amount:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from tasks.preflight.answers import Answers
 from tasks.preflight.findings import Finding, Unknown, listed
-from tasks.preflight.nowhere import nowhere
+from tasks.preflight.nowhere import AT_MOST, nowhere
 from tasks.preflight.pools import Placement, Taken, left, place, shown, taken, total
 from tasks.preflight.quota_checks import room_in
 from tasks.preflight.records import CPU, GPU, MEMORY, STORAGE, Node, Pod
@@ -14,8 +14,6 @@ from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 
 _SHOWN = (GPU, CPU, MEMORY, STORAGE)
-_AT_MOST = 4
-"""Nodes that are named one by one."""
 
 
 def room_checks(
@@ -33,9 +31,8 @@ def room_checks(
         if role in pods:
             yield _role(pods[role], placed[role], answers.nodes, answers.pods, used)
         else:
-            template = deployment.pod(role).template
-            why = answers.templates if isinstance(answers.templates, Unknown) else Unknown(f"needs {template}")
-            yield why.of(f"pod of {role}")
+            missing = Unknown(f"needs the pod template {deployment.pod(role).template}")
+            yield (answers.templates if isinstance(answers.templates, Unknown) else missing).of(f"pod of {role}")
     if isinstance(answers.pods, list):
         yield from _pools(placed, used)
     yield _shards(answers, deployment, pods, placed, run)
@@ -58,7 +55,7 @@ def _gpus(nodes: list[Node], deployment: DeploymentSettings) -> Finding:
     found = f"{shown(GPU, sum(counts.values()))} on {sum(map(bool, counts.values()))} of {len(nodes)} nodes"
     if bare:
         mend = "Look at the device plugin's pods there: kubectl get pods -A -o wide"
-        return Finding(name, "warning", f"{found}; none on {some(bare, _AT_MOST)}, labelled as GPU nodes", mend)
+        return Finding(name, "warning", f"{found}; none on {some(bare, AT_MOST)}, labelled as GPU nodes", mend)
     return Finding(name, "ok", found)
 
 
@@ -106,7 +103,7 @@ def _pools(placed: Mapping[Role, Placement], used: Taken) -> Iterator[Finding]:
         amounts = [
             f"{shown(one, free[one]).split()[0]} of {shown(one, whole[one])}" for one in _SHOWN if whole.get(one)
         ]
-        found = f"{some([node.name for node in members], _AT_MOST)}: {', '.join(amounts)}"
+        found = f"{some([node.name for node in members], AT_MOST)}: {', '.join(amounts)}"
         yield Finding("free for all" if of == ROLES else f"free for {', '.join(of)}", "ok", found)
 
 
@@ -126,13 +123,13 @@ def _shards(
     fit = sum(placed["rollout"].now.values())
     allowed = None if isinstance(answers.quotas, Unknown) else room_in(answers.quotas, pods["rollout"])
     room = fit if allowed is None else min(fit, allowed)
-    by = "the nodes" if allowed is None or fit <= allowed else "the quota"
+    by = "the nodes have" if allowed is None or fit <= allowed else "the quota has"
     if room >= wanted:
         return Finding(name, "ok", f"{asked}; room for {room}")
-    waves = f"{-(-run.shards // room)} rounds" if room else "all wait"
+    rounds = f"{-(-run.shards // room)} rounds" if room else "all wait"
     return Finding(
         name,
         "warning",
-        f"{asked}; {by} have room for {room} now: {waves}".replace("the quota have", "the quota has"),
+        f"{asked}; {by} room for {room} now: {rounds}",
         "Wait, add nodes or quota, or make fewer shards: prompts.prompts_per_shard",
     )

@@ -84,7 +84,7 @@ def test_an_image_that_the_registry_does_not_have(login: str) -> None:
         image = f"127.0.0.1:{registry.port}/team/mu-grpo-cpu:{TAG}"
         found = only(f"127.0.0.1:{registry.port}/team/mu-grpo")
         assert (found.state, found.found) == ("failed", f"{image} is not in its registry, and on no node")
-        assert found.mend == f"make images, then push it: podman push {image}"
+        assert found.mend == f"make images, then podman push mu-grpo-cpu:<version> {image}"
         # Nodes that have it are not enough for the others.
         some = only(f"127.0.0.1:{registry.port}/team/mu-grpo", nodes=[node("n1", image), node("n2")])
         assert some.state == "warning"

@@ -128,11 +128,7 @@ REFUSED: dict[str, tuple[Callable[[], Object], str, bool]] = {
     "host IPC": (lambda: {**restricted(), "hostIPC": True}, "hostIPC true", True),
     "host path": (lambda: volume(hostPath={"path": "/"}), "volume v of hostPath", True),
     "privileged": (lambda: own(privileged=True), "privileged true", True),
-    "capability": (
-        lambda: adding("SYS_ADMIN"),
-        "capabilities.add SYS_ADMIN",
-        True,
-    ),
+    "capability": (lambda: adding("SYS_ADMIN"), "capabilities.add SYS_ADMIN", True),
     "unconfined": (lambda: own(seccompProfile={"type": "Unconfined"}), "seccompProfile.type Unconfined", True),
     "host port": (
         lambda: {**restricted(), "containers": [{**restricted()["containers"][0], "ports": [{"hostPort": 80}]}]},
@@ -144,11 +140,7 @@ REFUSED: dict[str, tuple[Callable[[], Object], str, bool]] = {
     "root, allowed": (lambda: own(runAsNonRoot=False), "runAsNonRoot not true", False),
     "root": (lambda: whole(runAsUser=0), "runAsUser 0", False),
     "kept capabilities": (lambda: own(capabilities={"drop": ["CHOWN"]}), "capabilities.drop without ALL", False),
-    "usual capability": (
-        lambda: adding("CHOWN"),
-        "capabilities.add CHOWN",
-        False,
-    ),
+    "usual capability": (lambda: adding("CHOWN"), "capabilities.add CHOWN", False),
     "no seccomp": (
         lambda: whole(seccompProfile={}),
         "seccompProfile.type neither RuntimeDefault nor Localhost",

@@ -256,7 +256,6 @@ WRONG: dict[str, tuple[Callable[[ApiServer], None], str, str, str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_named_with_its_mend(case: str, gpu_pool: ApiServer, ask: Ask) -> None:
     spoil, row, found, mend = WRONG[case]
-    assert ask(gpu_pool)[row].state == "ok"
     spoil(gpu_pool)
     wrong = ask(gpu_pool)[row]
     assert wrong.state == "failed"
@@ -297,7 +296,7 @@ def test_a_missing_template_stops_the_checks_of_its_roles_alone(gpu_pool: ApiSer
     no_template(gpu_pool)
     found = ask(gpu_pool)
     assert wrong_rows(found) == {"pod templates": "failed", "pod of train": "not tried"}
-    assert found["pod of train"].found == "needs mu-grpo-train"
+    assert found["pod of train"].found == "needs the pod template mu-grpo-train"
 
 
 def test_a_namespace_that_does_not_say_how_strict_it_is(gpu_pool: ApiServer, ask: Ask) -> None:
@@ -315,6 +314,14 @@ def test_a_node_that_is_too_small_is_named_beside_one_that_is_away(gpu_pool: Api
     cordoned(gpu_pool)
     found = ask(gpu_pool)["pod of train"].found
     assert found == f"asks 4 {GPU}; the largest, gpu-train-2, has 2 {GPU}; gpu-train-1: cordoned"
+
+
+def test_nodes_of_others_are_farther_than_those_that_are_away(gpu_pool: ApiServer, ask: Ask) -> None:
+    for node in nodes(gpu_pool, "cpu-1", "cpu-2"):
+        node["spec"]["unschedulable"] = True
+    found = ask(gpu_pool)["pod of cpu"]
+    assert found.found.startswith("cpu-1, cpu-2: cordoned; gpu-train-1: taint mu-grpo/pool=train:NoSchedule")
+    assert found.mend == "kubectl uncordon cpu-1"
 
 
 def test_gpus_that_one_node_does_not_offer(gpu_pool: ApiServer, ask: Ask) -> None:
