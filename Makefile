@@ -122,9 +122,10 @@ format: $(BIN)/.developing ## mend what the linters can
 versions: $(BIN)/.developing ## note the tasks' sources and cache versions (see CONTRIBUTING.md)
 	@$(BIN)/python -m tests.cache_versions
 
-benchmarks: $(BIN)/.developing ## generation beside model.generate, verification beside a plain loop
+benchmarks: $(BIN)/.developing ## generation and verification beside plain ones, plans beside runs; takes long
 	@$(BIN)/python -m tests.benchmarks.generation
 	@$(BIN)/python -m tests.benchmarks.verify_throughput
+	@$(BIN)/python -m tests.benchmarks.prediction
 
 clean: ## remove what was set up here and what runs left in runs/
 	rm -rf .venv .venv-proxy .venv-vllm .liger runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
