@@ -132,10 +132,11 @@ versions: $(BIN)/.developing ## note the tasks' sources and cache versions (see 
 graph: $(BIN)/.developing ## the workflows' graphs, for the README and reports, from what pyflyte registers
 	@$(BIN)/python -m tests.graphs
 
-benchmarks: $(BIN)/.developing ## generation beside model.generate, verification beside a plain loop, commands' start
+benchmarks: $(BIN)/.developing ## generation and verification beside plain ones, plans beside runs, commands; takes long
 	@$(BIN)/python -m tests.benchmarks.generation
 	@$(BIN)/python -m tests.benchmarks.verify_throughput
 	@$(BIN)/python -m tests.benchmarks.commands
+	@$(BIN)/python -m tests.benchmarks.prediction
 
 clean: ## remove what was set up here and what runs left in runs/
 	rm -rf .venv .venv-proxy .venv-vllm .liger runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

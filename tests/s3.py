@@ -58,13 +58,16 @@ class S3:
 
 
 @contextmanager
-def server(extra: Mapping[str, str] | None = None) -> Iterator[S3]:
-    """Starts moto as a process and waits until it answers."""
+def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull)) -> Iterator[S3]:
+    """Starts moto as a process and waits until it answers; ``log`` gets a line per request."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with subprocess.Popen(
-        command, env={**os.environ, **(extra or {})}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
+    with (
+        log.open("w") as told,
+        subprocess.Popen(
+            command, env={**os.environ, **(extra or {})}, stdout=subprocess.DEVNULL, stderr=told
+        ) as process,
+    ):
         try:
             wait_until_open(port)
             yield S3(port)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
-from tasks.errors import DataError, UserError
+from tasks.errors import DataError, SettingsError, UserError
 from tasks.laboratory.arms import Part
 from tasks.settings import RunSettings
 
@@ -37,14 +37,40 @@ def plan(
         list[str] | None, typer.Argument(help="Single fields to override, as in optimize.preset=relaxed seed=1.")
     ] = None,
     stages: Annotated[int, typer.Option(min=1, help="Stages of the workflow; mu_grpo has 4.")] = 4,
+    gpus: Annotated[
+        int | None, typer.Option(min=0, help="Time, storage and price on so many GPUs; 0: in one process here.")
+    ] = None,
+    accelerator: Annotated[
+        str | None, typer.Option(help="Which GPU, such as nvidia-h200; the deployment's, or the first of the prices.")
+    ] = None,
+    prices: Annotated[Path | None, typer.Option(help="Prices and assumptions; configs/prices.yaml without it.")] = None,
+    measured: Annotated[
+        str | None, typer.Option(help="A store; the rates of its latest run take the place of assumed ones.")
+    ] = None,
+    plain: Annotated[bool, typer.Option("--json", help="Print the part of --gpus alone, as JSON.")] = False,
 ) -> None:
     """What a run will do: stages, prompts, responses, updates, shards, memory, and every number that follows."""
     from tasks.cli.plan import plan_tables
 
     settings = RunSettings.read(config, " ".join(overrides or []))
     console = Console()
-    for table in plan_tables(settings, stages):
-        console.print(table)
+    if not plain:
+        for table in plan_tables(settings, stages):
+            console.print(table)
+    if gpus is None:
+        given = {"--accelerator": accelerator, "--prices": prices, "--measured": measured, "--json": plain or None}
+        if named := [name for name, value in given.items() if value is not None]:
+            raise SettingsError(f"{named[0]}: belongs to --gpus, which is not given. Add it, or leave both out.")
+        return
+    from tasks.cli.cluster import cluster_json, cluster_tables
+    from tasks.cost.plan import PRICES, plan_cluster
+
+    planned = plan_cluster(settings, stages, gpus, accelerator, prices or PRICES, measured)
+    if plain:
+        print(cluster_json(planned))
+        return
+    for table in cluster_tables(planned, settings.updates_per_rollout is not None):
+        _console().print(table)
 
 
 @app.command()

@@ -1,20 +1,13 @@
 """Every number that follows from a run's settings, before anything runs."""
 
-import json
-import math
-from pathlib import Path
-
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from tasks.cli.algorithms import describe
-from tasks.errors import DataError
+from tasks.cost.shapes import BYTES, shape_of
 from tasks.report.formats import size
-from tasks.settings import PRESETS, RunSettings, TinyPolicySettings
-
-_FP32_BYTES = 4
-_TINY_VOCABULARY = 22
+from tasks.settings import PRESETS, RunSettings
 
 
 def plan_tables(settings: RunSettings, stages: int) -> list[Table]:
@@ -78,67 +71,21 @@ def _objective(run: RunSettings) -> Table:
 
 def _memory(run: RunSettings) -> Table:
     table = _table("memory, estimated")
-    shape = _shape(run)
+    shape = shape_of(run.policy)
     if shape is None:
         table.add_row("policy", "unknown", f"{run.policy.path} is not in a local folder yet")
         return table
-    parameters, vocabulary, cache_per_token = shape
-    weights = parameters * _FP32_BYTES
-    chunk, rows, longest = run.optimize.logp_chunk_tokens, run.rollout.engine.batch_size, run.rollout.max_new_tokens
-    table.add_row("policy", f"{parameters / 1e6:,.2f} M", "parameters, in fp32")
+    engine, number = run.rollout.engine, BYTES["float32"]
+    weights = shape.parameters * number
+    chunk, rows, longest = run.optimize.logp_chunk_tokens, engine.batch_size, run.rollout.max_new_tokens
+    table.add_row("policy", f"{shape.parameters / 1e6:,.2f} M", "parameters, in fp32")
     table.add_row("weights", size(weights), "a checkpoint's model.safetensors")
     table.add_row("training state", size(4 * weights), "weights, gradients and AdamW's two moments")
     table.add_row(
         "logits of a chunk",
-        size(2 * chunk * vocabulary * _FP32_BYTES),
-        f"2 x {chunk} tokens x {vocabulary}",
+        size(2 * chunk * shape.vocabulary * number),
+        f"2 x {chunk} tokens x {shape.vocabulary}",
     )
-    table.add_row("KV cache", size(rows * longest * cache_per_token), f"{rows} responses x {longest} tokens")
+    cache = rows * longest * shape.cache_bytes(engine.dtype)
+    table.add_row("KV cache", size(cache), f"{rows} responses x {longest} tokens")
     return table
-
-
-def _shape(run: RunSettings) -> tuple[int, int, int] | None:
-    """Parameters, vocabulary, and bytes of the KV cache per token."""
-    if run.policy.tiny is not None:
-        tiny = run.policy.tiny
-        return (
-            _tiny_parameters(tiny),
-            _TINY_VOCABULARY,
-            _cache_bytes(tiny.layers, tiny.key_value_heads, tiny.hidden_size // tiny.heads),
-        )
-    folder = Path(run.policy.path or "").expanduser()
-    if not folder.is_dir():
-        return None
-    try:
-        config = json.loads((folder / "config.json").read_text())
-        parameters = sum(_safetensors_parameters(file) for file in folder.glob("*.safetensors"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"policy.path: {folder} cannot be read: {error}") from None
-    heads = config.get("num_attention_heads", 1)
-    width = config.get("head_dim") or config.get("hidden_size", 0) // heads
-    return (
-        parameters,
-        config.get("vocab_size", 0),
-        _cache_bytes(config.get("num_hidden_layers", 0), config.get("num_key_value_heads", heads), width),
-    )
-
-
-def _tiny_parameters(tiny: TinyPolicySettings) -> int:
-    hidden, width = tiny.hidden_size, tiny.hidden_size // tiny.heads
-    attention = 2 * hidden * hidden + 2 * hidden * width * tiny.key_value_heads + 2 * width
-    return (
-        _TINY_VOCABULARY * hidden
-        + hidden
-        + tiny.layers * (attention + 3 * hidden * tiny.intermediate_size + 2 * hidden)
-    )
-
-
-def _cache_bytes(layers: int, heads: int, width: int) -> int:
-    return 2 * layers * heads * width * _FP32_BYTES
-
-
-def _safetensors_parameters(file: Path) -> int:
-    """Elements of all tensors, from the header alone."""
-    with file.open("rb") as handle:
-        header = json.loads(handle.read(int.from_bytes(handle.read(8), "little")))
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")

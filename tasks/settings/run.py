@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from tasks.errors import SettingsError
 from tasks.settings.base import OPERATIONAL, WHOLE_RUN, Settings
+from tasks.settings.devices import EngineSettings
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import merge, resolve
 from tasks.settings.steps import (
@@ -105,7 +106,12 @@ class RunSettings(Settings):
     @property
     def evaluation(self) -> EvaluateSettings:
         """``evaluate``, with the engine of the rollouts unless it has one of its own."""
-        return self.evaluate.model_copy(update={"engine": self.evaluate.engine or self.rollout.engine})
+        return self.evaluate.model_copy(update={"engine": self.evaluation_engine})
+
+    @property
+    def evaluation_engine(self) -> EngineSettings:
+        """The engine that evaluates."""
+        return self.evaluate.engine or self.rollout.engine
 
     @property
     def shards(self) -> int:

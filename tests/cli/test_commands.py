@@ -45,12 +45,12 @@ def test_a_plan_takes_overrides_and_stages() -> None:
 
 
 def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Store, ArtifactRef]) -> None:
-    from tasks.cli.plan import _tiny_parameters
+    from tasks.cost.shapes import tiny_parameters
 
     store, policy = small
     with safe_open(store.path(policy) / "model.safetensors", "pt") as file:
         parameters = sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118 - not a dict
-    assert _tiny_parameters(SMALL) == parameters
+    assert tiny_parameters(SMALL) == parameters
     text = words(command("plan", "--config", CONFIG, f"policy.path={store.path(policy)}").stdout)
     assert f"policy {parameters / 1e6:,.2f} M" in text
 

@@ -12,8 +12,10 @@ import pytest
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.cli.runs import latest_runs
+from tasks.cost.plan import plan_cluster
+from tasks.report.ledger import training_seconds
 from tasks.settings import RunSettings
-from tests.workflows.runs import Runner, steps
+from tests.workflows.runs import ROOT, Runner, steps
 
 
 def test_accuracy_rises(finished: tuple[Runner, str]) -> None:
@@ -88,6 +90,18 @@ def test_a_run_says_how_to_make_it_again(finished: tuple[Runner, str]) -> None:
         assert policy.parents["policy"][0].digest == before["policy"]
         assert [ref.digest for ref in policy.parents["rollouts"]] == after["rollouts"]
         assert len(after["verdicts"]) == 1
+
+
+def test_a_plan_by_the_rates_of_a_run_tells_that_run(finished: tuple[Runner, str]) -> None:
+    """Whatever the run's steps took: the prediction of the same run adds up to its ledger."""
+    runner, _ = finished
+    store = runner.folder / "pristine"
+    plan = plan_cluster(RunSettings.read(runner.config), 2, 0, prices=ROOT / "configs/prices.yaml", store=str(store))
+    real = latest_runs(Store.open(store))[0].ledger
+    told = {str(row): seconds for row, seconds in plan.mu_grpo.seconds.items()}
+    assert training_seconds(told) == pytest.approx(training_seconds(real), rel=0.2)
+    assert sum(told.values()) == pytest.approx(sum(real.values()), rel=0.2)
+    assert plan.mu_grpo.counts.updates == 16
 
 
 def test_a_second_run_executes_nothing(finished: tuple[Runner, str]) -> None:

@@ -1,0 +1,138 @@
+"""How large a policy is, without a hub: from its settings, from a folder, or from a small table."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.errors import DataError
+from tasks.settings import PolicySettings, TinyPolicySettings
+
+BYTES = {"float32": 4, "bfloat16": 2}
+"""Of a number, by type."""
+_TINY_VOCABULARY = 22
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a decoder-only transformer."""
+
+    parameters: int
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    key_value_heads: int
+    head_width: int
+    vocabulary: int
+    stored_bytes: int
+    """Of the base policy's weights as they are published."""
+
+    def cache_bytes(self, dtype: str) -> int:
+        """Keys and values of one token, in all layers."""
+        return 2 * self.layers * self.key_value_heads * self.head_width * BYTES[dtype]
+
+    def adapter_parameters(self, rank: int) -> int:
+        """LoRA matrices beside every linear layer but the output embedding."""
+        query, key_value = self.heads * self.head_width, self.key_value_heads * self.head_width
+        attention = 2 * (self.hidden + query) + 2 * (self.hidden + key_value)
+        return rank * self.layers * (attention + 3 * (self.hidden + self.intermediate))
+
+
+# From the models' config.json on the Hugging Face hub; both are Qwen2 models of one shape.
+_QWEN_7B = Shape(
+    parameters=7_615_616_512,
+    layers=28,
+    hidden=3584,
+    intermediate=18944,
+    heads=28,
+    key_value_heads=4,
+    head_width=128,
+    vocabulary=152_064,
+    stored_bytes=2 * 7_615_616_512,
+)
+KNOWN: dict[str, Shape] = {
+    "Qwen/Qwen2.5-Math-7B": _QWEN_7B,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
+    "Qwen/Qwen3-0.6B": Shape(
+        parameters=596_049_920,
+        layers=28,
+        hidden=1024,
+        intermediate=3072,
+        heads=16,
+        key_value_heads=8,
+        head_width=128,
+        vocabulary=151_936,
+        stored_bytes=2 * 596_049_920,
+    ),
+}
+"""Models that this project's documents name, by their names on the hub."""
+
+
+def shape_of(policy: PolicySettings) -> Shape | None:
+    """The shape of a policy; None for one that is neither here nor known.
+
+    Raises:
+        DataError: its folder cannot be read.
+    """
+    if policy.tiny is not None:
+        return _tiny(policy.tiny)
+    name = policy.path or ""
+    folder = Path(name).expanduser()
+    return _of_folder(folder) if folder.is_dir() else KNOWN.get(name)
+
+
+def tiny_parameters(tiny: TinyPolicySettings) -> int:
+    """Weights of the tiny policy."""
+    hidden, width = tiny.hidden_size, tiny.hidden_size // tiny.heads
+    attention = 2 * hidden * hidden + 2 * hidden * width * tiny.key_value_heads + 2 * width
+    return (
+        _TINY_VOCABULARY * hidden
+        + hidden
+        + tiny.layers * (attention + 3 * hidden * tiny.intermediate_size + 2 * hidden)
+    )
+
+
+def _tiny(tiny: TinyPolicySettings) -> Shape:
+    parameters = tiny_parameters(tiny)
+    return Shape(
+        parameters=parameters,
+        layers=tiny.layers,
+        hidden=tiny.hidden_size,
+        intermediate=tiny.intermediate_size,
+        heads=tiny.heads,
+        key_value_heads=tiny.key_value_heads,
+        head_width=tiny.hidden_size // tiny.heads,
+        vocabulary=_TINY_VOCABULARY,
+        stored_bytes=BYTES["float32"] * parameters,
+    )
+
+
+def _of_folder(folder: Path) -> Shape:
+    try:
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+        files = list(folder.glob("*.safetensors"))
+        parameters = sum(_safetensors_parameters(file) for file in files)
+        stored = sum(file.stat().st_size for file in files)
+    except (OSError, ValueError) as error:
+        raise DataError(f"policy.path: {folder} cannot be read: {error}") from None
+    heads, hidden = config.get("num_attention_heads", 1), config.get("hidden_size", 0)
+    return Shape(
+        parameters=parameters,
+        layers=config.get("num_hidden_layers", 0),
+        hidden=hidden,
+        intermediate=config.get("intermediate_size", 0),
+        heads=heads,
+        key_value_heads=config.get("num_key_value_heads", heads),
+        head_width=config.get("head_dim") or hidden // heads,
+        vocabulary=config.get("vocab_size", 0),
+        stored_bytes=stored,
+    )
+
+
+def _safetensors_parameters(file: Path) -> int:
+    """Elements of all tensors, from the header alone."""
+    with file.open("rb") as handle:
+        header = json.loads(handle.read(int.from_bytes(handle.read(8), "little")))
+    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")

@@ -1,0 +1,126 @@
+"""What a run costs, besides its own settings: accelerators, prices, and what nobody has measured yet."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+import yaml
+from pydantic import Field
+
+from tasks.errors import SettingsError
+from tasks.settings.base import WHOLE_RUN, Number, Settings
+
+Source = Literal["given", "assumed", "measured"]
+"""Where a number comes from: the settings or the command line, a file of prices, or a run."""
+
+
+class GpuPriceSettings(Settings):
+    """A GPU for an hour."""
+
+    on_demand: Number = Field(ge=0)
+    spot: Number = Field(ge=0)
+
+
+class ThroughputSettings(Settings):
+    """Which shares of what a GPU could do a run gets out of it."""
+
+    source: Literal["assumed", "measured"]
+    training_flops: Number = Field(gt=0, le=1)
+    """Of the peak, in updates, in log-probabilities, and while prompts are read."""
+    decoding_flops: Number = Field(gt=0, le=1)
+    """Of the peak, per row of a decode step."""
+    decoding_bandwidth: Number = Field(gt=0, le=1)
+    """Of the memory's bandwidth, for the weights and the KV cache of a decode step."""
+
+
+class AcceleratorSettings(Settings):
+    """A kind of GPU: its price, its data sheet, and what a run gets out of it."""
+
+    price: GpuPriceSettings
+    memory_gb: Number = Field(gt=0)
+    bandwidth_gb_per_second: Number = Field(gt=0)
+    bfloat16_tflops: Number = Field(gt=0)
+    """Dense."""
+    float32_tflops: Number = Field(gt=0)
+    throughput: ThroughputSettings
+
+
+class StoragePriceSettings(Settings):
+    """Object storage, in GB of 10^9 bytes."""
+
+    gb_month: Number = Field(ge=0)
+    months: Number = Field(ge=0)
+    """How long a run is kept."""
+    per_1000_puts: Number = Field(ge=0)
+    """And lists."""
+    per_1000_gets: Number = Field(ge=0)
+    egress_gb: Number = Field(ge=0)
+    """Of what pods read: 0 within a region."""
+
+
+class AssumptionSettings(Settings):
+    """Numbers that a run shows once it ran; ``mu-grpo plan --measured`` takes most of them from one."""
+
+    response_share: Number = Field(gt=0, le=1)
+    """Mean length of a response, as a share of max_new_tokens. The longest of a call reaches max_new_tokens."""
+    prompt_tokens: Number = Field(ge=0)
+    """Mean length of a prompt."""
+    pod_start_seconds: Number = Field(ge=0)
+    """From asking for a pod until its step begins, GPUs held: image, Python, imports."""
+    engine_start_seconds: Number = Field(ge=0)
+    """Of vLLM, once the weights are on the pod's disk."""
+    trainer_start_seconds: Number = Field(ge=0)
+    """Of the trainer, once weights and moments are on the pod's disk."""
+    switch_seconds: Number = Field(ge=0)
+    """Of a refresh in one task: the engine gets new weights and memory, and gives the memory back."""
+    update_seconds: Number = Field(ge=0)
+    """Of an update, besides its tokens: gradients are summed, AdamW steps."""
+    answer_seconds: Number = Field(ge=0)
+    """Of one answer in one worker of the verifier."""
+    verifier_start_seconds: Number = Field(ge=0)
+    store_gb_per_second: Number = Field(gt=0)
+    """Between a pod and the store."""
+    hub_gb_per_second: Number = Field(gt=0)
+    """From the hub to a pod."""
+    bytes_per_token: Number = Field(gt=0)
+    """Of stored rollouts, per response token: its id, log-probability and text, compressed."""
+
+
+class CostSettings(Settings):
+    """Prices and assumptions: configs/prices.yaml, or a file of the same form."""
+
+    currency: str = "USD"
+    accelerators: dict[str, AcceleratorSettings] = Field(min_length=1)
+    """By the names that Flyte has for accelerators; the first is taken when nothing names another."""
+    cpu_pod_hour: Number = Field(ge=0)
+    storage: StoragePriceSettings
+    assumptions: AssumptionSettings
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The prices and assumptions of a file.
+
+        Raises:
+            SettingsError: it cannot be read, or something in it is not allowed.
+        """
+        try:
+            values = yaml.safe_load(path.read_text())
+        except OSError as error:
+            raise SettingsError(f"prices: {path}: {error.strerror}. Name a file such as configs/prices.yaml.") from None
+        except yaml.YAMLError as error:
+            raise SettingsError(f"prices: {path}: not YAML: {error}") from None
+        if not isinstance(values, dict):
+            raise SettingsError(f"prices: {path}: holds no settings; allowed: the keys {', '.join(cls.model_fields)}.")
+        return cls.parse(values, WHOLE_RUN)
+
+    def accelerator(self, name: str) -> AcceleratorSettings:
+        """The row of an accelerator.
+
+        Raises:
+            SettingsError: there is none of this name.
+        """
+        if name not in self.accelerators:
+            raise SettingsError(
+                f"accelerator: {name!r} is not in the table of prices; allowed: {', '.join(self.accelerators)}. "
+                "Add a row to a copy of configs/prices.yaml, and name it with --prices."
+            )
+        return self.accelerators[name]

@@ -1,0 +1,141 @@
+"""`mu-grpo plan --gpus N`, run as a user runs it, and the mistakes that it names."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tasks.artifacts import Store
+from tasks.cost.plan import plan_cluster
+from tasks.errors import UserError
+from tasks.settings import RunSettings
+from tasks.settings.deployment import VARIABLE
+from tests.cli.synthetic import ROOT, command, words
+
+PAPER, PRICES = str(ROOT / "configs/paper-7b.yaml"), ROOT / "configs/prices.yaml"
+
+
+def block(text: str, first: str) -> str:
+    """The paragraphs of a page's code block that begins with a line."""
+    found = re.search(rf"```text\n(\$ {re.escape(first)}\n.*?)```", text, re.DOTALL)
+    assert found is not None, f"no block of {first}"
+    return found.group(1).partition("\n")[2]
+
+
+def test_the_documented_plan_is_what_the_command_prints() -> None:
+    documented = block((ROOT / "docs/cost.md").read_text(), "mu-grpo plan --config configs/paper-7b.yaml --gpus 4")
+    done = command("plan", "--config", "configs/paper-7b.yaml", "--gpus", "4", COLUMNS="118")
+    assert done.returncode == 0, done.stderr
+    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    assert documented.strip("\n") in printed.strip("\n")
+    assert printed.startswith("schedule")  # what a plan prints without --gpus comes first
+
+
+def test_json_holds_what_the_tables_show() -> None:
+    done = command("plan", "--config", PAPER, "--gpus", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert (plan["gpus"], plan["currency"], plan["grpo"]["mu"]) == (4, "USD", 4)
+    for one in (plan["mu_grpo"], plan["grpo"]):
+        assert sum(one["seconds"].values()) == pytest.approx(sum(phase["pod_seconds"] for phase in one["phases"]))
+        assert one["counts"]["updates"] == 4096
+        assert set(one["price"]) == {"GPUs, spot", "GPUs, on demand", "CPU pods", "storage", "requests", "egress"}
+    assert {one["source"] for one in plan["assumptions"]} == {"given", "assumed"}
+
+
+def test_a_run_that_alternates_shows_its_own_pods() -> None:
+    config = str(ROOT / "configs/tiny-cpu-grpo.yaml")
+    text = words(command("plan", "--config", config, "--gpus", "1", "--accelerator", "nvidia-l40s").stdout)
+    assert "pods of grpo on 1 GPU, estimated" in text
+    assert "alternate 4 1" in text
+    assert "GPUs 1 x nvidia-l40s given" in text
+
+
+def test_a_deployment_names_pods_and_accelerators() -> None:
+    file = str(ROOT / "configs/deployments/gpu-8.yaml")
+    done = command("plan", "--config", PAPER, "--gpus", "8", **{VARIABLE: file})
+    text = words(done.stdout)
+    assert "pod of rollout 2 x nvidia-h200 given spot" in text
+    assert "pod of train 8 x nvidia-h200 given on demand" in text
+
+
+def test_prices_of_ones_own(tmp_path: Path) -> None:
+    values = yaml.safe_load(PRICES.read_text())
+    row = values["accelerators"]["nvidia-h200"]
+    row["price"] = {"on_demand": 9, "spot": 4.5}
+    row["throughput"]["source"] = "measured"
+    values |= {"currency": "EUR", "accelerators": {"ours": row}}
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump(values))
+    run = RunSettings.read(Path(PAPER))
+    plan, theirs = plan_cluster(run, 4, 4, prices=own), plan_cluster(run, 4, 4, prices=PRICES)
+    assert plan.currency == "EUR"
+    assert plan.mu_grpo.price["GPUs, spot"] == pytest.approx(2 * theirs.mu_grpo.price["GPUs, spot"])
+    assert plan.mu_grpo.seconds == theirs.mu_grpo.seconds
+    sources = {one.name: one.source for one in plan.assumptions}
+    assert (sources["decode step"], sources["update, per token"], sources["mean response"]) == (
+        "measured",
+        "measured",
+        "assumed",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--accelerator", "nvidia-h100"], "--accelerator: belongs to --gpus, which is not given"),
+        (["--json"], "--json: belongs to --gpus"),
+        (
+            ["--gpus", "4", "--accelerator", "b200"],
+            "accelerator: 'b200' is not in the table of prices; allowed:",
+        ),
+        (["--gpus", "-1"], "'--gpus': -1 is not in the range x>=0"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_a_message(options: list[str], message: str) -> None:
+    done = command("plan", "--config", PAPER, *options)
+    assert done.returncode == 2
+    assert message in words(done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gpus", "overrides", "options", "message"),
+    [
+        (2, "", {}, r"gpus: 2 with optimize\.backend\.processes 4, .*; allowed: 4 or more"),
+        (4, "policy.path=some/model", {}, r"shape of 'some/model' is not known here; allowed: a folder .* Qwen/Qwen2"),
+        (4, "", {"prices": Path("none.yaml")}, r"prices: none\.yaml: No such file or directory"),
+        (4, "", {"store": "nowhere"}, r"nowhere: no store here"),
+        (0, "", {}, r"gpus: 0 is one process on this machine, whose speed a run must tell: add --measured"),
+        (
+            4,
+            "optimize.backend.dtype=float32",
+            {"accelerator": "nvidia-l40s"},
+            r"optimize\.backend: weights, gradients and moments take 53\.3 GB on each of 4 GPUs of 48 GB",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_named(gpus: int, overrides: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        plan_cluster(RunSettings.read(Path(PAPER), overrides), 4, gpus, **{"prices": PRICES, **options})
+
+
+def test_a_store_without_a_run_is_named(store: Store, bucket: str) -> None:
+    Store.open(f"{bucket}/prefix")
+    for place in (str(store.root), f"{bucket}/prefix"):
+        with pytest.raises(UserError, match=f"{place}: no finished run in this store"):
+            plan_cluster(RunSettings.read(Path(PAPER)), 4, 4, prices=PRICES, store=place)
+
+
+def test_the_model_is_importable_without_numpy() -> None:
+    modules = [
+        f"tasks.cost.{path.stem}" for path in (ROOT / "tasks/cost").glob("*.py") if not path.stem.startswith("_")
+    ]
+    loaded = "{'torch', 'flytekit', 'numpy', 'pyarrow', 'transformers'} & set(sys.modules)"
+    code = f"import sys, {', '.join(modules)}; print({loaded})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,161 @@
+"""Rates that are read from a run: seconds are planted into the notes of real runs, and must be found there."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import ceil
+
+import pytest
+
+from tasks.artifacts import ArtifactRef
+from tasks.artifacts.records import Manifest, Timings
+from tasks.cost.estimate import Estimator
+from tasks.cost.jobs import Layout
+from tasks.cost.measured import measure, read_rates
+from tasks.cost.observed import Observed
+from tasks.cost.rates import Rates
+from tasks.cost.shapes import shape_of
+from tasks.errors import DataError
+from tasks.report.history import History
+from tasks.report.ledger import make_ledger
+from tasks.settings import RunSettings
+from tasks.settings.cost import CostSettings
+from tests.cost.conftest import STAGES, Made
+from tests.workflows.runs import ROOT
+
+ASSUMED = CostSettings.read(ROOT / "configs/prices.yaml").assumptions
+STEP, TOKEN, TRAINED, SCORED, ANSWER = 0.5, 0.01, 0.003, 0.001, 0.02
+VERIFIER, SWITCH, ENGINE, TRAINER, BASE, START = 3.0, 0.25, 4.0, 5.0, 30.0, 20.0
+OWN = {"prompts": 0.125, "policy": 0.5, "rollouts": 0.25, "verdicts": 0.75, "evaluation": 1.0, "trained": 2.0}
+
+
+def planted(made: Made) -> History:
+    """The run's history, as if its steps had followed each other in one process and taken what the rates above say."""
+    history, run = made.history, made.run
+    answers = run.evaluate.problems * (run.evaluate.samples_per_problem + 1)
+    tokens_of = {policy.evaluation: (policy.response_tokens or 0) * answers for policy in history.evaluated}
+
+    def generating(responses: list[int], tokens: float) -> float:
+        return sum(STEP * ceil(one / 512) * run.rollout.max_new_tokens for one in responses) + TOKEN * tokens
+
+    def phases(one: Manifest) -> dict[str, float]:
+        facts = one.facts
+        if one.kind == "rollouts" and run.updates_per_rollout is None:
+            parts = [32] * (facts["responses"] // 32)
+            return {"load": 0.0, "generate": generating(parts, facts["responses"] * facts["response_tokens"])}
+        if one.kind == "verdicts" and run.updates_per_rollout is None:
+            return {"load": 0.0, "verify": VERIFIER + ANSWER * facts["responses"]}
+        if one.kind == "evaluation":
+            parts = [20, 5] * 2
+            verify = VERIFIER + ANSWER * answers
+            return {"load": ENGINE, "generate": generating(parts, tokens_of[one.ref]), "verify": verify}
+        if one.kind == "policy" and facts["stage"]:
+            told = history.manifests[one.parents["verdicts"][0]].facts
+            tokens = told["responses"] * told["response_tokens"]
+            found = {"load": TRAINER, "logp": SCORED * tokens, "optimize": TRAINED * tokens, "save": 0.5}
+            if run.updates_per_rollout is not None:
+                refreshes = run.updates_per_stage // run.updates_per_rollout
+                calls = [told["responses"] // refreshes] * refreshes
+                found |= {"switch": SWITCH * refreshes, "generate": generating(calls, tokens)}
+                found["verify"] = VERIFIER + ANSWER * told["responses"]
+            return found
+        return {"warm_start": BASE} if one.kind == "policy" else {}
+
+    now, timed = START, dict[ArtifactRef, Manifest]()
+    inside = {"rollouts", "verdicts"} if run.updates_per_rollout is not None else set()
+    for one in sorted(history.manifests.values(), key=lambda one: one.timings.finished):
+        own, started = phases(one), now
+        if one.kind not in inside:
+            kind = "trained" if one.facts.get("stage") and one.kind == "policy" else one.kind
+            now += sum(spent for name, spent in own.items() if name != "save") + OWN[kind]
+        nested = 0.001 if one.kind in inside else 0.0  # made while the policy of its stage was
+        timings = Timings(
+            process="one", process_started=0, started=started + nested, finished=now + 2 * nested, phases=own
+        )
+        timed[one.ref] = one.model_copy(update={"timings": timings})
+    return _with(history, timed)
+
+
+def _with(history: History, timed: Mapping[ArtifactRef, Manifest]) -> History:
+    stages = [
+        replace(
+            stage,
+            policy=timed[stage.policy.ref],
+            rollouts=[timed[one.ref] for one in stage.rollouts],
+            verdicts=[timed[one.ref] for one in stage.verdicts],
+        )
+        for stage in history.stages
+    ]
+    return replace(history, manifests=dict(timed), stages=stages, others=[])
+
+
+def rates_of(made: Made, history: History, run: RunSettings | None = None) -> Rates:
+    rest = make_ledger(history).seconds["rest"]
+    return read_rates(run or made.run, Observed(history, "here"), rest, ASSUMED)
+
+
+@pytest.fixture(params=["mu_grpo", "grpo"])
+def one(request: pytest.FixtureRequest, made: dict[str, Made]) -> Made:
+    return made[request.param]
+
+
+def test_planted_rates_are_found(one: Made) -> None:
+    rates = rates_of(one, planted(one))
+    assert (rates.rollout.step, rates.rollout.row) == pytest.approx((STEP, TOKEN))
+    assert rates.evaluate == rates.rollout
+    assert (rates.update, rates.trained_token) == pytest.approx((0, TRAINED))  # stages are alike, nothing to tell apart
+    assert rates.scored_token == pytest.approx(SCORED)
+    assert (rates.verifier, rates.answer) == pytest.approx((VERIFIER, ANSWER))
+    assert (rates.engine, rates.trainer, rates.base) == pytest.approx((ENGINE, TRAINER, BASE))
+    assert rates.switch == pytest.approx(SWITCH if one.run.updates_per_rollout else ASSUMED.switch_seconds)
+    assert rates.start == pytest.approx(START, abs=0.05)
+
+
+def test_a_run_predicts_itself(one: Made) -> None:
+    history = planted(one)
+    ledger = make_ledger(history)
+    shape = shape_of(one.run.policy)
+    assert shape is not None
+    estimator, rates = Estimator(one.run, STAGES, shape, Layout(0)), rates_of(one, history)
+    predicted = estimator.alternating(rates) if one.run.updates_per_rollout else estimator.staged(rates)
+    expected = {row: seconds for row, seconds in ledger.seconds.items() if seconds}
+    assert predicted.seconds == pytest.approx(expected, rel=0.02)
+    assert predicted.wall_seconds == pytest.approx(ledger.wall_clock, rel=0.01)
+
+
+def test_gpus_and_workers_share_what_was_measured(made: dict[str, Made]) -> None:
+    one = made["mu_grpo"]
+    history = planted(one)
+    four = one.run.override("verify.workers=4")
+    assert rates_of(one, history, four).answer == pytest.approx(ANSWER)  # of one worker
+    warm = "policy.tiny.warm_start.working_updates=6 policy.tiny.warm_start.guessing_updates=2"
+    assert rates_of(one, history, one.run.override(warm)).base == pytest.approx(2 * BASE)
+
+
+def test_lengths_follow_the_updates(made: dict[str, Made]) -> None:
+    lengths = Observed(made["grpo"].history, "here").lengths
+    assert [updates for updates, _ in lengths.points] == [0, 2, 4, 6, 8, 10, 12]
+    assert all(1 <= tokens <= 2 for _, tokens in lengths.points)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("policy.tiny.hidden_size=128", "its run has policy.tiny {.*'hidden_size': 64.*, the planned one {.*128"),
+        ("policy.path=some/model", "its run has policy.path None, the planned one some/model"),
+        ("rollout.engine.kind=vllm", "its run has rollout.engine.kind transformers, the planned one vllm"),
+        ("optimize.lora.rank=4", "its run has optimize.lora None, the planned one rank=4"),
+    ],
+)
+def test_a_run_of_another_kind_tells_nothing(change: str, message: str, made: dict[str, Made]) -> None:
+    one = made["mu_grpo"]
+    with pytest.raises(DataError, match=message):
+        measure(one.run.override(change), one.store, False, ASSUMED)
+
+
+def test_the_latest_run_of_the_other_kind_serves_where_there_is_no_other(made: dict[str, Made]) -> None:
+    one = made["grpo"]
+    for alternating in (True, False):
+        found = measure(one.run, one.store, alternating, ASSUMED)
+        assert found.alternating
+        assert found.name == "asymre, mu 2, seed 0"
+    assert not measure(one.run, made["mu_grpo"].store, True, ASSUMED).alternating

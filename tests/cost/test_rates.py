@@ -1,0 +1,136 @@
+"""Seconds by data sheets: worked numbers, and what cannot fit."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.cost.fit import two_rates
+from tasks.cost.rates import EngineRates, Lengths, assumed_rates, passes
+from tasks.cost.shapes import KNOWN
+from tasks.errors import SettingsError
+from tasks.settings import OptimizeSettings, RunSettings
+from tasks.settings.cost import CostSettings
+from tasks.settings.deployment import Role
+
+ROOT = Path(__file__).parents[2]
+PAPER, PRICES = ROOT / "configs/paper-7b.yaml", ROOT / "configs/prices.yaml"
+SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
+WEIGHTS = 7_615_616_512
+
+
+def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4):
+    costs = CostSettings.read(PRICES)
+    roles: tuple[Role, ...] = ("rollout", "evaluate", "train")
+    row = costs.accelerator(accelerator)
+    run = RunSettings.read(PAPER, overrides)
+    return assumed_rates(run, SHAPE, dict.fromkeys(roles, row), gpus, costs.assumptions)
+
+
+def test_a_decode_step_by_hand() -> None:
+    """bfloat16 weights of 15.2 GB at half of 4.8 TB/s; a row's cache of 150 + 640 / 2 tokens, and its operations."""
+    found = rates().rollout
+    assert found.step == pytest.approx(2 * WEIGHTS / 2.4e12)
+    cached = 2 * 28 * 4 * 128 * 2 * (150 + 320) / 2.4e12
+    assert found.row == pytest.approx(cached + 2 * WEIGHTS / (0.25 * 989e12))
+    assert found.prompt_token == pytest.approx(2 * WEIGHTS / (0.35 * 989e12))
+    assert found.rows == 1024
+
+
+def test_more_gpus_of_an_engine_share_its_work() -> None:
+    one, two = rates().rollout, rates("rollout.engine.tensor_parallel=2").rollout
+    assert two.step == pytest.approx(one.step / 2)
+    assert two.row == pytest.approx(one.row / 2)
+
+
+def test_an_update_by_hand() -> None:
+    """6 operations per weight and token, 2 more where layers are computed again, at 35 % of 4 x 989 TFLOPS."""
+    speed = 0.35 * 4 * 989e12
+    assert rates().trained_token == pytest.approx(8 * WEIGHTS / speed)
+    assert rates().scored_token == pytest.approx(2 * WEIGHTS / speed)
+    assert rates("optimize.backend.gradient_checkpointing=false").trained_token == pytest.approx(6 * WEIGHTS / speed)
+    assert rates("optimize.lora.rank=32").trained_token == pytest.approx(6 * WEIGHTS / speed)
+    assert rates(gpus=8).trained_token == pytest.approx(4 * WEIGHTS / speed)
+
+
+def test_float32_is_as_slow_as_its_peak() -> None:
+    slow, fast = rates("optimize.backend.dtype=float32"), rates()
+    assert slow.trained_token / fast.trained_token == pytest.approx(989 / 67)
+
+
+@pytest.mark.parametrize(
+    ("kind", "responses", "steps"),
+    [
+        ("vllm", 0, 0),
+        ("vllm", 1, 100),  # the longest response is waited for
+        ("vllm", 64, 100),
+        ("vllm", 640, 640 * 20 / 64 + 100 - 20),
+        ("transformers", 64, 100),
+        ("transformers", 65, 200),  # a second batch
+        ("transformers", 640, 1000),
+    ],
+)
+def test_decode_steps_of_a_call(kind: str, responses: int, steps: float) -> None:
+    engine = EngineRates(kind, rows=64, step=0.5, row=0.001, prompt_token=0.01)
+    assert engine.steps(responses, mean=20, longest=100) == steps
+    seconds = 0.5 * steps + 0.001 * 20 * responses + 0.01 * 7
+    assert engine.seconds(responses, 20, 100, prompt_tokens=7) == pytest.approx(seconds)
+
+
+def test_memory_limits_the_rows() -> None:
+    """0.9 x 80 GB without 15.2 GB of weights hold the cache of so many responses of 150 + 640 tokens."""
+    found = rates("rollout.engine.batch_size=9999", "nvidia-h100").rollout
+    assert found.rows == int((72e9 - 2 * WEIGHTS) / (57_344 * 790))
+
+
+def test_weights_that_do_not_fit_are_named() -> None:
+    small = "rollout.engine.gpu_memory_share=0.2 rollout.engine.dtype=float32"
+    with pytest.raises(SettingsError, match=r"tensor_parallel: 1 GPUs of 48 GB do not hold 30.5 GB of weights"):
+        rates(small, "nvidia-l40s")
+
+
+def test_lengths_between_and_outside_of_what_is_known() -> None:
+    lengths = Lengths(((4, 10.0), (8, 20.0)))
+    assert [lengths.at(updates, 99) for updates in (0, 4, 5, 8, 20)] == [10, 10, 12.5, 20, 20]
+    assert lengths.at(8, longest=15) == 15
+    assert Lengths(((0, 7.0),)).at(100, 50) == 7
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"preset": "mu_grpo"}, (1, 1)),
+        ({"preset": "decoupled_ppo"}, (1, 2)),  # the proximal policy's
+        ({"preset": "m2po"}, (1, 2)),  # bounds that are found before every update
+        ({"preset": "mu_grpo", "objective": {"schedule": {"updates_per_batch": 3}}}, (3, 1)),
+        ({"preset": "grpo", "objective": {"regulariser": {"kind": "reference_kl", "coefficient": 0.1}}}, (1, 2)),
+    ],
+)
+def test_how_often_a_response_passes_through_the_model(values: dict[str, object], expected: tuple[int, int]) -> None:
+    assert passes(OptimizeSettings.parse({**values, "responses_per_update": 8})) == expected
+
+
+def test_two_rates_from_measurements() -> None:
+    points = [(x, y, 3 * x + 0.5 * y) for x, y in ((1.0, 10.0), (1.0, 40.0), (2.0, 5.0))]
+    assert two_rates(points) == pytest.approx((3, 0.5))
+
+
+def test_amounts_that_rise_together_share_what_they_took() -> None:
+    points = [(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)]
+    assert two_rates(points, share=0.5) == pytest.approx((2.5, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], (0, 0.5)),  # cannot be told apart
+        ([(1.0, 10.0, 5.0), (1.0, 100.0, 50.0), (10.0, 10.0, 1.0)], (0, 5050 / 10200)),  # the first would be below 0
+        ([(0.0, 10.0, 5.0)], (0, 0.5)),
+        ([(2.0, 0.0, 5.0)], (2.5, 0)),
+        ([(0.0, 0.0, 5.0)], (0, 0)),
+        ([], (0, 0)),
+    ],
+)
+def test_rates_are_never_negative(points: list[tuple[float, float, float]], expected: tuple[float, float]) -> None:
+    first, second = two_rates(points)
+    assert first == pytest.approx(expected[0])
+    assert second == pytest.approx(expected[1], rel=0.02)

@@ -1,0 +1,60 @@
+"""The sizes of policies that are known without a hub are those of the models."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, PretrainedConfig, Qwen2Config, Qwen3Config
+
+from tasks.cost.shapes import KNOWN, Shape, shape_of
+from tasks.errors import DataError
+from tasks.policy.lora import add_adapters
+from tasks.settings import LoraSettings, PolicySettings
+
+
+def configuration(name: str, shape: Shape) -> PretrainedConfig:
+    kind, own = (Qwen3Config, {"head_dim": shape.head_width}) if "Qwen3" in name else (Qwen2Config, {})
+    return kind(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_value_heads,
+        tie_word_embeddings="Qwen3" in name,
+        **own,
+    )
+
+
+@pytest.mark.parametrize("name", {shape: name for name, shape in KNOWN.items()}.values())
+def test_a_known_model_has_the_parameters_of_its_architecture(name: str) -> None:
+    shape = KNOWN[name]
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(configuration(name, shape))
+    assert sum(parameter.numel() for parameter in model.parameters()) == shape.parameters
+    assert shape.stored_bytes == 2 * shape.parameters
+    add_adapters(model, LoraSettings(rank=8), seed=0)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    assert trained == shape.adapter_parameters(rank=8)
+
+
+def test_a_folder_tells_its_shape(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(3, 4), "b": torch.zeros(5)}, tmp_path / "model.safetensors")
+    config = {"num_attention_heads": 4, "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 100}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    shape = shape_of(PolicySettings(path=str(tmp_path)))
+    assert shape is not None
+    assert (shape.parameters, shape.head_width, shape.vocabulary) == (17, 8, 100)
+    assert shape.cache_bytes("bfloat16") == 2 * 2 * 4 * 8 * 2
+    assert shape.stored_bytes == (tmp_path / "model.safetensors").stat().st_size
+
+
+def test_a_folder_that_is_damaged_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"policy\.path: .* cannot be read"):
+        shape_of(PolicySettings(path=str(tmp_path)))
+
+
+def test_a_name_that_nobody_knows_has_no_shape() -> None:
+    assert shape_of(PolicySettings(path="some/model")) is None

@@ -1,0 +1,224 @@
+"""Pods, tokens and bytes of a plan: worked numbers for the paper's setting, and how they change with it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tasks.cost.estimate import Estimator, Prediction, baseline_mu
+from tasks.cost.files import PART_BYTES, PARTS_OF_AN_UPLOAD, Traffic, reading, writing
+from tasks.cost.jobs import Layout
+from tasks.cost.plan import plan_cluster
+from tasks.cost.rates import EngineRates, Lengths, Rates
+from tasks.cost.shapes import KNOWN
+from tasks.cost.work import parts
+from tasks.settings import RunSettings
+
+ROOT = Path(__file__).parents[2]
+PRICES = ROOT / "configs/prices.yaml"
+
+
+def paper(overrides: str = "") -> RunSettings:
+    return RunSettings.read(ROOT / "configs/paper-7b.yaml", overrides)
+
+
+def planned(overrides: str = "", gpus: int = 4, stages: int = 4, **options: str):
+    return plan_cluster(paper(overrides), stages, gpus, prices=PRICES, **options)
+
+
+def phases(prediction: Prediction) -> dict[str, tuple[int, int]]:
+    return {phase.name: (phase.pods, phase.pod_gpus) for phase in prediction.phases}
+
+
+def test_the_papers_setting_in_numbers() -> None:
+    plan = planned()
+    assert phases(plan.mu_grpo) == {
+        "run": (2, 0),
+        "prompts": (5, 0),
+        "policy": (1, 0),
+        "generate": (64, 1),
+        "verify": (4, 0),
+        "optimize": (4, 4),
+        "evaluate": (5, 1),
+        "report": (1, 0),
+    }
+    assert phases(plan.grpo)["alternate"] == (4, 4)
+    for one in (plan.mu_grpo, plan.grpo):
+        assert one.counts.updates == 4096
+        assert one.counts.responses == 4 * 524_288
+        assert one.counts.generated_tokens == pytest.approx(4 * 524_288 * 640)
+        assert one.counts.trained_tokens == pytest.approx(4 * 524_288 * 790)
+        assert one.counts.answers == 4 * 524_288 + 5 * 640 * 5
+        # The base policy in 16 bits, and four policies with weights and moments in 32.
+        assert one.policy_bytes == pytest.approx((2 + 4 * 12) * 7_615_616_512, rel=1e-3)
+    assert (plan.mu_grpo.mu, plan.grpo.mu) == (1024, 4)
+    assert (plan.mu_grpo.counts.refreshes, plan.grpo.counts.refreshes) == (0, 1024)
+    assert (plan.mu_grpo.counts.engine_starts, plan.grpo.counts.engine_starts) == (64 + 5, 4 * 4 + 5)
+
+
+def test_both_optimize_alike_and_grpo_waits_for_the_longest_response_every_time() -> None:
+    plan = planned()
+    staged, baseline = plan.mu_grpo.gpu_seconds, plan.grpo.gpu_seconds
+    assert staged["optimize"] == pytest.approx(baseline["optimize"])
+    assert baseline["generate"] > 1.3 * staged["generate"]
+    assert baseline["switch"] == pytest.approx(4 * 1024 * 8)
+    short = planned("rollout.max_new_tokens=640 evaluate.max_new_tokens=640")
+    assert short.grpo.gpu_seconds["generate"] < baseline["generate"]
+
+
+def test_gpus_shorten_generation_and_leave_training() -> None:
+    four, eight = planned(gpus=4).mu_grpo, planned(gpus=8).mu_grpo
+    by_name = [{phase.name: phase for phase in one.phases} for one in (four, eight)]
+    # A little more than half: an evaluation takes one of the GPUs meanwhile.
+    assert 0.5 < by_name[1]["generate"].wall_seconds / by_name[0]["generate"].wall_seconds < 0.55
+    assert by_name[1]["optimize"] == by_name[0]["optimize"]
+    assert sum(eight.gpu_seconds.values()) == pytest.approx(sum(four.gpu_seconds.values()))
+
+
+def test_evaluation_runs_beside_the_next_stage() -> None:
+    """With a GPU more than generation needs it costs no time."""
+    one_shard = "prompts.prompts_per_shard=65536 evaluate.problems={}"
+    few, many = (planned(one_shard.format(problems)).mu_grpo for problems in (10, 3000))
+    last = {phase.name: phase.wall_seconds / phase.pods for phase in many.phases}["evaluate"]
+    first = {phase.name: phase.wall_seconds / phase.pods for phase in few.phases}["evaluate"]
+    assert many.wall_seconds - few.wall_seconds == pytest.approx(last - first)
+
+
+def test_prices_by_hand() -> None:
+    plan = planned()
+    for one in (plan.mu_grpo, plan.grpo):
+        hours = {phase.name: phase.gpu_seconds / 3600 for phase in one.phases}
+        spot = hours.get("generate", 0.0) + hours["evaluate"]
+        assert one.price["GPUs, spot"] == pytest.approx(2.25 * spot)
+        assert one.price["GPUs, on demand"] == pytest.approx(4.5 * hours.get("optimize", hours.get("alternate")))
+        assert one.price["storage"] == pytest.approx(one.traffic.kept / 1e9 * 0.023)
+        requests = one.traffic.puts * 0.005 / 1000 + one.traffic.gets * 0.0004 / 1000
+        assert one.price["requests"] == pytest.approx(requests)
+        cpu = sum(phase.pod_seconds for phase in one.phases if not phase.pod_gpus) / 3600
+        assert one.price["CPU pods"] == pytest.approx(0.5 * cpu)
+
+
+@pytest.mark.parametrize("workflow", ["mu_grpo", "grpo"])
+def test_every_second_of_a_pod_is_in_a_row_and_in_a_phase(workflow: str) -> None:
+    one: Prediction = getattr(planned(), workflow)
+    assert sum(one.seconds.values()) == pytest.approx(sum(phase.pod_seconds for phase in one.phases))
+    assert sum(one.gpu_seconds.values()) == pytest.approx(sum(phase.gpu_seconds for phase in one.phases))
+    assert one.wall_seconds < sum(one.seconds.values())
+    assert sum(one.gpu_seconds.values()) < 4 * one.wall_seconds
+
+
+def test_adapters_leave_the_policy_and_shrink_its_moments() -> None:
+    full, adapters = planned().mu_grpo, planned("optimize.lora.rank=32").mu_grpo
+    rank32 = KNOWN["Qwen/Qwen2.5-Math-7B"].adapter_parameters(32)
+    assert adapters.policy_bytes == pytest.approx(2 * 7_615_616_512 + 4 * (4 * 7_615_616_512 + 12 * rank32), rel=1e-3)
+    assert adapters.unfinished_bytes == pytest.approx(3 * 12 * rank32, rel=1e-3)
+    assert full.unfinished_bytes == pytest.approx(3 * 12 * 7_615_616_512, rel=1e-3)
+
+
+def test_states_are_written_as_often_as_they_are_due() -> None:
+    rare, often = planned("operation.updates_per_checkpoint=1024"), planned("operation.updates_per_checkpoint=256")
+    state = 12 * 7_615_616_512
+    for name in ("mu_grpo", "grpo"):
+        once, four = getattr(rare, name), getattr(often, name)
+        assert once.unfinished_bytes == 0
+        assert four.traffic.written - once.traffic.written == pytest.approx(4 * 3 * state, rel=0.01)
+        assert four.traffic.kept == once.traffic.kept
+
+
+@pytest.mark.parametrize(
+    ("overrides", "mu"),
+    [
+        ("", 4),
+        ("optimize.responses_per_update=8192", 4),
+        ("prompts.prompts_per_stage=192", 3),
+        ("prompts.prompts_per_stage=64", 1),
+        ("optimize.objective.schedule.updates_per_batch=8", 8),
+        ("optimize.objective.schedule.updates_per_batch=2", 4),
+    ],
+)
+def test_the_baselines_mu_divides_a_stage(overrides: str, mu: int) -> None:
+    assert baseline_mu(paper(overrides)) == mu
+
+
+def test_a_run_that_alternates_keeps_its_own_mu() -> None:
+    run = RunSettings.read(ROOT / "configs/tiny-cpu-grpo.yaml", "updates_per_rollout=8")
+    assert baseline_mu(run) == 8
+
+
+def test_parts_are_those_of_generation() -> None:
+    from tasks.rollout.step import parts as made
+
+    prompts = [{"prompt_id": str(place)} for place in range(100)]
+    for group, per_part in ((8, 64), (8, 1), (3, 1000), (7, 50)):
+        assert parts(100, group, per_part) == [len(part) for part in made(prompts, group, per_part)]
+
+
+def test_transfers_are_cut_as_the_store_cuts_them() -> None:
+    from tasks.artifacts import s3
+
+    assert (PART_BYTES, PARTS_OF_AN_UPLOAD) == (s3.PART_BYTES, s3._PARTS_OF_AN_UPLOAD)
+    assert writing((100.0,)) == Traffic(written=100, kept=100, puts=2)
+    assert writing((3.0 * PART_BYTES + 1,), kept=False).puts == 2 + 4 + 1 + 1  # begin and end, parts, manifest, list
+    assert reading((100.0, 3.0 * PART_BYTES)) == Traffic(read=100 + 3 * PART_BYTES, gets=1 + 1 + 3)
+    assert writing((1e12,)).puts < PARTS_OF_AN_UPLOAD + 10
+
+
+def test_one_process_by_hand() -> None:
+    """Two stages of 16 prompts x 4 responses, 4 updates each; one engine start for every policy."""
+    run = RunSettings.read(
+        ROOT / "tests/workflows/small.yaml",
+        "prompts.prompts_per_stage=16 prompts.prompts_per_shard=8 rollout.responses_per_prompt=4 "
+        "optimize.responses_per_update=16 evaluate.problems=10",
+    )
+    engine = EngineRates("transformers", rows=512, step=0.1, row=0.01)
+    rates = Rates(
+        rollout=engine,
+        evaluate=engine,
+        lengths=Lengths(((0, 8.0),)),
+        prompt_tokens=0,
+        update=2.0,
+        trained_token=0.1,
+        scored_token=0.05,
+        answer=0.001,
+        verifier=3.0,
+        switch=0.5,
+        engine=4.0,
+        trainer=5.0,
+        base=30.0,
+        reading=0.25,
+        start=20.0,
+        after={"generate": 0.5, "evaluate": 1.0},
+    )
+    from tasks.cost.shapes import shape_of
+
+    shape = shape_of(run.policy)
+    assert shape is not None
+    estimator = Estimator(run, 2, shape, Layout(0))
+    staged = estimator.staged(rates)
+    generate = 2 * 2 * (0.1 * 16 + 0.01 * 32 * 8)  # stages x shards x one call of 32 responses
+    evaluate = 3 * (0.1 * 16 * 2 + 0.01 * 50 * 8 + 3.0 + 0.001 * 50)  # sampled and greedy, then verified
+    assert staged.seconds == pytest.approx(
+        {
+            "warm_start": 30,
+            "load": 3 * 4.0 + 2 * 2 * 0.25 + 2 * 0.25 + 2 * 5.0,
+            "generate": generate,
+            "verify": 2 * (3.0 + 0.001 * 64),
+            "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
+            "evaluate": evaluate,
+            "rest": 20 + 4 * 0.5 + 3 * 1.0,
+        }
+    )
+    assert staged.wall_seconds == pytest.approx(sum(staged.seconds.values()))
+    alternating = estimator.alternating(replace(rates, after={}))
+    assert alternating.seconds == pytest.approx(
+        {
+            "warm_start": 30,
+            "load": 3 * 4.0 + 2 * 5.0,
+            "generate": 2 * (0.1 * 16 + 0.01 * 64 * 8),
+            "verify": 2 * (3.0 + 0.001 * 64),
+            "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
+            "switch": 2 * 0.5,
+            "evaluate": evaluate,
+            "rest": 20,
+        }
+    )
