@@ -13,7 +13,14 @@ from tests.cache_versions import ROOT
 from tests.platform.propeller import Attempt
 
 # Nothing of the project: it reads its deployment from the environment when it is imported.
-_LOADED = ["torch", "transformers", "flytekit.bin.entrypoint", "pyarrow.parquet", "s3fs", "deepspeed"]
+_LOADED = [
+    "flytekit.bin.entrypoint",
+    "pyarrow.parquet",
+    "s3fs",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen3.modeling_qwen3",
+]
 
 
 @dataclass
