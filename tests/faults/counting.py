@@ -2,8 +2,8 @@
 
     python -m tests.faults.counting LOG run workflows/mu_grpo.py ...
 
-A line is ``kind name amount``: responses generated in one call, answers verified in one call, one update, or the start
-of an upload.
+A line is ``kind name amount``: responses generated in one call for training or to evaluate, answers verified in one
+call, one update, or the start of an upload.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ def count(log: Path) -> None:
     def note(kind: str, name: str, amount: int) -> None:
         os.write(handle, f"{kind} {name} {amount}\n".encode())
 
+    import tasks.evaluate.step as evaluation
     from tasks.artifacts.s3 import Bucket
     from tasks.optimize.trainer import Trainer
     from tasks.rollout.transformers_engine import TransformersEngine
@@ -30,8 +31,15 @@ def count(log: Path) -> None:
         made = generate(engine, requests, sampling, on_done)
         seeds = repr([request.seed for request in requests])
         weights = float(next(engine._model.parameters()).detach().double().sum())
-        note("generate", digest(seeds, repr(weights)), len(requests))
+        note("evaluate" if evaluating else "generate", digest(seeds, repr(weights)), len(requests))
         return made
+
+    def evaluated(*inputs: Any, **named: Any) -> Any:
+        evaluating.append(True)
+        try:
+            return evaluate(*inputs, **named)
+        finally:
+            evaluating.clear()
 
     def verified(verifier: Any, pairs: Any, *rest: Any) -> Any:
         made = verify(verifier, pairs, *rest)
@@ -47,9 +55,11 @@ def count(log: Path) -> None:
         note("upload", prefix, len(files))
         return upload(bucket, folder, files, prefix)
 
-    generate, verify = TransformersEngine.generate, Verifier.verify
+    evaluating: list[bool] = []
+    generate, verify, evaluate = TransformersEngine.generate, Verifier.verify, evaluation.evaluate_policy
     update, upload = Trainer._update, Bucket.upload
-    replaced: list[tuple[type, str, Callable[..., Any]]] = [
+    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+        (evaluation, "evaluate_policy", evaluated),
         (TransformersEngine, "generate", generated),
         (Verifier, "verify", verified),
         (Trainer, "_update", updated),

@@ -19,9 +19,9 @@ from tests.workflows.runs import CONFIG, ROOT
 
 WORKFLOW = "mu_grpo_2"
 OVERRIDES = "rollout.responses_per_part=128 evaluate.responses_per_part=100 operation.updates_per_checkpoint=2"
-LIMITS = {"generate": 128, "verify": 512, "update": 2}
-"""Units that one interruption may cost: a part of a shard (and greedy beside sampled responses), a shard, a checkpoint
-interval."""
+LIMITS = {"generate": 128, "evaluate": 128, "verify": 512, "update": 2}
+"""Units that one interruption may cost: a part of a shard or of an evaluation (and greedy beside sampled responses), a
+shard, a checkpoint interval."""
 _SECONDS = 600
 
 

@@ -1,13 +1,15 @@
 """Drives a workflow from its serialised form, task by task, as Flyte's propeller does on a cluster.
 
-Inputs and outputs of every task are ``inputs.pb`` and ``outputs.pb`` on S3. What starts a pod is given: a process or a
-container. An attempt that ends without outputs is followed by another, as often as the task was registered with.
+Inputs and outputs of every task are ``inputs.pb`` and ``outputs.pb`` on S3; a dynamic task leaves ``futures.pb``, the
+nodes that are to run for it. What starts a pod is given: a process or a container. An attempt that ends without outputs
+is followed by another, as often as the task was registered with. A cached task whose inputs have been seen is not run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from flyteidl.core import errors_pb2, literals_pb2, tasks_pb2, workflow_pb2
+from flyteidl.admin import task_pb2
+from flyteidl.core import dynamic_job_pb2, errors_pb2, literals_pb2, tasks_pb2, workflow_pb2
 
 from tests.platform.serialised import Serialised
 from tests.s3 import S3
@@ -43,47 +45,89 @@ class Propeller:
     """Runs a pod to its end; what it printed."""
     attempts: list[Attempt] = field(default_factory=list)
     """All that were started, in their order."""
+    _catalog: dict[tuple[object, ...], Literals] = field(default_factory=dict)
 
     def run(self, workflow: str, inputs: Literals) -> Literals:
         """Runs a workflow; its outputs."""
         parameters = self.found.launch_plans[workflow].spec.default_inputs.parameters
         defaults = {name: one.default for name, one in parameters.items() if one.HasField("default")}
-        made: dict[str, Literals] = {"": defaults | inputs}
         template = self.found.workflows[workflow].template
-        waiting = list(template.nodes)
+        return self._graph(template.nodes, template.outputs, defaults | inputs, workflow.rpartition(".")[2])
+
+    def _graph(
+        self, nodes: Iterable[workflow_pb2.Node], outputs: Iterable[literals_pb2.Binding], inputs: Literals, place: str
+    ) -> Literals:
+        made: dict[str, Literals] = {"": inputs}
+        waiting = [node for node in nodes if node.id not in ("start-node", "end-node")]
         while waiting:
-            ready = [node for node in waiting if made.keys() >= set(node.upstream_node_ids)]
+            ready = [node for node in waiting if made.keys() >= set(node.upstream_node_ids) - {"start-node"}]
             assert ready, f"no node of {[node.id for node in waiting]} can start"
             for node in ready:
                 bound = {one.var: _resolve(one.binding, made) for one in node.inputs}
-                place = f"{workflow.rpartition('.')[2]}/{node.id}"
-                made[node.id] = (
-                    self._map(node, bound, place)
-                    if node.HasField("array_node")
-                    else self.task(node.task_node.reference_id.name, bound, place)
-                )
+                made[node.id] = self._node(node, bound, f"{place}/{node.id}")
                 waiting.remove(node)
-        return {one.var: _resolve(one.binding, made) for one in template.outputs}
+        return {one.var: _resolve(one.binding, made) for one in outputs}
+
+    def _node(self, node: workflow_pb2.Node, bound: Literals, place: str) -> Literals:
+        kind = node.WhichOneof("target")
+        if kind == "array_node":
+            return self._map(node, bound, place)
+        if kind == "workflow_node":
+            inner = self.found.workflows[node.workflow_node.sub_workflow_ref.name].template
+            return self._graph(inner.nodes, inner.outputs, bound, place)
+        assert kind == "task_node", kind
+        return self.task(node.task_node.reference_id.name, bound, place)
 
     def _map(self, node: workflow_pb2.Node, bound: Literals, place: str) -> Literals:
         """A task over every element of what is not bound: each finds its own by its index."""
         array = node.array_node
-        (over,) = bound.keys() - set(array.bound_inputs)
+        over = bound.keys() - set(array.bound_inputs)
+        (length,) = {len(bound[name].collection.literals) for name in over}
         made = [
             self.task(
                 array.node.task_node.reference_id.name,
                 bound,
                 f"{place}/{index}",
                 {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "FLYTE_K8S_ARRAY_INDEX", "FLYTE_K8S_ARRAY_INDEX": str(index)},
+                {name: bound[name].collection.literals[index] for name in over},
             )
-            for index in range(len(bound[over].collection.literals))
+            for index in range(length)
         ]
         collected = literals_pb2.LiteralCollection(literals=[one["o0"] for one in made])
         return {"o0": literals_pb2.Literal(collection=collected)}
 
-    def task(self, name: str, inputs: Literals, place: str, environment: dict[str, str] | None = None) -> Literals:
-        """Runs a task, in as many attempts as it takes; its outputs."""
+    def task(
+        self,
+        name: str,
+        inputs: Literals,
+        place: str,
+        environment: dict[str, str] | None = None,
+        elements: Literals | None = None,
+    ) -> Literals:
+        """Runs a task unless it is cached, in as many attempts as it takes; its outputs.
+
+        Args:
+            name: of the task.
+            inputs: of the task.
+            place: a folder of its own.
+            environment: of its pods, besides what was registered.
+            elements: what this one of many takes of those inputs that are lists.
+        """
         template = self.found.tasks[name].template
+        metadata = template.metadata
+        if not metadata.discoverable:
+            return self._attempts(template, inputs, place, environment or {})
+        taken = {**inputs, **(elements or {})}
+        keys = sorted(taken.keys() - set(metadata.cache_ignore_input_vars))
+        key = (name, metadata.discovery_version, *((one, _cached(taken[one])) for one in keys))
+        if key not in self._catalog:
+            self._catalog[key] = self._attempts(template, inputs, place, environment or {})
+        return self._catalog[key]
+
+    def _attempts(
+        self, template: tasks_pb2.TaskTemplate, inputs: Literals, place: str, environment: dict[str, str]
+    ) -> Literals:
+        name = template.id.name
         container: tasks_pb2.Container = template.container
         client, folder = self.s3.client(), f"flyte/{place}"
         body = literals_pb2.LiteralMap(literals=inputs).SerializeToString()
@@ -107,7 +151,7 @@ class Propeller:
                 arguments=[filled.get(argument, argument) for argument in container.args],
                 environment={
                     **{one.key: one.value for one in container.env},
-                    **(environment or {}),
+                    **environment,
                     "FLYTE_INTERNAL_EXECUTION_ID": "execution",
                     "FLYTE_ATTEMPT_NUMBER": str(number),
                 },
@@ -119,6 +163,10 @@ class Propeller:
             if "error.pb" in files:
                 error = errors_pb2.ErrorDocument.FromString(self._read(files["error.pb"])).error
                 assert error.kind == errors_pb2.ContainerError.RECOVERABLE, f"{place}: {error.message}\n{printed}"
+            elif "futures.pb" in files:
+                unrolled = dynamic_job_pb2.DynamicJobSpec.FromString(self._read(files["futures.pb"]))
+                self.found.tasks.update({one.id.name: task_pb2.TaskSpec(template=one) for one in unrolled.tasks})
+                return self._graph(unrolled.nodes, unrolled.outputs, {}, place)
             elif "outputs.pb" in files:
                 outputs = literals_pb2.LiteralMap.FromString(self._read(files["outputs.pb"]))
                 return dict(outputs.literals)
@@ -132,6 +180,15 @@ class Propeller:
     def tried(self, task: str) -> Iterator[Attempt]:
         """The attempts of a task."""
         return (one for one in self.attempts if one.task == task)
+
+
+def _cached(literal: literals_pb2.Literal) -> object:
+    """What of an input enters a cache's key: its hash where it has one."""
+    if literal.hash:
+        return literal.hash
+    if literal.HasField("collection"):
+        return tuple(_cached(one) for one in literal.collection.literals)
+    return literal.SerializeToString(deterministic=True)
 
 
 def _resolve(binding: literals_pb2.BindingData, made: dict[str, Literals]) -> literals_pb2.Literal:

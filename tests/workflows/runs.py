@@ -8,6 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "tests/workflows/small.yaml"
+FILES = {"mu": "mu_grpo", "arm": "laboratory"}
+"""Of workflows whose first word is not the file's name."""
 PYFLYTE = Path(sys.executable).parent / "pyflyte"
 
 
@@ -23,9 +25,8 @@ class Runner:
         self.store = self.folder / "store"
 
     def command(self, workflow: str, *options: str) -> list[str]:
-        file = ROOT / "workflows" / f"{workflow.split('_')[0]}.py"
-        if workflow.startswith("mu_grpo"):
-            file = ROOT / "workflows" / "mu_grpo.py"
+        name = workflow.split("_")[0]
+        file = ROOT / "workflows" / f"{FILES.get(name, name)}.py"
         store = [] if "--store" in options else ["--store", str(self.store)]
         flags = [one for one in options if one == "--overwrite-cache"]  # of the command, not of the workflow
         options = tuple(one for one in options if one not in flags)
