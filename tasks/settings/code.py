@@ -22,5 +22,5 @@ class CodeSettings(Settings):
     """How far a number may be off, relative or absolute, where the expected one has a point or an exponent. 0 compares
     values, as LiveCodeBench does."""
     require_landlock: bool = True
-    """Refuse a machine whose kernel cannot close files to a program. Without, a program can read what the verifier's user
-    can; it still reaches no network, starts nothing and writes nothing."""
+    """Refuse a machine whose kernel cannot close files to a program. Without it a program can read what the verifier's
+    user can; it still reaches no network, starts nothing and writes nothing."""

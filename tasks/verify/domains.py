@@ -36,8 +36,8 @@ def domain_of(settings: VerifySettings) -> Domain:
             # A worker says something before each run of a program, and must give up on that before it is given up.
             LONGEST * settings.code.seconds + 30,
             "docs/verifying.md tells what the verifier of programs needs.",
-            "A program that takes too long is wrong; it times out where the machine gave it no time, and crashes where the "
-            "machine killed it. Lower verify.workers or give the verifier more CPU against timeouts, more memory "
+            "A program that takes too long is wrong; it times out where the machine gave it no time, and crashes where "
+            "the machine killed it. Lower verify.workers or give the verifier more CPU against timeouts, more memory "
             f"(verify.workers times verify.code.memory_mib, {settings.code.memory_mib}, at worst) against crashes, or "
             "raise",
         )
@@ -60,4 +60,6 @@ def require(settings: VerifySettings) -> None:
     """
     lacks = missing(settings.code.require_landlock) if settings.kind == "code" else None
     if lacks:
-        raise SettingsError(f"verify.kind: code; programs cannot be confined on this machine ({sys.platform}): {lacks}.")
+        raise SettingsError(
+            f"verify.kind: code; programs cannot be confined on this machine ({sys.platform}): {lacks}."
+        )

@@ -68,9 +68,7 @@ class Verifier:
         with bar(title, len(pairs)) as progress:
             extracted_R = [self._domain.extract(response or "") for _, response in pairs]
             jobs_R = [
-                (gold, one.answer)
-                if one.answer is not None and len(one.answer) <= self._domain.longest
-                else None
+                (gold, one.answer) if one.answer is not None and len(one.answer) <= self._domain.longest else None
                 for (gold, _), one in zip(pairs, extracted_R, strict=True)
             ]
             times = Counter(job for job in jobs_R if job is not None)

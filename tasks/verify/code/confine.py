@@ -30,7 +30,7 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _FIRST_OF_LINUX_5_1 = 424
-"""From here on the C library has another way where the kernel does not know a call, and numbers are everywhere the same."""
+"""From here on numbers are the same everywhere, and the C library has another way where the kernel has no such call."""
 
 _CLONE_THREAD = 0x10000
 _OPENS_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

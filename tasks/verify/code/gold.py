@@ -1,11 +1,11 @@
-"""Reads the reference answer of a code problem: a JSON object with its tests, in one of three forms.
+r"""Reads the reference answer of a code problem: a JSON object with its tests, in one of three forms.
 
 Standard input and output, as LiveCodeBench, APPS and TACO have them::
 
-    {"inputs": ["2 3\\n", ...], "outputs": ["5\\n", ...]}
+    {"inputs": ["2 3\n", ...], "outputs": ["5\n", ...]}
 
-Calls of a function, or of a method of the class Solution; every input is a list of arguments, or a text with one argument
-in JSON per line, and then its output is JSON too (LiveCodeBench)::
+Calls of a function, or of a method of the class Solution; every input is a list of arguments, or a text with one
+argument in JSON per line, and then its output is JSON too (LiveCodeBench)::
 
     {"fn_name": "add", "inputs": [[2, 3], ...], "outputs": [5, ...]}
 
@@ -157,7 +157,7 @@ def _pairs(read: dict[str, Any], longest_output: int) -> list[Test]:
 
 def _call(name: str, given: Any, expected: Any) -> CallTest:
     if isinstance(given, str) and isinstance(expected, str):
-        return CallTest(name, [json.loads(line) for line in given.splitlines()], json.loads(expected))
+        return CallTest(name, [json.loads(line) for line in given.split("\n")], json.loads(expected))
     if not isinstance(given, list):
         raise ValueError(f"{given!r} is no list of arguments")
     return CallTest(name, given, expected)
@@ -196,7 +196,7 @@ class _Calls(ast.NodeTransformer):
         self.found: list[ast.Call] = []
         self._known = known
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802 (ast's name)
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         """Replaces a call of the program's."""
         name = _root(node)
         if name is None or name in self._known:

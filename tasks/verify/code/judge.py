@@ -20,8 +20,8 @@ class DisturbedError(Exception):
 class ProgramJudge:
     """``judge(gold, program)`` is an outcome.
 
-    A program is right when every test passes. The first that does not ends the matter, also when the program fails, takes
-    too long or too much: these are wrong, and it is ``timeout`` only where the machine gave the program no time.
+    A program is right when every test passes; the first that does not ends the matter. A program that fails, or takes
+    too long or too much, is wrong. It is ``timeout`` only where the machine gave the program no time.
 
     Args:
         limits: the fields of the settings ``verify.code``.

@@ -24,8 +24,8 @@ _ROOT = str(Path(__file__).parents[3])
 if __name__ == "__main__":  # With python -P and an empty environment only Python's own modules are found.
     sys.path.insert(0, _ROOT)
 
-from tasks.verify.code.confine import Confinement, die_with
-from tasks.verify.code.play import PREAMBLE, play
+from tasks.verify.code.confine import Confinement, die_with  # noqa: E402 (found by the line above)
+from tasks.verify.code.play import PREAMBLE, play  # noqa: E402 (as above)
 
 PATIENCE = 5
 """Times a program's CPU time that it gets by the clock, while it waits for nothing but itself."""
@@ -107,9 +107,8 @@ def _watch(process: int, limits: Mapping[str, Any]) -> End:
     while found is None and not poll.poll(_LOOK_MILLISECONDS):
         cpu_seconds, threads = _used(process)
         elapsed = time.monotonic() - start
-        if cpu_seconds > limits["seconds"] or threads > limits["threads"]:
-            found = End.LIMIT
-        elif elapsed - _waited(process) > PATIENCE * limits["seconds"]:
+        slow = cpu_seconds > limits["seconds"] or elapsed - _waited(process) > PATIENCE * limits["seconds"]
+        if slow or threads > limits["threads"]:
             found = End.LIMIT
         elif elapsed > LONGEST * limits["seconds"]:
             found = End.STARVED
@@ -129,7 +128,7 @@ def _used(process: int) -> tuple[float, int]:
 
 
 def _waited(process: int) -> float:
-    """Seconds that a process's first thread was ready to go on and had no CPU; 0 where the kernel does not count them."""
+    """Seconds that a process's first thread was ready and had no CPU; 0 where the kernel does not count them."""
     try:
         return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
     except FileNotFoundError:

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 from tasks.verify.code.values import pack, unpack
 
 _IMPORTED = (
-    "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json "
-    "builtins typing"
-).split()
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
+)
 PREAMBLE = "\n".join(
     [f"from {name} import *" for name in _IMPORTED]
     + [f"import {name}" for name in _IMPORTED]
@@ -54,7 +54,7 @@ def play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
 
 def _run(text: str, names: dict[str, Any]) -> None:
     """A program that reads standard input and writes standard output."""
-    sys.stdin, sys.stdout = (open(number, how, encoding="utf-8", closefd=False) for number, how in ((0, "r"), (1, "w")))  # noqa: PTH123, SIM115 (descriptors, for as long as the process lives)
+    _open_standard_streams()
     names["__name__"] = "__main__"
     exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
 
@@ -85,7 +85,8 @@ def _check(text: str, names: dict[str, Any]) -> None:
     """Assertions of the reference on values that the program gave. The program is not in this process."""
     values = unpack(json.loads(_given()))
     _silence()
-    exec(compile(text, "<tests>", "exec"), names | {f"value_{i}": value for i, value in enumerate(values)})  # noqa: S102 (as above)
+    names |= {f"value_{index}": value for index, value in enumerate(values)}
+    exec(compile(text, "<tests>", "exec"), names)  # noqa: S102 (of the reference)
 
 
 MODES: dict[str, Callable[[str, dict[str, Any]], None]] = {"run": _run, "call": _call, "check": _check}
@@ -101,4 +102,9 @@ def _silence() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nowhere, number)
-    sys.stdin, sys.stdout = (open(number, how, encoding="utf-8", closefd=False) for number, how in ((0, "r"), (1, "w")))  # noqa: PTH123, SIM115 (as above)
+    _open_standard_streams()
+
+
+def _open_standard_streams() -> None:
+    sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)

@@ -38,8 +38,8 @@ class Sandbox:
         self._before_each = before_each
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            # -s -P is -I without -E: nothing of the user's, but sets in the same order every time. numpy computes in one
-            # thread, because more would take address space by the number of cores.
+            # -s -P is -I without -E: nothing of the user's, but sets in the same order every time. numpy computes in
+            # one thread, because more would take address space by the number of cores.
             self._launcher = subprocess.Popen(
                 [
                     *(sys.executable, "-s", "-P", launcher.__file__),
@@ -81,9 +81,7 @@ class Sandbox:
             given: its standard input.
         """
         self._before_each()
-        source, standard_input, output = files = [
-            os.memfd_create(name) for name in ("source", "input", "output")
-        ]
+        source, standard_input, output = files = [os.memfd_create(name) for name in ("source", "input", "output")]
         try:
             for descriptor, data in ((source, program.encode(errors="surrogatepass")), (standard_input, given)):
                 with os.fdopen(descriptor, "wb", closefd=False) as file:

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+from pathlib import Path
 
 import psutil
 import pytest
@@ -54,7 +55,8 @@ DOORS = {
     "other cores": "os.sched_setaffinity(0, {0})",
     "higher limits": "\n    "
     + CTYPES
-    + "    if libc.setrlimit(9, (ctypes.c_ulong * 2)(1 << 50, 1 << 50)) < 0: raise OSError(ctypes.get_errno(), 'refused')",
+    + "    limits = (ctypes.c_ulong * 2)(1 << 50, 1 << 50)\n"
+    + "    if libc.setrlimit(9, limits) < 0: raise OSError(ctypes.get_errno(), 'refused')",
     "another user": "os.setuid(0)",
     "its environment as a file": "open('/proc/self/environ')",
     "its parent's environment": "open(f'/proc/{os.getppid()}/environ')",
@@ -64,7 +66,7 @@ DOORS = {
     "the root": "os.listdir('/')",
     "others' temporary files": "os.listdir('/tmp')",
     "the harness": f"open({play.__file__!r})",
-    "the project": f"os.listdir({os.path.dirname(tasks.__file__)!r})",
+    "the project": f"os.listdir({str(Path(tasks.__file__).parent)!r})",
     "a file where it is": "open('x', 'w')",
     "a temporary file": "open('/tmp/x', 'w')",
     "shared memory": "open('/dev/shm/x', 'w')",
@@ -166,7 +168,8 @@ def test_no_gold_answer_comes_near(sandbox):
     mark = b"%d" % (0x5EC2E7 * 9973 * 7919)
     assert sandbox.run(f"value = {mark.decode()}\nprint(input())", "run", mark).output == mark + b"\n"
     launcher = psutil.Process(sandbox._launcher.pid)
-    with open(f"/proc/{launcher.pid}/maps") as maps, open(f"/proc/{launcher.pid}/mem", "rb") as memory:
+    own = Path(f"/proc/{launcher.pid}")
+    with (own / "maps").open() as maps, (own / "mem").open("rb") as memory:
         for line in maps:
             if line.split()[1].startswith("rw"):
                 start, end = (int(side, 16) for side in line.split()[0].split("-"))
