@@ -21,8 +21,10 @@ class Domain:
     """Characters of an answer; a longer one counts as none."""
     patience: float
     """Seconds by the clock after which a worker that says nothing is given up."""
+    start_setting: str
+    """What to name when workers do not start."""
     start_mend: str
-    """What to do when workers do not start."""
+    """What to do then."""
     failures_mend: str
     """What to do when too many answers cannot be judged."""
 
@@ -35,6 +37,7 @@ def domain_of(settings: VerifySettings) -> Domain:
             settings.code.max_program_characters,
             # A worker says something before each run of a program, and must give up on that before it is given up.
             LONGEST * settings.code.seconds + 30,
+            "verify.kind: code",
             "docs/verifying.md tells what the verifier of programs needs.",
             "A program that takes too long is wrong; it times out where the machine gave it no time, and crashes where "
             "the machine killed it. Lower verify.workers or give the verifier more CPU against timeouts, more memory "
@@ -45,6 +48,7 @@ def domain_of(settings: VerifySettings) -> Domain:
         extract,
         settings.max_answer_characters,
         PATIENCE * settings.deadline_seconds,
+        f"verify.memory_mib: {settings.memory_mib}",
         f"Raise verify.memory_mib (its default is {VerifySettings().memory_mib}). If that does not help, see whether "
         "`python -c 'import math_verify'` works.",
         f"Raise verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, verify.memory_mib "

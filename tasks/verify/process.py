@@ -34,7 +34,6 @@ class WorkerProcess:
     """One worker, the jobs that it was sent, and when it is overdue. It works on them in order."""
 
     def __init__(self, settings: VerifySettings) -> None:
-        self._settings = settings
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
         self._domain = domain_of(settings)
         given = [str(os.getpid()), settings.model_dump_json()]
@@ -133,8 +132,8 @@ class WorkerProcess:
         if not self._ready:
             how = f"said nothing for {_START_SECONDS:.0f} s" if overdue else f"ended with {status}"
             raise SettingsError(
-                f"verify.memory_mib: {self._settings.memory_mib}; a verifier worker {how} while it started "
-                f"({last_words}). {self._domain.start_mend}"
+                f"{self._domain.start_setting}; a verifier worker {how} while it started ({last_words}). "
+                f"{self._domain.start_mend}"
             )
         if not self._sent:
             return []

@@ -68,12 +68,11 @@ class Confinement:
 
     Args:
         limits: the fields of the settings ``verify.code``.
-        readable: folders and files that a program can read, besides Python's own.
     """
 
-    def __init__(self, limits: Mapping[str, Any], readable: Iterable[str] = ()) -> None:
+    def __init__(self, limits: Mapping[str, Any]) -> None:
         self._limits = limits
-        self._ruleset = _ruleset([*_python_files(), *readable]) if landlock_version() else None
+        self._ruleset = _ruleset(_python_files()) if landlock_version() else None
         self._filter = _filter(machine(), files_are_closed=self._ruleset is not None)
         self._parent = os.getpid()
 

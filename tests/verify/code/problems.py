@@ -38,7 +38,12 @@ TASKS = [
     Task(
         "ordered", sorted, ["return sorted(x)", "x.sort()\nreturn x"], ["return x", "return x.sort()", "return set(x)"]
     ),
-    Task("mean", lambda x: sum(x) / len(x), ["return statistics.fmean(x)", "return sum(x) / len(x)"], ["return sum(x) // len(x)"]),
+    Task(
+        "mean",
+        lambda x: sum(x) / len(x),
+        ["return statistics.fmean(x)", "return sum(x) / len(x)"],
+        ["return sum(x) // len(x)"],
+    ),
     Task(
         "pairs",
         lambda x: [[one, x.count(one)] for one in sorted(set(x))],

@@ -9,10 +9,13 @@ import psutil
 import pytest
 
 import tasks
+from tasks.errors import SettingsError
 from tasks.settings import CodeSettings
-from tasks.verify.code import play
+from tasks.verify.code import confine, play
 from tasks.verify.code.launcher import End
 from tasks.verify.code.sandbox import Sandbox
+from tasks.verify.verifier import Verifier
+from tests.verify.code.helpers import code_settings, fenced, texts
 
 X86 = os.uname().machine == "x86_64"
 CTYPES = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -181,6 +184,27 @@ def test_a_killed_launcher_is_told_from_a_failed_program():
     with Sandbox(CodeSettings().model_dump()) as sandbox:
         os.kill(sandbox._launcher.pid, signal.SIGKILL)
         assert sandbox.run("print(1)", "run", b"").end is End.KILLED
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "message"),
+    [
+        ("machine", "riscv64", "no filter of system calls is known for riscv64; there is one for x86_64, aarch64"),
+        ("landlock_version", 0, "no Landlock .*set verify.code.require_landlock to false where nothing"),
+    ],
+)
+def test_a_machine_that_cannot_confine_is_refused_by_name(monkeypatch, name, found, message):
+    monkeypatch.setattr(confine, name, lambda: found)
+    with pytest.raises(SettingsError, match=f"verify.kind: code; programs cannot be confined.*{message}"):
+        Verifier(code_settings())
+
+
+def test_a_worker_without_a_sandbox_is_an_error_that_says_why():
+    settings = code_settings(open_files=1 << 40)
+    message = r"verify.kind: code; .*RLIMIT_NOFILE cannot be.*docs/verifying.md"
+    with pytest.raises(SettingsError, match=message), Verifier(settings) as verifier:
+        verifier.verify([(texts(("", "5")), fenced("print(5)"))])
+    assert verifier.pids == []
 
 
 def test_a_sandbox_that_cannot_be_made_says_why():
