@@ -137,6 +137,7 @@ graph: $(BIN)/.developing ## the workflows' graphs, for the README and reports, 
 benchmarks: $(BIN)/.developing ## generation and verification beside plain ones, plans beside runs, commands; takes long
 	@$(BIN)/python -m tests.benchmarks.generation
 	@$(BIN)/python -m tests.benchmarks.verify_throughput
+	@$(BIN)/python -m tests.benchmarks.verify_code
 	@$(BIN)/python -m tests.benchmarks.commands
 	@$(BIN)/python -m tests.benchmarks.prediction
 

@@ -39,7 +39,7 @@ VERDICTS = pa.schema(
         "sample_index": pa.int32(),
         "outcome": pa.string(),  # correct, wrong, no_answer, gold_unparsable, timeout, crashed or missing
         "reward": pa.float32(),  # null where the verifier could not tell
-        "extracted": pa.string(),  # what stood in the last closed box; null without one
+        "extracted": pa.string(),  # what stood in the last closed box or block; null without one
         "shows_working": pa.bool_(),  # whether anything stands before that box
     }
 )

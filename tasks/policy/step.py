@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.policy.sources import take
-from tasks.prompts.arithmetic import split
+from tasks.prompts.arithmetic import form_of, split
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings
 
 
@@ -38,9 +38,10 @@ def _make(folder: Path, settings: TinyPolicySettings, arithmetic: ArithmeticSett
     from tasks.policy import tiny
 
     problems, _ = split(list(arithmetic.levels), arithmetic.held_out_share)
-    tokenizer = tiny.build_tokenizer()
+    form = form_of(arithmetic)
+    tokenizer = tiny.build_tokenizer(form)
     model = tiny.build_model(settings, tokenizer, seed)
-    cross_entropy = tiny.warm_start(model, tokenizer, problems, settings.warm_start, seed)
+    cross_entropy = tiny.warm_start(model, tokenizer, problems, settings.warm_start, seed, form)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return cross_entropy

@@ -5,6 +5,7 @@ often. Reinforcement learning then finds the better one; it teaches little arith
 """
 
 import math
+import re
 
 import numpy as np
 import torch
@@ -14,19 +15,23 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer, pack
 from tasks.progress import bar
-from tasks.prompts.arithmetic import CHARACTERS, Problem
+from tasks.prompts.arithmetic import BOXED, CHARACTERS, Form, Problem
 from tasks.settings import TinyPolicySettings, WarmStartSettings
 
-_PAD, _END, _BOX = "<pad>", "<end>", "\\boxed{"
+_PAD, _END = "<pad>", "<end>"
 _CHUNK_TOKENS = 4096
 _RISE_UPDATES = 20
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character, one for the start of a box, and the two special tokens."""
-    vocabulary = {token: index for index, token in enumerate([_PAD, _END, _BOX, *CHARACTERS])}
+def build_tokenizer(form: Form = BOXED) -> PreTrainedTokenizerFast:
+    """One token per character, one for what opens an answer, one for what closes it, and the two special tokens."""
+    brackets = [bracket for bracket in (form.opening, form.closing) if bracket not in CHARACTERS]
+    texts = [form.opening, *CHARACTERS, *brackets[1:]]
+    vocabulary = {token: index for index, token in enumerate([_PAD, _END, *texts])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=_PAD))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\\boxed\{|[\s\S]"), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(
+        Regex("|".join([*map(re.escape, brackets), r"[\s\S]"])), behavior="isolated"
+    )
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens([AddedToken(_PAD, special=True), AddedToken(_END, special=True)])
     return PreTrainedTokenizerFast(
@@ -63,6 +68,7 @@ def warm_start(
     problems: list[Problem],
     settings: WarmStartSettings,
     seed: int,
+    form: Form = BOXED,
 ) -> float:
     """Trains the model on solutions, then on a mixture with guesses; returns the last update's cross-entropy per token.
 
@@ -82,7 +88,7 @@ def warm_start(
     with bar("warm start", total) as progress:
         for update in range(total):
             guess_share = 0.0 if update < settings.working_updates else settings.guess_share
-            prompts, responses = _examples(problems, settings, guess_share, random)
+            prompts, responses = _examples(problems, settings, guess_share, random, form)
             logp_T, _ = scorer(pack(tokenizer(prompts)["input_ids"], tokenizer(responses)["input_ids"]))
             optimizer.zero_grad()
             cross_entropy = -logp_T.mean()
@@ -97,7 +103,7 @@ def warm_start(
 
 
 def _examples(
-    problems: list[Problem], settings: WarmStartSettings, guess_share: float, random: np.random.Generator
+    problems: list[Problem], settings: WarmStartSettings, guess_share: float, random: np.random.Generator, form: Form
 ) -> tuple[list[str], list[str]]:
     """Prompts and responses of one update."""
     count = settings.examples_per_update
@@ -105,7 +111,7 @@ def _examples(
     guesses = random.random(count) < guess_share
     offsets = random.integers(-settings.guess_spread, settings.guess_spread + 1, size=count)
     responses = [
-        problem.solution(problem.answer + int(offset) if guess else None) + _END
+        problem.solution(problem.answer + int(offset) if guess else None, form) + _END
         for problem, guess, offset in zip(chosen, guesses, offsets, strict=True)
     ]
     return [problem.prompt for problem in chosen], responses

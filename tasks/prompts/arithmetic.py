@@ -1,9 +1,25 @@
 """Generated arithmetic with a known answer and a known working; a policy that shows its working is right more often."""
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+
+from tasks.settings import ArithmeticSettings
+
+
+@dataclass(frozen=True)
+class Form:
+    """How an answer is written: what opens and what closes it."""
+
+    opening: str
+    closing: str
+
+
+BOXED = Form("\\boxed{", "}")
+PROGRAM = Form("\n```python\nprint(", ")\n```")
+"""A program that prints the number."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +36,18 @@ class Problem:
         """A name that no other problem has."""
         return f"L{self.level}:{self.prompt.removesuffix('=')}"
 
-    def solution(self, answer: int | None = None) -> str:
+    def solution(self, answer: int | None = None, form: Form = BOXED) -> str:
         """The full response with working; without it when ``answer``, a guess, is given."""
-        return f"{self.working}\\boxed{{{self.answer}}}" if answer is None else f"\\boxed{{{answer}}}"
+        working, number = (self.working, self.answer) if answer is None else ("", answer)
+        return f"{working}{form.opening}{number}{form.closing}"
+
+    def gold(self, form: Form = BOXED) -> str:
+        """The gold answer: the number, or a test of a program that prints it."""
+        return str(self.answer) if form is BOXED else json.dumps({"inputs": [""], "outputs": [str(self.answer)]})
 
 
 CHARACTERS = "0123456789+-*=;(){}"
-"""Everything that prompts and solutions are written with, besides the start of a box."""
+"""Everything that prompts and solutions are written with, besides what opens an answer, and closes a program."""
 
 _TWO_DIGITS, _DIGITS, _SMALL = range(10, 100), range(2, 10), range(2, 21)
 
@@ -63,6 +84,11 @@ def problems(level: int) -> Iterator[Problem]:
     if level == 3:
         return (_sum_of_products(*numbers) for numbers in product(_DIGITS, repeat=4))
     return (_product_of_sum(*numbers) for numbers in product(_SMALL, _SMALL, _DIGITS, _DIGITS))
+
+
+def form_of(settings: ArithmeticSettings) -> Form:
+    """How answers are written."""
+    return PROGRAM if settings.as_code else BOXED
 
 
 def hash_fraction(text: str) -> float:

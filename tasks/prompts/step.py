@@ -8,7 +8,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.fetch import local_file
 from tasks.artifacts.tables import PROMPTS, write_table
 from tasks.errors import DataError
-from tasks.prompts.arithmetic import Problem, hash_fraction, split
+from tasks.prompts.arithmetic import Form, Problem, form_of, hash_fraction, split
 from tasks.prompts.files import read_prompts
 from tasks.settings import PromptsSettings
 
@@ -68,7 +68,8 @@ def load_prompts(settings: PromptsSettings, part: Split) -> list[dict[str, Any]]
     """Rows of the prompts table (see ``PROMPTS``), with the template applied."""
     if settings.arithmetic is not None:
         training, held_out = split(list(settings.arithmetic.levels), settings.arithmetic.held_out_share)
-        rows = [_row(problem) for problem in (training if part == "training" else held_out)]
+        form = form_of(settings.arithmetic)
+        rows = [_row(problem, form) for problem in (training if part == "training" else held_out)]
     else:
         rows = _file_rows(settings, part)
     return [
@@ -76,11 +77,11 @@ def load_prompts(settings: PromptsSettings, part: Split) -> list[dict[str, Any]]
     ]
 
 
-def _row(problem: Problem) -> dict[str, Any]:
+def _row(problem: Problem, form: Form) -> dict[str, Any]:
     return {
         "prompt_id": problem.prompt_id,
         "prompt": problem.prompt,
-        "answer": str(problem.answer),
+        "answer": problem.gold(form),
         "level": problem.level,
     }
 

@@ -1,6 +1,7 @@
 """Typed, strict settings of every step; importable without torch."""
 
 from tasks.settings.base import Settings
+from tasks.settings.code import CodeSettings
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.objective import (
     AdvantageSettings,
@@ -35,6 +36,7 @@ __all__ = [
     "AdvantageSettings",
     "ArithmeticSettings",
     "BackendSettings",
+    "CodeSettings",
     "DataSettings",
     "EngineSettings",
     "EvaluateSettings",

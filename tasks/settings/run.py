@@ -178,6 +178,15 @@ class RunSettings(Settings):
                     )
         return self
 
+    @model_validator(mode="after")
+    def _answers_are_of_one_kind(self) -> Self:
+        if self.prompts.arithmetic is not None and self.prompts.arithmetic.as_code != (self.verify.kind == "code"):
+            raise ValueError(
+                f"verify.kind: {self.verify.kind} with prompts.arithmetic.as_code "
+                f"{str(self.prompts.arithmetic.as_code).lower()}; allowed: code with true, math with false"
+            )
+        return self
+
 
 _SOURCES = {"path", "tiny", "arithmetic"}
 _OF_A_SOURCE = _SOURCES | {"revision", "held_out_path"}

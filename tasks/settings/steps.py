@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from tasks.settings.base import OPERATIONAL, Number, Settings
+from tasks.settings.code import CodeSettings
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import MODIFIERS, PRESETS, merge, resolve
@@ -74,6 +75,8 @@ class ArithmeticSettings(Settings):
     """Difficulty: 1 is a+b, 2 is a+b*c, 3 is a*b+c*d, 4 is (a+b)*c-d."""
     held_out_share: Number = Field(0.1, gt=0, lt=1)
     """Share of each level's problems that training never sees, chosen by a hash of the problem."""
+    as_code: bool = False
+    """An answer is a program that prints the number, for verify.kind code, in place of a box with it."""
 
 
 class PromptsSettings(Settings):
@@ -138,18 +141,27 @@ class RolloutSettings(Settings):
 
 
 class VerifySettings(Settings):
-    """How answers are checked: math-verify in worker processes that are killed on a deadline."""
+    """How answers are checked: in worker processes, which can be killed."""
 
+    kind: Literal["math", "code"] = "math"
+    """What answers are: mathematics in a box, compared by math-verify, or a program, run on tests in a sandbox."""
     workers: int = Field(2, ge=1, json_schema_extra=OPERATIONAL)
     """Processes that check answers side by side."""
     deadline_seconds: Number = Field(2.0, gt=0)
-    """CPU time for one answer; then its worker is killed and replaced."""
+    """CPU time for one mathematical answer; then its worker is killed and replaced."""
     memory_mib: int = Field(2048, ge=256)
     """Address space of a worker."""
     max_answer_characters: int = Field(2000, ge=1)
-    """A longer answer counts as no_answer."""
+    """A longer mathematical answer counts as no_answer."""
+    code: CodeSettings = CodeSettings()
     max_failure_share: Number = Field(0.02, ge=0, le=1)
     """The stage stops when a larger share of its responses timed out or crashed the verifier."""
+
+    @model_validator(mode="after")
+    def _limits_are_used(self) -> "VerifySettings":
+        if self.kind == "math" and self.code != CodeSettings():
+            raise ValueError("code: given with kind math, which runs no programs; allowed: its defaults, or kind code")
+        return self
 
 
 class OptimizeSettings(Settings):

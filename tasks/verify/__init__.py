@@ -1,1 +1,1 @@
-"""Responses become verdicts, by math-verify in worker processes that can be killed."""
+"""Responses become verdicts: mathematics by math-verify, programs by tests, in processes that can be killed."""

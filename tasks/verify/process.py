@@ -15,6 +15,7 @@ from typing import IO
 
 from tasks.errors import SettingsError
 from tasks.settings import VerifySettings
+from tasks.verify.domains import domain_of
 from tasks.verify.verdicts import Outcome
 from tasks.verify.worker import SPENT
 
@@ -22,8 +23,6 @@ Job = tuple[str, str]
 """Gold answer and extracted answer."""
 
 _START_SECONDS = 120.0
-_PATIENCE = 5
-"""Deadlines, which are CPU time, that a worker may take by the clock."""
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 """Exit statuses that no answer brings about."""
 _JOBS_AHEAD = 8
@@ -35,12 +34,12 @@ class WorkerProcess:
     """One worker, the jobs that it was sent, and when it is overdue. It works on them in order."""
 
     def __init__(self, settings: VerifySettings) -> None:
-        self._settings = settings
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
-        limits = [str(os.getpid()), str(settings.memory_mib), str(settings.deadline_seconds)]
+        self._domain = domain_of(settings)
+        given = [str(os.getpid()), settings.model_dump_json()]
         path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tasks.verify.worker", *limits],
+            [sys.executable, "-m", "tasks.verify.worker", *given],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -59,7 +58,6 @@ class WorkerProcess:
         fault. Someone killed the worker, or the machine gave it no time."""
         self.due = time.monotonic() + _START_SECONDS
         """When it must have said something, on the monotonic clock; infinity while it has nothing to do."""
-        self._patience = _PATIENCE * settings.deadline_seconds
 
     @property
     def pid(self) -> int:
@@ -86,7 +84,7 @@ class WorkerProcess:
                 self._stdin.write(line)
                 self._stdin.flush()
             if len(self._sent) == 1:
-                self.due = time.monotonic() + self._patience
+                self.due = time.monotonic() + self._domain.patience
 
     def collect(self) -> list[tuple[Job, Outcome]]:
         """Outcomes that have come since the last call. Ends a worker that is overdue, died or is used up.
@@ -106,12 +104,14 @@ class WorkerProcess:
             if not self._ready:
                 self._ready = True
                 continue
+            if not line:  # It is alive.
+                continue
             word, _, rest = line.decode().partition(" ")
             outcomes.append((self._sent.popleft()[0], Outcome(word)))
             if rest == SPENT or outcomes[-1][1] is Outcome.CRASHED:
                 self.stop()
                 return outcomes
-        self.due = time.monotonic() + self._patience if self._sent else math.inf
+        self.due = time.monotonic() + self._domain.patience if self._sent else math.inf
         return outcomes
 
     def stop(self) -> int:
@@ -132,9 +132,8 @@ class WorkerProcess:
         if not self._ready:
             how = f"said nothing for {_START_SECONDS:.0f} s" if overdue else f"ended with {status}"
             raise SettingsError(
-                f"verify.memory_mib: {self._settings.memory_mib}; a verifier worker {how} while it started "
-                f"({last_words}). Raise verify.memory_mib (its default is {VerifySettings().memory_mib}). If that does "
-                "not help, see whether `python -c 'import math_verify'` works."
+                f"{self._domain.start_setting}; a verifier worker {how} while it started ({last_words}). "
+                f"{self._domain.start_mend}"
             )
         if not self._sent:
             return []

@@ -12,12 +12,12 @@ class Outcome(StrEnum):
     CORRECT = "correct"
     WRONG = "wrong"
     NO_ANSWER = "no_answer"
-    """No closed box, or what is in it is too long or no mathematics."""
+    """No closed box or block, or what is in it is too long; in a box, also what is no mathematics."""
     GOLD_UNPARSABLE = "gold_unparsable"
     """The reference answer cannot be read; found out only when there is an answer to compare it with."""
     TIMEOUT = "timeout"
     CRASHED = "crashed"
-    """The worker died, ran into its memory limit, or math-verify raised."""
+    """The worker died, ran into its memory limit, or math-verify raised. A program that crashes is wrong."""
     MISSING = "missing"
     """There is no response: it could not be generated."""
 
@@ -34,9 +34,9 @@ class Verdict:
     reward: float | None
     """1 if correct, 0 if wrong or without an answer, None where the verifier could not tell."""
     extracted: str | None
-    """The content of the last closed box; None without one."""
+    """The content of the last closed box or block; None without one."""
     shows_working: bool
-    """Whether any text stands before that box."""
+    """Whether any text stands before it."""
 
     @classmethod
     def of(cls, outcome: Outcome, extracted: Extracted) -> "Verdict":

@@ -9,7 +9,7 @@ from types import TracebackType
 from tasks.errors import GateError
 from tasks.progress import Bar, bar
 from tasks.settings import VerifySettings
-from tasks.verify.answers import extract
+from tasks.verify.domains import domain_of, require
 from tasks.verify.process import Job, WorkerProcess
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 
@@ -22,10 +22,15 @@ class Verifier:
 
     ``workers`` of them work at a time. A hostile answer costs its worker at most; the answers behind it are sent again,
     and so is one whose worker was killed from outside: an outcome is the answer's own.
+
+    Raises:
+        SettingsError: this machine cannot judge answers of ``verify.kind``.
     """
 
     def __init__(self, settings: VerifySettings) -> None:
+        require(settings)
         self._settings = settings
+        self._domain = domain_of(settings)
         self._workers: list[WorkerProcess] = []
         self._disturbed: Counter[Job] = Counter()
 
@@ -61,11 +66,9 @@ class Verifier:
             SettingsError: a worker cannot start.
         """
         with bar(title, len(pairs)) as progress:
-            extracted_R = [extract(response or "") for _, response in pairs]
+            extracted_R = [self._domain.extract(response or "") for _, response in pairs]
             jobs_R = [
-                (gold, one.answer)
-                if one.answer is not None and len(one.answer) <= self._settings.max_answer_characters
-                else None
+                (gold, one.answer) if one.answer is not None and len(one.answer) <= self._domain.longest else None
                 for (gold, _), one in zip(pairs, extracted_R, strict=True)
             ]
             times = Counter(job for job in jobs_R if job is not None)
@@ -143,9 +146,8 @@ def check_failures(
     raise GateError(
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {total} responses, a "
         f"share of {len(failed) / total:.4g}; verify.max_failure_share is {settings.max_failure_share:g}. For example "
-        f"prompt_id {name!r} ({example.outcome}): {_shortened(example.extracted or '')!r}. Raise "
-        f"verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, verify.memory_mib "
-        f"({settings.memory_mib}) against crashes, or verify.max_failure_share if so many may be left out."
+        f"prompt_id {name!r} ({example.outcome}): {_shortened(example.extracted or '')!r}. "
+        f"{domain_of(settings).failures_mend} verify.max_failure_share if so many may be left out."
     )
 
 

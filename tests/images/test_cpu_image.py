@@ -1,4 +1,4 @@
-"""The cpu image: what is in it, and tasks in it as a pod starts them, against an S3 server."""
+"""The cpu image: what is in it, and tasks in it as a pod starts them, against an S3 server; its base, with programs."""
 
 import json
 import signal
@@ -12,9 +12,9 @@ from flytekit.core.type_engine import TypeEngine
 from packaging.utils import canonicalize_name
 
 from tasks.artifacts import Store
-from tasks.settings import RunSettings
+from tasks.settings import CodeSettings, RunSettings
 from tests.cache_versions import ROOT
-from tests.images.podman import Podman
+from tests.images.podman import BASE, Podman
 from tests.images.pods import LOCKED, SPACE, Pods
 from tests.platform.propeller import Propeller
 from tests.platform.serialised import serialise
@@ -34,6 +34,28 @@ STOPPED = {("optimize", 1): signal.SIGKILL, ("optimize", 2): signal.SIGTERM}
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
     return Podman(tmp_path_factory.mktemp("podman"))
+
+
+def test_programs_are_confined_in_a_locked_pod(podman: Podman) -> None:
+    """The sandbox loads Python's own modules alone, so that the image's base is enough for it."""
+    podman.make_base()
+    code = """
+import json, sys
+sys.path.insert(0, "/code")
+from tasks.verify.code.judge import ProgramJudge
+judge = ProgramJudge(json.loads(sys.argv[1]))
+gold = json.dumps({"inputs": ["2 3\\n"], "outputs": ["5\\n"]})
+print(json.dumps([judge(gold, program) for program in sys.argv[2:]]))
+judge.close()
+"""
+    adds = "print(sum(map(int, input().split())))"
+    doors = ["import socket; socket.socket()", "import os; os.fork()", "open('/tmp/x', 'w')", "open('/proc/1/environ')"]
+    programs = [adds, *(f"try:\n    {door}\nexcept OSError: {adds}" for door in doors), *doors]
+    given = [CodeSettings().model_dump_json(), *programs]
+    where = ["--user=10001:10001", f"-v={ROOT / 'tasks'}:/code/tasks:ro"]
+    done = podman("run", "--rm", *LOCKED, *SPACE, *where, BASE, "python3", "-c", code, *given)
+    assert done.returncode == 0, done.stdout
+    assert json.loads(done.stdout) == ["correct"] * 5 + ["wrong"] * 4
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tasks.errors import DataError
 from tasks.policy.loading import load_model, load_tokenizer, stop_token_ids
 from tasks.policy.step import prepare_policy
 from tasks.policy.tiny import build_tokenizer
-from tasks.prompts.arithmetic import problems
+from tasks.prompts.arithmetic import BOXED, PROGRAM, Form, problems
 from tasks.run.sources import fingerprint
 from tasks.settings import ArithmeticSettings, PolicySettings
 from tests.conftest import SMALL
@@ -34,13 +34,15 @@ def take(store: Store, folder: Path | str) -> ArtifactRef:
     return prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0)
 
 
-def test_the_tokenizer_round_trips_every_problem() -> None:
-    tokenizer = build_tokenizer()
+@pytest.mark.parametrize("form", [BOXED, PROGRAM])
+def test_the_tokenizer_round_trips_every_problem(form: Form) -> None:
+    tokenizer = build_tokenizer(form)
     for level in (1, 2, 3, 4):
         for problem in list(problems(level))[::97]:
-            text = problem.prompt + problem.solution()
+            text = problem.prompt + problem.solution(form=form)
             ids = tokenizer(text)["input_ids"]
             assert tokenizer.decode(ids) == text
+            assert len(ids) == len(f"{problem.prompt}{problem.working}{problem.answer}") + 2
             assert tokenizer.pad_token_id not in ids
     assert tokenizer("1<end>")["input_ids"][-1] == tokenizer.eos_token_id
 

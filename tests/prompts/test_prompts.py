@@ -11,9 +11,10 @@ import pytest
 from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
-from tasks.prompts.arithmetic import CHARACTERS, problems, split
+from tasks.prompts.arithmetic import CHARACTERS, PROGRAM, problems, split
 from tasks.prompts.step import load_prompts, prepare_held_out, prepare_stage
 from tasks.settings import ArithmeticSettings, PromptsSettings
+from tasks.verify.answers import extract_program
 from tests.s3 import S3
 
 ARITHMETIC = PromptsSettings(prompts_per_stage=100, prompts_per_shard=30, arithmetic=ArithmeticSettings(levels=[2]))
@@ -178,3 +179,16 @@ def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, t
     client.put_object(Bucket=name, Key="data/problems.jsonl", Body=b"no json")
     with pytest.raises(DataError, match=f"{bucket}/data/problems.jsonl, line 1: not JSON"):
         load_prompts(there, "training")
+
+
+def test_answers_as_programs() -> None:
+    boxed = load_prompts(ARITHMETIC, "held_out")
+    settings = ARITHMETIC.model_copy(update={"arithmetic": ArithmeticSettings(levels=[2], as_code=True)})
+    programs = load_prompts(settings, "held_out")
+    assert [row["prompt_id"] for row in programs] == [row["prompt_id"] for row in boxed]
+    golds = [json.loads(row["answer"]) for row in programs]
+    assert golds == [{"inputs": [""], "outputs": [row["answer"]]} for row in boxed]
+    for problem in list(problems(2))[::500]:
+        shown, guess = (extract_program(problem.solution(number, PROGRAM)) for number in (None, 7))
+        assert (shown.answer, shown.shows_working) == (f"print({problem.answer})\n", True)
+        assert (guess.answer, guess.shows_working) == ("print(7)\n", False)

@@ -14,7 +14,7 @@ def boxed(answer: str) -> str:
 
 def settings(**given) -> VerifySettings:
     """Settings without their bounds, and with a deadline that no ordinary answer misses on a busy machine."""
-    return VerifySettings.model_construct(**{**VerifySettings(deadline_seconds=10.0).model_dump(), **given})
+    return VerifySettings.model_construct(**{**dict(VerifySettings(deadline_seconds=10.0)), **given})
 
 
 def workers_of(pid: int | None = None) -> list[psutil.Process]:

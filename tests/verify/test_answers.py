@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.verify.answers import Extracted, extract
+from tasks.verify.answers import Extracted, extract, extract_program
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,47 @@ def test_a_megabyte_of_spaces_takes_linear_time():
     start = time.process_time()
     extract(r"\boxed" + " " * (1 << 20))
     assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "shows_working"),
+    [
+        ("```python\nprint(1)\n```", "print(1)\n", False),
+        ("so\n```python\nprint(1)\n```\nthat is it", "print(1)\n", True),
+        ("```py\nprint(1)\n```", "print(1)\n", False),
+        ("``` Python3 \nprint(1)\n``` ", "print(1)\n", False),
+        ("```python\n1\n```\n```python\n2\n```", "2\n", True),
+        ("```python\n1\n```\n```\n2\n```", "1\n", False),  # a block that names no language is none of Python
+        ("```python\n1\n```\n```bash\n2\n```", "1\n", False),
+        ("```python\n1\n```\n```python\n2", "1\n", False),  # cut off in its last block
+        ("```text\n1\n```python\n2\n```", "2\n", True),  # a block that another opens in
+        ("```python\n```", "", False),
+        ("```python\nprint('```')\n```", "print('```')\n", False),  # a fence is a whole line
+        ("```\nprint(1)\n```", None, False),
+        ("```python print(1)```", None, False),
+        ("```python\nprint(1)", None, False),
+        (" ```python\nprint(1)\n ```", None, False),
+        (r"\boxed{1}", None, False),
+        ("", None, False),
+    ],
+)
+def test_programs(response, answer, shows_working):
+    assert extract_program(response) == Extracted(answer, shows_working)
+
+
+@given(before=st.text(), program=st.text().filter(lambda text: "```" not in text))
+def test_the_last_block_comes_back(before, program):
+    found = extract_program(f"{before}\n```\n```python\n0\n```\n```python\n{program}\n```\n")
+    assert found.answer in (f"{program}\n", "0\n")
+    assert found.answer == f"{program}\n" or "```" in before
+
+
+@pytest.mark.parametrize("pattern", ["```", "```\n", "\n```python\n", "```python", "`", "\n`"])
+def test_a_megabyte_of_fences_takes_linear_time(pattern):
+    def seconds(characters: int) -> float:
+        text = "```python\n" + pattern * (characters // len(pattern)) + "\n```"
+        start = time.process_time()
+        extract_program(text)
+        return time.process_time() - start
+
+    assert seconds(1 << 20) < 32 * max(min(seconds(1 << 17) for _ in range(2)), 5e-3)

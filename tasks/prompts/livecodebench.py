@@ -1,0 +1,101 @@
+"""Rows of LiveCodeBench (hub: livecodebench/code_generation_lite) become prompts with tests as their gold answers."""
+
+import base64
+import binascii
+import json
+import pickletools
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from tasks.errors import DataError
+
+_LONGEST = 1 << 30
+"""Bytes of a problem's private tests, uncompressed; more is no problem of LiveCodeBench."""
+_OF_A_TEXT = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP")
+_TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
+
+# The words are those of LiveCodeBench (lcb_runner/prompts/code_generation.py), so that results can be compared.
+_STARTER = (
+    "You will use the following starter code to write the solution to the problem and enclose your code within "
+    "delimiters."
+)
+_STANDARD_INPUT = (
+    "Read the inputs from stdin solve the problem and write the answer to stdout (do not directly test on the sample "
+    "inputs). Enclose your code within delimiters as follows."
+)
+SYSTEM = (
+    "You are an expert Python programmer. You will be given a question (problem specification) and will generate a "
+    "correct Python program that matches the specification and passes all tests. You will NOT return anything except "
+    "for the program."
+)
+"""LiveCodeBench's message of the system, for a template."""
+
+
+def problem(row: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """prompt_id, prompt and answer of a row; the answer holds all of its tests, public and private.
+
+    Args:
+        row: as the hub has it.
+        place: what errors call the row.
+
+    Raises:
+        DataError: the row is of another form, or has no tests.
+    """
+    try:
+        tests = json.loads(row["public_test_cases"]) + private_tests(row["private_test_cases"])
+        if not tests:
+            raise ValueError("no tests")
+        answer: dict[str, Any] = {
+            side: [test[of] for test in tests] for side, of in (("inputs", "input"), ("outputs", "output"))
+        }
+        kinds = {test["testtype"] for test in tests}
+        if kinds == {"functional"}:
+            answer["fn_name"] = json.loads(row["metadata"])["func_name"]
+        elif kinds != {"stdin"}:
+            raise ValueError(f"tests of the kinds {sorted(kinds)}; allowed: stdin, or functional")
+        return {"prompt_id": row["question_id"], "prompt": _prompt(row), "answer": json.dumps(answer)}
+    except KeyError as error:
+        raise DataError(f"{place}: no field {error.args[0]!r}, which a row of LiveCodeBench has.") from None
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{place}: no row of LiveCodeBench ({error}).") from None
+
+
+def private_tests(field: str) -> list[dict[str, Any]]:
+    """The private tests of a row: JSON, or JSON in a pickled text, compressed, in base64.
+
+    Nothing is unpickled: ``pickletools`` lists the operations of a pickle without carrying them out, and only those
+    that make one text are accepted.
+
+    Raises:
+        ValueError: it is neither, or is too long.
+    """
+    with suppress(json.JSONDecodeError):
+        plain: list[dict[str, Any]] = json.loads(field)
+        return plain
+    try:
+        stream = zlib.decompressobj()
+        pickled = stream.decompress(base64.b64decode(field, validate=True), _LONGEST)
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"private tests are neither JSON nor compressed: {error}") from None
+    if stream.unconsumed_tail:
+        raise ValueError(f"private tests of more than {_LONGEST} bytes")
+    texts: list[str] = []
+    for operation, argument, _ in pickletools.genops(pickled):
+        if operation.name in _TEXTS:
+            texts.append(str(argument))
+        elif operation.name not in _OF_A_TEXT:
+            raise ValueError(f"private tests are a pickle with {operation.name}; allowed: one text")
+    if len(texts) != 1:
+        raise ValueError(f"private tests are a pickle of {len(texts)} texts; allowed: one")
+    unpacked: list[dict[str, Any]] = json.loads(texts[0])
+    return unpacked
+
+
+def _prompt(row: Mapping[str, Any]) -> str:
+    how, code = (_STARTER, row["starter_code"]) if row["starter_code"] else (_STANDARD_INPUT, "# YOUR CODE HERE")
+    return (
+        f"### Question:\n{row['question_content']}\n\n### Format: {how}\n```python\n{code}\n```\n\n"
+        "### Answer: (use the provided format with backticks)\n\n"
+    )

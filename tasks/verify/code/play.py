@@ -1,0 +1,110 @@
+"""What happens inside of a confined process: a program is run, its functions are called, or a test is checked.
+
+The program shares the process with what is here and can do to it what it likes. It can thereby give other values than
+its functions return, which are still its own: what is expected is not in this process.
+"""
+
+import atexit
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tasks.verify.code.values import pack, unpack
+
+_IMPORTED = (
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
+)
+PREAMBLE = "\n".join(
+    [f"from {name} import *" for name in _IMPORTED]
+    + [f"import {name}" for name in _IMPORTED]
+    + ["sys.setrecursionlimit(50000)"]
+)
+"""What every program may take as imported: LiveCodeBench's (lcb_runner/evaluation/testing_util.py)."""
+
+
+def play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
+    """Ends the process: with 0 when all went well, as the program says when it ends itself, otherwise with 1.
+
+    Args:
+        mode: one of ``MODES``.
+        source: file descriptor of the program.
+        names: what the program finds.
+    """
+    status = 1
+    try:
+        try:
+            with os.fdopen(source, "rb") as file:
+                text = file.read().decode()
+            MODES[mode](text, names)
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter does at its end: wait for threads
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException:  # Whatever it was: the program has failed.
+        status = 1
+    finally:
+        os._exit(status & 0xFF)
+
+
+def _run(text: str, names: dict[str, Any]) -> None:
+    """A program that reads standard input and writes standard output."""
+    _open_standard_streams()
+    names["__name__"] = "__main__"
+    exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
+
+
+def _call(text: str, names: dict[str, Any]) -> None:
+    """A program whose functions are called: standard input says how, standard output gets what they return."""
+    asked, replies = json.loads(_given()), os.dup(1)
+    _silence()
+    before = dict(names)
+    names["__name__"] = "program"
+    exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
+    # What is called must be the program's: the preamble and Python have functions of the same names.
+    own = {name: value for name, value in names.items() if name not in before or value is not before[name]}
+    if "call" in asked:
+        name = asked["call"]
+        values = [(own[name] if name in own else getattr(own["Solution"](), name))(*asked["arguments"])]
+    else:
+        known: dict[str, Any] = {}
+        exec(asked["setup"], known)  # noqa: S102 (of the reference)
+        known |= {name: own[name] for name in asked["functions"]}
+        values = [eval(expression, known) for expression in asked["expressions"]]  # noqa: S307 (of the reference)
+    data = json.dumps(pack(values)).encode()
+    while data:
+        data = data[os.write(replies, data) :]
+
+
+def _check(text: str, names: dict[str, Any]) -> None:
+    """Assertions of the reference on values that the program gave. The program is not in this process."""
+    values = unpack(json.loads(_given()))
+    _silence()
+    names |= {f"value_{index}": value for index, value in enumerate(values)}
+    exec(compile(text, "<tests>", "exec"), names)  # noqa: S102 (of the reference)
+
+
+MODES: dict[str, Callable[[str, dict[str, Any]], None]] = {"run": _run, "call": _call, "check": _check}
+
+
+def _given() -> bytes:
+    with os.fdopen(0, "rb", closefd=False) as file:
+        return file.read()
+
+
+def _silence() -> None:
+    """The program reads nothing and prints nowhere."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(nowhere, number)
+    _open_standard_streams()
+
+
+def _open_standard_streams() -> None:
+    sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)

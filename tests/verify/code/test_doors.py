@@ -1,0 +1,212 @@
+"""What a program must not be able to do, each tried by a real program: it must get an error, and says so."""
+
+import errno
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+import tasks
+from tasks.errors import SettingsError
+from tasks.settings import CodeSettings
+from tasks.verify.code import confine, play
+from tasks.verify.code.launcher import End
+from tasks.verify.code.sandbox import Sandbox
+from tasks.verify.verifier import Verifier
+from tests.verify.code.helpers import code_settings, fenced, texts
+
+X86 = os.uname().machine == "x86_64"
+CTYPES = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
+
+
+def call(*arguments: object) -> str:
+    """A system call by its number, which raises if it fails."""
+    return (
+        f"{CTYPES}    libc.syscall.restype = ctypes.c_long\n"
+        f"    if libc.syscall({', '.join(map(str, arguments))}) < 0: raise OSError(ctypes.get_errno(), 'refused')"
+    )
+
+
+DOORS = {
+    "IPv4": "import socket; socket.socket(socket.AF_INET)",
+    "IPv6, datagrams": "import socket; socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)",
+    "local sockets": "import socket; socket.socket(socket.AF_UNIX)",
+    "netlink": "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+    "socket pairs, which can send to an address": "import socket; socket.socketpair()",
+    "io_uring, around the filter": call(425, 1, "ctypes.create_string_buffer(120)"),
+    "fork": "os.fork()",
+    "vfork": call(58 if X86 else 220, 0x4111, 0, 0, 0, 0),
+    "clone with new namespaces": call(56 if X86 else 220, 0x10000000 | 17, 0, 0, 0, 0),
+    "clone3": call(435, "ctypes.create_string_buffer(bytes([0] * 32 + [17]), 64)", 64),
+    "subprocess": "import subprocess; subprocess.run(['/bin/true'])",
+    "another program": "os.execv('/bin/true', ['true'])",
+    "posix_spawn": "os.posix_spawn('/bin/true', ['true'], {})",
+    "multiprocessing": "import multiprocessing; multiprocessing.Process(target=print).start()",
+    "a session of its own": "os.setsid()",
+    "a group of its own": "os.setpgid(0, 0)",
+    "a signal to its parent": "os.kill(os.getppid(), 0)",
+    "a signal to all": "os.kill(-1, 0)",
+    "a signal to a descriptor": "os.pidfd_open(os.getppid())",
+    "signals through a file": "import fcntl; fcntl.fcntl(os.pipe()[0], 8, os.getppid())",
+    "outliving its parent": call(157 if X86 else 167, 1, 0, 0, 0, 0),
+    "ptrace": call(101 if X86 else 117, 16, "os.getppid()", 0, 0),
+    "another's memory": call(310 if X86 else 270, "os.getppid()", 0, 0, 0, 0, 0),
+    "another's limits": "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)",
+    "another's priority": "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
+    "other cores": "os.sched_setaffinity(0, {0})",
+    "higher limits": "\n    "
+    + CTYPES
+    + "    limits = (ctypes.c_ulong * 2)(1 << 50, 1 << 50)\n"
+    + "    if libc.setrlimit(9, limits) < 0: raise OSError(ctypes.get_errno(), 'refused')",
+    "another user": "os.setuid(0)",
+    "its environment as a file": "open('/proc/self/environ')",
+    "its parent's environment": "open(f'/proc/{os.getppid()}/environ')",
+    "its memory as a file": "open('/proc/self/maps')",
+    "its descriptors": "os.listdir('/proc/self/fd')",
+    "accounts": "open('/etc/passwd')",
+    "the root": "os.listdir('/')",
+    "others' temporary files": "os.listdir('/tmp')",
+    "the harness": f"open({play.__file__!r})",
+    "the project": f"os.listdir({str(Path(tasks.__file__).parent)!r})",
+    "a file where it is": "open('x', 'w')",
+    "a temporary file": "open('/tmp/x', 'w')",
+    "shared memory": "open('/dev/shm/x', 'w')",
+    "a file among Python's": "open(os.path.join(os.path.dirname(os.__file__), 'x.py'), 'w')",
+    "a folder": "os.mkdir('/tmp/mu-grpo-door')",
+    "a link": "os.symlink('/etc/passwd', '/tmp/mu-grpo-door')",
+    "removal": "os.remove('/tmp/mu-grpo-door')",
+    "a terminal": "open('/dev/tty')",
+    "a file in memory": "os.memfd_create('x')",
+    "shared memory that outlives it": call(29 if X86 else 194, 0, 4096, 0o1600),
+    "the kernel's keys": call(250 if X86 else 219, 0, -3, 1),
+    "BPF": call(321 if X86 else 280, 0, 0, 0),
+    "a new name space": call(272 if X86 else 97, 0x10000000),
+    "a mount": call(165 if X86 else 40, 0, 0, 0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
+def test_door_is_closed(sandbox, door):
+    program = f"import os\ntry:\n    {door}\nexcept OSError as error:\n    print(error.errno)\nelse:\n    print('open')"
+    ran = sandbox.run(program, "run", b"")
+    assert ran.end is End.WELL
+    # Refused, or unknown; ENOENT where nothing can be made because the folder is gone.
+    assert int(ran.output) in {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOENT}
+    assert int(ran.output) != errno.ENOENT or door == DOORS["a file where it is"]
+
+
+def test_what_it_finds(sandbox):
+    program = """
+import os, sys
+print(sorted(os.environ))
+opened = []
+for number in range(64):
+    try:
+        os.fstat(number)
+        opened.append(number)
+    except OSError:
+        pass
+print(opened)
+print(os.path.exists(sys.argv[0]), sys.flags.no_user_site, sys.flags.safe_path)
+open(os.devnull, "w").write("x")
+print(len(os.urandom(8)), sum(range(10)))
+"""
+    ran = sandbox.run(program, "run", b"")
+    assert ran.output.decode().splitlines()[:2] == [
+        "['LC_CTYPE', 'OMP_WAIT_POLICY', 'OPENBLAS_NUM_THREADS', 'PYTHONHASHSEED']",
+        "[0, 1, 2]",
+    ]
+    assert ran.output.decode().splitlines()[-1] == "8 45"
+    assert ran.end is End.WELL
+
+
+def test_what_a_program_may_do(sandbox):
+    program = """
+import threading, time, signal, tempfile, zoneinfo, decimal, numpy
+found = []
+threading.stack_size(1 << 26)
+threads = [threading.Thread(target=lambda: found.append(sum(range(1000)))) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+time.sleep(0.01)
+print(found == [499500] * 4, int(numpy.arange(5).sum()), Counter("aab")["a"], gcd(12, 18), input())
+"""
+    ran = sandbox.run(program, "run", b"word\n")
+    assert (ran.end, ran.output) == (End.WELL, b"True 10 2 6 word\n")
+
+
+def test_the_same_draws_and_orders_every_time(sandbox):
+    program = "import random\nprint(random.random(), list({'one', 'two', 'three', 'four'}))"
+    first = sandbox.run(program, "run", b"")
+    with Sandbox(CodeSettings().model_dump()) as other:
+        assert other.run(program, "run", b"") == first == sandbox.run(program, "run", b"")
+
+
+def test_without_landlock_files_are_opened_to_be_read_alone(monkeypatch):
+    monkeypatch.setattr("tasks.verify.code.confine.landlock_version", lambda: 0)
+    from tasks.verify.code.confine import Confinement
+
+    confinement = Confinement(CodeSettings().model_dump())
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # The filter alone, on this process, which is the test's own.
+        confinement.enter()
+        found = []
+        for how in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_CREAT):
+            try:
+                os.open("/etc/passwd", how)
+                found.append("open")
+            except OSError:
+                found.append("closed")
+        os.write(writing, " ".join(found).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(reading, 100) == b"open closed closed"
+
+
+def test_no_gold_answer_comes_near(sandbox):
+    """The launcher's memory, which every program's process begins with, holds neither programs nor inputs."""
+    mark = b"%d" % (0x5EC2E7 * 9973 * 7919)
+    assert sandbox.run(f"value = {mark.decode()}\nprint(input())", "run", mark).output == mark + b"\n"
+    launcher = psutil.Process(sandbox._launcher.pid)
+    own = Path(f"/proc/{launcher.pid}")
+    with (own / "maps").open() as maps, (own / "mem").open("rb") as memory:
+        for line in maps:
+            if line.split()[1].startswith("rw"):
+                start, end = (int(side, 16) for side in line.split()[0].split("-"))
+                memory.seek(start)
+                assert mark not in memory.read(end - start)
+
+
+def test_a_killed_launcher_is_told_from_a_failed_program():
+    with Sandbox(CodeSettings().model_dump()) as sandbox:
+        os.kill(sandbox._launcher.pid, signal.SIGKILL)
+        assert sandbox.run("print(1)", "run", b"").end is End.KILLED
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "message"),
+    [
+        ("machine", "riscv64", "no filter of system calls is known for riscv64; there is one for x86_64, aarch64"),
+        ("landlock_version", 0, "no Landlock .*set verify.code.require_landlock to false where nothing"),
+    ],
+)
+def test_a_machine_that_cannot_confine_is_refused_by_name(monkeypatch, name, found, message):
+    monkeypatch.setattr(confine, name, lambda: found)
+    with pytest.raises(SettingsError, match=f"verify.kind: code; programs cannot be confined.*{message}"):
+        Verifier(code_settings())
+
+
+def test_a_worker_without_a_sandbox_is_an_error_that_says_why():
+    settings = code_settings(open_files=1 << 40)
+    message = r"verify.kind: code; .*RLIMIT_NOFILE cannot be.*docs/verifying.md"
+    with pytest.raises(SettingsError, match=message), Verifier(settings) as verifier:
+        verifier.verify([(texts(("", "5")), fenced("print(5)"))])
+    assert verifier.pids == []
+
+
+def test_a_sandbox_that_cannot_be_made_says_why():
+    with pytest.raises(RuntimeError, match=f"RLIMIT_NOFILE cannot be {1 << 40}"):
+        Sandbox({**CodeSettings().model_dump(), "open_files": 1 << 40})

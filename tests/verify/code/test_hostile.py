@@ -1,0 +1,221 @@
+"""Hostile programs, in real workers: what each is judged, that the next is judged right, that nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from tasks.verify.verdicts import Outcome
+from tasks.verify.verifier import Verifier
+from tests.verify.code.helpers import asserts, calls, code_settings, fenced, texts
+from tests.verify.helpers import eventually
+
+GOLD = texts(("2 3\n", "5\n"))
+RIGHT, WRONG = "print(sum(map(int, input().split())))", "print(6)"
+CALLED = calls("add", ([2, 3], 5), ([20, 30], 50))
+EQUAL_TO_ALL = """
+class Same(int):
+    def __eq__(self, other): return True
+    __hash__ = None
+def add(a, b): return Same(7)
+"""
+
+# Under the usual limits: each ends by itself.
+HOSTILE = {
+    "ends early": (GOLD, "import os; os._exit(0)"),
+    "ends early, politely": (GOLD, "exit()"),
+    "right, but fails after it": (GOLD, f"{RIGHT}\nraise ValueError"),
+    "right, but with a status": (GOLD, f"{RIGHT}\nexit(3)"),
+    "ends on a signal": (GOLD, f"{RIGHT}\nimport sys; sys.stdout.flush(); import ctypes; ctypes.string_at(0)"),
+    "no Python": (GOLD, "this is no program"),
+    "a null byte": (GOLD, "print(5)\0"),
+    "half of a surrogate pair": (GOLD, "print(5) # \ud83d"),
+    "nested too deeply": (GOLD, "(" * 5000),
+    "starts processes without end": (GOLD, "import os\nwhile True: os.fork()"),
+    "starts processes and does not mind": (
+        GOLD,
+        "import os\nfor _ in range(9):\n try: os.fork()\n except OSError: pass",
+    ),
+    "becomes a daemon": (GOLD, "import os, time\nif os.fork() == 0:\n os.setsid()\n time.sleep(600)"),
+    "kills its parent": (GOLD, "import os; os.kill(os.getppid(), 9)"),
+    "kills all": (GOLD, "import os; os.kill(-1, 9)"),
+    "takes all memory": (GOLD, "x = [0]\nwhile True: x += x"),
+    "takes all memory at once": (GOLD, "x = bytearray(1 << 40)"),
+    "writes without end": (GOLD, "while True: print('x' * 1000)"),
+    "writes without end and does not mind": (
+        GOLD,
+        "import os\nfor _ in range(200):\n try: os.write(1, b'x' * 65536)\n except OSError: pass",
+    ),
+    "fills the disk": (GOLD, "with open('x', 'wb') as file:\n while True: file.write(bytes(1 << 20))"),
+    "a hole of a terabyte": (GOLD, "import os; os.lseek(1, 1 << 40, 0); os.write(1, b'5')"),
+    "writes what is no text": (GOLD, "import os; os.write(1, b'\\xff5')"),
+    "closes everything": (GOLD, "import os; os.closerange(0, 64); print(5)"),
+    "opens files without end": (GOLD, "import os\nx = []\nwhile True: x.append(open(os.devnull))"),
+    "starts threads without end": (
+        GOLD,
+        "import threading, time\nthreading.stack_size(32768)\n"
+        "while True: threading.Thread(target=time.sleep, args=(600,)).start()",
+    ),
+    "takes the harness apart": (
+        GOLD,
+        "import builtins, os, sys\nos._exit = exit = lambda *_: None\nsys.modules.clear()\nbuiltins.__dict__.clear()",
+    ),
+    "returns into the launcher": (GOLD, "import os, sys\nos._exit = lambda status: None\nsys.exit(0)"),
+    "reads where it came from": (GOLD, "import sys\nprint([frame for frame in sys._current_frames()][0])"),
+    "returns what equals all": (CALLED, EQUAL_TO_ALL),
+    "returns what equals all, in a list": (
+        calls("add", ([2, 3], [5])),
+        f"{EQUAL_TO_ALL}\nadd = lambda a, b: [Same(7)]",
+    ),
+    "an assertion on what equals all": (asserts("assert add(2, 3) == 5"), EQUAL_TO_ALL),
+    "assertions switched off": (asserts("assert add(2, 3) == 5"), "def add(a, b): return 6\n__debug__ = False"),
+    "asserted names taken": (asserts("assert add(2, 3) == 5"), "value_0 = 5\ndef add(a, b): return 6"),
+    "an assertion avoided": (asserts("assert add(2, 3) == 5"), "import os\ndef add(a, b): os._exit(0)"),
+    "ends when it is called": (CALLED, "def add(a, b): exit(0)"),
+    "answers in the harness's place": (CALLED, "import os\nos.write(1, b'[6]')\nos._exit(0)"),
+    "answers too much": (CALLED, "import os\ndef add(a, b):\n os.write(1, b'[5]')\n return 5"),
+    "answers what is no JSON": (CALLED, "import json\njson.dumps = lambda *_: 'x'\ndef add(a, b): return 5"),
+    "answers what is nested deeply": (
+        CALLED,
+        "import json\njson.dumps = lambda *_: '[' * 99999\ndef add(a, b): return 5",
+    ),
+    "returns itself": (CALLED, "def add(a, b):\n x = []\n x.append(x)\n return x"),
+    "a type that lies": (CALLED, "class Lie:\n def tolist(self): return self\ndef add(a, b): return Lie()"),
+    "has no such function": (CALLED, "def sub(a, b): return 5"),  # but operator has, which it may take as imported
+    "has no such function, asserted": (asserts("assert gcd(2, 4) == 2"), ""),
+    "has no such function, but Python": (asserts("assert max(2, 4) == 4"), ""),
+    "knows the first test": (CALLED, "def add(a, b): return 5"),
+    "counts its calls": (CALLED, "n = [5, 50]\ndef add(a, b): return n.pop(0)"),
+}
+
+# These end by a limit.
+ENDLESS = {
+    "computes without end": (GOLD, "while True: pass"),
+    "computes without end in a thread": (
+        GOLD,
+        f"{RIGHT}\nimport threading\ndef run():\n while True: pass\nthreading.Thread(target=run).start()",
+    ),
+    "is deaf to signals": (
+        GOLD,
+        "import signal\nfor one in range(1, 65):\n try: signal.signal(one, signal.SIG_IGN)\n"
+        " except (OSError, ValueError): pass\nwhile True: pass",
+    ),
+    "catches all": (GOLD, "while True:\n try:\n  while True: pass\n except BaseException: pass"),
+    "computes without end in C": (GOLD, "sum(iter(int, 1))"),
+    "computes a huge number": (GOLD, "x = 10 ** 10 ** 10"),
+    "sleeps": (GOLD, "import time; time.sleep(600)"),
+    "waits for itself": (GOLD, "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()"),
+}
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    with Verifier(code_settings(memory_mib=256, output_mib=1, threads=16)) as verifier:
+        yield verifier
+
+
+def judged(verifier, gold, program):
+    """The outcomes of a program, and of a right and a wrong one after it; nothing but worker and launcher is left."""
+    pairs = [(gold, fenced(program)), (GOLD, fenced(RIGHT)), (GOLD, fenced(WRONG))]
+    outcomes = [verdict.outcome for verdict in verifier.verify(pairs)]
+    (worker,) = (psutil.Process(pid) for pid in verifier.pids)
+    assert [child.cmdline()[3].rpartition("/")[2] for child in worker.children(recursive=True)] == ["launcher.py"]
+    return outcomes
+
+
+@pytest.mark.parametrize(("gold", "program"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_program_is_wrong_and_the_next_is_judged_right(verifier, gold, program):
+    verifier.verify([(GOLD, fenced(RIGHT))])
+    before = verifier.pids
+    assert judged(verifier, gold, program) == [Outcome.WRONG, Outcome.CORRECT, Outcome.WRONG]
+    assert verifier.pids == before  # It did not even cost its worker.
+
+
+@pytest.mark.parametrize(("gold", "program"), ENDLESS.values(), ids=ENDLESS.keys())
+def test_an_endless_program_is_wrong(gold, program):
+    with Verifier(code_settings(seconds=0.4)) as verifier:
+        assert [one.outcome for one in verifier.verify([(gold, fenced(program))])] == [Outcome.WRONG]
+        (worker,) = (psutil.Process(pid) for pid in verifier.pids)
+        assert len(worker.children(recursive=True)) == 1
+
+
+def programs_below(pid: int) -> list[psutil.Process]:
+    """Confined processes below a process: the children of launchers."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # It has ended meanwhile.
+            if "launcher.py" in " ".join(child.cmdline()):
+                found += [one for one in child.children() if one.status() != psutil.STATUS_ZOMBIE]
+    return found
+
+
+@pytest.mark.parametrize(("times", "outcome"), [(1, Outcome.CORRECT), (3, Outcome.CRASHED)])
+def test_a_program_killed_from_outside_runs_again(times, outcome):
+    program = f"import time\ntime.sleep(1.5)\n{RIGHT}"
+    killed = set()
+    with Verifier(code_settings()) as verifier:
+        verifier.verify([(GOLD, fenced(RIGHT))])
+        done = threading.Event()
+
+        def kill() -> None:
+            while len(killed) < times and not done.is_set():
+                for process in programs_below(os.getpid()):
+                    with suppress(psutil.NoSuchProcess):  # A launcher's trial, which ends at once.
+                        if process.pid not in killed and time.time() - process.create_time() > 0.5:
+                            killed.add(process.pid)
+                            process.kill()
+                time.sleep(0.02)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        (verdict,) = verifier.verify([(GOLD, fenced(program))])
+        done.set()
+        killer.join()
+    assert len(killed) == times
+    assert verdict.outcome == outcome
+    assert (verdict.reward is None) == (outcome is Outcome.CRASHED)
+
+
+def stays(processes: list[psutil.Process]) -> bool:
+    time.sleep(0.3)
+    return bool(processes) and all(process.is_running() for process in processes)
+
+
+@pytest.mark.parametrize("which", ["parent", "worker", "launcher"])
+def test_a_program_dies_with_whoever_is_killed_above_it(which):
+    program = (
+        "from tasks.verify.verifier import Verifier\n"
+        "from tests.verify.code.helpers import code_settings, fenced\n"
+        "with Verifier(code_settings(seconds=60.0)) as verifier:\n"
+        f"    verifier.verify([({GOLD!r}, fenced('import time; time.sleep(600)'))])\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as parent:
+        try:
+            assert eventually(lambda: stays(programs_below(parent.pid)))
+            (sleeping,) = programs_below(parent.pid)
+            launcher = sleeping.parent()
+            chosen = {"parent": psutil.Process(parent.pid), "worker": launcher.parent(), "launcher": launcher}[which]
+            chosen.kill()
+            assert eventually(lambda: not sleeping.is_running() or sleeping.status() == psutil.STATUS_ZOMBIE)
+            assert eventually(lambda: not launcher.is_running() or launcher.status() == psutil.STATUS_ZOMBIE)
+        finally:
+            parent.kill()
+
+
+def test_an_interrupted_call_leaves_nothing():
+    with Verifier(code_settings(seconds=60.0)) as verifier:
+        verifier.verify([(GOLD, fenced(RIGHT))])
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        # flytekit, where a test before has imported it, exits at an interrupt.
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
+            verifier.verify([(GOLD, fenced("import time; time.sleep(600)"))])
+        assert verifier.pids == []
+        assert eventually(lambda: not programs_below(os.getpid()))
+        assert verifier.verify([(GOLD, fenced(RIGHT))])[0].outcome == Outcome.CORRECT

@@ -1,0 +1,48 @@
+"""A whole run whose answers are programs, judged by running them; then its verdicts again, by another verifier."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.artifacts import Store
+from tasks.artifacts.records import Kind
+from tasks.artifacts.tables import read_table
+from tests.workflows.runs import Runner, steps
+
+pytestmark = pytest.mark.timeout(600)
+CHANGES = (
+    "prompts.arithmetic.as_code=true verify.kind=code prompts.prompts_per_stage=32 evaluate.problems=20 "
+    "evaluate.samples_per_problem=2"
+)
+
+
+def test_a_policy_that_writes_programs(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
+    done = runner.run("mu_grpo_1", "--overrides", CHANGES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    store = Store.open(runner.store)
+    verdicts = _rows(store, "verdicts")
+    assert len(verdicts) == 32 * 8
+    assert {"correct", "wrong"} <= {row["outcome"] for row in verdicts} <= {"correct", "wrong", "no_answer"}
+    answers = {row["prompt_id"]: json.loads(row["answer"])["outputs"] for row in _rows(store, "rollouts")}
+    for row in verdicts:
+        printed = [row["extracted"].removeprefix("print(").removesuffix(")\n")] if row["extracted"] else []
+        assert (row["outcome"] == "correct") == (printed == answers[row["prompt_id"]])
+    accuracies = [manifest.facts["accuracy"] for manifest in store.manifests("evaluation")]
+    assert len(accuracies) == 2
+    assert max(accuracies) > 0
+    (report,) = store.manifests("report")
+    assert "print(" in (store.path(report.ref) / "report.html").read_text()
+
+    strict = json.dumps({"kind": "code", "workers": 1, "code": {"max_program_characters": 1}})
+    again = runner.run("rescore_1", "--verify", strict, "--algorithm", "mu_grpo", "--seed", "0")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "correct -> no_answer" in again.stdout
+    assert "stage 1 generate" not in steps(again.stdout)
+
+
+def _rows(store: Store, kind: Kind) -> list[dict[str, Any]]:
+    paths = [store.path(manifest.ref) / f"{kind}.parquet" for manifest in store.manifests(kind)]
+    return [row for path in paths for row in read_table(path).to_pylist()]
