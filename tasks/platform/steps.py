@@ -44,7 +44,7 @@ def step(version: str, *, role: Role = "cpu", trains: bool = False) -> Callable[
     Args:
         version: the task's cache version; raised when its sources change what it computes (see CONTRIBUTING.md).
         role: which of the deployment's pods it runs in.
-        trains: whether several processes may do it together; it has an input ``settings`` with a ``backend`` then.
+        trains: whether several processes may do it together; one of its inputs is OptimizeSettings then.
     """
 
     def decorate(function: F) -> F:
