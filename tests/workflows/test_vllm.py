@@ -1,4 +1,4 @@
-"""A whole run whose responses come from vLLM; in the environment that `make test-vllm` sets up."""
+"""Whole runs whose responses come from vLLM; in the environment that `make test-vllm` sets up."""
 
 from pathlib import Path
 
@@ -28,3 +28,13 @@ def test_a_run_with_vllm_learns_from_its_own_log_probabilities(tmp_path: Path) -
     again = runner.run("mu_grpo_2", "--overrides", VLLM)
     assert again.returncode == 0
     assert steps(again.stdout) == []
+
+
+def test_a_run_that_alternates_gives_vllm_the_weights_of_every_refresh(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
+    changes = "prompts.prompts_per_stage=32 prompts.prompts_per_shard=32 evaluate.problems=10 optimize.preset=grpo"
+    done = runner.run("grpo", "--updates_per_rollout", "1", "--overrides", f"{VLLM} {changes}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    policies = {one.facts["stage"]: one for one in Store.open(runner.store).manifests("policy")}
+    assert policies[4].facts["updates"] == 8
+    assert all(policies[stage].facts["logp_mismatch_max"] < 1e-3 for stage in (1, 2, 3, 4))
