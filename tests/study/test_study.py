@@ -98,5 +98,5 @@ def test_a_store_keeps_nothing_of_a_refused_study(start, tmp_path: Path) -> None
 
 def test_several_processes_are_refused(start) -> None:
     zero = ROOT / "configs/deepspeed/zero2.json"
-    with pytest.raises(SettingsError, match="optimize.backend.kind: deepspeed in a study.*; allowed: torch"):
+    with pytest.raises(SettingsError, match=r"optimize.backend.kind: deepspeed in a study.*; allowed: torch"):
         run(start, 8, changes=f"optimize.backend.kind=deepspeed optimize.backend.deepspeed={zero}")
