@@ -68,20 +68,21 @@ test-vllm: .venv-vllm/.installed ## the engine's contract and a whole run with v
 
 CONTAINER ?= podman
 IMAGES := mu-grpo
+ROLES := cpu rollout train alternate
 COMMIT = $(shell git rev-parse HEAD)$(shell git diff --quiet HEAD || echo +)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD_FLAGS ?=
 LABELS = --label org.opencontainers.image.title=$(IMAGES)-$* --label org.opencontainers.image.licenses=Apache-2.0 \
   --label org.opencontainers.image.revision=$(COMMIT) --label org.opencontainers.image.version=$(VERSION)
-.PHONY: images image-cpu image-rollout image-train lock push push-cpu push-rollout push-train
-images: image-cpu image-rollout image-train ## one container image per role; see images/README.md
-image-cpu image-rollout image-train: image-%:
+.PHONY: images lock push $(ROLES:%=image-%) $(ROLES:%=push-%)
+images: $(ROLES:%=image-%) ## one container image per role; see images/README.md
+$(ROLES:%=image-%): image-%:
 	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(VERSION) \
 	  --build-arg COMMIT=$(COMMIT) $(LABELS) $(BUILD_FLAGS) .
 
 # make images push REGISTRY=registry.example.com/team
-push: push-cpu push-rollout push-train ## the images, to REGISTRY
-push-cpu push-rollout push-train: push-%:
+push: $(ROLES:%=push-%) ## the images, to REGISTRY
+$(ROLES:%=push-%): push-%:
 	@test -n "$(REGISTRY)" || { echo "name a registry: make push REGISTRY=registry.example.com/team"; exit 1; }
 	$(CONTAINER) tag $(IMAGES)-$*:$(VERSION) $(REGISTRY)/$(IMAGES)-$*:$(VERSION)
 	$(CONTAINER) push $(PUSH_FLAGS) $(REGISTRY)/$(IMAGES)-$*:$(VERSION)
@@ -100,7 +101,8 @@ lock: $(BIN)/.developing ## constraints*.txt and the images' lock files with has
 	$(COMPILE) --extra gpu --extra track -o constraints-gpu.txt pyproject.toml
 	$(COMPILE) --generate-hashes -o images/build.lock images/build.in
 	$(LOCK) --extra rollout -c constraints-gpu.txt -o images/rollout/requirements.lock pyproject.toml
-	$(LOCK) --extra gpu -c constraints-gpu.txt -o images/train/requirements.lock pyproject.toml
+	$(LOCK) --extra train -c constraints-gpu.txt -o images/train/requirements.lock pyproject.toml
+	$(LOCK) --extra gpu -c constraints-gpu.txt -o images/alternate/requirements.lock pyproject.toml
 
 test-liger: $(BIN)/.developing .liger/.installed ## Liger kernels beside a model's own layers, in Triton's interpreter
 	@TRITON_INTERPRET=1 PYTHONPATH=.liger $(BIN)/pytest tests/policy/test_liger.py

@@ -6,7 +6,7 @@ from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings,
 VERSION = "6"
 
 
-@step(VERSION, role="train", trains=True)
+@step(VERSION, role="train", trains=True, takes_turns=True)
 def alternate(
     store: StoreHandle,
     rollout: RolloutSettings,
