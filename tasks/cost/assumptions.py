@@ -94,9 +94,9 @@ def switching(rates: Rates, own: Measured | None, run: RunSettings) -> Iterator[
     yield Assumption("grpo, switch", value, "assumed", "to generation and back, with the new weights")
     if own is not None:
         yield Assumption("grpo, other rates", "those of mu_grpo", "assumed", "the store has no run that alternates")
-    if run.rollout.engine.kind != "transformers" or run.optimize.backend.kind != "torch":
-        kinds = f"{run.rollout.engine.kind} and {run.optimize.backend.kind} on the same GPUs"
-        yield Assumption("grpo, engine", kinds, "assumed", "workflows/grpo.py has transformers and torch")
+    parallel = run.rollout.engine.tensor_parallel
+    if parallel > 1:
+        yield Assumption("grpo, engines", f"of {parallel} GPUs", "assumed", "workflows/grpo.py has engines of one GPU")
 
 
 def _decoding(name: str, engine: EngineRates) -> Iterator[Assumption]:

@@ -100,6 +100,8 @@ def read_rates(run: RunSettings, observed: Observed, rest: float, assumed: Assum
     overheads = observed.overheads(rest)
     base, phases = observed.base()
     processes = observed.optimize.backend.processes / run.optimize.backend.processes
+    # A task in which both take turns loads both, unless the engine shares the trainer's weights.
+    both = observed.alternating and observed.rollout.engine.kind != "transformers"
     return Rates(
         rollout=_engine(sampling, observed.rollout.engine, run.rollout.engine),
         evaluate=_engine(evaluating, observed.evaluate_engine, run.evaluation_engine),
@@ -114,7 +116,7 @@ def read_rates(run: RunSettings, observed: Observed, rest: float, assumed: Assum
         if observed.alternating
         else assumed.switch_seconds,
         engine=engine,
-        trainer=observed.phase("load"),
+        trainer=max(0.0, observed.phase("load") - (engine if both else 0.0)),
         base=phases.get("warm_start", 0.0) * _examples(run.policy.tiny) / (_examples(observed.policy.tiny) or 1),
         reading=reading,
         start=overheads.start,

@@ -99,9 +99,19 @@ def current_deployment() -> DeploymentSettings | None:
 
 
 def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> None:
-    """Raises SettingsError when weights, gradients and moments alone are more than the memory of a training GPU."""
+    """Raises SettingsError when weights, gradients and moments alone are more than the memory of a training GPU.
+
+    Where generation and training take turns on it, vLLM's share is to be free beside them.
+    """
     gpus, memory = pool.layout.training_gpus, pool.gpu("train").memory_gb * 1e9
     needed = training_bytes(run, shape, gpus)
+    engine = run.rollout.engine
+    beside = engine.gpu_memory_share if run.updates_per_rollout and engine.kind == "vllm" else 0.0
+    if needed <= memory < needed + beside * memory:
+        raise SettingsError(
+            f"rollout.engine.gpu_memory_share: {beside:g} beside the {needed / 1e9:.1f} GB that training keeps on each "
+            f"of {gpus} GPUs of {memory / 1e9:g} GB; allowed: below {1 - needed / memory:.2f}, or as for training alone"
+        )
     if needed > memory:
         raise SettingsError(
             f"optimize.backend: weights, gradients and moments take {needed / 1e9:.1f} GB on each of {gpus} GPUs of "

@@ -169,7 +169,7 @@ class Work:
             + LIST
             + STEP
         )
-        own_engine = run.rollout.engine.kind != "transformers"  # which generates with the trainer's model
+        own_engine = run.rollout.engine.kind != "transformers"  # which shares the trainer's weights
         seconds: dict[Row, float] = {
             "load": self._rates.trainer + (self._rates.engine if own_engine else 0.0),
             "generate": generating,

@@ -32,22 +32,29 @@ def once_together(
         SettingsError: there are more processes than GPUs.
     """
     with _joined():
-        if processes.rank() > 0:
-            if processes.agreed(0):
-                logic(FollowerStore(ref, work.work_key(name, version, inputs)), *inputs, **named)
-            return None
-        followed = False
+        return once_led(ref, name, version, logic, saved, *inputs, **named)
 
-        def lead(*given: Any, **by_name: Any) -> Made:
-            nonlocal followed
-            followed = bool(processes.agreed(1))
-            return logic(*given, **by_name)
 
-        try:
-            return work.once(ref, name, version, lead, saved, *inputs, **named)
-        finally:
-            if not followed:
-                processes.agreed(0)
+def once_led(
+    ref: StoreRef, name: str, version: str, logic: Callable[..., Made], saved: Saved, *inputs: Any, **named: Any
+) -> Made | None:
+    """``once_together`` where the processes are joined already."""
+    if processes.rank() > 0:
+        if processes.agreed(0):
+            logic(FollowerStore(ref, work.work_key(name, version, inputs)), *inputs, **named)
+        return None
+    followed = False
+
+    def lead(*given: Any, **by_name: Any) -> Made:
+        nonlocal followed
+        followed = bool(processes.agreed(1))
+        return logic(*given, **by_name)
+
+    try:
+        return work.once(ref, name, version, lead, saved, *inputs, **named)
+    finally:
+        if not followed:
+            processes.agreed(0)
 
 
 @contextmanager

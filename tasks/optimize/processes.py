@@ -4,6 +4,7 @@ Tensors that are sent here are on the CPU: gloo carries them, also beside NCCL.
 """
 
 from collections.abc import Iterable
+from itertools import accumulate
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,7 @@ def gather_rows(rows: Tensor) -> Tensor:
     """The rows of all processes in the order of their ranks, the same in each.
 
     Args:
-        rows: [rows, columns]; processes may have different numbers of rows.
+        rows: [rows, ...]; processes may have different numbers of rows.
     """
     if count() == 1:
         return rows
@@ -36,6 +37,13 @@ def gather_rows(rows: Tensor) -> Tensor:
     parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded)
     return torch.cat([part[: int(length)] for part, length in zip(parts, counts, strict=True)])
+
+
+def gather_bytes(own: bytes) -> list[bytes]:
+    """What each process gives, in the order of their ranks, the same in each."""
+    lengths = gather_rows(torch.tensor([[len(own)]])).flatten().tolist()
+    flat = gather_rows(torch.frombuffer(bytearray(own), dtype=torch.uint8)).numpy().tobytes()
+    return [flat[end - length : end] for length, end in zip(lengths, accumulate(lengths), strict=True)]
 
 
 def total(values: Tensor) -> Tensor:

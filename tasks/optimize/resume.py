@@ -4,9 +4,10 @@ Weights and moments are saved; what follows from the stage's inputs and the numb
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from tasks.settings import OperationSettings
 
 Columns = dict[str, npt.NDArray[np.float32]]
 _WEIGHTS, _COLUMNS, _STATE = "weights.safetensors", "columns.safetensors", "state.json"
+Found = TypeVar("Found")
 _TRAIN, _LOGP = "train", "logp"
 
 
@@ -35,7 +37,7 @@ class Resume:
 
     def logp(self) -> Columns:
         """Log-probabilities of the stage's tokens that were computed before; empty when there are none."""
-        folder = self._of_all(_LOGP, 0, self.progress.get(_LOGP, 0))
+        folder = self.of_all(_LOGP, 0, lambda: self.progress.get(_LOGP, 0))
         return {} if folder is None else load_file(folder / _COLUMNS)
 
     def keep_logp(self, columns: Columns) -> None:
@@ -85,7 +87,7 @@ class Resume:
         """
         newest = self.progress.newest(_TRAIN)
         done = processes.agreed(newest[0] if newest else 0)
-        folder = self._of_all(_TRAIN, done, newest[1] if newest and newest[0] == done else None)
+        folder = self.of_all(_TRAIN, done, lambda: newest[1] if newest and newest[0] == done else None)
         if folder is None:
             return None
         load_weights(folder / _WEIGHTS, backend)
@@ -93,17 +95,20 @@ class Resume:
         outcomes = [Outcome(**plain) for plain in json.loads((folder / _STATE).read_text())]
         return done, updates, outcomes, load_file(folder / _COLUMNS)
 
-    def _of_all(self, name: str, number: int, folder: Path | None) -> Path | None:
-        """The folder of a part that the leader has; None when it has none.
+    def of_all(self, name: str, number: int, find: Callable[[], Found | None]) -> Found | None:
+        """A part as the leader finds it, and after the leader every process; None when the leader does not.
 
         Raises:
-            ArtifactError: the leader has it, and this process does not.
+            ArtifactError: the leader finds it, and this process does not.
         """
-        if not processes.agreed(folder is not None):
+        found = find() if processes.rank() == 0 else None
+        if not processes.agreed(found is not None):
             return None
-        if folder is None:
+        if processes.rank() > 0:
+            found = find()
+        if found is None:
             raise ArtifactError(
                 f"{name} {number}: process {processes.rank()} does not find what the leader found. Give all processes "
                 "the same store."
             )
-        return folder
+        return found

@@ -14,7 +14,7 @@ from tasks.errors import ArtifactError
 from tasks.optimize import processes
 from tasks.optimize.backends import Backend
 from tasks.optimize.backends.backend import MOMENTS
-from tasks.policy.loading import OPTIMIZER
+from tasks.policy.loading import OPTIMIZER, folder_weights
 from tasks.policy.lora import ADAPTER, merged, save_adapters
 from tasks.settings import LoraSettings
 
@@ -45,7 +45,8 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
         return
     if lora is not None:
         save_adapters(folder / ADAPTER, weights, lora)
-        save_file(merged(previous, weights, lora), folder / "model.safetensors", metadata={"format": "pt"})
+        whole = dict(merged(folder_weights(previous), weights, lora))
+        save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
     else:
         parameters = dict(backend.model.named_parameters(remove_duplicate=False))
         buffers = {name: value for name, value in backend.model.state_dict().items() if name not in parameters}

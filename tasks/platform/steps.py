@@ -38,13 +38,14 @@ Inputs = ParamSpec("Inputs")
 _NOT_IN_KEYS = ("operation",)
 
 
-def step(version: str, *, role: Role = "cpu", trains: bool = False) -> Callable[[F], F]:
+def step(version: str, *, role: Role = "cpu", trains: bool = False, takes_turns: bool = False) -> Callable[[F], F]:
     """A cached task, whose deck shows what it made.
 
     Args:
         version: the task's cache version; raised when its sources change what it computes (see CONTRIBUTING.md).
         role: which of the deployment's pods it runs in.
-        trains: whether several processes may do it together; it has an input ``settings`` with a ``backend`` then.
+        trains: whether several processes may do it together; one of its inputs is OptimizeSettings then.
+        takes_turns: whether it generates too, and so needs an image with an engine beside the trainer.
     """
 
     def decorate(function: F) -> F:
@@ -57,7 +58,7 @@ def step(version: str, *, role: Role = "cpu", trains: bool = False) -> Callable[
             cache_ignore_input_vars=tuple(name for name in _NOT_IN_KEYS if name in inputs),
             enable_deck=True,
             deck_fields=(),  # No copy of its source, of every installed package, of inputs that settings repeat.
-            **pod_options(role),
+            **pod_options(role, takes_turns),
         )(function)
         return decorated
 

@@ -20,6 +20,7 @@ from tasks.errors import SettingsError, UserError
 from tasks.platform import decks
 from tasks.platform.attempts import TOLD, retried
 from tasks.platform.pods import DEPLOYMENT
+from tasks.settings import OptimizeSettings
 
 NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")[-1])
 """Of a step that trains: asked for at registration, and told to its pods by the training operator."""
@@ -27,7 +28,7 @@ NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")
 
 @dataclass
 class Training(Elastic):
-    """One process, or the group that ``settings.backend`` of the step asks for."""
+    """One process, or the group that the backend of the step's OptimizeSettings asks for."""
 
 
 _JOB_SECONDS = 12 * 3600
@@ -55,7 +56,7 @@ class TrainingTask(PytorchElasticFunctionTask):
 
     def execute(self, **inputs: Any) -> Any:
         """Runs the step here, or in a group of processes."""
-        backend = inputs["settings"].backend
+        (backend,) = (one.backend for one in inputs.values() if isinstance(one, OptimizeSettings))
         if backend.kind == "torch":
             if NODES > 1:
                 raise SettingsError(

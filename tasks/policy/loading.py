@@ -2,11 +2,14 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers.utils.logging
+from safetensors import safe_open
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -91,6 +94,23 @@ def load_model(path: Path, attention: str = "sdpa", dtype: str = "float32") -> P
         trust_remote_code=has_code(path),
     )
     return model.eval().to(device())
+
+
+def folder_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """The weights in a policy folder, one after the other, on the CPU, as they are stored."""
+    for file in sorted(path.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 - no dictionary
+                yield name, opened.get_tensor(name)
+
+
+def weight_names(path: Path) -> set[str]:
+    """The names of the weights in a policy folder."""
+    names: set[str] = set()
+    for file in path.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as opened:
+            names.update(opened.keys())
+    return names
 
 
 def stop_token_ids(path: Path) -> list[int]:

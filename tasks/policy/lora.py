@@ -4,7 +4,7 @@ A trained policy holds the merged weights, which every engine loads like any oth
 own form, from which training goes on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +21,8 @@ ADAPTER = "adapter"
 _FILE = "adapter_model.safetensors"
 _OURS, _PEFTS = ".default.weight", ".weight"
 _PREFIX = "base_model.model."
+_FROZEN = ".base_layer."
+"""In the name of what an adapter is beside."""
 
 
 def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> None:
@@ -73,21 +75,23 @@ def load_adapters(folder: Path, model: PreTrainedModel) -> None:
             parameter.copy_(saved)
 
 
-def merged(base: Path, adapters: Mapping[str, Tensor], settings: LoraSettings) -> dict[str, Tensor]:
-    """The weights of the base policy with adapters merged in, in fp32.
+def merged(
+    weights: Iterable[tuple[str, Tensor]], adapters: Mapping[str, Tensor], settings: LoraSettings
+) -> Iterator[tuple[str, Tensor]]:
+    """The base policy's weights with adapters merged in, in fp32, by the names that they have in its folder.
 
     Args:
-        base: its folder.
+        weights: of the base policy, by these names or by those of a model to which adapters were added.
         adapters: by the model's names for them.
         settings: that they were added with.
     """
-    weights = {name: w.float() for file in sorted(base.glob("*.safetensors")) for name, w in load_file(file).items()}
-    for name, down in adapters.items():
-        layer, is_down, _ = name.partition(".lora_A")
-        if is_down:
-            up = adapters[name.replace(".lora_A", ".lora_B")]
-            weights[f"{layer}.weight"] += settings.alpha / settings.rank * (up.float() @ down.float())
-    return weights
+    for inner, weight in weights:
+        name, whole = inner.replace(_FROZEN, "."), weight.float()
+        layer = name.removesuffix(".weight")
+        if (down := adapters.get(f"{layer}.lora_A{_OURS}")) is not None:
+            up = adapters[f"{layer}.lora_B{_OURS}"]
+            whole = whole + settings.alpha / settings.rank * (up.float() @ down.float())
+        yield name, whole
 
 
 def _config(settings: LoraSettings):  # type: ignore[no-untyped-def]  # of a package that may be missing

@@ -75,9 +75,9 @@ Told = bool | Unknown
 """Whether a registry has an image."""
 
 
-def image_names(deployment: DeploymentSettings) -> list[str]:
-    """The different images of all roles."""
-    return list(dict.fromkeys(deployment.image(role) for role in ROLES))
+def image_names(deployment: DeploymentSettings, takes_turns: bool) -> list[str]:
+    """The different images of all roles, in a run whose training takes turns with generation or follows it."""
+    return list(dict.fromkeys(deployment.image(role, takes_turns) for role in ROLES))
 
 
 def ask_registries(names: Sequence[str], seconds: float) -> dict[str, Told]:

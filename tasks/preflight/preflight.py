@@ -43,7 +43,7 @@ class Target:
 
 def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) -> list[Finding]:
     """What stops a run from starting, and what does not."""
-    seconds, names = target.patience.request, image_names(deployment)
+    seconds, names = target.patience.request, image_names(deployment, run.updates_per_rollout is not None)
     with ThreadPoolExecutor() as pool:
         store = pool.submit(store_check, run.store, seconds)
         registries = pool.submit(ask_registries, names, seconds)

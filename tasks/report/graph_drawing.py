@@ -14,6 +14,7 @@ _RUNS_ON: dict[Image, tuple[str, str]] = {
     "cpu": ("CPU", "muted"),
     "rollout": ("engine", "orange"),
     "train": ("trainer", "blue"),
+    "alternate": ("engine and trainer", "blue"),
 }
 """What an image is for, and its color."""
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"

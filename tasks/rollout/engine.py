@@ -1,12 +1,15 @@
 """What an engine is: requests with token ids and seeds in, responses with log-probabilities out."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,19 @@ class Engine(Protocol):
 
         ``on_done`` is called with the numbers of responses and tokens that were finished since its last call.
         """
+        ...
+
+    def update_weights(self, weights: "Iterable[tuple[str, Tensor]]") -> None:
+        """Takes the weights of another policy of the same shape in place of its own; a rest ends.
+
+        Args:
+            weights: all of them, whole, on any device, by the names that parameters have in the policy's folder. The
+                engine may keep the tensors themselves: after a change of them it is to be given all again.
+        """
+        ...
+
+    def rest(self) -> None:
+        """Gives back memory while others need it; only after ``update_weights`` it generates again."""
         ...
 
     def close(self) -> None:

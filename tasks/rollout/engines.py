@@ -22,12 +22,18 @@ def engine_of(folder: Path, policy_digest: str, settings: EngineSettings) -> Eng
     return resident(("engine", policy_digest, settings.model_dump_json()), lambda: load_engine(folder, settings))
 
 
-def load_engine(folder: Path, settings: EngineSettings) -> Engine:
-    """An engine of its own for a policy folder; to be closed by the caller."""
+def load_engine(folder: Path, settings: EngineSettings, takes_turns: bool = False) -> Engine:
+    """An engine of its own for a policy folder; to be closed by the caller.
+
+    Args:
+        folder: of the policy.
+        settings: which engine, and how it uses its devices.
+        takes_turns: this process trains too: it gives the engine weights, and needs the device while the engine rests.
+    """
     if settings.kind == "vllm":
         from tasks.rollout.vllm_engine import VllmEngine
 
-        return VllmEngine(folder, settings, stop_token_ids(folder))
+        return VllmEngine(folder, settings, stop_token_ids(folder), takes_turns)
     from tasks.rollout.transformers_engine import TransformersEngine
 
     return TransformersEngine.load(folder, settings)

@@ -3,7 +3,7 @@
 Legend of shapes: U distinct prompts, B rows of the batch, L prompt tokens, V vocabulary, N new tokens.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +54,28 @@ class TransformersEngine:
     def load(cls, policy: Path, settings: "EngineSettings") -> "TransformersEngine":
         """The engine for a policy folder, on a GPU where there is one."""
         return cls(load_model(policy, dtype=settings.dtype), stop_token_ids(policy), settings.batch_size)
+
+    @torch.no_grad()
+    def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """See ``Engine``; tensors of the model's own type on its device are shared, not copied.
+
+        Raises:
+            ValueError: a weight is missing.
+        """
+        waiting = dict(self._model.named_parameters())
+        for name, weight in weights:
+            parameter = waiting.pop(name)
+            parameter.data = weight.detach().to(parameter.device, parameter.dtype)
+        if waiting:
+            raise ValueError(f"no weights for {', '.join(waiting)}")
+
+    @torch.no_grad()
+    def rest(self) -> None:
+        """See ``Engine``; no weights are held."""
+        for parameter in self._model.parameters():
+            parameter.data = torch.empty(0, device=parameter.device, dtype=parameter.dtype)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def close(self) -> None:
         """Gives the model's memory back."""

@@ -1,8 +1,14 @@
-"""Generation with vLLM, offline: token ids in and out, a seed per request, log-probabilities of the sampled tokens."""
+"""Generation with vLLM, offline: token ids in and out, a seed per request, log-probabilities of the sampled tokens.
 
+An engine that takes turns with training lives in the training process, so that it can be given that process's tensors;
+with several processes vLLM's executor ``external_launcher`` gives each an engine of one GPU. It rests by sleeping at
+level 2 (``enable_sleep_mode``), which gives back weights and KV cache; on a CPU nothing sleeps.
+"""
+
+import gc
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from tasks.errors import SettingsError
-from tasks.policy.loading import has_code
+from tasks.policy.loading import has_code, weight_names
 from tasks.rollout.engine import MISSING, Request, Response, Sampling
 from tasks.settings import EngineSettings
 
@@ -31,14 +39,21 @@ class VllmEngine:
         folder: of the policy.
         settings: dtype, and how devices are used.
         stop_ids: tokens that end a response.
+        takes_turns: this process trains too; see ``load_engine``.
 
     Raises:
         SettingsError: vLLM is not installed, or it cannot have the devices or the memory that the settings ask for.
     """
 
-    def __init__(self, folder: Path, settings: EngineSettings, stop_ids: Sequence[int]) -> None:
-        self._llm = _load(folder, settings)
+    def __init__(
+        self, folder: Path, settings: EngineSettings, stop_ids: Sequence[int], takes_turns: bool = False
+    ) -> None:
+        self._joined = dist.is_initialized()
+        self._llm = _load(folder, settings, takes_turns)
         self._stop_ids = list(stop_ids)
+        self._names = weight_names(folder)
+        self._sleeps = takes_turns and torch.cuda.is_available()
+        self._asleep = False
         self.context_tokens = int(self._llm.model_config.max_model_len)
 
     def generate(
@@ -57,13 +72,58 @@ class VllmEngine:
         on_done(0, sum(len(response.token_ids) for response in responses.values()))
         return [responses[place] for place in range(len(requests))]
 
+    def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """See ``Engine``; only an engine that takes turns can.
+
+        By ``reload_weights`` of vLLM's worker, which takes weights as from a folder, prepares them for its kernels as
+        when it started, and keeps them in their places, where CUDA graphs look for them.
+
+        Raises:
+            SettingsError: a weight has another name in the model than in its folder, which is what vLLM knows it by.
+        """
+        if self._asleep:
+            torch.cuda.empty_cache()  # what training has cached
+            self._llm.wake_up(tags=["weights"])
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._known(weights)})
+        if not torch.cuda.is_available():
+            self._llm.apply_model(_pack_again)
+        if self._asleep:
+            self._llm.wake_up(tags=["kv_cache"])
+            self._asleep = False
+        self._llm.reset_prefix_cache()
+
+    def _known(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        for name, weight in weights:
+            if name not in self._names:
+                raise SettingsError(
+                    f"rollout.engine.kind: vllm cannot be given {name} of this policy, which has another name in the "
+                    "policy's folder; allowed: transformers, or a workflow in which generation is a step of its own"
+                )
+            yield name, weight
+
+    def rest(self) -> None:
+        """See ``Engine``."""
+        if self._sleeps and not self._asleep:
+            self._llm.sleep(level=2)
+            self._asleep = True
+
     def close(self) -> None:
         """Ends vLLM's processes, with which the GPU's memory comes back."""
-        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory, destroy_model_parallel
 
-        self._llm.llm_engine.engine_core.shutdown()
+        client = self._llm.llm_engine.engine_core
         del self._llm
-        cleanup_dist_env_and_memory()
+        if not self._joined:
+            client.shutdown()
+            cleanup_dist_env_and_memory()
+            return
+        # Its own shutdown would end the group of the processes that train, too.
+        client._finalizer.detach()
+        client.engine_core.model_executor.shutdown()
+        destroy_model_parallel()
+        del client
+        gc.unfreeze()
+        gc.collect()
 
     def _parameters(self, request: Request, sampling: Sampling) -> "SamplingParams":
         from vllm import SamplingParams
@@ -80,7 +140,7 @@ class VllmEngine:
         )
 
 
-def _load(folder: Path, settings: EngineSettings) -> "LLM":
+def _load(folder: Path, settings: EngineSettings, takes_turns: bool) -> "LLM":
     if find_spec("vllm") is None:
         raise SettingsError(
             "engine.kind: vllm is not installed here. Install it with `pip install 'mu-grpo[gpu]'`, or set "
@@ -92,7 +152,9 @@ def _load(folder: Path, settings: EngineSettings) -> "LLM":
             f"engine.tensor_parallel: {settings.tensor_parallel} GPUs asked for, and this machine has "
             f"{torch.cuda.device_count()}. Lower rollout.engine.tensor_parallel."
         )
-    if not on_gpu:
+    if takes_turns:
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    elif not on_gpu:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # in this process it starts five times as fast
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -103,6 +165,9 @@ def _load(folder: Path, settings: EngineSettings) -> "LLM":
         options["max_num_batched_tokens"] = settings.batch_tokens
     if on_gpu:
         options["gpu_memory_utilization"] = settings.gpu_memory_share
+        options["enable_sleep_mode"] = takes_turns
+    if takes_turns and dist.is_initialized():
+        options["distributed_executor_backend"] = "external_launcher"
     try:
         return LLM(
             model=str(folder),
@@ -121,6 +186,14 @@ def _load(folder: Path, settings: EngineSettings) -> "LLM":
     except (ValueError, RuntimeError, torch.OutOfMemoryError) as error:
         asked = settings.model_dump(exclude={"kind"})
         raise SettingsError(f"engine.kind: vllm cannot load {folder} with rollout.engine {asked}: {error}") from error
+
+
+def _pack_again(model: nn.Module) -> None:
+    """Renews the copies that kernels for CPUs keep of embeddings: reloading passes over one that shares its weights."""
+    layers: Iterable[Any] = model.modules()
+    for layer in layers:
+        if hasattr(layer, "cpu_linear") and layer.weight.numel():
+            layer.quant_method.process_weights_after_loading(layer)
 
 
 class _Reporting(tqdm):

@@ -15,7 +15,7 @@ VARIABLE = "MU_GRPO_DEPLOYMENT"
 """The variable that names the file with a deployment while tasks are registered."""
 Role = Literal["cpu", "prefetch", "verify", "rollout", "evaluate", "train"]
 ROLES: tuple[Role, ...] = ("cpu", "prefetch", "verify", "rollout", "evaluate", "train")
-Image = Literal["cpu", "rollout", "train"]
+Image = Literal["cpu", "rollout", "train", "alternate"]
 
 _QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]+))?$")
 _FACTORS = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3} | {unit: 1e3**n for n, unit in enumerate("kMGTPE", 1)}
@@ -148,9 +148,15 @@ class DeploymentSettings(Settings):
         """The pod of a role."""
         return self.pods[role] if role in self.pods else PodSettings(template=_template(role))
 
-    def image(self, role: Role) -> str:
-        """The image of a role's pod."""
-        return f"{self.images}-{self.pod(role).image}:{self.tag}"
+    def image(self, role: Role, takes_turns: bool = False) -> str:
+        """The image of a role's pod.
+
+        Args:
+            role: of the task.
+            takes_turns: the task generates and trains: where training has an image of its own, so has this.
+        """
+        image = self.pod(role).image
+        return f"{self.images}-{'alternate' if takes_turns and image == 'train' else image}:{self.tag}"
 
     @classmethod
     def read(cls, path: Path, named_by: str = VARIABLE) -> "DeploymentSettings":

@@ -22,7 +22,8 @@ class EngineSettings(Settings):
     tensor_parallel: int = Field(1, ge=1)
     """vLLM: GPUs that share the weights."""
     gpu_memory_share: Number = Field(0.9, gt=0, le=1)
-    """vLLM: share of a GPU's memory for weights and KV cache."""
+    """vLLM: share of a GPU's memory for weights and KV cache. Where it takes turns with training, weights and
+    moments of that stay beside it."""
     batch_tokens: int | None = Field(None, ge=1)
     """vLLM: most tokens of a forward pass; its own default without it."""
     prefix_caching: bool = True

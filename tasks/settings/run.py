@@ -147,16 +147,12 @@ class RunSettings(Settings):
                 f"updates_per_rollout: {self.updates_per_rollout} does not divide the {self.updates_per_stage} updates "
                 "of a stage; allowed: its divisors"
             )
-        if self.updates_per_rollout is not None:
-            for name, kind, only in (
-                ("rollout.engine.kind", self.rollout.engine.kind, "transformers"),
-                ("optimize.backend.kind", self.optimize.backend.kind, "torch"),
-            ):
-                if kind != only:
-                    raise ValueError(
-                        f"{name}: {kind} with updates_per_rollout {self.updates_per_rollout}: generation and updates "
-                        f"take turns in one process; allowed: {only}"
-                    )
+        parallel = self.rollout.engine.tensor_parallel
+        if self.updates_per_rollout is not None and parallel > 1:
+            raise ValueError(
+                f"rollout.engine.tensor_parallel: {parallel} with updates_per_rollout {self.updates_per_rollout}: each "
+                "process generates on the one GPU that it trains on; allowed: 1"
+            )
         per_batch = self.optimize.objective.schedule.updates_per_batch
         if self.mu % per_batch:
             raise ValueError(

@@ -58,8 +58,12 @@ def run_study(
         A study artifact: curve.parquet with the accuracy of every problem at every evaluation, and metrics.parquet.
 
     Raises:
-        SettingsError: the updates are not cut evenly by mu or by the evaluations.
+        SettingsError: the updates are not cut evenly by mu or by the evaluations, or several processes are asked for.
     """
+    if optimize.backend.kind != "torch":
+        raise SettingsError(
+            f"optimize.backend.kind: {optimize.backend.kind} in a study, which one process makes; allowed: torch"
+        )
     settings = {
         **optimize.model_dump(mode="json"),
         "updates_per_rollout": updates_per_rollout,
@@ -76,13 +80,13 @@ def run_study(
         updates = len(refreshes) * updates_per_rollout
         if updates % evaluations:
             raise SettingsError(f"evaluations: {evaluations} does not divide the {updates} updates of the study")
-        base = load_reference(store, optimize, policy)
-        loop = Loop(store.path(policy), rollout, verify, optimize, policy.digest, 0, seed, _untimed, base)
+        loop = Loop(store.path(policy), rollout, verify, optimize, policy.digest, rows, 0, seed, _untimed)
+        loop.reference = load_reference(store, optimize, policy)
         curve: list[dict[str, Any]] = []
         stopped = ""
         with (
             draft.phase("study"),
-            loop.verifier,
+            loop,
             bar(f"study {optimize.preset} mu {updates_per_rollout} seed {seed}", updates) as progress,
         ):
             loop.generating()

@@ -98,3 +98,21 @@ def test_a_policy_that_cannot_be_trained_there_is_named() -> None:
         check_training_fits(paper("optimize.backend.dtype=float32"), SHAPE, pool)
     check_training_fits(paper(), SHAPE, pool)
     check_training_fits(paper("optimize.backend.dtype=float32 optimize.lora.rank=8"), SHAPE, pool)
+
+
+def test_an_engine_that_takes_turns_fits_beside_training() -> None:
+    run, turns = paper(), RunSettings.read(ROOT / "configs/paper-7b-grpo.yaml")
+    pool = pool_of(turns, 4, None, COSTS, None)
+    assert pool.layout.pod_gpus["train"] == 4
+    check_training_fits(turns, SHAPE, pool)
+    check_training_fits(run, SHAPE, pool)
+    # 6 bytes of every weight stay: 2 whole, 16 over four GPUs.
+    message = r"gpu_memory_share: 0\.9 beside the 45\.7 GB .* 4 GPUs of 141 GB; allowed: below 0\.68"
+    with pytest.raises(SettingsError, match=message):
+        check_training_fits(turns.override("rollout.engine.gpu_memory_share=0.9"), SHAPE, pool)
+
+
+def test_a_task_that_alternates_has_a_gpu_for_every_process() -> None:
+    turns = RunSettings.read(ROOT / "configs/paper-7b-grpo.yaml", "optimize.backend.processes=8")
+    layout = pool_of(turns, 8, None, COSTS, None).layout
+    assert (layout.pod_gpus["train"], layout.training_gpus) == (8, 8)

@@ -53,7 +53,7 @@ def test_every_task_has_its_roles_pod(registered: Registered) -> None:
         role = role_of(name)
         roles.add(role)
         pod, template = deployment.pod(role), spec.template
-        assert template.container.image == deployment.image(role)
+        assert template.container.image == deployment.image(role, takes_turns=function_of(name) == "alternate")
         requests, limits = (
             amounts(part) for part in (template.container.resources.requests, template.container.resources.limits)
         )

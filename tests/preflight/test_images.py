@@ -53,7 +53,7 @@ def test_what_is_no_reference(text: str) -> None:
 
 def checked(images: str, tag: str = TAG, nodes: list[Node] | None = None, pods: object = None) -> dict[str, Finding]:
     deployment = DeploymentSettings(images=images, tag=tag, pods=pods or {})
-    names = image_names(deployment)
+    names = image_names(deployment, False)
     return {one.name: one for one in image_checks(names, ask_registries(names, SECONDS), nodes or [])}
 
 
@@ -97,6 +97,12 @@ def test_an_unregistered_image_on_a_cluster(gpu_pool: ApiServer, ask: Ask, regis
     found = ask(gpu_pool, changes={"images": images})
     states = {role: found[f"image mu-grpo-{role}"].state for role in ("cpu", "rollout", "train")}
     assert states == {"cpu": "ok", "rollout": "ok", "train": "failed"}
+
+
+def test_a_run_that_takes_turns_needs_an_image_of_its_own() -> None:
+    asked = DeploymentSettings.parse({"pods": {"train": {"image": "train"}}, "images": "here/mu-grpo", "tag": "v1"})
+    assert image_names(asked, True) == ["here/mu-grpo-cpu:v1", "here/mu-grpo-alternate:v1"]
+    assert image_names(DeploymentSettings(), True) == image_names(DeploymentSettings(), False)
 
 
 def test_a_registry_that_wants_a_login() -> None:
@@ -155,7 +161,7 @@ def test_a_registry_out_of_reach_is_asked_once_and_is_no_verdict() -> None:
     port = free_port()
     pods = {"rollout": {"image": "rollout"}, "train": {"image": "train"}}
     asked = DeploymentSettings.parse({"images": f"127.0.0.1:{port}/mu-grpo", "pods": pods})
-    names = image_names(asked)
+    names = image_names(asked, False)
     told = ask_registries(names, SECONDS)
     assert len(names) == 3
     assert len({id(one) for one in told.values()}) == 1
@@ -192,5 +198,5 @@ def test_a_tag_is_given_and_stays() -> None:
 
 
 def test_the_deployments_of_the_project_name_images(tmp_path: Path) -> None:
-    for name in image_names(DeploymentSettings()):
+    for name in image_names(DeploymentSettings(), False):
         assert Image.parse(name) is not None

@@ -45,7 +45,10 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
             "pods.rollout: accelerator nvidia-h200 with gpus 0; allowed: none, or a number of gpus",
         ),
         ({"pods": {"judge": {}}}, "pods.judge.*Input should be 'cpu', 'prefetch'|pods.judge.*'cpu', 'prefetch'"),
-        ({"pods": {"cpu": {"image": "gpu"}}}, "pods.cpu.image: got 'gpu'; should be 'cpu', 'rollout' or 'train'"),
+        (
+            {"pods": {"cpu": {"image": "gpu"}}},
+            "pods.cpu.image: got 'gpu'; should be 'cpu', 'rollout', 'train' or 'alternate'",
+        ),
         ({"train_nodes": 0}, "train_nodes: got 0"),
         ({"image": "mu-grpo"}, "image: unknown field"),
         (

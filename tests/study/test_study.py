@@ -11,7 +11,7 @@ from tasks.policy.step import prepare_policy
 from tasks.prompts.step import prepare_held_out, prepare_stage
 from tasks.settings import ArithmeticSettings, PromptsSettings, RunSettings
 from tasks.study.step import run_study
-from tests.workflows.runs import CONFIG
+from tests.workflows.runs import CONFIG, ROOT
 
 SMALL = "policy.tiny.warm_start.guessing_updates=10 prompts.prompts_per_stage=32 prompts.prompts_per_shard=16 "
 RUN = RunSettings.read(CONFIG, SMALL + "rollout.responses_per_prompt=4 optimize.responses_per_update=16")
@@ -94,3 +94,9 @@ def test_a_store_keeps_nothing_of_a_refused_study(start, tmp_path: Path) -> None
     with pytest.raises(SettingsError):
         run(start, 8, 5)
     assert len(list(store.manifests("study"))) == before
+
+
+def test_several_processes_are_refused(start) -> None:
+    zero = ROOT / "configs/deepspeed/zero2.json"
+    with pytest.raises(SettingsError, match=r"optimize.backend.kind: deepspeed in a study.*; allowed: torch"):
+        run(start, 8, changes=f"optimize.backend.kind=deepspeed optimize.backend.deepspeed={zero}")

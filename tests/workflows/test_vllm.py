@@ -1,4 +1,4 @@
-"""A whole run whose responses come from vLLM; in the environment that `make test-vllm` sets up."""
+"""Whole runs whose responses come from vLLM; in the environment that `make test-vllm` sets up."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from tasks.artifacts import Store
 from tests.workflows.runs import Runner, steps
 
 pytest.importorskip("vllm")
+pytestmark = pytest.mark.timeout(900)  # every part of a run that alternates starts an engine
 VLLM = "rollout.engine.kind=vllm rollout.engine.eager=true"
 
 
@@ -28,3 +29,14 @@ def test_a_run_with_vllm_learns_from_its_own_log_probabilities(tmp_path: Path) -
     again = runner.run("mu_grpo_2", "--overrides", VLLM)
     assert again.returncode == 0
     assert steps(again.stdout) == []
+
+
+def test_a_run_that_alternates_gives_vllm_the_weights_of_every_refresh(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
+    sizes = "prompts.prompts_per_stage=32 prompts.prompts_per_shard=32 evaluate.problems=10"
+    changes = f"{VLLM} {sizes} optimize.preset=grpo evaluate.engine.kind=transformers"
+    done = runner.run("grpo", "--updates_per_rollout", "1", "--overrides", changes)
+    assert done.returncode == 0, done.stdout + done.stderr
+    policies = {one.facts["stage"]: one for one in Store.open(runner.store).manifests("policy")}
+    assert policies[4].facts["updates"] == 8
+    assert all(policies[stage].facts["logp_mismatch_max"] < 1e-3 for stage in (1, 2, 3, 4))

@@ -33,6 +33,11 @@ def adamw(weights: Iterable[nn.Parameter], settings: "OptimizeSettings") -> torc
     )
 
 
+def untrained(model: PreTrainedModel) -> dict[str, nn.Parameter]:
+    """The parameters that updates leave as they are, by name: those beside adapters."""
+    return {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
+
+
 class Backend(Protocol):
     """A policy that is being trained, by this process or by several together.
 
@@ -68,6 +73,10 @@ class Backend(Protocol):
 
     def weights(self) -> Named:
         """Every trainable parameter, whole, in fp32, under the model's name for it."""
+        ...
+
+    def frozen(self) -> Named:
+        """Every other parameter, whole, in the type that computes, under the model's name for it."""
         ...
 
     def moments(self) -> Named:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from tasks.errors import SettingsError
 from tasks.optimize import processes
-from tasks.optimize.backends.backend import MOMENTS, Named, adamw, trainable
+from tasks.optimize.backends.backend import MOMENTS, Named, adamw, trainable, untrained
 from tasks.policy.scorer import MicroBatch, Scorer
 from tasks.settings import OptimizeSettings
 
@@ -76,6 +76,15 @@ class DeepSpeedBackend:
 
         for name, parameter in trainable(self.model).items():
             yield name, safe_get_full_fp32_param(parameter)
+
+    def frozen(self) -> Named:
+        """See ``Backend``."""
+        from deepspeed.runtime.zero import GatheredParameters
+
+        for name, parameter in untrained(self.model).items():
+            with GatheredParameters([parameter], enabled=self._stage == 3):
+                weight = parameter.detach().clone() if self._stage == 3 else parameter.detach()
+            yield name, weight
 
     def moments(self) -> Named:
         """See ``Backend``."""

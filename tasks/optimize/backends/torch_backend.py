@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from tasks.optimize.backends.backend import MOMENTS, Named, adamw, trainable
+from tasks.optimize.backends.backend import MOMENTS, Named, adamw, trainable, untrained
 from tasks.policy.scorer import MicroBatch, Scorer
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
@@ -64,6 +64,10 @@ class TorchBackend:
     def weights(self) -> Named:
         """See ``Backend``."""
         yield from self._weights.items()
+
+    def frozen(self) -> Named:
+        """See ``Backend``."""
+        yield from untrained(self.model).items()
 
     def moments(self) -> Named:
         """See ``Backend``."""

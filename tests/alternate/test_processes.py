@@ -1,0 +1,158 @@
+"""Two processes that alternate do what one does, and what the staged workflow does; stopped, they go on."""
+
+import os
+
+import pytest
+from safetensors.torch import load_file
+
+from tasks.alternate.step import train_alternating
+from tasks.alternate.task import alternate
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import read_table
+from tasks.optimize.step import optimize_stage
+from tasks.prompts.step import prepare_stage
+from tasks.rollout.step import generate_shard
+from tasks.settings import (
+    ArithmeticSettings,
+    OperationSettings,
+    OptimizeSettings,
+    PromptsSettings,
+    RolloutSettings,
+    VerifySettings,
+)
+from tasks.verify.step import verify_rollouts
+from tests.alternate.together import Job, alternated
+from tests.cache_versions import ROOT
+from tests.optimize.together import farthest
+
+pytest.importorskip("deepspeed")
+pytestmark = pytest.mark.timeout(900)  # processes that wait for each other, on cores that others use too
+Small = tuple[Store, ArtifactRef]
+PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
+WHOLE = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)
+ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=2)
+"""Too short for answers, so that no verifier has to start."""
+VERIFY = VerifySettings(workers=1)
+STAGE = 4
+"""Updates of the stage."""
+LORA = {"rank": 4, "alpha": 16}
+OFTEN = OperationSettings(updates_per_checkpoint=2)
+
+
+def optimize(zero: int = 0, dtype: str = "float32", **changes: object) -> OptimizeSettings:
+    """Of an objective that wrong answers alone teach too."""
+    values = {"preset": "asymre", "responses_per_update": 16, "learning_rate": 1e-3, **changes}
+    if zero:
+        file = ROOT / f"configs/deepspeed/zero{zero}.json"
+        values["backend"] = {"kind": "deepspeed", "processes": 2, "deepspeed": str(file), "dtype": dtype}
+    return OptimizeSettings.parse(values)
+
+
+@pytest.fixture(scope="module")
+def shards(small: Small) -> list[ArtifactRef]:
+    return prepare_stage(small[0], PROMPTS, "", 0, 0)
+
+
+@pytest.fixture(scope="module")
+def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.TempPathFactory) -> dict[str, ArtifactRef]:
+    """Policies of two processes, by what they were made with."""
+    store, policy = small
+
+    def job(name: str, settings: OptimizeSettings, stopped: bool = False) -> Job:
+        rollout, mu = (WHOLE, STAGE) if name == "whole" else (ROLLOUT, 2)
+        inputs = (rollout, VERIFY, settings, mu, policy, policy, shards, 0, 0)
+        return Job(name, inputs, {"operation": OFTEN}, stopped)
+
+    jobs = [
+        job("whole", optimize(2)),
+        job("zero1", optimize(1)),
+        job("zero2", optimize(2)),
+        job("stopped", optimize(2), stopped=True),
+        job("zero3", optimize(3)),
+        job("adapters", optimize(3, lora=LORA)),
+        job("bfloat16", optimize(2, dtype="bfloat16")),
+    ]
+    return alternated(2, store.ref, tmp_path_factory.mktemp("pairs"), jobs)
+
+
+@pytest.fixture(scope="module")
+def alone(small: Small, shards: list[ArtifactRef]) -> ArtifactRef:
+    """The policy of one process, with two updates per refresh."""
+    store, policy = small
+    return train_alternating(store, ROLLOUT, VERIFY, optimize(), 2, policy, policy, shards, 0, 0)
+
+
+def apart(store: Store, one: ArtifactRef, other: ArtifactRef) -> float:
+    return farthest(*(load_file(store.path(ref) / "model.safetensors") for ref in (one, other)))
+
+
+def test_mu_of_a_whole_stage_is_the_staged_workflow(
+    small: Small, shards: list[ArtifactRef], pairs: dict[str, ArtifactRef]
+) -> None:
+    store, policy = small
+    rollouts = [generate_shard(store, WHOLE, policy, shard, 0, 0) for shard in shards]
+    verdicts = verify_rollouts(store, VERIFY, rollouts, 0, 0)
+    staged = optimize_stage(store, optimize(), policy, policy, rollouts, verdicts, 0, 0)
+    assert apart(store, pairs["whole"], staged) < 1e-5 < apart(store, policy, staged)
+
+
+@pytest.mark.parametrize("zero", ["zero1", "zero2", "zero3"])
+def test_refreshes_are_those_of_one_process(
+    zero: str, small: Small, pairs: dict[str, ArtifactRef], alone: ArtifactRef
+) -> None:
+    store, _ = small
+    assert apart(store, pairs[zero], alone) < 1e-5
+    ours, theirs = (store.manifest(ref) for ref in (pairs[zero], alone))
+    for kind in ("rollouts", "verdicts"):
+        tables = [read_table(store.path(one.parents[kind][0]) / f"{kind}.parquet") for one in (ours, theirs)]
+        columns = [name for name in tables[0].column_names if name != "engine_logp"]
+        assert tables[0].select(columns) == tables[1].select(columns)
+    assert ours.timings.phases.keys() == theirs.timings.phases.keys()
+
+
+def test_adapters_are_merged_for_generation(
+    small: Small, shards: list[ArtifactRef], pairs: dict[str, ArtifactRef]
+) -> None:
+    store, policy = small
+    settings = optimize(lora=LORA)
+    alone = train_alternating(store, ROLLOUT, VERIFY, settings, 2, policy, policy, shards, 0, 0)
+    assert apart(store, pairs["adapters"], alone) < 1e-5 < apart(store, policy, alone)
+    # An engine without the adapters' first two updates would differ at the second refresh.
+    for made in (pairs["adapters"], alone):
+        assert store.manifest(made).facts["logp_mismatch_max"] < 1e-4
+
+
+def test_the_engine_has_its_own_type(small: Small, pairs: dict[str, ArtifactRef]) -> None:
+    """One in float32 has the float32 weights of a trainer that computes in bfloat16."""
+    store, _ = small
+    assert 1e-5 < store.manifest(pairs["bfloat16"]).facts["logp_mismatch"] < 0.02
+
+
+def test_what_was_stopped_ends_in_the_same_bits(small: Small, pairs: dict[str, ArtifactRef]) -> None:
+    assert pairs["stopped"] == pairs["zero2"]
+    assert not list(small[0].root.glob("progress/*/*"))
+
+
+def test_flyte_starts_the_processes(
+    small: Small,
+    shards: list[ArtifactRef],
+    pairs: dict[str, ArtifactRef],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLYTE_LOCAL_CACHE_ENABLED", "false")
+    store, policy = small
+    made = alternate(
+        store=store.ref,
+        rollout=ROLLOUT,
+        verify=VERIFY,
+        optimize=optimize(2),
+        updates_per_rollout=2,
+        reference=policy,
+        policy=policy,
+        prompts=shards,
+        stage=0,
+        seed=0,
+        operation=OFTEN,
+    )
+    assert made == pairs["zero2"]
+    assert "RANK" not in os.environ

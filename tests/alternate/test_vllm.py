@@ -1,0 +1,51 @@
+"""vLLM and DeepSpeed take turns in the same processes; in the environment that `make test-vllm` sets up."""
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tasks.alternate.step import train_alternating
+from tasks.artifacts import Store
+from tasks.artifacts.tables import read_table
+from tasks.policy.step import prepare_policy
+from tasks.prompts.step import prepare_stage
+from tasks.settings import EngineSettings, OptimizeSettings, PolicySettings
+from tests.alternate.test_processes import OFTEN, PROMPTS, ROLLOUT, VERIFY, optimize
+from tests.alternate.together import Job, alternated
+from tests.conftest import SMALL
+from tests.optimize.together import farthest
+
+pytest.importorskip("vllm")
+pytestmark = pytest.mark.timeout(900)  # processes that wait for each other, on cores that others use too
+
+
+def test_two_processes_make_the_policy_of_one(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store")
+    tiny = SMALL.model_copy(update={"hidden_size": 64})  # attention heads as wide as vLLM needs them on a CPU
+    policy = prepare_policy(store, PolicySettings(tiny=tiny), PROMPTS.arithmetic, "", 0)
+    shards = prepare_stage(store, PROMPTS, "", 0, 0)
+    rollout = ROLLOUT.model_copy(update={"engine": EngineSettings(kind="vllm", eager=True)})
+
+    def inputs(settings: OptimizeSettings) -> tuple[object, ...]:
+        return rollout, VERIFY, settings, 2, policy, policy, shards, 0, 0
+
+    jobs = [
+        Job("zero2", inputs(optimize(2)), {"operation": OFTEN}),
+        Job("stopped", inputs(optimize(2)), {"operation": OFTEN}, stopped=True),
+        Job("zero3", inputs(optimize(3)), {"operation": OFTEN}),
+    ]
+    out = tmp_path / "out"
+    out.mkdir()
+    made = alternated(2, store.ref, out, jobs)
+    alone = train_alternating(store, *inputs(optimize()))
+    assert made["stopped"] == made["zero2"]
+    for ref in (made["zero2"], made["zero3"], alone):
+        manifest = store.manifest(ref)
+        # An engine that kept its first weights would differ at the second refresh, and one in two of its processes too.
+        assert manifest.facts["logp_mismatch_max"] < 1e-4
+        assert manifest.facts["updates"] == 4
+        weights, expected, first = (load_file(store.path(one) / "model.safetensors") for one in (ref, alone, policy))
+        assert farthest(weights, expected) < 1e-5 < farthest(weights, first)
+        table = read_table(store.path(manifest.parents["rollouts"][0]) / "rollouts.parquet")
+        assert table["policy"].unique().to_pylist() == [f"{policy.digest}+0", f"{policy.digest}+2"]
