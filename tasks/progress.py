@@ -53,10 +53,10 @@ class Bar:
 def bar(title: str, total: int) -> Iterator[Bar]:
     """A bar over ``total`` steps on standard error if that is a terminal, else plain lines on standard output.
 
-    A bar inside of another one is silent: the outer one tells how far the work is. So are all above level info, and
-    those of processes that follow a leader.
+    A bar inside of another one is silent: the outer one tells how far the work is. So are one without a title, all
+    above level info, and those of processes that follow a leader.
     """
-    if _OPEN or os.environ.get("RANK", "0") != "0" or not logger().isEnabledFor(logging.INFO):
+    if not title or _OPEN or os.environ.get("RANK", "0") != "0" or not logger().isEnabledFor(logging.INFO):
         yield Bar(title, total, None, silent=True)
         return
     _OPEN.append(title)

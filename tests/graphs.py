@@ -20,6 +20,9 @@ DEPLOYMENT = ROOT / "configs/deployments/gpu-4.yaml"
 PICTURE = ROOT / "docs/mu_grpo.svg"
 _WITH_REPORT = ("workflows.mu_grpo.", "workflows.grpo.")
 
+_STANDS_FOR = {"prepare_training_set": "open_run", "average": "evaluate"}
+"""Steps that are not drawn, and what those after them wait for in the picture."""
+
 
 def read_graphs(found: Serialised) -> dict[str, list[Node]]:
     """Of every workflow that ends with a report, by its name."""
@@ -31,14 +34,20 @@ def read_graphs(found: Serialised) -> dict[str, list[Node]]:
 
 
 def _nodes(found: Serialised, registered: list[workflow_pb2.Node]) -> list[Node]:
+    """Without two steps that are short and would hide the others: the training set, of which the stages' prompts are
+    cut, and the mean over a policy's evaluations."""
     nodes: dict[str, Node] = {}
     before: dict[str, set[str]] = {}
+    short: dict[str, set[str]] = {}
     for one in registered:
         inner = one.array_node.node if one.HasField("array_node") else one
         # Nodes are registered in the order in which they were made: what one waits for is known.
-        waits = set(one.upstream_node_ids)
-        before[one.id] = waits.union(*(before[other] for other in waits))
+        waits = {other for first in one.upstream_node_ids for other in short.get(first, {first})}
         name = inner.task_node.reference_id.name
+        if function_of(name) in _STANDS_FOR:
+            short[one.id] = {other for other in waits if nodes[other].task == _STANDS_FOR[function_of(name)]}
+            continue
+        before[one.id] = waits.union(*(before[other] for other in waits))
         nodes[one.id] = Node(
             id=one.id,
             task=function_of(name),

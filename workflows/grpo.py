@@ -9,7 +9,6 @@ from flytekit import workflow
 
 from tasks.alternate.task import alternate
 from tasks.policy.task import prepare_policy
-from tasks.prompts.task import prepare_held_out, prepare_prompts
 from tasks.report.summary import RunSummary
 from tasks.report.task import report
 from tasks.run.task import close_run, open_run
@@ -22,7 +21,7 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from workflows.stages import measured
+from workflows.stages import measured, prepared, prompted
 
 PARTS = 4
 
@@ -55,15 +54,12 @@ def grpo(
         overrides=overrides,
         operation=operation,
     )
-    held_out = prepare_held_out(store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source)
-    shards = [
-        prepare_prompts(store=run.store, settings=run.prompts, source=run.prompts_source, stage=part, seed=run.seed)
-        for part in range(PARTS)
-    ]
+    benchmarks = prepared(run)
+    shards = prompted(run, benchmarks, PARTS)
     base = current = prepare_policy(
         store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
     )
-    evaluations = [measured(run, held_out, current)]
+    evaluations = [measured(run, benchmarks, current)]
     for part in range(PARTS):
         current = alternate(
             store=run.store,
@@ -78,6 +74,6 @@ def grpo(
             seed=run.seed,
             operation=run.operation,
         )
-        evaluations.append(measured(run, held_out, current))
+        evaluations.append(measured(run, benchmarks, current))
     page = report(store=run.store, evaluations=evaluations, seed=run.seed)
     return close_run(store=run.store, report=page, settings=run.settings, started=run.started)

@@ -17,7 +17,6 @@ from tasks.laboratory.task import close_laboratory
 from tasks.laboratory.task import laboratory as compare_arms
 from tasks.platform import Artifact, StoreHandle
 from tasks.policy.task import prepare_policy
-from tasks.prompts.task import prepare_held_out, prepare_prompts
 from tasks.run.task import open_run
 from tasks.settings import (
     EvaluateSettings,
@@ -28,6 +27,7 @@ from tasks.settings import (
     VerifySettings,
 )
 from tasks.study.task import study
+from workflows.stages import prepared, prompted
 
 
 class Run(NamedTuple):
@@ -65,8 +65,8 @@ def arm(
         overrides=overrides,
         arm=arm,
     )
-    held_out = prepare_held_out(store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source)
-    chosen = prepare_prompts(store=run.store, settings=run.prompts, source=run.prompts_source, stage=0, seed=run.seed)
+    benchmarks = prepared(run)
+    (chosen,) = prompted(run, benchmarks, 1)
     base = prepare_policy(
         store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
     )
@@ -75,12 +75,12 @@ def arm(
         rollout=run.rollout,
         verify=run.verify,
         optimize=run.optimize,
-        evaluate=run.evaluate,
+        evaluate=run.evaluations,
         updates_per_rollout=run.updates_per_rollout,
         evaluations=evaluations,
         policy=base,
         prompts=chosen,
-        held_out=held_out,
+        held_out=benchmarks,
         seed=run.seed,
     )
     return Run(study=made, store=run.store)

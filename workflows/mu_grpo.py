@@ -7,7 +7,6 @@ from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.policy.task import prepare_policy
-from tasks.prompts.task import prepare_held_out, prepare_prompts
 from tasks.report.summary import RunSummary
 from tasks.report.task import report
 from tasks.run.task import close_run, open_run
@@ -20,7 +19,7 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from workflows.stages import measured, next_policy
+from workflows.stages import measured, next_policy, prepared, prompted
 
 STAGES = 4
 
@@ -53,22 +52,15 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             overrides=overrides,
             operation=operation,
         )
-        held_out = prepare_held_out(
-            store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source
-        )
-        shards = [
-            prepare_prompts(
-                store=run.store, settings=run.prompts, source=run.prompts_source, stage=stage, seed=run.seed
-            )
-            for stage in range(stages)
-        ]
+        benchmarks = prepared(run)
+        shards = prompted(run, benchmarks, stages)
         base = current = prepare_policy(
             store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
         )
-        evaluations = [measured(run, held_out, current)]
+        evaluations = [measured(run, benchmarks, current)]
         for stage in range(stages):
             current = next_policy(run, shards[stage], base, current, stage)
-            evaluations.append(measured(run, held_out, current))
+            evaluations.append(measured(run, benchmarks, current))
         page = report(store=run.store, evaluations=evaluations, seed=run.seed)
         return close_run(store=run.store, report=page, settings=run.settings, started=run.started)
 

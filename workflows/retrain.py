@@ -10,12 +10,12 @@ from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.platform import Artifact, StoreHandle, unrolling
-from tasks.prompts.task import prepare_held_out, prepare_prompts
 from tasks.report.summary import RunSummary
 from tasks.report.task import report
 from tasks.run.task import close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
+    EvaluationSettings,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -25,7 +25,7 @@ from tasks.settings import (
 )
 from tasks.stored.task import find_stage
 from workflows.mu_grpo import STAGES
-from workflows.stages import measured, next_policy, optimized
+from workflows.stages import measured, next_policy, optimized, prepared, prompted
 
 
 @unrolling
@@ -35,22 +35,24 @@ def stages_from(
     rollout: RolloutSettings,
     verify: VerifySettings,
     optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
+    verifiers: list[VerifySettings],
+    evaluations: list[EvaluationSettings],
     operation: OperationSettings,
     seed: int,
-    held_out: Artifact,
+    benchmarks: list[Artifact],
     shards: list[list[Artifact]],
     policies: list[Artifact],
     rollouts: list[Artifact],
     verdicts: Artifact,
 ) -> list[Artifact]:
-    """Evaluations of the stored policies, and of those after ``stage`` and all later ones, trained anew."""
+    """Accuracies of the stored policies, and of those after ``stage`` and all later ones, trained anew."""
     run = SimpleNamespace(
         store=store,
         rollout=rollout,
         verify=verify,
         optimize=optimize,
-        evaluate=evaluate,
+        verifiers=verifiers,
+        evaluations=evaluations,
         operation=operation,
         seed=seed,
     )
@@ -62,7 +64,7 @@ def stages_from(
         else:
             current = next_policy(run, shards[number], base, current, number)
         trained.append(current)
-    return [measured(run, held_out, each) for each in [*policies, *trained]]
+    return [measured(run, benchmarks, each) for each in [*policies, *trained]]
 
 
 def staged(stages: int) -> PythonFunctionWorkflow:
@@ -96,25 +98,19 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             operation=operation,
         )
         found = find_stage(store=run.store, algorithm=algorithm, seed=run.seed, stage=from_stage)
-        held_out = prepare_held_out(
-            store=run.store, settings=run.prompts, evaluate=run.evaluate, source=run.prompts_source
-        )
-        shards = [
-            prepare_prompts(
-                store=run.store, settings=run.prompts, source=run.prompts_source, stage=stage, seed=run.seed
-            )
-            for stage in range(stages)
-        ]
+        benchmarks = prepared(run)
+        shards = prompted(run, benchmarks, stages)
         evaluations = stages_from(
             stage=from_stage,
             store=run.store,
             rollout=run.rollout,
             verify=run.verify,
             optimize=run.optimize,
-            evaluate=run.evaluate,
+            verifiers=run.verifiers,
+            evaluations=run.evaluations,
             operation=run.operation,
             seed=run.seed,
-            held_out=held_out,
+            benchmarks=benchmarks,
             shards=shards,
             policies=found.policies,
             rollouts=found.rollouts,

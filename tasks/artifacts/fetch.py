@@ -1,9 +1,10 @@
-"""Files from outside of a store, taken in from S3."""
+"""Files from outside of a store, taken in from S3 or from the Hugging Face hub."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
@@ -54,3 +55,32 @@ def local_file(path: str, setting: str) -> Iterator[Path]:
     with TemporaryDirectory() as folder:
         fetch(path, Path(folder), setting)
         yield Path(folder) / path.rstrip("/").rpartition("/")[2]
+
+
+def snapshot(
+    kind: Literal["model", "dataset"], name: str, revision: str | None, wanted: Sequence[str], setting: str
+) -> Path:
+    """The folder with files of a model or data set of the hub; it is named by their commit.
+
+    What was fetched before is found again when the hub does not answer.
+
+    Args:
+        kind: what it is.
+        name: on the hub.
+        revision: a commit, tag or branch; ``main`` when None.
+        wanted: patterns of files; with none, only the commit is asked for.
+        setting: that names it, for errors.
+
+    Raises:
+        DataError: it could not be fetched.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, repo_type=kind, revision=revision, allow_patterns=list(wanted)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        at = f" at revision {revision}" if revision else ""
+        raise DataError(
+            f"{setting}: {name!r}{at} is no folder here and could not be fetched from the Hugging Face hub: {error}"
+        ) from None

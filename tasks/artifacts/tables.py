@@ -15,6 +15,26 @@ PROMPTS = pa.schema(
         "answer": pa.string(),
         "level": pa.int32(),  # difficulty; null where it is not known
         "chat": pa.bool_(),  # whether the text goes through the tokenizer's chat template
+        "problem": pa.string(),  # what is asked, without the template around it
+    }
+)
+
+TRAINING = pa.schema(
+    {
+        "prompt_id": pa.string(),
+        "prompt": pa.string(),  # what is asked
+        "answer": pa.string(),
+        "level": pa.int32(),
+    }
+)
+
+REMOVED = pa.schema(
+    {
+        "prompt_id": pa.string(),
+        "place": pa.string(),  # in its file
+        "reason": pa.string(),
+        "benchmark": pa.string(),  # that it was found in
+        "problem": pa.string(),  # of the benchmark
     }
 )
 

@@ -131,10 +131,14 @@ def highlights(manifest: Manifest) -> list[str]:
             reward = facts.get("reward")
             shown = [(facts.get("responses"), "{} responses"), (reward, f"reward {reward or 0:.3f}")]
         case "prompts":
-            shown = [(facts.get("prompts"), "{} prompts"), ("held out" if facts.get("split") else None, "{}")]
+            shown = [(facts.get("prompts"), "{} prompts"), (facts.get("benchmark"), "{}")]
+            shown += [("training set" if "overlapping" in facts else None, "{}")]
         case "evaluation":
             accuracy, k = facts.get("accuracy"), settings.get("samples_per_problem")
-            shown = [(settings.get("problems"), "{} problems"), (accuracy, f"avg@{k} {percent(accuracy)}")]
+            shown = [(facts.get("benchmark"), "{}"), (accuracy, f"avg@{k} {percent(accuracy)}")]
+        case "average":
+            accuracy, benchmarks = facts.get("accuracy"), facts.get("benchmarks") or {}
+            shown = [(len(benchmarks) or None, "{} benchmarks"), (accuracy, f"mean {percent(accuracy)}")]
         case "report":
             shown = [(facts.get("algorithm"), "{}")]
         case "laboratory":

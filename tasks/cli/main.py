@@ -11,11 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
+from tasks.cli.data import data
 from tasks.errors import DataError, SettingsError, UserError
 from tasks.laboratory.arms import Part
 from tasks.settings import RunSettings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
+app.command()(data)
 
 Config = Annotated[Path, typer.Option("--config", help="A settings file such as configs/tiny-cpu.yaml.")]
 StoreFolder = Annotated[

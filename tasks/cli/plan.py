@@ -5,9 +5,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.cli.algorithms import describe
+from tasks.cost.problems import problems_of
 from tasks.cost.shapes import BYTES, shape_of
 from tasks.report.formats import size
 from tasks.settings import PRESETS, RunSettings
+from tasks.settings.evaluate import Measure
 
 
 def plan_tables(settings: RunSettings, stages: int) -> list[Table]:
@@ -30,8 +32,10 @@ def _schedule(run: RunSettings, stages: int) -> Table:
         run.rollout.responses_per_prompt,
         run.optimize.responses_per_update,
     )
-    longest, k, mu = run.rollout.max_new_tokens, run.evaluate.samples_per_problem, run.mu
-    responses, updates, problems = run.responses_per_stage, run.updates_per_stage, run.evaluate.problems
+    longest, mu = run.rollout.max_new_tokens, run.mu
+    responses, updates = run.responses_per_stage, run.updates_per_stage
+    policies, measured = stages + 1, run.measures
+    answers = [problems_of(run, one) * (one.evaluation.samples_per_problem + one.evaluation.greedy) for one in measured]
     rows: list[tuple[str, int | str, str]] = [
         ("stages", stages, "a constant of the workflow"),
         ("prompts per stage", prompts, f"{stages * prompts} in all"),
@@ -45,12 +49,21 @@ def _schedule(run: RunSettings, stages: int) -> Table:
         ("mu, updates per rollout", mu, "" if run.updates_per_rollout else "all updates of a stage"),
         ("rollout refreshes", stages * updates // mu, f"{stages * updates} / {mu}"),
         ("staleness", f"0 to {mu - 1}", f"mean {(mu - 1) / 2:g} updates"),
-        ("evaluations", stages + 1, f"{problems} problems, avg@{k} and greedy"),
-        ("evaluation responses", (stages + 1) * problems * (k + 1), f"{stages + 1} x {problems} x {k + 1}"),
+        ("evaluations", policies * len(measured), f"{policies} policies x {len(measured)} benchmarks"),
+        *(
+            (f"  {one.benchmark.name}", count, f"responses: {_asked(run, one)}")
+            for one, count in zip(measured, answers, strict=True)
+        ),
+        ("evaluation responses", policies * sum(answers), f"{policies} x {sum(answers)}"),
     ]
     for name, value, how in rows:
         table.add_row(name, str(value), how)
     return table
+
+
+def _asked(run: RunSettings, measure: Measure) -> str:
+    k, greedy = measure.evaluation.samples_per_problem, " and greedy" if measure.evaluation.greedy else ""
+    return f"{problems_of(run, measure)} problems, avg@{k}{greedy}"
 
 
 def _objective(run: RunSettings) -> Table:

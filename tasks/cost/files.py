@@ -108,8 +108,16 @@ class Stored:
         return (float(2 * BYTES["float32"] * self._trained), 16.0)
 
     def prompts(self, prompts: int) -> Files:
-        """Prompts of a stage's shard, or those that are held out."""
+        """Prompts of a stage's shard."""
         return (_BYTES_OF_A_TABLE + _BYTES_OF_A_PROMPT * prompts,)
+
+    def training_set(self, prompts: int) -> Files:
+        """Rows of training, as many as a run takes at least, and those that were left out."""
+        return (*self.prompts(prompts), float(_BYTES_OF_A_TABLE))
+
+    def benchmark(self, problems: int) -> Files:
+        """Problems of a benchmark, and its name."""
+        return (*self.prompts(problems), 50.0)
 
     def rollouts(self, tokens: float) -> Files:
         """A shard of rollouts."""
@@ -124,8 +132,12 @@ class Stored:
         return (_BYTES_OF_A_TABLE + _BYTES_OF_A_VERDICT * responses,)
 
     def evaluation(self, responses: int) -> Files:
-        """The evaluation of a policy."""
-        return (_BYTES_OF_A_TABLE + _BYTES_OF_A_SAMPLE * responses, 1024.0)
+        """The evaluation of a policy on a benchmark."""
+        return (_BYTES_OF_A_TABLE + _BYTES_OF_A_SAMPLE * responses, 2048.0)
+
+    def average(self) -> Files:
+        """The mean over benchmarks."""
+        return (2048.0,)
 
 
 def total(traffic: Sequence[Traffic]) -> Traffic:

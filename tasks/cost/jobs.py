@@ -7,7 +7,9 @@ from typing import Literal, get_args
 from tasks.cost.files import Traffic
 from tasks.settings.deployment import Role
 
-Step = Literal["run", "prompts", "policy", "generate", "verify", "optimize", "alternate", "evaluate", "report"]
+Step = Literal[
+    "run", "prompts", "policy", "generate", "verify", "optimize", "alternate", "evaluate", "average", "report"
+]
 STEPS: tuple[Step, ...] = get_args(Step)
 Row = Literal["start", "warm_start", "load", "generate", "verify", "optimize", "switch", "evaluate", "transfer", "rest"]
 ROWS: tuple[Row, ...] = get_args(Row)

@@ -11,7 +11,8 @@ from tasks.cost.jobs import Step
 from tasks.cost.rates import EngineRates, Lengths, passes
 from tasks.cost.work import parts
 from tasks.errors import DataError, SettingsError
-from tasks.settings import EngineSettings, EvaluateSettings, OptimizeSettings, PolicySettings, RolloutSettings
+from tasks.settings import EngineSettings, EvaluationSettings, OptimizeSettings, PolicySettings, RolloutSettings
+from tasks.settings.benchmarks import HELD_OUT
 from tasks.settings.steps import VerifySettings
 
 if TYPE_CHECKING:  # so that a plan without a store needs neither numpy nor pyarrow
@@ -56,7 +57,12 @@ class Observed:
             self.rollout = RolloutSettings.parse(trained["rollout"] if self.alternating else last.rollouts[0].settings)
             self.verify = VerifySettings.parse(trained["verify"] if self.alternating else last.verdicts[0].settings)
             self.optimize = OptimizeSettings.parse(own)
-            self.evaluate = EvaluateSettings.parse(history.of_kind("evaluation")[-1].settings)
+            self._evaluations = [
+                (policy, one, EvaluationSettings.parse(history.manifests[one.evaluation].settings))
+                for policy in history.evaluated
+                for one in policy.evaluations
+            ]
+            self.evaluate = self._evaluations[-1][2]
             self.policy = PolicySettings.parse(history.of_kind("policy")[0].settings)
         except SettingsError as error:
             raise DataError(f"{place}: its run has settings that this version does not read: {error}") from None
@@ -90,21 +96,27 @@ class Observed:
 
     def evaluating(self) -> list[Point]:
         """Of every evaluation: decode steps, tokens, seconds of generation."""
-        made, engine, points = self.evaluate, _counting(self.evaluate_engine), list[Point]()
-        k = made.samples_per_problem
-        calls = [part * each for part in parts(made.problems, k, made.responses_per_part) for each in (k, 1)]
-        for policy in self._history.evaluated:
-            tokens = policy.response_tokens or self.lengths.at(policy.updates, made.max_new_tokens)
+        engine, points = _counting(self.evaluate_engine), list[Point]()
+        for policy, one, made in self._evaluations:
+            k = made.samples_per_problem
+            each = (k, 1) if made.greedy else (k,)
+            calls = [part * count for part in parts(one.problems, k, made.responses_per_part) for count in each]
+            tokens = one.response_tokens or self.lengths.at(policy.updates, made.max_new_tokens)
             steps = sum(engine.steps(count, tokens, made.max_new_tokens) for count in calls)
-            spent = self._history.manifests[policy.evaluation].timings.phases["generate"]
+            spent = self._history.manifests[one.evaluation].timings.phases["generate"]
             points.append((steps, sum(calls) * tokens, spent))
         return points
 
     def checking(self) -> list[Point]:
         """Of every use of the verifier: its start, answers per worker, seconds."""
-        evaluations = self._history.of_kind("evaluation")
-        answers = self.evaluate.problems * (self.evaluate.samples_per_problem + 1)
-        points = [(1.0, answers / self.verify.workers, one.timings.phases["verify"]) for one in evaluations]
+        points = [
+            (
+                1.0,
+                sum(one.outcomes.values()) / self.verify.workers,
+                self._history.manifests[one.evaluation].timings.phases["verify"],
+            )
+            for _, one, _ in self._evaluations
+        ]
         for stage in self._stages:
             judged = stage.policy if self.alternating else stage.verdicts[0]
             answers = stage.verdicts[0].facts["responses"]
@@ -200,10 +212,15 @@ class Observed:
         for update, staleness, tokens in rows:
             sampled.setdefault(int(update - staleness) - 1, []).append(float(tokens))
         known = {made: mean(tokens) for made, tokens in sampled.items()}
-        if (self.evaluate.temperature, self.evaluate.max_new_tokens) == (1.0, self.rollout.max_new_tokens):
-            for policy in self._history.evaluated:
-                if policy.response_tokens is not None:
-                    known.setdefault(policy.updates, policy.response_tokens)
+        for policy, one, made in self._evaluations:
+            # Responses to other problems than those of training can have other lengths.
+            alike = (one.benchmark, made.temperature, made.max_new_tokens) == (
+                HELD_OUT,
+                1.0,
+                self.rollout.max_new_tokens,
+            )
+            if alike and one.response_tokens is not None:
+                known.setdefault(policy.updates, one.response_tokens)
         return Lengths(tuple(sorted(known.items())))
 
 
@@ -240,6 +257,8 @@ def _step(manifest: "Manifest") -> Step:
             return "verify"
         case "evaluation":
             return "evaluate"
+        case "average":
+            return "average"
         case _ if not manifest.facts["stage"]:
             return "policy"
         case _:

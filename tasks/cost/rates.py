@@ -145,7 +145,7 @@ def assumed_rates(
 
     return Rates(
         rollout=engine("rollout", run.rollout.engine, run.rollout.max_new_tokens),
-        evaluate=engine("evaluate", run.evaluation_engine, run.evaluate.max_new_tokens),
+        evaluate=engine("evaluate", run.evaluation_engine, max(one.evaluation.max_new_tokens for one in run.measures)),
         lengths=lengths,
         prompt_tokens=assumed.prompt_tokens,
         update=assumed.update_seconds,

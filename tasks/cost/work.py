@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping
 
 from tasks.cost.files import LIST, LOOK, STEP, Files, Stored, Traffic, reading, total, writing
 from tasks.cost.jobs import Counts, Job, Layout, Row, Step
+from tasks.cost.problems import problems_of
 from tasks.cost.rates import EngineRates, Rates, passes
 from tasks.cost.shapes import Shape
 from tasks.settings import RunSettings
 from tasks.settings.deployment import Role
+from tasks.settings.evaluate import Measure
 
-_KINDS = 8
+_KINDS = 9
 """Of artifacts, each in a folder of its own."""
 _NOTHING, _NO_TRAFFIC = Counts(), Traffic()
 _REPORT: Files = (250_000.0, 1_000.0, *(18_000.0,) * 12)
@@ -22,7 +24,7 @@ class Work:
     def __init__(self, run: RunSettings, shape: Shape, rates: Rates, layout: Layout) -> None:
         self._run, self._rates, self._layout = run, rates, layout
         self._stored = Stored(run, shape, rates)
-        self._passes = passes(run.optimize)
+        self._passes, self._measures = passes(run.optimize), run.measures
 
     def staged(self, stages: int) -> list[Job]:
         """Of ``mu_grpo``: generate, verify and optimize, each in pods of its own."""
@@ -30,7 +32,7 @@ class Work:
 
     def alternating(self, stages: int, mu: int) -> list[Job]:
         """Of ``grpo``: as many parts, in each of which one pod generates, verifies and optimizes in turn."""
-        jobs = [job for part in range(stages) for job in (self._alternate(part, mu), self._evaluate(part + 1))]
+        jobs = [job for part in range(stages) for job in (self._alternate(part, mu), *self._evaluate(part + 1))]
         return [*self._opening(stages), *jobs, *self._closing(stages, 1)]
 
     def _job(
@@ -53,19 +55,26 @@ class Work:
         return Job(name, step, role, after, gpus, {row: s for row, s in rows.items() if s}, counts, traffic)
 
     def _opening(self, stages: int) -> Iterator[Job]:
-        """What comes before the first stage: settings, prompts, the base policy and its evaluation."""
+        """What comes before the first stage: settings, prompts, the base policy and its evaluations."""
         run, stored = self._run, self._stored
         yield self._job("open", "run", "cpu", (), {})
-        held_out = writing(stored.prompts(run.evaluate.problems)) + STEP
-        yield self._job("held out", "prompts", "cpu", ("open",), {}, traffic=held_out)
+        for measure in self._measures:
+            written = writing(stored.benchmark(problems_of(run, measure))) + STEP
+            yield self._job(measure.benchmark.name, "prompts", "prefetch", ("open",), {}, traffic=written)
+        benchmarks = tuple(measure.benchmark.name for measure in self._measures)
+        taken = stored.training_set(stages * run.prompts.prompts_per_stage)
+        read = reading(*(stored.benchmark(problems_of(run, measure)) for measure in self._measures))
+        moved = read + writing(taken) + STEP
+        yield self._job("training set", "prompts", "prefetch", benchmarks, {}, traffic=moved)
         for stage in range(stages):
             written = total([writing(stored.prompts(prompts)) for prompts in self._shards()])
-            yield self._job(f"prompts {stage + 1}", "prompts", "cpu", ("open",), {}, traffic=written + STEP)
+            moved = reading(taken) + written + STEP
+            yield self._job(f"prompts {stage + 1}", "prompts", "cpu", ("training set",), {}, traffic=moved)
         made, fetched = self._rates.base, self._rates.hub_byte * sum(stored.policy(0))
         source: dict[Row, float] = {"warm_start": made} if run.policy.tiny else {"load": fetched}
         written = writing(stored.policy(0)) + STEP
         yield self._job("policy 0", "policy", "prefetch", ("open",), source, traffic=written)
-        yield self._evaluate(0)
+        yield from self._evaluate(0)
 
     def _stages(self, stages: int) -> Iterator[Job]:
         for stage in range(stages):
@@ -73,7 +82,7 @@ class Work:
             yield from shards
             yield self._verify(stage, shards)
             yield self._optimize(stage)
-            yield self._evaluate(stage + 1)
+            yield from self._evaluate(stage + 1)
 
     def _shards(self) -> list[int]:
         """Prompts of every shard of a stage."""
@@ -190,33 +199,48 @@ class Work:
         after = (f"policy {part}", f"prompts {part + 1}")
         return self._job(f"policy {part + 1}", "alternate", "train", after, seconds, counts, traffic)
 
-    def _evaluate(self, stage: int) -> Job:
-        settings, stored, engine = self._run.evaluate, self._stored, self._rates.evaluate
+    def _evaluate(self, stage: int) -> Iterator[Job]:
+        """The evaluations of a policy, and their mean."""
+        jobs = [self._evaluation(stage, place, measure) for place, measure in enumerate(self._measures)]
+        yield from jobs
+        stored = self._stored
+        traffic = total([reading(stored.average())] * len(jobs)) + writing(stored.average()) + LOOK + STEP
+        after = tuple(job.name for job in jobs)
+        yield self._job(f"average {stage}", "average", "cpu", after, {}, traffic=traffic)
+
+    def _evaluation(self, stage: int, place: int, measure: Measure) -> Job:
+        settings, stored, engine = measure.evaluation, self._stored, self._rates.evaluate
         mean = self._rates.lengths.at(stage * self._run.updates_per_stage, settings.max_new_tokens)
-        k, problems = settings.samples_per_problem, settings.problems
+        k, problems = settings.samples_per_problem, problems_of(self._run, measure)
+        each = (k, 1) if settings.greedy else (k,)
         calls = parts(problems, k, settings.responses_per_part)
-        generating = sum(
-            self._call(engine, part, each, mean, settings.max_new_tokens) for part in calls for each in (k, 1)
-        )
-        responses = problems * (k + 1)
-        seconds: dict[Row, float] = {"load": self._rates.engine, "evaluate": generating + self._checked(responses)}
-        written = total([writing(stored.evaluation(part * (k + 1))[:1], kept=False) for part in calls])
+        generating = sum(self._call(engine, part, one, mean, settings.max_new_tokens) for part in calls for one in each)
+        responses = problems * sum(each)
+        # What shares a process with the policy's first evaluation finds its engine there.
+        loading = self._rates.reading if place and self._layout.one_process else self._rates.engine
+        seconds: dict[Row, float] = {"load": loading, "evaluate": generating + self._checked(responses)}
+        written = total([writing(stored.evaluation(part * sum(each))[:1], kept=False) for part in calls])
         traffic = (
-            reading(stored.policy(stage), stored.prompts(problems))
+            reading(stored.policy(stage), stored.benchmark(problems))
             + written
             + writing(stored.evaluation(responses))
             + total([LOOK] * (len(calls) + (2 if stage else 0)))  # a policy that is read in part is asked for again
             + STEP
         )
-        counts = Counts(evaluated_responses=responses, answers=responses, engine_starts=1)
-        after = (f"policy {stage}", "held out")
-        return self._job(f"evaluate {stage}", "evaluate", "evaluate", after, seconds, counts, traffic)
+        starts = int(not (place and self._layout.one_process))
+        counts = Counts(evaluated_responses=responses, answers=responses, engine_starts=starts)
+        name = measure.benchmark.name
+        return self._job(
+            f"evaluate {stage} {name}", "evaluate", "evaluate", (f"policy {stage}", name), seconds, counts, traffic
+        )
 
     def _closing(self, stages: int, rollouts: int) -> Iterator[Job]:
         """The report, which reads manifests, as the run's and as the store's, and the numbers of every policy."""
-        after = tuple(f"evaluate {stage}" for stage in range(stages + 1))
-        artifacts = 1 + len(self._shards()) * stages + (rollouts + 1) * stages + 2 * (stages + 1)
-        read = total([LOOK] * (2 * artifacts + 2 * (stages + 1) + stages))
+        after = tuple(f"average {stage}" for stage in range(stages + 1))
+        benchmarks = len(self._measures)
+        of_policies = (2 + benchmarks) * (stages + 1)
+        artifacts = 1 + benchmarks + len(self._shards()) * stages + (rollouts + 1) * stages + of_policies
+        read = total([LOOK] * (2 * artifacts + (1 + 2 * benchmarks) * (stages + 1) + stages))
         listed = total([LIST] * _KINDS)
         yield self._job("report", "report", "cpu", after, {}, traffic=read + listed + writing(_REPORT) + STEP)
         yield self._job("close", "run", "cpu", ("report",), {})

@@ -1,8 +1,12 @@
 """95 % intervals of accuracies."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
+
+_RESAMPLES = 2000
 
 
 def share_interval(hits: npt.NDArray[np.bool_]) -> dict[str, float]:
@@ -24,16 +28,29 @@ def mean_interval(values_PK: npt.NDArray[np.float64], seed: int) -> dict[str, fl
         values_PK: [problems, samples].
         seed: of the bootstrap.
     """
-    means_P = values_PK.mean(axis=1)
-    value = float(means_P.mean())
-    if len(means_P) < 2 or np.ptp(means_P) == 0:
+    return strata_interval([values_PK.mean(axis=1)], seed)
+
+
+def strata_interval(strata: Sequence[npt.NDArray[np.float64]], seed: int) -> dict[str, float]:
+    """The mean over groups of their means over problems, and its bootstrap interval.
+
+    Problems are resampled within their group: which benchmarks there are is no chance.
+
+    Args:
+        strata: a value per problem of every group, [P] each.
+        seed: of the bootstrap.
+    """
+    value = float(np.mean([one_P.mean() for one_P in strata]))
+    if all(len(one_P) < 2 or np.ptp(one_P) == 0 for one_P in strata):
         return {"value": value, "low": value, "high": value}
-    interval = stats.bootstrap(
-        (means_P,),
-        np.mean,
-        confidence_level=0.95,
-        n_resamples=2000,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return {"value": value, "low": float(interval.low), "high": float(interval.high)}
+    random = np.random.default_rng(seed)
+    means_R = np.mean([_resampled(one_P, random) for one_P in strata], axis=0)
+    low, high = np.quantile(means_R, [0.025, 0.975])
+    return {"value": value, "low": float(low), "high": float(high)}
+
+
+def _resampled(values_P: npt.NDArray[np.float64], random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """[R], means of samples as large as the group, drawn from it with replacement."""
+    counts_RP = random.multinomial(len(values_P), np.full(len(values_P), 1 / len(values_P)), _RESAMPLES)
+    means_R: npt.NDArray[np.float64] = counts_RP @ values_P / len(values_P)
+    return means_R

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tasks.artifacts.fetch import fetch
+from tasks.artifacts.fetch import fetch, snapshot
 from tasks.errors import DataError
 from tasks.policy.loading import check_folder, check_vocabulary
 from tasks.settings import PolicySettings
@@ -36,7 +36,7 @@ def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
         elif source.startswith((".", "/", "~")):
             raise DataError(f"policy.path: {source!r} is no folder.")
         else:
-            local = _download(source, settings.revision, patterns)
+            local = snapshot("model", source, settings.revision, patterns, "policy.path")
             facts["revision"] = local.name
         check_folder(local, settings.trust_remote_code)
         for pattern in patterns:
@@ -44,15 +44,3 @@ def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
                 shutil.copyfile(file, folder / file.name)
     check_vocabulary(folder)
     return facts
-
-
-def _download(name: str, revision: str | None, patterns: list[str]) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise DataError(
-            f"policy.path: {name!r} is no folder here and could not be fetched from the Hugging Face hub: {error}"
-        ) from None

@@ -1,8 +1,9 @@
-"""A user's own prompts: JSON lines or parquet with prompt and answer, and optionally prompt_id and level."""
+"""Rows of JSON-lines, JSON and parquet files become prompts with gold answers."""
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,67 +11,158 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.errors import DataError
+from tasks.prompts import livecodebench
+from tasks.prompts.arithmetic import hash_fraction
+from tasks.settings import SourceSettings
+from tasks.verify.answers import extract
+
+SUFFIXES = (".jsonl", ".json", ".parquet")
+_ID, _LEVEL = "prompt_id", "level"
+_BATCH = 4096
+"""Rows of a parquet file that are Python's at the same time."""
+Row = dict[str, Any]
+"""prompt_id, prompt, answer and level, which is None where it is not known."""
+Named = tuple[Path, str]
+"""A file on this machine, and what errors call it."""
 
 
-def read_prompts(path: Path, name: str = "") -> list[dict[str, Any]]:
-    """Rows with prompt_id, prompt, answer and level (or None), in the file's order.
+@dataclass(frozen=True)
+class Unusable:
+    """A row that is no prompt with a gold answer."""
 
-    ``name`` is what errors call the file, if it was fetched from elsewhere.
+    place: str
+    """As in ``problems.jsonl, line 3``."""
+    prompt_id: str
+    """Empty where it is not known."""
+    reason: str
+
+
+def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row], list[Unusable]]:
+    """The rows of files, in their order, and those that cannot be used.
 
     Raises:
-        DataError: the file is missing, empty or of another form, or a row lacks a field, has an empty answer or the id
-            of an earlier row.
+        DataError: a file is missing or of another form, or there is no row at all.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
+    unusable: list[Unusable] = []
     seen: dict[str, str] = {}
-    for place, raw in _raw_rows(path, name or str(path)):
-        row = _checked(raw, place)
-        if row["prompt_id"] in seen:
-            raise DataError(
-                f"{place}: prompt_id {row['prompt_id']!r} is also that of {seen[row['prompt_id']]}. "
-                "Remove one, or give each its own prompt_id."
-            )
-        seen[row["prompt_id"]] = place
-        rows.append(row)
-    if not rows:
-        raise DataError(f"{name or path}: no prompts. The file must hold at least one row with prompt and answer.")
-    return rows
+    for path, name in files:
+        for place, raw in _raw_rows(path, name, source):
+            row, reason = _row(livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw, source)
+            if not reason and row["prompt_id"] in seen:
+                reason = (
+                    f"prompt_id {row['prompt_id']!r} is also that of {seen[row['prompt_id']]}. Remove one, or give "
+                    "each its own prompt_id"
+                )
+            if reason:
+                unusable.append(Unusable(place, row.get("prompt_id", ""), reason))
+                continue
+            seen[row["prompt_id"]] = place
+            rows.append(row)
+    if not rows and not unusable:
+        raise DataError(f"{', '.join(name for _, name in files)}: no prompts; allowed: rows with prompt and answer.")
+    return _share(rows, source.share), unusable
 
 
-def _raw_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
+def _share(rows: list[Row], share: float) -> list[Row]:
+    """So large a share of the rows, in the order of the hash of their ids."""
+    if share == 1:
+        return rows
+    fractions = {row["prompt_id"]: hash_fraction(row["prompt_id"]) for row in rows}
+    taken = [row for row in rows if fractions[row["prompt_id"]] < share]
+    return sorted(taken, key=lambda row: fractions[row["prompt_id"]])
+
+
+def _raw_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[str, Any]]:
     if not path.is_file():
-        raise DataError(f"{name}: no such file. Name a .jsonl or .parquet file in prompts.path.")
+        raise DataError(f"{name}: no such file. Name a .jsonl, .json or .parquet file.")
     if path.suffix == ".parquet":
-        try:
-            table = pq.read_table(path)
-        except pa.ArrowException as error:
-            raise DataError(f"{name}: not a parquet file ({error}).") from None
-        yield from ((f"{name}, row {index}", row) for index, row in enumerate(table.to_pylist()))
-    elif path.suffix in (".jsonl", ".json"):
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    yield f"{name}, line {number}", json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise DataError(f"{name}, line {number}: not JSON ({error.msg}): {line[:80]!r}") from None
+        yield from _parquet_rows(path, name, source)
+    elif path.suffix in SUFFIXES:
+        yield from _json_rows(path, name)
     else:
-        raise DataError(f"{name}: cannot read {path.suffix or 'a file without suffix'}; allowed: .jsonl, .parquet.")
+        raise DataError(
+            f"{name}: cannot read {path.suffix or 'a file without suffix'}; allowed: {', '.join(SUFFIXES)}."
+        )
 
 
-def _checked(raw: Any, place: str) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        raise DataError(f"{place}: {str(raw)[:80]!r} is not an object with prompt and answer.")
-    for field in ("prompt", "answer"):
+def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[str, Any]]:
+    """Of the columns that count alone: others can be gigabytes of solutions."""
+    try:
+        with pq.ParquetFile(path) as file:
+            there = file.schema_arrow.names
+            wanted = [one for one in (source.prompt, source.answer, source.id, _ID, _LEVEL) if one in there]
+            missing = [one for one in (source.prompt, source.answer, source.id) if one and one not in there]
+            number = 0
+            for batch in file.iter_batches(_BATCH, columns=list(dict.fromkeys(wanted))):
+                for row in batch.to_pylist():
+                    # The names of all columns, for what the error says.
+                    yield f"{name}, row {number}", dict.fromkeys(there) | row if missing else row
+                    number += 1
+    except pa.ArrowException as error:
+        raise DataError(f"{name}: not a parquet file ({error}).") from None
+
+
+def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
+    """A file with one array, or a value in every line."""
+    with path.open(encoding="utf-8") as file:
+        start = file.read(1)
+        while start.isspace():
+            start = file.read(1)
+        file.seek(0)
+        if start == "[" and path.suffix == ".json":
+            try:
+                values = json.load(file)
+            except json.JSONDecodeError as error:
+                raise DataError(f"{name}, line {error.lineno}: not JSON ({error.msg}).") from None
+            yield from ((f"{name}, row {number}", value) for number, value in enumerate(values))
+            return
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield f"{name}, line {number}", json.loads(line)
+            except json.JSONDecodeError as error:
+                raise DataError(f"{name}, line {number}: not JSON ({error.msg}): {line[:80]!r}") from None
+
+
+def _row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
+    """A row, or as much of it as is known and why it cannot be used."""
+    if not isinstance(raw, Mapping):
+        return {}, f"{str(raw)[:80]!r} is not an object with {source.prompt} and {source.answer}"
+    identity = raw.get(source.id or _ID)
+    known: Row = {} if identity is None else {"prompt_id": str(identity)}
+    for field in (source.prompt, source.answer, *([source.id] if source.id else [])):
         value = raw.get(field)
         if value is None:
-            raise DataError(f"{place}: no field {field!r}; found {sorted(raw)}.")
-        if not str(value).strip():
-            raise DataError(f"{place}: {field} is empty. Fill it in or remove the row.")
-    prompt, level = str(raw["prompt"]), raw.get("level")
+            return known, f"no field {field!r}; found {sorted(raw)}"
+        if not _text(value).strip():
+            return known, f"{field} is empty. Fill it in or remove the row"
+    prompt, level = _text(raw[source.prompt]), raw.get(_LEVEL)
+    answer = gold(_text(raw[source.answer]), source)
+    if not answer:
+        sign = {"hashes": "####", "boxed": "a closed \\boxed{}"}.get(source.gold, "anything but dollar signs")
+        return known, f"{source.answer} holds no answer: there is no {sign}, or nothing after or in it"
     if level is not None and not isinstance(level, int):
-        raise DataError(f"{place}: level {level!r}; allowed: a whole number.")
-    identity = raw.get("prompt_id")
-    name = str(identity) if identity is not None else hashlib.sha256(prompt.encode()).hexdigest()[:16]
-    return {"prompt_id": name, "prompt": prompt, "answer": str(raw["answer"]), "level": level}
+        if source.hub is None:
+            return known, f"level {level!r}; allowed: a whole number"
+        level = None
+    name = known.get("prompt_id") or hashlib.sha256(prompt.encode()).hexdigest()[:16]
+    return {"prompt_id": name, "prompt": prompt, "answer": answer, "level": level}, ""
+
+
+def gold(text: str, source: SourceSettings) -> str:
+    """The gold answer in the text of its field, without dollar signs around it; empty when it holds none."""
+    if source.gold == "hashes":
+        # 1,234 is a number there, and a pair of numbers to math-verify in a list.
+        text = text.rpartition("####")[2].replace(",", "") if "####" in text else ""
+    elif source.gold == "boxed":
+        text = extract(text).answer or ""
+    elif source.gold == "livecodebench":
+        return text
+    return text.strip().strip("$").strip()
+
+
+def _text(value: Any) -> str:
+    """Several answers of one problem are one list."""
+    return ", ".join(str(one).strip().strip("$") for one in value) if isinstance(value, list) else str(value)

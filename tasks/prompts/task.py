@@ -1,26 +1,49 @@
 """The doors of the step that provides prompts."""
 
 from tasks.platform import Artifact, StoreHandle, once, step
-from tasks.settings import EvaluateSettings, PromptsSettings
+from tasks.settings import (
+    BenchmarkSettings,
+    OperationSettings,
+    PromptsSettings,
+    TrainingSetSettings,
+    VerifySettings,
+)
 
-VERSION = "1"
+VERSION = "2"
 
 
 @step(VERSION)
 def prepare_prompts(
-    store: StoreHandle, settings: PromptsSettings, source: str, stage: int, seed: int
+    store: StoreHandle, settings: PromptsSettings, training: Artifact, stage: int, seed: int
 ) -> list[Artifact]:
-    """The prompts of a stage, a list of shards. ``source`` is a fingerprint of the files that settings name."""
+    """The prompts of a stage, a list of shards."""
     from tasks.prompts import step as logic
 
-    return once(store, "prepare_prompts", VERSION, logic.prepare_stage, settings, source, stage, seed)
+    return once(store, "prepare_prompts", VERSION, logic.prepare_stage, settings, training, stage, seed)
 
 
-@step(VERSION)
-def prepare_held_out(
-    store: StoreHandle, settings: PromptsSettings, evaluate: EvaluateSettings, source: str
+@step(VERSION, role="prefetch")
+def prepare_training_set(
+    store: StoreHandle,
+    settings: TrainingSetSettings,
+    verify: VerifySettings,
+    source: str,
+    benchmarks: list[Artifact],
+    operation: OperationSettings,
 ) -> Artifact:
-    """The held-out problems that every policy of the run is evaluated on."""
-    from tasks.prompts import step as logic
+    """The rows that a run trains on. ``source`` is a fingerprint of what settings name outside of the hub."""
+    from tasks.prompts.training import prepare_training_set as prepare
 
-    return once(store, "prepare_held_out", VERSION, logic.prepare_held_out, settings, source, evaluate.problems)
+    return once(
+        store, "prepare_training_set", VERSION, prepare, settings, verify, source, benchmarks, operation=operation
+    )
+
+
+@step(VERSION, role="prefetch")
+def prepare_benchmark(
+    store: StoreHandle, settings: BenchmarkSettings, verify: VerifySettings, source: str, operation: OperationSettings
+) -> Artifact:
+    """The problems of a benchmark. ``source`` is a fingerprint of what settings name outside of the hub."""
+    from tasks.prompts.benchmarks import prepare_benchmark as prepare
+
+    return once(store, "prepare_benchmark", VERSION, prepare, settings, verify, source, operation=operation)

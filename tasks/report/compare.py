@@ -69,9 +69,14 @@ def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
 def _accuracies(summaries: Sequence[RunSummary]) -> dict[str, Measure]:
     """Runs meet at equal numbers of updates, whatever their stages are."""
     updates = sorted({row.updates for summary in summaries for row in summary.rows})
-    ks = {summary.samples_per_problem for summary in summaries}
-    name = f"avg@{ks.pop()}" if len(ks) == 1 else "accuracy"
-    return {f"{name}, {_point(at)}": partial(_accuracy, updates=at) for at in updates}
+    headlines = {summary.headline for summary in summaries}
+    name = headlines.pop() if len(headlines) == 1 else "accuracy"
+    found: dict[str, Measure] = {f"{name}, {_point(at)}": partial(_accuracy, updates=at) for at in updates}
+    benchmarks = [{one.name for one in summary.rows[-1].benchmarks} for summary in summaries]
+    for one in summaries[0].rows[-1].benchmarks:
+        if len(benchmarks[0]) > 1 and all(one.name in names for names in benchmarks):
+            found[f"{one.name}, at the end"] = partial(_at_the_end, benchmark=one.name)
+    return found
 
 
 def _point(updates: int) -> str:
@@ -80,6 +85,10 @@ def _point(updates: int) -> str:
 
 def _accuracy(summary: RunSummary, updates: int) -> float | None:
     return next((row.accuracy for row in summary.rows if row.updates == updates), None)
+
+
+def _at_the_end(summary: RunSummary, benchmark: str) -> float | None:
+    return next((one.accuracy for one in summary.rows[-1].benchmarks if one.name == benchmark), None)
 
 
 def _times(summaries: Sequence[RunSummary]) -> dict[str, Measure]:

@@ -7,6 +7,8 @@ from tasks.artifacts.tables import read_table
 from tasks.report.history import History
 
 _SHOWN_CHARACTERS = 1600
+_MOST = 8
+"""Examples of a policy without another one to compare it with."""
 _COLUMNS = ["prompt_id", "sample_index", "prompt", "answer", "response", "outcome", "response_tokens"]
 
 
@@ -41,9 +43,11 @@ def pick_examples(history: History) -> list[Example]:
     They are the first of their sort in the order of the held-out problems, so nobody chose them.
     """
     if len(history.evaluated) == 1:
-        return examples_of(history.evaluated[0].samples)
-    before = _first_samples(history.evaluated[0].samples)
-    after = _first_samples(history.evaluated[-1].samples)
+        return [example for one in history.evaluated[0].evaluations for example in examples_of(one.samples)][:_MOST]
+    before, after = (
+        {name: row for one in policy.evaluations for name, row in _first_samples(one.samples, one.benchmark).items()}
+        for policy in (history.evaluated[0], history.evaluated[-1])
+    )
     wanted = [("turned right", 3), ("stayed wrong", 1), ("turned wrong", 1), ("stayed right", 1)]
     examples: list[Example] = []
     for change, count in wanted:
@@ -72,11 +76,11 @@ def _change(before: Response, after: Response) -> str:
     return f"{verb} {'right' if after.correct else 'wrong'}"
 
 
-def _first_samples(path: Path) -> dict[str, tuple[str, str, Response]]:
+def _first_samples(path: Path, benchmark: str = "") -> dict[tuple[str, str], tuple[str, str, Response]]:
     """Prompt, answer and first sampled response by problem."""
     rows = read_table(path, columns=_COLUMNS).to_pylist()
     return {
-        row["prompt_id"]: (
+        (benchmark, row["prompt_id"]): (
             shown(row["prompt"]),
             shown(row["answer"]),
             Response(shown(row["response"]), row["outcome"], row["response_tokens"]),

@@ -8,10 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 from tasks.report import drawing, staleness_figures, training_figures
+from tasks.report.evaluated import Estimate
 from tasks.report.formats import duration, label, percent
 from tasks.report.graph import graph_of, measured_steps
 from tasks.report.graph_drawing import draw
-from tasks.report.history import Estimate, History
+from tasks.report.history import History
 from tasks.report.ledger import Ledger
 from tasks.report.palette import BLUE, GREEN, MUTED, ORANGE
 
@@ -31,6 +32,11 @@ WORDS = {
     "accuracy": Words(
         "Accuracy after each stage",
         "Vertical bars are 95 % intervals; where those of two policies do not overlap, the policies differ.",
+    ),
+    "benchmarks": Words(
+        "Accuracy by benchmark",
+        "The band is the 95 % interval of avg@k. pass@k far above it: others find what one misses; maj@k above it: "
+        "wrong answers differ from each other.",
     ),
     "reward": Words(
         "Reward during training",
@@ -129,6 +135,7 @@ def make_figures(history: History, ledger: Ledger) -> dict[str, str]:
     """SVG by name, in the order of the page; names and captions are those of ``words_of``."""
     makers: dict[str, Callable[[], Figure | str | None]] = {
         "accuracy": lambda: _accuracy(history),
+        "benchmarks": lambda: _benchmarks(history),
         "reward": lambda: training_figures.reward(history),
         "ratios": lambda: training_figures.ratios(history),
         "stability": lambda: training_figures.stability(history),
@@ -166,10 +173,9 @@ def _stage_axis(axes: Any, history: History) -> None:
 
 def _accuracy(history: History) -> Figure:
     figure, (axes,) = drawing.panels(1, 2.55)
-    k = history.samples_per_problem
     few = len(history.evaluated) <= _LABELLED
     series: list[tuple[str, str, str, float, list[Estimate | None]]] = [
-        (f"avg@{k}, sampled", BLUE, "o-", 0.0, [policy.accuracy for policy in history.evaluated]),
+        (f"{history.headline}, sampled", BLUE, "o-", 0.0, [policy.accuracy for policy in history.evaluated]),
         ("greedy", ORANGE, "s-", 0.09 if few else 0.0, [policy.greedy for policy in history.evaluated]),
         ("shows working", GREEN, "^:", -0.09 if few else 0.0, [policy.working for policy in history.evaluated]),
     ]
@@ -202,6 +208,37 @@ def _accuracy(history: History) -> Figure:
     axes.yaxis.set_major_locator(MultipleLocator(0.25))
     axes.set_title("share of responses")
     _stage_axis(axes, history)
+    drawing.legend(figure, handles, 3)
+    return figure
+
+
+def _benchmarks(history: History) -> Figure | None:
+    """A panel per benchmark; None where the mean over benchmarks is all there is."""
+    names = history.benchmarks
+    if len(names) < 2:
+        return None
+    figure, grid = drawing.small_multiples(names, "share of problems", "finished stages", same_scale=False)
+    stages = [policy.stage for policy in history.evaluated]
+    for name, axes in zip(names, grid, strict=True):
+        found = [next(one for one in policy.evaluations if one.benchmark == name) for policy in history.evaluated]
+        series: list[tuple[str, str, list[Estimate | None]]] = [
+            (BLUE, "o-", [one.accuracy for one in found]),
+            (ORANGE, "s--", [one.pass_at.get(one.samples_per_problem) for one in found]),
+            (GREEN, "^:", [one.majority for one in found]),
+        ]
+        for color, look, estimates in series:
+            known = [(stage, one) for stage, one in zip(stages, estimates, strict=True) if one is not None]
+            axes.plot([stage for stage, _ in known], [one.value for _, one in known], look, color=color, markersize=3)
+        accuracies = [one.accuracy for one in found]
+        low, high = [one.low for one in accuracies], [one.high for one in accuracies]
+        axes.fill_between(stages, low, high, color=BLUE, alpha=0.15, linewidth=0)
+        drawing.percent_axis(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    handles = [
+        drawing.line(BLUE, "avg@k", marker="o", markersize=4),
+        drawing.line(ORANGE, "pass@k", marker="s", linestyle="--", markersize=4),
+        drawing.line(GREEN, "maj@k", marker="^", linestyle=":", markersize=4),
+    ]
     drawing.legend(figure, handles, 3)
     return figure
 

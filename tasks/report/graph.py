@@ -3,7 +3,7 @@
 graphs.json holds the graphs; ``make graph`` reads them from what ``pyflyte package`` makes of workflows/.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -69,7 +69,7 @@ def graphs() -> dict[str, Graph]:
 def measured_steps(history: History) -> dict[Step, Measured]:
     """Every step of a run that left an artifact."""
     made = _made(history)
-    last = history.manifests[history.evaluated[-1].evaluation].timings.process
+    last = history.manifests[history.evaluated[-1].evaluations[-1].evaluation].timings.process
     mine = {step for step, manifests in made.items() if any(one.timings.process == last for one in manifests)}
     # A pod runs a single step: there it is not known what an execution found.
     known = len(mine) > 1
@@ -92,25 +92,32 @@ def graph_of(steps: Iterable[Step]) -> Graph | None:
 def _made(history: History) -> dict[Step, list[Manifest]]:
     """What every step of a run gave. A step that alternates gave rollouts and verdicts beside its policy."""
     made: dict[Step, dict[str, Manifest]] = {}
-
-    def add(manifest: Manifest, stage: int | None) -> None:
+    for manifest, stage in (*_evaluated(history), *_trained(history)):
         made.setdefault((manifest.task, stage), {})[manifest.digest] = manifest
-
-    for evaluated in history.evaluated:
-        evaluation = history.manifests[evaluated.evaluation]
-        add(evaluation, evaluated.stage or None)
-        for held_out in evaluation.parents.get("prompts", []):
-            add(history.manifests[held_out], None)
-    for stage in history.stages:
-        for manifest in (stage.policy, *stage.rollouts, *stage.verdicts):
-            add(manifest, stage.number)
-        for rollouts in stage.rollouts:
-            for prompts in rollouts.parents.get("prompts", []):
-                add(history.manifests[prompts], stage.number)
     for policy in history.of_kind("policy"):
         if "policy" not in policy.parents:
-            add(policy, None)
+            made.setdefault((policy.task, None), {})[policy.digest] = policy
     return {step: list(manifests.values()) for step, manifests in made.items()}
+
+
+def _evaluated(history: History) -> Iterator[tuple[Manifest, int | None]]:
+    """Evaluations and their problems, each with its stage."""
+    for policy in history.evaluated:
+        for one in policy.evaluations:
+            evaluation = history.manifests[one.evaluation]
+            yield evaluation, policy.stage or None
+            for problems in evaluation.parents.get("prompts", []):
+                yield history.manifests[problems], None
+
+
+def _trained(history: History) -> Iterator[tuple[Manifest, int | None]]:
+    """Policies, and what they learned from, each with its stage."""
+    for stage in history.stages:
+        for manifest in (stage.policy, *stage.rollouts, *stage.verdicts):
+            yield manifest, stage.number
+        for rollouts in stage.rollouts:
+            for prompts in rollouts.parents.get("prompts", []):
+                yield history.manifests[prompts], stage.number
 
 
 def _seconds(manifests: list[Manifest]) -> float:

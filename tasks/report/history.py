@@ -1,11 +1,8 @@
 """What a run left behind, gathered by walking the parents of its evaluations."""
 
-import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -14,42 +11,8 @@ from tasks.artifacts.records import ArtifactRef, Kind, Manifest, Timings
 from tasks.artifacts.store import Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
+from tasks.report.evaluated import EvaluatedPolicy, headline, read_evaluated
 from tasks.report.updates import Column, histogram_columns, number_columns
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over problems and its 95 % interval, as fractions."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class EvaluatedPolicy:
-    """A policy and what its evaluation found."""
-
-    policy: ArtifactRef
-    evaluation: ArtifactRef
-    stage: int
-    """Finished stages; 0 is the base policy."""
-    updates: int
-    accuracy: Estimate
-    """avg@k."""
-    greedy: Estimate | None
-    working: Estimate | None
-    """Share of the sampled responses that show working."""
-    response_tokens: float | None
-    truncated: float | None
-    outcomes: dict[str, int]
-    by_level: dict[str, float]
-    samples: Path
-
-    @property
-    def label(self) -> str:
-        """``base`` or ``stage 3``."""
-        return f"stage {self.stage}" if self.stage else "base"
 
 
 @dataclass(frozen=True)
@@ -71,9 +34,6 @@ class History:
 
     evaluated: list[EvaluatedPolicy]
     """In the order of updates."""
-    problems: int
-    samples_per_problem: int
-    """k of avg@k."""
     stages: list[Stage]
     updates: dict[str, Column]
     """Columns of the policies' metrics, one entry per update of the run; what was null or absent is NaN."""
@@ -87,6 +47,22 @@ class History:
     """The preset, or ``base`` before the first stage."""
     updates_per_rollout: int
     seed: int
+
+    @property
+    def problems(self) -> int:
+        """Of all benchmarks."""
+        return self.evaluated[-1].problems
+
+    @property
+    def benchmarks(self) -> list[str]:
+        """Names of the benchmarks on which every policy was evaluated."""
+        named = [[one.benchmark for one in policy.evaluations] for policy in self.evaluated]
+        return [name for name in named[-1] if all(name in names for names in named)]
+
+    @property
+    def headline(self) -> str:
+        """What the accuracy is: ``avg@4``, or ``mean of 5 benchmarks``."""
+        return headline(self.evaluated[-1].samples_per_problem, len(self.evaluated[-1].evaluations))
 
     @property
     def boundaries(self) -> list[int]:
@@ -122,7 +98,8 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
 
     Args:
         store: where the run's artifacts are.
-        evaluations: one per evaluated policy of one run, in any order; an unfinished run has fewer.
+        evaluations: averages, one per evaluated policy of one run, in any order; an unfinished run has fewer. An
+            evaluation stands for the average over it alone.
 
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.
@@ -131,8 +108,10 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
     if not evaluations:
         raise DataError("report: no evaluation was given; a report needs at least that of the base policy.")
     manifests = lineage(store, evaluations)
-    loaded = [_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)]
-    evaluated = sorted((policy for policy, _ in loaded), key=lambda policy: (policy.updates, policy.policy.digest))
+    evaluated = sorted(
+        (read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),
+        key=lambda policy: (policy.updates, policy.policy.digest),
+    )
     chain = _chain(manifests, evaluated[-1].policy)
     strangers = [policy for policy in evaluated if policy.policy not in {manifest.ref for manifest in chain}]
     if strangers:
@@ -140,14 +119,11 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
             f"report: {strangers[0].policy} is no ancestor of {evaluated[-1].policy}, so their evaluations belong to "
             "different runs. Give the evaluations of one run; `compare` puts runs side by side."
         )
-    metrics = loaded[-1][1]
     tables = [read_table(store.file(policy, "metrics.parquet")) for policy in chain[1:]]
     stages = [_stage(manifests, before, after) for before, after in pairwise(chain)]
     last = chain[-1]
     return History(
         evaluated=evaluated,
-        problems=int(metrics["problems"]),
-        samples_per_problem=int(metrics["k"]),
         stages=stages,
         updates=number_columns(tables),
         histograms=histogram_columns(tables),
@@ -173,47 +149,6 @@ def lineage(store: Store, refs: Sequence[ArtifactRef]) -> dict[ArtifactRef, Mani
             found[ref] = store.manifest(ref)
             waiting.extend(parent for parents in found[ref].parents.values() for parent in parents)
     return found
-
-
-def _evaluated(
-    store: Store, manifests: dict[ArtifactRef, Manifest], ref: ArtifactRef
-) -> tuple[EvaluatedPolicy, dict[str, Any]]:
-    manifest = manifests[ref]
-    parents = manifest.parents.get("policy", [])
-    if ref.kind != "evaluation" or len(parents) != 1:
-        raise DataError(f"report: {ref} is not the evaluation of one policy (its policies: {len(parents)}).")
-    metrics = json.loads(store.file(manifest, "metrics.json").read_text())
-    accuracy = _estimate(metrics.get("accuracy"))
-    if accuracy is None:
-        raise DataError(f"report: {ref} has no accuracy in its metrics.json; evaluate its policy again.")
-    facts = manifests[parents[0]].facts
-    evaluated = EvaluatedPolicy(
-        policy=parents[0],
-        evaluation=ref,
-        stage=int(facts.get("stage", 0)),
-        updates=int(facts.get("updates", 0)),
-        accuracy=accuracy,
-        greedy=_estimate(metrics.get("greedy")),
-        working=_estimate(metrics.get("working")),
-        response_tokens=_finite(metrics.get("response_tokens")),
-        truncated=_finite(metrics.get("truncated")),
-        outcomes={name: int(count) for name, count in (metrics.get("outcomes") or {}).items()},
-        by_level={level: float(value) for level, value in (metrics.get("by_level") or {}).items()},
-        samples=store.file(manifest, "samples.parquet"),
-    )
-    return evaluated, metrics
-
-
-def _finite(value: Any) -> float | None:
-    return None if value is None or math.isnan(value) else float(value)
-
-
-def _estimate(entry: dict[str, float] | None) -> Estimate | None:
-    value = _finite(entry.get("value")) if entry else None
-    if entry is None or value is None:
-        return None
-    low, high = _finite(entry.get("low")), _finite(entry.get("high"))
-    return Estimate(value, value if low is None else low, value if high is None else high)
 
 
 def _chain(manifests: dict[ArtifactRef, Manifest], last: ArtifactRef) -> list[Manifest]:

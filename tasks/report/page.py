@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tasks.report.evaluated import EvaluatedPolicy
 from tasks.report.examples import pick_examples
 from tasks.report.figures import OVER_STALENESS, words_of
-from tasks.report.history import EvaluatedPolicy, History, Stage
+from tasks.report.history import History, Stage
 from tasks.report.ledger import ROWS, Ledger
 from tasks.report.parameters import chosen_here, resolved_settings
 from tasks.report.templates import render
@@ -109,7 +110,11 @@ def _mean(values: list[Any]) -> float | None:
 
 
 def _outcomes(history: History) -> list[Counted]:
-    counted = [Counted(f"held-out, {policy.label}", policy.outcomes) for policy in history.evaluated]
+    counted = [
+        Counted(f"{one.benchmark}, {policy.label}".replace("_", "-"), one.outcomes)
+        for policy in history.evaluated
+        for one in policy.evaluations
+    ]
     for stage in history.stages:
         counts: dict[str, int] = {}
         for manifest in stage.verdicts:

@@ -63,11 +63,19 @@ def resolved_settings(history: History) -> dict[str, list[Parameter]]:
     paper = _PAPER.get(history.algorithm, {})
     steps = {}
     for kind, step in _STEPS.items():
-        made = [manifest for manifest in history.of_kind(kind) if manifest not in finals]
+        made = [manifest for manifest in history.of_kind(kind) if manifest not in finals and _is_of_stage(manifest)]
         steps[step] = parameters_of(_settings(made), {})
     steps["optimize"] = parameters_of(_settings(finals), paper)
-    steps["evaluate"] = parameters_of(_settings(history.of_kind("evaluation")), {})
+    for name in history.benchmarks:
+        own = [one.evaluation for policy in history.evaluated for one in policy.evaluations if one.benchmark == name]
+        step = "evaluate" if len(history.benchmarks) == 1 else f"evaluate, {name}"
+        steps[step] = parameters_of(_settings(history.manifests[ref] for ref in own), {})
     return {step: parameters for step, parameters in steps.items() if parameters}
+
+
+def _is_of_stage(manifest: Manifest) -> bool:
+    """Whether an artifact is not one of the data sets that prompts come from."""
+    return manifest.kind != "prompts" or "data" not in manifest.facts
 
 
 def chosen_here(history: History) -> list[str]:

@@ -5,8 +5,9 @@ from rich import box
 from rich.table import Table
 
 from tasks.flyte_model import FlyteModel
+from tasks.report.evaluated import Estimate, EvaluatedPolicy, Evaluation, headline
 from tasks.report.formats import duration, label, number, percent, percent_range
-from tasks.report.history import Estimate, EvaluatedPolicy, History
+from tasks.report.history import History
 from tasks.report.ledger import Ledger, training_seconds
 from tasks.report.tables import COLUMNS, render
 
@@ -14,8 +15,28 @@ _ROWS = 12
 """A longer table is shown without its middle."""
 
 
+class BenchmarkRow(FlyteModel):
+    """A policy on a benchmark."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    problems: int
+    samples_per_problem: int
+    """k of avg@k."""
+    accuracy: float
+    low: float
+    high: float
+    pass_at: float | None
+    """pass@k."""
+    majority: float | None
+    """maj@k."""
+    response_tokens: float | None
+    truncated: float | None
+
+
 class SummaryRow(FlyteModel):
-    """An evaluated policy. Accuracies and shares are fractions."""
+    """An evaluated policy. Accuracies and shares are fractions; over several benchmarks they are means."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,6 +49,7 @@ class SummaryRow(FlyteModel):
     greedy: float | None
     working: float | None
     response_tokens: float | None
+    benchmarks: list[BenchmarkRow] = Field(default_factory=list)
 
 
 class Execution(FlyteModel):
@@ -57,8 +79,9 @@ class RunSummary(FlyteModel):
     """0 before the first stage."""
     seed: int
     problems: int
+    """Of all benchmarks."""
     samples_per_problem: int
-    """k of avg@k."""
+    """k of avg@k; 0 where benchmarks differ in it."""
     rows: list[SummaryRow]
     ledger: dict[str, float]
     """Seconds by row; they add up to the process-seconds of the run."""
@@ -80,6 +103,7 @@ class RunSummary(FlyteModel):
         lines = [
             f"{self.name}, seed {self.seed}: {last.updates} updates in {duration(self.wall_clock)}",
             render(self._table()),
+            *([render(self._by_benchmark())] if len(self.rows[-1].benchmarks) > 1 else []),
             self._times(),
         ]
         if self.execution:
@@ -91,10 +115,27 @@ class RunSummary(FlyteModel):
         lines += [f"{'next' if place == 0 else '':<8}{command}" for place, command in enumerate(self.next_commands)]
         return "\n".join(lines).rstrip()
 
+    @property
+    def headline(self) -> str:
+        """What the accuracy is."""
+        return headline(self.samples_per_problem, len(self.rows[-1].benchmarks))
+
+    def _by_benchmark(self) -> Table:
+        """Accuracies of the policies, a column per benchmark."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        table.add_column("policy")
+        names = [one.name for one in self.rows[-1].benchmarks]
+        for one in self.rows[-1].benchmarks:
+            table.add_column(f"{one.name}\navg@{one.samples_per_problem}", justify="right")
+        for row in _short(self.rows):
+            found = {} if row is None else {one.name: percent(one.accuracy) for one in row.benchmarks}
+            table.add_row("..." if row is None else row.label, *(found.get(name, "") for name in names))
+        return table
+
     def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
         table.add_column("policy")
-        for heading in ("updates", f"avg@{self.samples_per_problem}", "95 %", "greedy", "working", "tokens"):
+        for heading in ("updates", self.headline, "95 %", "greedy", "working", "tokens"):
             table.add_column(heading, justify="right")
         for row in _short(self.rows):
             if row is None:
@@ -135,8 +176,8 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
         algorithm=history.algorithm,
         updates_per_rollout=history.updates_per_rollout,
         seed=history.seed,
-        problems=history.problems,
-        samples_per_problem=history.samples_per_problem,
+        problems=history.evaluated[-1].problems,
+        samples_per_problem=history.evaluated[-1].samples_per_problem,
         rows=[summary_row(policy) for policy in history.evaluated],
         ledger=ledger.seconds,
         wall_clock=ledger.wall_clock,
@@ -154,8 +195,25 @@ def summary_row(policy: EvaluatedPolicy) -> SummaryRow:
         greedy=_value(policy.greedy),
         working=_value(policy.working),
         response_tokens=policy.response_tokens,
+        benchmarks=[_benchmark_row(one) for one in policy.evaluations],
     )
 
 
 def _value(estimate: Estimate | None) -> float | None:
     return None if estimate is None else estimate.value
+
+
+def _benchmark_row(evaluation: Evaluation) -> BenchmarkRow:
+    k = evaluation.samples_per_problem
+    return BenchmarkRow(
+        name=evaluation.benchmark,
+        problems=evaluation.problems,
+        samples_per_problem=k,
+        accuracy=evaluation.accuracy.value,
+        low=evaluation.accuracy.low,
+        high=evaluation.accuracy.high,
+        pass_at=_value(evaluation.pass_at.get(k)),
+        majority=_value(evaluation.majority),
+        response_tokens=evaluation.response_tokens,
+        truncated=evaluation.truncated,
+    )

@@ -57,7 +57,9 @@ def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
                 "code_version": f"{policy.task} {policy.code_version}",
                 "rollouts": [ref.digest for ref in policy.parents.get("rollouts", [])],
                 "verdicts": [ref.digest for ref in policy.parents.get("verdicts", [])],
-                "evaluation": evaluation.digest,
+                "evaluations": [
+                    ref.digest for ref in store.manifest(evaluation).parents.get("evaluations", [evaluation])
+                ],
             }
         )
     return sorted(stages, key=lambda stage: stage["stage"])

@@ -5,18 +5,23 @@ from typing import NamedTuple
 
 from tasks.artifacts import Store
 from tasks.artifacts.provenance import PROCESS_STARTED
+from tasks.errors import SettingsError
 from tasks.platform import Artifact, StoreHandle, always
+from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
 from tasks.run.sources import fingerprint
 from tasks.settings import (
     ArithmeticSettings,
+    BenchmarkSettings,
     EvaluateSettings,
+    EvaluationSettings,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
     RolloutSettings,
     RunSettings,
+    TrainingSetSettings,
     VerifySettings,
 )
 from tasks.tracking.trackers import check_installed
@@ -30,12 +35,17 @@ class OpenRun(NamedTuple):
     policy: PolicySettings
     policy_source: str
     prompts: PromptsSettings
-    prompts_source: str
+    training_set: TrainingSetSettings
+    training_source: str
     arithmetic: ArithmeticSettings
     rollout: RolloutSettings
     verify: VerifySettings
     optimize: OptimizeSettings
-    evaluate: EvaluateSettings
+    benchmarks: list[BenchmarkSettings]
+    benchmark_sources: list[str]
+    evaluations: list[EvaluationSettings]
+    """Of every benchmark, as are its verifier's settings."""
+    verifiers: list[VerifySettings]
     operation: OperationSettings
     updates_per_rollout: int
     settings: RunSettings
@@ -65,6 +75,7 @@ def open_run(
 
     Raises:
         SettingsError: what is wrong, before anything runs.
+        DataError: the commit of a benchmark without one could not be looked up.
     """
     settings = RunSettings.parse(
         {
@@ -81,6 +92,19 @@ def open_run(
         }
     ).override(f"{arm} {overrides}")
     check_installed(settings.operation.tracker)
+    if arm and len(settings.evaluate.benchmarks) > 1:
+        raise SettingsError(
+            f"evaluate.benchmarks: {len(settings.evaluate.benchmarks)} in the laboratory, whose runs are compared "
+            "problem by problem; allowed: one."
+        )
+    operation, mirror = settings.named_operation, settings.operation.mirror
+    settings = settings.model_copy(
+        update={
+            "evaluate": with_commits(settings.evaluate, mirror),
+            "prompts": prompts_with_commit(settings.prompts, mirror),
+        }
+    )
+    measured = settings.measures
     opened = Store.open(settings.store)
     opened.sweep()
     return OpenRun(
@@ -89,13 +113,17 @@ def open_run(
         policy=settings.policy,
         policy_source=fingerprint(settings.policy.path),
         prompts=settings.prompts,
-        prompts_source=fingerprint(settings.prompts.path) + fingerprint(settings.prompts.held_out_path),
+        training_set=settings.prompts.training_set,
+        training_source=source_fingerprint(settings.prompts.rows, mirror),
         arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
         rollout=settings.rollout,
         verify=settings.verify,
         optimize=settings.optimize,
-        evaluate=settings.evaluation,
-        operation=settings.named_operation,
+        benchmarks=[one.benchmark for one in measured],
+        benchmark_sources=fingerprints(measured, mirror),
+        evaluations=[one.evaluation for one in measured],
+        verifiers=[one.verify for one in measured],
+        operation=operation,
         updates_per_rollout=settings.mu,
         settings=settings,
         started=PROCESS_STARTED,

@@ -1,8 +1,10 @@
 """Typed, strict settings of every step; importable without torch."""
 
 from tasks.settings.base import Settings
+from tasks.settings.benchmarks import BENCHMARKS, BenchmarkSettings
 from tasks.settings.code import CodeSettings
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
+from tasks.settings.evaluate import EvaluateSettings, EvaluationSettings
 from tasks.settings.objective import (
     AdvantageSettings,
     DataSettings,
@@ -16,9 +18,8 @@ from tasks.settings.objective import (
 )
 from tasks.settings.presets import MODIFIERS, PRESETS
 from tasks.settings.run import RunSettings
+from tasks.settings.sources import ArithmeticSettings, SourceSettings
 from tasks.settings.steps import (
-    ArithmeticSettings,
-    EvaluateSettings,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -29,17 +30,22 @@ from tasks.settings.steps import (
     VerifySettings,
     WarmStartSettings,
 )
+from tasks.settings.training_sets import TRAINING_SETS, TrainingSetSettings
 
 __all__ = [
+    "BENCHMARKS",
     "MODIFIERS",
     "PRESETS",
+    "TRAINING_SETS",
     "AdvantageSettings",
     "ArithmeticSettings",
     "BackendSettings",
+    "BenchmarkSettings",
     "CodeSettings",
     "DataSettings",
     "EngineSettings",
     "EvaluateSettings",
+    "EvaluationSettings",
     "GateSettings",
     "LoraSettings",
     "MismatchSettings",
@@ -53,8 +59,10 @@ __all__ = [
     "RolloutSettings",
     "RunSettings",
     "Settings",
+    "SourceSettings",
     "TinyPolicySettings",
     "TrackerSettings",
+    "TrainingSetSettings",
     "VerifySettings",
     "VetoSettings",
     "WarmStartSettings",

@@ -11,11 +11,12 @@ from pydantic import Field, model_validator
 
 from tasks.errors import SettingsError
 from tasks.settings.base import OPERATIONAL, WHOLE_RUN, Settings
+from tasks.settings.benchmarks import HELD_OUT
 from tasks.settings.devices import EngineSettings
+from tasks.settings.evaluate import EvaluateSettings, Measure, measures
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import merge, resolve
 from tasks.settings.steps import (
-    EvaluateSettings,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -104,9 +105,9 @@ class RunSettings(Settings):
         return self.operation.model_copy(update={"tracker": self.operation.tracker.model_copy(update={"run": name})})
 
     @property
-    def evaluation(self) -> EvaluateSettings:
-        """``evaluate``, with the engine of the rollouts unless it has one of its own."""
-        return self.evaluate.model_copy(update={"engine": self.evaluation_engine})
+    def measures(self) -> list[Measure]:
+        """What is measured of every policy, benchmark by benchmark."""
+        return measures(self.evaluate, self.prompts, self.verify, self.rollout.engine)
 
     @property
     def evaluation_engine(self) -> EngineSettings:
@@ -162,29 +163,47 @@ class RunSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _something_is_held_out(self) -> Self:
+        if any(one.benchmark.source is None for one in self.measures):
+            raise ValueError(
+                f"evaluate.benchmarks: {HELD_OUT} with prompts.held_out_share 0, which holds nothing out; allowed: a "
+                "larger share, or other benchmarks"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _tiny_policy_fits(self) -> Self:
         if self.policy.tiny is not None:
             if self.prompts.arithmetic is None:
                 raise ValueError("policy.tiny: is warm-started on arithmetic, so prompts.arithmetic must be given")
-            for name, step in (("rollout", self.rollout), ("evaluate", self.evaluate)):
-                if step.max_new_tokens >= self.policy.tiny.context_tokens:
+            lengths = {"rollout": self.rollout.max_new_tokens, "evaluate": self.evaluate.max_new_tokens}
+            lengths |= {one.benchmark.name: one.evaluation.max_new_tokens for one in self.measures}
+            for name, tokens in lengths.items():
+                if tokens >= self.policy.tiny.context_tokens:
                     raise ValueError(
-                        f"{name}.max_new_tokens: {step.max_new_tokens} leaves no room for a prompt in "
+                        f"{name}.max_new_tokens: {tokens} leaves no room for a prompt in "
                         f"policy.tiny.context_tokens {self.policy.tiny.context_tokens}"
                     )
         return self
 
     @model_validator(mode="after")
     def _answers_are_of_one_kind(self) -> Self:
-        if self.prompts.arithmetic is not None and self.prompts.arithmetic.as_code != (self.verify.kind == "code"):
-            raise ValueError(
-                f"verify.kind: {self.verify.kind} with prompts.arithmetic.as_code "
-                f"{str(self.prompts.arithmetic.as_code).lower()}; allowed: code with true, math with false"
-            )
+        sources = [("prompts", self.prompts.arithmetic, self.verify.kind)]
+        for one in self.measures:
+            if one.benchmark.source is not None:
+                sources.append(
+                    (f"evaluate.benchmarks, {one.benchmark.name}", one.benchmark.source.arithmetic, one.verify.kind)
+                )
+        for name, arithmetic, kind in sources:
+            if arithmetic is not None and arithmetic.as_code != (kind == "code"):
+                raise ValueError(
+                    f"verify.kind: {kind} with {name}.arithmetic.as_code {str(arithmetic.as_code).lower()}; allowed: "
+                    "code with true, math with false"
+                )
         return self
 
 
-_SOURCES = {"path", "tiny", "arithmetic"}
+_SOURCES = {"path", "tiny", "arithmetic", "source"}
 _OF_A_SOURCE = _SOURCES | {"revision", "held_out_path"}
 
 

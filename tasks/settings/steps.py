@@ -9,6 +9,8 @@ from tasks.settings.code import CodeSettings
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import MODIFIERS, PRESETS, merge, resolve
+from tasks.settings.sources import ArithmeticSettings, SourceSettings
+from tasks.settings.training_sets import SHARE_OF_THE_HUB, TRAINING_SETS, TrainingSetSettings
 
 
 class WarmStartSettings(Settings):
@@ -68,27 +70,27 @@ class PolicySettings(Settings):
         return self
 
 
-class ArithmeticSettings(Settings):
-    """Generated arithmetic. Training and held-out problems never overlap, whatever the seed."""
-
-    levels: list[Literal[1, 2, 3, 4]] = Field([2], min_length=1)
-    """Difficulty: 1 is a+b, 2 is a+b*c, 3 is a*b+c*d, 4 is (a+b)*c-d."""
-    held_out_share: Number = Field(0.1, gt=0, lt=1)
-    """Share of each level's problems that training never sees, chosen by a hash of the problem."""
-    as_code: bool = False
-    """An answer is a program that prints the number, for verify.kind code, in place of a box with it."""
-
-
 class PromptsSettings(Settings):
-    """Where prompts come from and how many a stage takes. Give either arithmetic or path."""
+    """Where prompts come from and how many a stage takes. Give exactly one of arithmetic, path and source."""
 
     prompts_per_stage: int = Field(ge=1)
     arithmetic: ArithmeticSettings | None = None
     path: str | None = None
-    """A JSON-lines or parquet file, here or at an ``s3://`` address, with the columns prompt and answer, and optionally
-    prompt_id."""
+    """A JSON-lines, JSON or parquet file, here or at an ``s3://`` address, or a folder of such files, with the columns
+    prompt and answer, and optionally prompt_id."""
+    source: SourceSettings | None = None
+    """A known training set by its name, such as dapo (``mu-grpo data`` lists them), or rows with other fields."""
     held_out_path: str | None = None
-    """A file of the same form for evaluation. Without it a tenth of ``path`` is held out, by a hash of prompt_id."""
+    """A file of the same form for evaluation. Without it a share of the rows is held out, by a hash of their ids."""
+    held_out_share: Number = Field(0.1, ge=0, lt=1)
+    """Of the rows of path or source, without held_out_path."""
+    overlap_words: int = Field(13, ge=0)
+    """Prompts that share so many words in a row with a problem of a benchmark of the run leave the training set; so do
+    those that are equal to one. 0 asks for equal ones alone."""
+    max_unusable_share: Number | None = Field(None, ge=0, le=1)
+    """More rows that cannot be trained on are an error: a field is missing or empty, an id comes twice, or the verifier
+    cannot read the gold answer. Up to it they are left out, counted and listed. 0 where it is not given, and 0.05 of a
+    data set on the hub."""
     template: str = "{prompt}"
     """The text that the policy continues; ``{prompt}`` stands for the prompt."""
     chat: bool = False
@@ -96,15 +98,49 @@ class PromptsSettings(Settings):
     prompts_per_shard: int = Field(512, ge=1)
     """Prompts that one generation task takes."""
 
+    @field_validator("source", mode="before")
+    @classmethod
+    def _source_of_name(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in TRAINING_SETS:
+            raise ValueError(f"no training set is known by this name; known: {', '.join(TRAINING_SETS)}")
+        return TRAINING_SETS[value].source
+
     @model_validator(mode="after")
     def _one_source(self) -> "PromptsSettings":
-        if (self.path is None) == (self.arithmetic is None):
-            raise ValueError("exactly one of path and arithmetic must be given")
-        if self.held_out_path is not None and self.path is None:
-            raise ValueError(f"held_out_path {self.held_out_path!r} without path; allowed: null")
+        if sum(one is not None for one in (self.path, self.arithmetic, self.source)) != 1:
+            raise ValueError("exactly one of path, arithmetic and source must be given")
+        if self.held_out_path is not None and self.arithmetic is not None:
+            raise ValueError(f"held_out_path {self.held_out_path!r} without path or source; allowed: null")
         if "{prompt}" not in self.template:
             raise ValueError(f"template {self.template!r} must contain {{prompt}}")
         return self
+
+    @property
+    def rows(self) -> SourceSettings:
+        """Where the rows of training come from."""
+        return self.source or SourceSettings(path=self.path, arithmetic=self.arithmetic)
+
+    @property
+    def held_out(self) -> SourceSettings | None:
+        """Where the held-out rows come from; None when nothing is held out."""
+        if self.held_out_path is not None:
+            return SourceSettings(path=self.held_out_path)
+        if self.arithmetic is not None:
+            return self.rows
+        return self.rows.model_copy(update={"share": self.held_out_share}) if self.held_out_share else None
+
+    @property
+    def training_set(self) -> TrainingSetSettings:
+        """What determines the rows that are trained on."""
+        share, given = self.max_unusable_share, self.held_out_path is not None or self.arithmetic is not None
+        return TrainingSetSettings(
+            source=self.rows,
+            held_out_share=0.0 if given else self.held_out_share,
+            overlap_words=self.overlap_words,
+            max_unusable_share=share if share is not None else SHARE_OF_THE_HUB if self.rows.hub else 0.0,
+        )
 
 
 class RolloutSettings(Settings):
@@ -235,17 +271,6 @@ class OperationSettings(Settings):
     checkpoints_kept: int = Field(2, ge=1)
     """Older states of an unfinished step are deleted."""
     tracker: TrackerSettings = TrackerSettings()
-
-
-class EvaluateSettings(Settings):
-    """How a policy's accuracy is measured on held-out problems."""
-
-    problems: int = Field(500, ge=1)
-    samples_per_problem: int = Field(4, ge=1)
-    """k of avg@k."""
-    max_new_tokens: int = Field(ge=1)
-    temperature: Number = Field(1.0, gt=0)
-    engine: EngineSettings | None = None
-    """That of the rollouts when it is not given."""
-    responses_per_part: int = Field(1024, ge=1)
-    """Responses after which what there is so far is saved; whole problems."""
+    mirror: str | None = None
+    """A folder or an ``s3://`` prefix that takes the place of the hub for data sets; it has their files at
+    ``<mirror>/<data set>/<file>``."""

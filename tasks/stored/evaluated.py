@@ -10,35 +10,43 @@ from tasks.report.summary import SummaryRow, summary_row
 
 
 class EvaluatedPolicy(FlyteModel):
-    """A stored policy's accuracy. ``str()`` of it is a line for the terminal."""
+    """A stored policy's accuracy. ``str()`` of it is some lines for the terminal."""
 
     model_config = ConfigDict(frozen=True)
 
     policy: str
     """The policy's artifact, as ``kind/digest``."""
-    evaluation: str
+    evaluations: list[str]
+    """Their artifacts, in the order of the benchmarks."""
+    headline: str
+    """What the accuracy is."""
     problems: int
-    samples_per_problem: int
-    """k of avg@k."""
     row: SummaryRow
 
     def __str__(self) -> str:
         row = self.row
-        return (
-            f"{self.policy} ({row.label}, {row.updates} updates): avg@{self.samples_per_problem} "
-            f"{percent(row.accuracy)} ({percent_range(row.low, row.high)}), greedy {percent(row.greedy)}, on "
-            f"{self.problems} problems\nevaluation  {self.evaluation}"
-        )
+        lines = [
+            f"{self.policy} ({row.label}, {row.updates} updates): {self.headline} {percent(row.accuracy)} "
+            f"({percent_range(row.low, row.high)}), greedy {percent(row.greedy)}, on {self.problems} problems"
+        ]
+        for one, evaluation in zip(row.benchmarks, self.evaluations, strict=True):
+            k = one.samples_per_problem
+            lines.append(
+                f"{one.name:<16}avg@{k} {percent(one.accuracy)} ({percent_range(one.low, one.high)}), pass@{k} "
+                f"{percent(one.pass_at)}, maj@{k} {percent(one.majority)}, truncated {percent(one.truncated)}, on "
+                f"{one.problems} problems  {evaluation}"
+            )
+        return "\n".join(lines)
 
 
-def evaluated_policy(store: Store, evaluation: ArtifactRef) -> EvaluatedPolicy:
-    """What an evaluation says of its policy."""
-    history = load_history(store, [evaluation])
+def evaluated_policy(store: Store, average: ArtifactRef) -> EvaluatedPolicy:
+    """What the evaluations say of a policy."""
+    history = load_history(store, [average])
     (found,) = history.evaluated
     return EvaluatedPolicy(
         policy=str(found.policy),
-        evaluation=str(evaluation),
-        problems=history.problems,
-        samples_per_problem=history.samples_per_problem,
+        evaluations=[str(one.evaluation) for one in found.evaluations],
+        headline=history.headline,
+        problems=found.problems,
         row=summary_row(found),
     )

@@ -4,8 +4,16 @@ from typing import NamedTuple
 
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, always
-from tasks.run.sources import fingerprint
-from tasks.settings import PromptsSettings
+from tasks.prompts.sources import fingerprints, with_commits
+from tasks.settings import (
+    BenchmarkSettings,
+    EvaluateSettings,
+    EvaluationSettings,
+    OperationSettings,
+    PromptsSettings,
+    VerifySettings,
+)
+from tasks.settings.evaluate import measures
 from tasks.stored.evaluated import EvaluatedPolicy
 from tasks.stored.rescored import RescoredRun
 
@@ -34,29 +42,52 @@ def find_stage(store: StoreHandle, algorithm: str, seed: int, stage: int) -> Fou
 
 
 class OpenEvaluation(NamedTuple):
-    """A store, one of its policies, and what is read from outside of it."""
+    """A store, one of its policies, and what is measured of it; see ``OpenRun``."""
 
     store: StoreHandle
     policy: Artifact
-    prompts_source: str
+    benchmarks: list[BenchmarkSettings]
+    benchmark_sources: list[str]
+    evaluations: list[EvaluationSettings]
+    verifiers: list[VerifySettings]
+    operation: OperationSettings
+    seed: int
 
 
 @always
-def open_evaluation(store: str, policy: str, prompts: PromptsSettings) -> OpenEvaluation:
-    """A stored policy, as ``policy/0123abcd`` or ``latest``, and a fingerprint of the prompts' files."""
+def open_evaluation(
+    store: str,
+    policy: str,
+    prompts: PromptsSettings,
+    evaluate: EvaluateSettings,
+    verify: VerifySettings,
+    operation: OperationSettings,
+    seed: int,
+) -> OpenEvaluation:
+    """A stored policy, as ``policy/0123abcd`` or ``latest``, and the benchmarks with nothing left open."""
     from tasks.stored.find import find_policy
 
     opened = Store.open(store, create=False)
-    source = fingerprint(prompts.path) + fingerprint(prompts.held_out_path)
-    return OpenEvaluation(opened.ref, find_policy(opened, policy), source)
+    found = find_policy(opened, policy)
+    measured = measures(with_commits(evaluate, operation.mirror), prompts, verify, evaluate.engine)
+    return OpenEvaluation(
+        store=opened.ref,
+        policy=found,
+        benchmarks=[one.benchmark for one in measured],
+        benchmark_sources=fingerprints(measured, operation.mirror),
+        evaluations=[one.evaluation for one in measured],
+        verifiers=[one.verify for one in measured],
+        operation=operation,
+        seed=seed,
+    )
 
 
 @always
-def close_evaluation(store: StoreHandle, evaluation: Artifact) -> EvaluatedPolicy:
-    """What an evaluation says of its policy."""
+def close_evaluation(store: StoreHandle, average: Artifact) -> EvaluatedPolicy:
+    """What was found about a policy."""
     from tasks.stored.evaluated import evaluated_policy
 
-    return evaluated_policy(Store(store), evaluation)
+    return evaluated_policy(Store(store), average)
 
 
 @always

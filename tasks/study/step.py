@@ -15,7 +15,7 @@ from tasks.optimize.outcome import Row
 from tasks.optimize.step import load_reference
 from tasks.progress import bar
 from tasks.rollout.engine import Sampling
-from tasks.settings import EvaluateSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.verify.step import pair
 
 
@@ -29,12 +29,12 @@ def run_study(
     rollout: RolloutSettings,
     verify: VerifySettings,
     optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
+    evaluate: Sequence[EvaluationSettings],
     updates_per_rollout: int,
     evaluations: int,
     policy: ArtifactRef,
     prompts: Sequence[ArtifactRef],
-    held_out: ArtifactRef,
+    held_out: Sequence[ArtifactRef],
     seed: int,
 ) -> ArtifactRef:
     """Trains a policy on all prompts once and evaluates it before, along the way and at the end.
@@ -46,12 +46,12 @@ def run_study(
         rollout: how to sample.
         verify: the verifier's.
         optimize: of the updates.
-        evaluate: avg@k on the held-out problems; no greedy responses.
+        evaluate: avg@k on the benchmark, the only one; no greedy responses.
         updates_per_rollout: mu.
         evaluations: how many after the first; divides the updates.
         policy: the base policy.
         prompts: shards of the run's prompts.
-        held_out: problems to evaluate on.
+        held_out: its problems.
         seed: the run's.
 
     Returns:
@@ -64,18 +64,19 @@ def run_study(
         raise SettingsError(
             f"optimize.backend.kind: {optimize.backend.kind} in a study, which one process makes; allowed: torch"
         )
+    (measured,), (benchmark,) = evaluate, held_out
     settings = {
         **optimize.model_dump(mode="json"),
         "updates_per_rollout": updates_per_rollout,
         "rollout": rollout.model_dump(mode="json"),
-        "evaluate": evaluate.model_dump(mode="json"),
+        "evaluate": measured.model_dump(mode="json"),
         "evaluations": evaluations,
     }
-    parents: Parents = {"policy": policy, "prompts": list(prompts), "held_out": [held_out]}
+    parents: Parents = {"policy": policy, "prompts": list(prompts), "held_out": [benchmark]}
     with store.write("study", settings=settings, parents=parents, seed=seed) as draft:
         shards = store.paths(prompts)
         rows = [row for shard in shards for row in read_table(shard / "prompts.parquet").to_pylist()]
-        problems = read_table(store.path(held_out) / "prompts.parquet").to_pylist()
+        problems = read_table(store.path(benchmark) / "prompts.parquet").to_pylist()
         refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, 0))
         updates = len(refreshes) * updates_per_rollout
         if updates % evaluations:
@@ -90,14 +91,14 @@ def run_study(
             bar(f"study {optimize.preset} mu {updates_per_rollout} seed {seed}", updates) as progress,
         ):
             loop.generating()
-            curve.append(_measure(loop, evaluate, problems, 0, seed))
+            curve.append(_measure(loop, measured, problems, 0, seed))
 
             def after_update(row: Row) -> None:
                 done = row["update"]
                 progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
                 if done % (updates // evaluations) == 0:
                     loop.generating()
-                    curve.append(_measure(loop, evaluate, problems, done, seed))
+                    curve.append(_measure(loop, measured, problems, done, seed))
                     loop.learning()
 
             try:
@@ -106,7 +107,7 @@ def run_study(
             except GateError as error:
                 stopped = error.message
                 loop.generating()
-                curve.append(_measure(loop, evaluate, problems, loop.trainer.updates, seed))
+                curve.append(_measure(loop, measured, problems, loop.trainer.updates, seed))
         write_table(draft.path / "curve.parquet", curve, CURVE)
         metrics = [row for outcome in loop.outcomes for row in outcome.rows]
         if metrics:
@@ -123,7 +124,7 @@ def run_study(
 
 
 def _measure(
-    loop: Loop, settings: EvaluateSettings, problems: list[dict[str, Any]], update: int, seed: int
+    loop: Loop, settings: EvaluationSettings, problems: list[dict[str, Any]], update: int, seed: int
 ) -> dict[str, Any]:
     """A row of the curve, by the policy as it is now."""
     k = settings.samples_per_problem

@@ -1,7 +1,7 @@
 """The door of the step that is a whole training run."""
 
 from tasks.platform import Artifact, StoreHandle, once, step
-from tasks.settings import EvaluateSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
 VERSION = "4"
 
@@ -12,12 +12,12 @@ def study(
     rollout: RolloutSettings,
     verify: VerifySettings,
     optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
+    evaluate: list[EvaluationSettings],
     updates_per_rollout: int,
     evaluations: int,
     policy: Artifact,
     prompts: list[Artifact],
-    held_out: Artifact,
+    held_out: list[Artifact],
     seed: int,
 ) -> Artifact:
     """Trains on all prompts, with new rollouts every ``updates_per_rollout`` updates, and evaluates along the way."""

@@ -8,10 +8,13 @@ from typing import Any
 from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.work import once
+from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.step import evaluate_policy
 from tasks.optimize.step import optimize_stage
 from tasks.policy.step import prepare_policy
-from tasks.prompts.step import prepare_held_out, prepare_stage
+from tasks.prompts.benchmarks import prepare_benchmark
+from tasks.prompts.step import prepare_stage
+from tasks.prompts.training import prepare_training_set
 from tasks.report.step import write_report
 from tasks.resident import release
 from tasks.rollout.step import generate_shard
@@ -38,16 +41,24 @@ class Pods:
 
     def run(self, run: RunSettings, stages: int) -> ArtifactRef:
         """A whole run; where the settings have ``updates_per_rollout``, generation and optimization alternate."""
-        held_out = self._step("prepare_held_out", prepare_held_out, run.prompts, "", run.evaluate.problems)
+        benchmarks = [
+            self._step("prepare_benchmark", prepare_benchmark, one.benchmark, one.verify, "", operation=run.operation)
+            for one in run.measures
+        ]
+        settings, operation = run.prompts.training_set, run.operation
+        training = self._step(
+            "prepare_training_set", prepare_training_set, settings, run.verify, "", benchmarks, operation=operation
+        )
         prompts = [
-            self._step("prepare_prompts", prepare_stage, run.prompts, "", stage, run.seed) for stage in range(stages)
+            self._step("prepare_prompts", prepare_stage, run.prompts, training, stage, run.seed)
+            for stage in range(stages)
         ]
         arithmetic = run.prompts.arithmetic or ArithmeticSettings()
         base = policy = self._step("prepare_policy", prepare_policy, run.policy, arithmetic, "", run.seed)
-        evaluations = [self._evaluate(run, policy, held_out)]
+        evaluations = [self._evaluate(run, policy, benchmarks)]
         for stage in range(stages):
             policy = self._next(run, base, policy, prompts[stage], stage)
-            evaluations.append(self._evaluate(run, policy, held_out))
+            evaluations.append(self._evaluate(run, policy, benchmarks))
         report: ArtifactRef = self._step("report", write_report, evaluations, run.seed)
         return report
 
@@ -85,15 +96,21 @@ class Pods:
         )
         return made
 
-    def _evaluate(self, run: RunSettings, policy: ArtifactRef, held_out: ArtifactRef) -> ArtifactRef:
+    def _evaluate(self, run: RunSettings, policy: ArtifactRef, benchmarks: list[ArtifactRef]) -> ArtifactRef:
+        evaluations = [
+            self._step(
+                "evaluate",
+                evaluate_policy,
+                one.evaluation,
+                one.verify,
+                policy,
+                problems,
+                run.seed,
+                operation=run.operation,
+            )
+            for one, problems in zip(run.measures, benchmarks, strict=True)
+        ]
         made: ArtifactRef = self._step(
-            "evaluate",
-            evaluate_policy,
-            run.evaluation,
-            run.verify,
-            policy,
-            held_out,
-            run.seed,
-            operation=run.operation,
+            "average", average_evaluations, policy, evaluations, run.seed, operation=run.operation
         )
         return made

@@ -25,14 +25,19 @@ from tests.workflows.runs import ROOT
 ASSUMED = CostSettings.read(ROOT / "configs/prices.yaml").assumptions
 STEP, TOKEN, TRAINED, SCORED, ANSWER = 0.5, 0.01, 0.003, 0.001, 0.02
 VERIFIER, SWITCH, ENGINE, TRAINER, BASE, START = 3.0, 0.25, 4.0, 5.0, 30.0, 20.0
-OWN = {"prompts": 0.125, "policy": 0.5, "rollouts": 0.25, "verdicts": 0.75, "evaluation": 1.0, "trained": 2.0}
+OWN = {"prompts": 0.125, "policy": 0.5, "rollouts": 0.25, "verdicts": 0.75, "trained": 2.0}
+OWN |= {"evaluation": 1.0, "average": 0.0625}
 
 
 def planted(made: Made) -> History:
     """The run's history, as if its steps had followed each other in one process and taken what the rates above say."""
     history, run = made.history, made.run
     answers = run.evaluate.problems * (run.evaluate.samples_per_problem + 1)
-    tokens_of = {policy.evaluation: (policy.response_tokens or 0) * answers for policy in history.evaluated}
+    tokens_of = {
+        one.evaluation: (one.response_tokens or 0) * answers
+        for policy in history.evaluated
+        for one in policy.evaluations
+    }
 
     def generating(responses: list[int], tokens: float) -> float:
         return sum(STEP * ceil(one / 512) * run.rollout.max_new_tokens for one in responses) + TOKEN * tokens

@@ -74,7 +74,7 @@ def test_bytes_that_stay(pair: tuple[Made, Prediction]) -> None:
         sum(file.bytes for one in policies for file in one.files.values()), rel=0.02
     )
     assert made.store.remote is not None
-    folders = ("prompts", "policy", "rollouts", "verdicts", "evaluation", "report")
+    folders = ("prompts", "policy", "rollouts", "verdicts", "evaluation", "average", "report")
     kept = {key: size for key, size in made.store.remote.sizes("").items() if key.split("/")[0] in folders}
     data = sum(size for key, size in kept.items() if not key.endswith("manifest.json"))
     assert prediction.traffic.kept == pytest.approx(data, rel=0.2)

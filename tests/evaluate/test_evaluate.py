@@ -9,10 +9,10 @@ import pytest
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.evaluate.intervals import mean_interval, share_interval
-from tasks.evaluate.step import evaluate_policy, measure
-from tasks.prompts.step import prepare_held_out
-from tasks.settings import ArithmeticSettings, EvaluateSettings, PromptsSettings, VerifySettings
-from tasks.verify.verdicts import Outcome, Verdict
+from tasks.evaluate.metrics import measure
+from tasks.evaluate.step import evaluate_policy
+from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettings, VerifySettings
+from tests.prepared import prepare_held_out
 
 
 def test_wilson_interval_of_known_numbers() -> None:
@@ -63,10 +63,12 @@ def test_metrics_of_known_samples() -> None:
         sample("a", -1, "correct"),
         sample("b", -1, "no_answer", 2),
     ]
-    verdicts = [Verdict(Outcome(one["outcome"]), None, None, False) for one in samples]
-    metrics = measure(samples, verdicts, 2, 0)
+    metrics = measure(samples, [0, 1, -1, 0], 2, 0, "held_out")
     assert metrics["accuracy"]["value"] == 0.5
     assert metrics["greedy"]["value"] == 0.5
+    assert {k: one["value"] for k, one in metrics["pass"].items()} == {"1": 0.5, "2": 1.0}
+    assert metrics["majority"]["value"] == 0.75
+    assert metrics["by_problem"] == {"accuracy": [0.5, 0.5], "majority": [0.5, 1.0]}
     assert metrics["working"]["value"] == 0.5
     assert (metrics["k"], metrics["problems"]) == (2, 2)
     assert metrics["by_level"] == {"1": 0.5, "2": 0.5}
@@ -76,8 +78,8 @@ def test_metrics_of_known_samples() -> None:
 def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef]) -> None:
     store, policy = small
     prompts = PromptsSettings(prompts_per_stage=1, arithmetic=ArithmeticSettings())
-    held_out = prepare_held_out(store, prompts, "", 12)
-    settings = EvaluateSettings(problems=12, samples_per_problem=3, max_new_tokens=8)
+    held_out = prepare_held_out(store, prompts, 12)
+    settings = EvaluationSettings(samples_per_problem=3, max_new_tokens=8)
     ref = evaluate_policy(store, settings, VerifySettings(workers=1), policy, held_out, 0)
     folder: Path = store.path(ref)
     rows = read_table(folder / "samples.parquet").to_pylist()

@@ -12,12 +12,11 @@ from tasks.artifacts.progress import Progress
 from tasks.artifacts.tables import read_table
 from tasks.evaluate.step import evaluate_policy
 from tasks.optimize.step import optimize_stage
-from tasks.prompts.step import prepare_held_out, prepare_stage
 from tasks.rollout.step import generate_shard
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import (
     ArithmeticSettings,
-    EvaluateSettings,
+    EvaluationSettings,
     OperationSettings,
     OptimizeSettings,
     PromptsSettings,
@@ -26,6 +25,7 @@ from tasks.settings import (
 )
 from tasks.verify.step import verify_rollouts
 from tests.faults.steps import Killed
+from tests.prepared import prepare_held_out, prepare_stage
 from tests.workflows import test_grpo
 
 learner = test_grpo.learner
@@ -35,39 +35,39 @@ Step = Callable[[Store], ArtifactRef]
 PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
 ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=12, responses_per_part=8)
 VERIFY = VerifySettings(workers=1)
-EVALUATE = EvaluateSettings(problems=12, samples_per_problem=2, max_new_tokens=12, responses_per_part=8)
+EVALUATE = EvaluationSettings(samples_per_problem=2, max_new_tokens=12, responses_per_part=8)
 OPTIMIZE = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-4})
 OFTEN = OperationSettings(updates_per_checkpoint=1)
 
 
 def generation(learner: Learner) -> Step:
     base, policy = learner
-    shard = prepare_stage(base, PROMPTS, "", 0, 0)[0]
+    shard = prepare_stage(base, PROMPTS, 0, 0)[0]
     return lambda store: generate_shard(store, ROLLOUT, policy, shard, 0, 0)
 
 
 def verification(learner: Learner) -> Step:
     base, policy = learner
-    rollouts = [generate_shard(base, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(base, PROMPTS, "", 0, 0)]
+    rollouts = [generate_shard(base, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(base, PROMPTS, 0, 0)]
     return lambda store: verify_rollouts(store, VERIFY, rollouts, 0, 0)
 
 
 def optimization(learner: Learner) -> Step:
     base, policy = learner
-    rollouts = [generate_shard(base, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(base, PROMPTS, "", 0, 0)]
+    rollouts = [generate_shard(base, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(base, PROMPTS, 0, 0)]
     verdicts = verify_rollouts(base, VERIFY, rollouts, 0, 0)
     return lambda store: optimize_stage(store, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0, OFTEN)
 
 
 def alternation(learner: Learner) -> Step:
     base, policy = learner
-    shards = prepare_stage(base, PROMPTS, "", 0, 0)
+    shards = prepare_stage(base, PROMPTS, 0, 0)
     return lambda store: train_alternating(store, ROLLOUT, VERIFY, OPTIMIZE, 1, policy, policy, shards, 0, 0, OFTEN)
 
 
 def evaluation(learner: Learner) -> Step:
     base, policy = learner
-    held_out = prepare_held_out(base, PROMPTS, "", EVALUATE.problems)
+    held_out = prepare_held_out(base, PROMPTS, 12)
     return lambda store: evaluate_policy(store, EVALUATE, VERIFY, policy, held_out, 0)
 
 

@@ -9,8 +9,9 @@ from botocore.exceptions import ClientError
 
 from tasks.artifacts import Store
 from tasks.artifacts.work import once
-from tasks.prompts.step import load_prompts
-from tasks.settings import PromptsSettings
+from tasks.prompts.files import read_rows
+from tasks.prompts.sources import source_files
+from tasks.settings import SourceSettings
 from tests.cache_versions import ROOT
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.steps import Step
@@ -47,8 +48,9 @@ def test_steps_may_do_what_they_do_and_no_more(
         made = once(store.ref, "step", "1", Step(), lambda _: None)
         assert store.manifests(made.kind)
         store.sweep()
-        settings = PromptsSettings(path=f"s3://{BUCKET}/prompts/a.jsonl", prompts_per_stage=1)
-        assert len(load_prompts(settings, "training") + load_prompts(settings, "held_out")) == 1
+        source = SourceSettings(path=f"s3://{BUCKET}/prompts/a.jsonl")
+        with source_files(source, "prompts.path") as files:
+            assert len(read_rows(files, source)[0]) == 1
         client.put_object(Bucket=BUCKET, Key="flyte/data/outputs.pb", Body=b"")
         for key in ("prompts/a.jsonl", "policies/model.safetensors", "other"):
             with pytest.raises(ClientError, match="AccessDenied"):

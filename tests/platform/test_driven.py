@@ -134,7 +134,7 @@ def rescored(cluster: Cluster, here: Runner, staged: None) -> RescoredRun:
 def evaluated(cluster: Cluster, staged: None) -> tuple[str, EvaluatedPolicy]:
     read = RunSettings.read(CONFIG, CHANGES)
     policy = str(max(cluster.opened().manifests("policy"), key=lambda one: one.facts["stage"]).ref)
-    asked = {"policy": policy, "prompts": read.prompts, "evaluate": read.evaluation, "seed": 1}
+    asked = {"policy": policy, "prompts": read.prompts, "evaluate": read.evaluate, "seed": 1}
     return policy, cluster.run(evaluation, **asked)["o0"]
 
 
@@ -150,7 +150,7 @@ def compared(cluster: Cluster, here: Runner) -> LaboratoryResult:
 @pytest.mark.usefixtures("staged", "alternated", "retrained", "rescored")
 def test_they_make_the_very_artifacts_of_the_commands(cluster: Cluster, here: Runner) -> None:
     there, ours = cluster.opened(), Store.open(here.store)
-    for kind in ("prompts", "policy", "rollouts", "verdicts", "evaluation"):
+    for kind in ("prompts", "policy", "rollouts", "verdicts", "evaluation", "average"):
         made = {manifest.ref for manifest in there.manifests(kind)}
         assert made == {manifest.ref for manifest in ours.manifests(kind)}, kind
     presets = {one.facts["preset"] for one in there.manifests("policy") if one.facts["stage"]}

@@ -14,13 +14,13 @@ from safetensors.torch import load_file
 from tasks.artifacts import ArtifactRef, Store
 from tasks.optimize.step import optimize_stage
 from tasks.optimize.task import optimize
-from tasks.prompts.step import prepare_stage
 from tasks.rollout.step import generate_shard
 from tasks.settings import BackendSettings, OperationSettings
 from tasks.verify.step import verify_rollouts
 from tests.optimize.together import farthest
 from tests.platform.propeller import Attempt, Propeller
 from tests.platform.serialised import serialise
+from tests.prepared import prepare_stage
 from tests.s3 import S3, free_port
 from tests.workflows import test_grpo
 from tests.workflows.runs import ROOT
@@ -34,7 +34,7 @@ def test_two_nodes_make_the_policy_of_one(
     learner: tuple[Store, ArtifactRef], s3: S3, bucket: str, tmp_path: Path
 ) -> None:
     store, policy = learner
-    shards = prepare_stage(store, test_grpo.PROMPTS, "", 0, 0)
+    shards = prepare_stage(store, test_grpo.PROMPTS, 0, 0)
     rollouts = [generate_shard(store, test_grpo.ROLLOUT, policy, shard, 0, 0) for shard in shards]
     verdicts = verify_rollouts(store, test_grpo.VERIFY, rollouts, 0, 0)
     alone = optimize_stage(store, test_grpo.optimize(), policy, policy, rollouts, verdicts, 0, 0)

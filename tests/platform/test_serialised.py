@@ -21,6 +21,7 @@ from workflows.launch_plans import PLANS
 DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
 ROLE_OF: dict[str, Role] = {
     "prepare_policy": "prefetch",
+    "prepare_benchmark": "prefetch",
     "generate": "rollout",
     "verify": "verify",
     "optimize": "train",
@@ -111,7 +112,8 @@ def test_four_stages_follow_each_other_and_evaluations_stand_beside(
         names[node.id] = function_of(inner.task_node.reference_id.name)
     counts = {name: list(names.values()).count(name) for name in set(names.values())}
     assert counts["generate"] == counts["verify"] == counts["optimize"] == counts["prepare_prompts"] == 4
-    assert counts["evaluate"] == 5
+    assert counts["evaluate"] == counts["average"] == 5
+    assert counts["prepare_benchmark"] == 1
     assert counts["prepare_policy"] == counts["open_run"] == counts["close_run"] == counts["report"] == 1
     before = {node.id: {names[one] for one in node.upstream_node_ids if one in names} for node in graph.nodes}
     for node, name in names.items():

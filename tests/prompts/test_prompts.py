@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.artifacts import Store
+from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
 from tasks.prompts.arithmetic import CHARACTERS, PROGRAM, problems, split
-from tasks.prompts.step import load_prompts, prepare_held_out, prepare_stage
 from tasks.settings import ArithmeticSettings, PromptsSettings
 from tasks.verify.answers import extract_program
+from tests.prepared import prepare_held_out, prepare_stage, prepare_training
 from tests.s3 import S3
 
 ARITHMETIC = PromptsSettings(prompts_per_stage=100, prompts_per_shard=30, arithmetic=ArithmeticSettings(levels=[2]))
@@ -46,34 +46,38 @@ def rows(store: Store, refs: list) -> list[dict]:
     return [row for ref in refs for row in read_table(store.path(ref) / "prompts.parquet").to_pylist()]
 
 
+def training(store: Store, settings: PromptsSettings, *benchmarks: ArtifactRef) -> list[dict]:
+    return read_table(store.path(prepare_training(store, settings, *benchmarks)) / "training.parquet").to_pylist()
+
+
 def test_stages_take_different_prompts_and_a_stage_none_twice(store: Store) -> None:
-    stages = [[row["prompt_id"] for row in rows(store, prepare_stage(store, ARITHMETIC, "", k, 0))] for k in range(4)]
+    stages = [[row["prompt_id"] for row in rows(store, prepare_stage(store, ARITHMETIC, k, 0))] for k in range(4)]
     assert all(len(set(stage)) == 100 for stage in stages)
     assert len({name for stage in stages for name in stage}) == 400
 
 
 def test_shards_cut_a_stage_in_order(store: Store) -> None:
-    shards = prepare_stage(store, ARITHMETIC, "", 0, 0)
+    shards = prepare_stage(store, ARITHMETIC, 0, 0)
     assert [len(rows(store, [shard])) for shard in shards] == [30, 30, 30, 10]
-    whole = prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_shard": 100}), "", 0, 0)
+    whole = prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_shard": 100}), 0, 0)
     assert rows(store, shards) == rows(store, whole)
 
 
 def test_order_depends_on_the_seed_and_held_out_does_not(store: Store) -> None:
     def names(seed: int) -> list[str]:
-        return [row["prompt_id"] for row in rows(store, prepare_stage(store, ARITHMETIC, "", 0, seed))]
+        return [row["prompt_id"] for row in rows(store, prepare_stage(store, ARITHMETIC, 0, seed))]
 
     assert names(0) == names(0) != names(1)
-    held_out = rows(store, [prepare_held_out(store, ARITHMETIC, "", 50)])
+    held_out = rows(store, [prepare_held_out(store, ARITHMETIC, 50)])
     assert [row["prompt_id"] for row in held_out] == [p.prompt_id for p in split([2], 0.1)[1][:50]]
 
 
 def test_a_later_pass_over_the_prompts_has_another_order(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path, [{"prompt_id": str(i), "prompt": f"p{i}", "answer": "1"} for i in range(60)])
     settings = PromptsSettings(prompts_per_stage=20, path=str(path))
-    per_pass = len(load_prompts(settings, "training")) // 20
+    per_pass = len(training(store, settings)) // 20
     first, again = (
-        [row["prompt_id"] for row in rows(store, prepare_stage(store, settings, "", k, 0))] for k in (0, per_pass)
+        [row["prompt_id"] for row in rows(store, prepare_stage(store, settings, k, 0))] for k in (0, per_pass)
     )
     assert len(set(again)) == 20
     assert first != again
@@ -85,34 +89,37 @@ def write(folder: Path, records: list, name: str = "prompts.jsonl") -> Path:
     return path
 
 
-def test_a_users_file_is_split_and_templated(tmp_path: Path) -> None:
+def test_a_users_file_is_split_and_templated(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path, [{"prompt": f"What is {i}+1?", "answer": i + 1, "level": 3} for i in range(200)])
     settings = PromptsSettings(prompts_per_stage=10, path=str(path), template="Q: {prompt}\nA:", chat=True)
-    training, held_out = load_prompts(settings, "training"), load_prompts(settings, "held_out")
-    assert len(training) + len(held_out) == 200
-    assert not {row["prompt_id"] for row in training} & {row["prompt_id"] for row in held_out}
-    assert re.fullmatch(r"Q: What is \d+\+1\?\nA:", training[0]["prompt"])
-    assert training[0]["chat"] is True
-    assert training[0]["level"] == 3
-    assert isinstance(training[0]["answer"], str)
+    trained = training(store, settings)
+    held_out = rows(store, [prepare_held_out(store, settings, 200 - len(trained))])
+    (first,) = rows(store, prepare_stage(store, settings.model_copy(update={"prompts_per_stage": 1}), 0, 0))
+    assert not {row["prompt_id"] for row in trained} & {row["prompt_id"] for row in held_out}
+    assert held_out[0]["prompt"].startswith("Q: What is")
+    assert re.fullmatch(r"Q: What is \d+\+1\?\nA:", first["prompt"])
+    assert first["problem"] in first["prompt"]
+    assert first["chat"] is True
+    assert first["level"] == 3
+    assert isinstance(first["answer"], str)
 
 
-def test_parquet_is_read_like_json_lines(tmp_path: Path) -> None:
+def test_parquet_is_read_like_json_lines(store: Store, tmp_path: Path) -> None:
     records = [{"prompt_id": str(i), "prompt": f"p{i}", "answer": str(i)} for i in range(30)]
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "p.parquet")
     lines, table = (
         PromptsSettings(prompts_per_stage=1, path=str(path))
         for path in (write(tmp_path, records), tmp_path / "p.parquet")
     )
-    assert load_prompts(lines, "training") == load_prompts(table, "training")
+    assert training(store, lines) == training(store, table)
 
 
-def test_a_held_out_file_must_not_share_prompts(tmp_path: Path) -> None:
-    path = write(tmp_path, [{"prompt": "a", "answer": "1"}, {"prompt": "b", "answer": "1"}])
-    other = write(tmp_path, [{"prompt": "b", "answer": "1"}], "other.jsonl")
+def test_what_is_in_a_held_out_file_too_leaves_the_training_set(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path, [{"prompt": "a?", "answer": "1"}, {"prompt": "b?", "answer": "1"}])
+    other = write(tmp_path, [{"prompt": "B ?", "answer": "1"}], "other.jsonl")
     settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_path=str(other))
-    with pytest.raises(DataError, match=r"1 of its prompts are also in .* for example 'b'"):
-        load_prompts(settings, "held_out")
+    held_out = prepare_held_out(store, settings, 1)
+    assert [row["prompt"] for row in training(store, settings, held_out)] == ["a?"]
 
 
 @pytest.mark.parametrize(
@@ -137,31 +144,31 @@ def test_a_held_out_file_must_not_share_prompts(tmp_path: Path) -> None:
         ('{"prompt": "a", "answer": "1", "level": "hard"}\n', "line 1: level 'hard'; allowed: a whole number"),
     ],
 )
-def test_a_bad_file_is_refused_with_place_and_reason(tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_file_is_refused_with_place_and_reason(store: Store, tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(text)
     with pytest.raises(DataError, match=message):
-        load_prompts(PromptsSettings(prompts_per_stage=1, path=str(path)), "training")
+        training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
 
 
 @pytest.mark.parametrize(("name", "message"), [("none.jsonl", "no such file"), ("data.csv", "cannot read .csv")])
-def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, message: str) -> None:
+def test_a_file_that_cannot_be_read(store: Store, tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "data.csv").write_text("x")
     with pytest.raises(DataError, match=message):
-        load_prompts(PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)), "training")
+        training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
 
 
-def test_a_broken_parquet_file(tmp_path: Path) -> None:
+def test_a_broken_parquet_file(store: Store, tmp_path: Path) -> None:
     (tmp_path / "p.parquet").write_bytes(b"not parquet")
     with pytest.raises(DataError, match="not a parquet file"):
-        load_prompts(PromptsSettings(prompts_per_stage=1, path=str(tmp_path / "p.parquet")), "training")
+        training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / "p.parquet")))
 
 
 def test_too_few_prompts_say_how_many_there_are(store: Store) -> None:
     with pytest.raises(DataError, match=r"prompts_per_stage: 9999, but there are 5\d\d\d training prompts"):
-        prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), "", 0, 0)
+        prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), 0, 0)
     with pytest.raises(DataError, match=r"evaluate.problems: 9999, but \d+ prompts are held out"):
-        prepare_held_out(store, ARITHMETIC, "", 9999)
+        prepare_held_out(store, ARITHMETIC, 9999)
 
 
 def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, tmp_path: Path) -> None:
@@ -173,18 +180,17 @@ def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, t
     here, there = (
         PromptsSettings(path=f"{place}/problems.jsonl", prompts_per_stage=8) for place in (tmp_path, f"{bucket}/data")
     )
-    assert load_prompts(there, "training") == load_prompts(here, "training")
+    assert training(store, there) == training(store, here)
     with pytest.raises(DataError, match=f"prompts.path: there is nothing at {bucket}/data/none.jsonl"):
-        load_prompts(here.model_copy(update={"path": f"{bucket}/data/none.jsonl"}), "training")
+        training(store, here.model_copy(update={"path": f"{bucket}/data/none.jsonl"}))
     client.put_object(Bucket=name, Key="data/problems.jsonl", Body=b"no json")
     with pytest.raises(DataError, match=f"{bucket}/data/problems.jsonl, line 1: not JSON"):
-        load_prompts(there, "training")
+        training(store, there)
 
 
-def test_answers_as_programs() -> None:
-    boxed = load_prompts(ARITHMETIC, "held_out")
+def test_answers_as_programs(store: Store) -> None:
     settings = ARITHMETIC.model_copy(update={"arithmetic": ArithmeticSettings(levels=[2], as_code=True)})
-    programs = load_prompts(settings, "held_out")
+    boxed, programs = (training(store, one) for one in (ARITHMETIC, settings))
     assert [row["prompt_id"] for row in programs] == [row["prompt_id"] for row in boxed]
     golds = [json.loads(row["answer"]) for row in programs]
     assert golds == [{"inputs": [""], "outputs": [row["answer"]]} for row in boxed]

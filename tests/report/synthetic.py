@@ -15,7 +15,7 @@ from tasks.optimize.histogram import HISTOGRAM_EDGES
 from tasks.report.step import write_report
 from tasks.settings import (
     ArithmeticSettings,
-    EvaluateSettings,
+    EvaluationSettings,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
@@ -28,7 +28,7 @@ from tests.report.clock import Clock, process
 HOSTILE = "<script>alert('response')</script>\n</pre><img src=https://example.com/x.png>\x07"
 PROBLEMS, K = 40, 4
 PROMPTS_SETTINGS = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
-BEFORE = {"prompts": "prepare_held_out", "policy": "prepare_policy", "evaluation": "evaluate"}
+BEFORE = {"prompts": "prepare_benchmark", "policy": "prepare_policy", "evaluation": "evaluate"}
 STAGE = {"prompts": "prepare_prompts", "evaluation": "evaluate"}
 PARTS = {"rollouts": "generate", "verdicts": "verify", "policy": "optimize"}
 SIGNED = ("mean", "max", "p01", "p50", "p99")
@@ -159,7 +159,7 @@ class SyntheticRun:
         }
         if self.nulls:
             metrics |= {"greedy": None, "working": None, "truncated": None, "by_level": {}}
-        settings = EvaluateSettings(problems=PROBLEMS, samples_per_problem=K, max_new_tokens=48)
+        settings = EvaluationSettings(samples_per_problem=K, max_new_tokens=48)
         with self._of("evaluation").write(
             "evaluation",
             settings=settings,

@@ -165,9 +165,9 @@ def test_what_an_earlier_process_made_was_found(tmp_path) -> None:
     with process(clock, "second"):
         run.stages(1)
     found = {step for step, one in measured(run).items() if one.found}
-    assert found == {("prepare_policy", None), ("prepare_held_out", None), ("evaluate", None)}
+    assert found == {("prepare_policy", None), ("prepare_benchmark", None), ("evaluate", None)}
     svg = draw(graphs()["mu_grpo_1"], "a run", measured(run))
-    assert svg.count("stroke-dasharray") == 3
+    assert svg.count("stroke-dasharray") == 1 + 3 + 3  # what is mapped is a pile of cards
     assert "31.5 s, found" in texts(svg)
     assert "generate (2)" in texts(svg)
 

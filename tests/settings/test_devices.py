@@ -53,9 +53,9 @@ def test_transformers_share_no_weights_over_gpus() -> None:
 def test_a_policy_is_evaluated_by_the_engine_of_the_rollouts_unless_told() -> None:
     run = RunSettings.read(ROOT / "configs/tiny-cpu.yaml", "rollout.engine.kind=vllm")
     assert run.evaluate.engine is None
-    assert run.evaluation.engine == run.rollout.engine
+    assert run.measures[0].evaluation.engine == run.rollout.engine
     told = run.override("evaluate.engine.batch_size=7")
-    assert told.evaluation.engine == EngineSettings(batch_size=7)
+    assert told.measures[0].evaluation.engine == EngineSettings(batch_size=7)
 
 
 def test_what_takes_turns_may_be_vllm_and_deepspeed_on_one_gpu_for_each_process() -> None:

@@ -8,9 +8,9 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
 from tasks.policy.step import prepare_policy
-from tasks.prompts.step import prepare_held_out, prepare_stage
 from tasks.settings import ArithmeticSettings, PromptsSettings, RunSettings
 from tasks.study.step import run_study
+from tests.prepared import prepare_held_out, prepare_stage
 from tests.workflows.runs import CONFIG, ROOT
 
 SMALL = "policy.tiny.warm_start.guessing_updates=10 prompts.prompts_per_stage=32 prompts.prompts_per_shard=16 "
@@ -22,7 +22,7 @@ PROMPTS = PromptsSettings(prompts_per_stage=32, prompts_per_shard=16, arithmetic
 def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef, list[ArtifactRef], ArtifactRef]:
     store = Store.open(tmp_path_factory.mktemp("study"))
     policy = prepare_policy(store, RUN.policy, ArithmeticSettings(levels=[1]), "", 0)
-    return store, policy, prepare_stage(store, PROMPTS, "", 0, 0), prepare_held_out(store, PROMPTS, "", 20)
+    return store, policy, prepare_stage(store, PROMPTS, 0, 0), prepare_held_out(store, PROMPTS, 20)
 
 
 def run(start, mu: int, evaluations: int = 4, changes: str = "") -> ArtifactRef:
@@ -33,12 +33,12 @@ def run(start, mu: int, evaluations: int = 4, changes: str = "") -> ArtifactRef:
         settings.rollout,
         settings.verify,
         settings.optimize,
-        settings.evaluate,
+        [one.evaluation for one in settings.measures],
         mu,
         evaluations,
         policy,
         prompts,
-        held_out,
+        [held_out],
         0,
     )
 

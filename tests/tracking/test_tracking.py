@@ -20,13 +20,13 @@ from tasks.errors import SettingsError
 from tasks.evaluate.step import evaluate_policy
 from tasks.optimize.step import optimize_stage
 from tasks.optimize.trainer import Trainer
-from tasks.prompts.step import prepare_held_out, prepare_stage
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
 from tasks.tracking import journal, trackers
 from tasks.verify.step import verify_rollouts
 from tests.faults.steps import Killed
 from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY
+from tests.prepared import prepare_held_out, prepare_stage
 from tests.workflows import test_grpo
 
 learner = test_grpo.learner
@@ -69,7 +69,7 @@ def copied(base: Store, policy: ArtifactRef, store: Store) -> ArtifactRef:
 
 def train(learner: Learner, store: Store, settings: OperationSettings, kills: list[int]) -> ArtifactRef:
     policy = copied(*learner, store)
-    shards = prepare_stage(store, PROMPTS.model_copy(update={"prompts_per_stage": 32}), "", 0, 0)
+    shards = prepare_stage(store, PROMPTS.model_copy(update={"prompts_per_stage": 32}), 0, 0)
     rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in shards]
     verdicts = verify_rollouts(store, VERIFY, rollouts, 0, 0)
     inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
@@ -178,10 +178,10 @@ def test_event_files_of_a_store_on_s3_are_there(learner: Learner, bucket: str) -
 
 def test_the_accuracy_is_shown_at_the_updates_of_the_policy(learner: Learner, store: Store) -> None:
     base, policy = learner
-    held_out = prepare_held_out(base, PROMPTS, "", EVALUATE.problems)
+    held_out = prepare_held_out(base, PROMPTS, 6)
     ref = evaluate_policy(base, EVALUATE, VERIFY, policy, held_out, 0, operation("tensorboard"))
     shown = in_tensorboard(base.root / "tracking/tensorboard/a-run")
-    accuracy = [value for tag, update, value in shown if (tag, update) == ("evaluate/accuracy", 0)]
+    accuracy = [value for tag, update, value in shown if (tag, update) == ("evaluate/held_out/accuracy", 0)]
     assert accuracy == pytest.approx([base.manifest(ref).facts["accuracy"]])
 
 

@@ -30,7 +30,7 @@ class Runner:
         store = [] if "--store" in options else ["--store", str(self.store)]
         flags = [one for one in options if one == "--overwrite-cache"]  # of the command, not of the workflow
         options = tuple(one for one in options if one not in flags)
-        inputs = [] if workflow.startswith("rescore") else ["--inputs-file", str(self.config)]
+        inputs = [] if workflow.startswith(("rescore", "evaluation")) else ["--inputs-file", str(self.config)]
         return [str(PYFLYTE), "run", *flags, str(file), workflow, *inputs, *store, *options]
 
     @property

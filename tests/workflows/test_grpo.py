@@ -9,10 +9,10 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
 from tasks.optimize.step import optimize_stage
-from tasks.prompts.step import prepare_stage
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
 from tasks.verify.step import verify_rollouts
+from tests.prepared import prepare_stage
 from tests.workflows.runs import Runner
 
 PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
@@ -44,7 +44,7 @@ def model_digest(store: Store, policy: ArtifactRef) -> str:
 
 def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: tuple[Store, ArtifactRef]) -> None:
     store, policy = learner
-    shards = prepare_stage(store, PROMPTS, "", 0, 0)
+    shards = prepare_stage(store, PROMPTS, 0, 0)
     rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in shards]
     verdicts = verify_rollouts(store, VERIFY, rollouts, 0, 0)
     staged = optimize_stage(store, optimize(), policy, policy, rollouts, verdicts, 0, 0)
@@ -54,7 +54,7 @@ def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: tuple[Store, Artifa
 
 def test_a_refresh_every_update_resets_staleness(learner: tuple[Store, ArtifactRef]) -> None:
     store, policy = learner
-    shards = prepare_stage(store, PROMPTS, "", 0, 0)
+    shards = prepare_stage(store, PROMPTS, 0, 0)
     after = train_alternating(store, ROLLOUT, VERIFY, optimize(), 2, policy, policy, shards, 0, 0)
     manifest = store.manifest(after)
     rows = read_table(store.path(after) / "metrics.parquet").to_pylist()
@@ -74,7 +74,7 @@ def test_a_lagging_server_and_several_updates_per_batch(learner: tuple[Store, Ar
     store, policy = learner
     values = {"preset": "off_policy_grpo", "responses_per_update": 16, "learning_rate": 1e-4}
     settings = OptimizeSettings.parse({**values, "objective": {"schedule": {"updates_per_batch": 3}}})
-    shards = prepare_stage(store, PROMPTS, "", 0, 0)
+    shards = prepare_stage(store, PROMPTS, 0, 0)
     manifest = store.manifest(train_alternating(store, ROLLOUT, VERIFY, settings, 6, policy, policy, shards, 0, 0))
     rows = read_table(store.path(manifest.ref) / "metrics.parquet").to_pylist()
     assert [row["staleness"] for row in rows] == [0, 1, 2, 3, 4, 5] * 2
@@ -88,7 +88,7 @@ def test_a_lagging_server_and_several_updates_per_batch(learner: tuple[Store, Ar
 
 def test_a_kl_to_the_base_policy_holds_the_weights_back(learner: tuple[Store, ArtifactRef]) -> None:
     store, policy = learner
-    shards = prepare_stage(store, PROMPTS, "", 0, 0)
+    shards = prepare_stage(store, PROMPTS, 0, 0)
     moved = {}
     for coefficient in (0.0, 10.0):
         regulariser = {"kind": "reference_kl", "coefficient": coefficient}
@@ -105,7 +105,7 @@ def test_a_mu_that_does_not_divide_the_stage_is_refused(learner: tuple[Store, Ar
     store, policy = learner
     with pytest.raises(SettingsError, match="updates_per_rollout: 3 takes 12 prompts per refresh"):
         train_alternating(
-            store, ROLLOUT, VERIFY, optimize(), 3, policy, policy, prepare_stage(store, PROMPTS, "", 0, 0), 0, 0
+            store, ROLLOUT, VERIFY, optimize(), 3, policy, policy, prepare_stage(store, PROMPTS, 0, 0), 0, 0
         )
 
 

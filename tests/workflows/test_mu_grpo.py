@@ -13,6 +13,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.cli.runs import latest_runs
 from tasks.cost.plan import plan_cluster
+from tasks.report.formats import percent
 from tasks.report.ledger import training_seconds
 from tasks.settings import RunSettings
 from tests.workflows.runs import ROOT, Runner, steps
@@ -123,6 +124,39 @@ def test_changed_evaluation_settings_execute_evaluation_alone(finished: tuple[Ru
     assert done.returncode == 0, done.stdout
     assert {title.split()[0] for title in steps(done.stdout)} == {"evaluate"}
     assert sum(title.endswith(" verify") for title in steps(done.stdout)) == 3
+
+
+def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_path: Path) -> None:
+    runner, output = finished
+    rows = [
+        {"question": f"{number}+5=", "gold": f"#### {number + 5}"} for number in range(101, 107)
+    ]  # none that is generated
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = f"{{path: {tmp_path}/mine.jsonl, prompt: question, answer: gold, gold: hashes}}"
+    benchmarks = f"[held_out, {{name: mine, source: {source}, samples_per_problem: 3}}]"
+    done = runner.run("mu_grpo_2", "--seed", "2", "--overrides", f'evaluate.benchmarks="{benchmarks}"')
+    assert done.returncode == 0, done.stdout + done.stderr
+    policies = ("base", "stage 1", "stage 2")
+    assert steps(done.stdout) == [
+        "mine gold answers",
+        *(f"evaluate {policy} mine{part}" for policy in policies for part in ("", " verify")),
+    ]
+    summary = latest_runs(Store.open(runner.store))[0]
+    for row in summary.rows:
+        held_out, mine = row.benchmarks
+        assert (held_out.name, mine.name, mine.problems, mine.samples_per_problem) == ("held_out", "mine", 6, 3)
+        assert row.accuracy == pytest.approx((held_out.accuracy + mine.accuracy) / 2)
+        assert percent(held_out.accuracy) in output
+    assert "mean of 2 benchmarks" in " ".join(done.stdout.split())
+
+    (tmp_path / "mine.jsonl").write_text('{"prompt": "11+5=", "answer": "16"}\n')
+    own = {"name": "mine", "source": {"path": str(tmp_path / "mine.jsonl")}}
+    evaluate = json.dumps({"max_new_tokens": 16, "benchmarks": [own]})
+    prompts = json.dumps({"arithmetic": {}, "prompts_per_stage": 1})
+    told = runner.run("evaluation", "--evaluate", evaluate, "--prompts", prompts)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "evaluate stage 2 mine" in steps(told.stdout)
+    assert "on 1 problems" in told.stdout
 
 
 def test_a_changed_optimizer_keeps_the_rollouts_of_the_first_stage(finished: tuple[Runner, str]) -> None:

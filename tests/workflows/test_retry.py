@@ -16,10 +16,10 @@ from flytekit.core.utils import load_proto_from_file, write_proto_to_file
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.provenance import code
 from tasks.optimize.task import optimize
-from tasks.prompts.step import prepare_stage
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.verify.step import verify_rollouts
+from tests.prepared import prepare_stage
 from tests.workflows import test_grpo
 from tests.workflows.test_grpo import PROMPTS, ROLLOUT, VERIFY
 
@@ -32,9 +32,7 @@ def inputs(learner: tuple[Store, ArtifactRef], tmp_path: Path) -> Path:
     """The input of the optimize task, as Flyte writes it: many small updates."""
     store, policy = learner
     prompts = PROMPTS.model_copy(update={"prompts_per_stage": 256, "prompts_per_shard": 256})
-    rollouts = [
-        generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(store, prompts, "", 0, 0)
-    ]
+    rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(store, prompts, 0, 0)]
     values = {
         "store": store.ref,
         "settings": OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 4, "learning_rate": 1e-4}),

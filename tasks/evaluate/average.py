@@ -1,0 +1,47 @@
+"""The mean of a policy's accuracies over benchmarks."""
+
+import json
+from collections.abc import Sequence
+
+from tasks.artifacts import ArtifactRef, Parents, Store
+from tasks.errors import DataError
+from tasks.evaluate.metrics import combine
+from tasks.evaluate.step import METRICS, headline
+from tasks.settings import OperationSettings
+from tasks.tracking.journal import shown
+
+
+def average_evaluations(
+    store: Store,
+    policy: ArtifactRef,
+    evaluations: Sequence[ArtifactRef],
+    seed: int,
+    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+) -> ArtifactRef:
+    """An average artifact with metrics.json: those of a single evaluation, or their mean.
+
+    Args:
+        store: of all artifacts.
+        policy: that was evaluated.
+        evaluations: of it, a benchmark each.
+        seed: the run's.
+        operation: where the accuracy is shown.
+
+    Raises:
+        DataError: an evaluation is of another policy.
+    """
+    manifests = [store.manifest(ref) for ref in evaluations]
+    for manifest in manifests:
+        if manifest.parents["policy"] != [policy]:
+            raise DataError(f"average: {manifest.ref} is no evaluation of {policy}; allowed: those of one policy.")
+    parents: Parents = {"policy": policy, "evaluations": list(evaluations)}
+    with store.write("average", settings={}, parents=parents, seed=seed) as draft:
+        measured = [json.loads(store.file(manifest, METRICS).read_text()) for manifest in manifests]
+        metrics = combine(measured, seed)
+        (draft.path / METRICS).write_text(json.dumps(metrics, indent=1))
+        draft.facts.update(headline(metrics))
+        stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
+        with shown(operation.tracker, store, f"average {stage}", {}) as show:
+            show("evaluate", {"update": updates, "stage": stage, **draft.facts})
+        draft.facts["benchmarks"] = {one["benchmark"]: one["accuracy"]["value"] for one in measured}
+    return draft.ref

@@ -1,0 +1,133 @@
+"""What the responses to a benchmark say of a policy. Legend of shapes: P problems, K samples of each."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tasks.evaluate.intervals import mean_interval, share_interval, strata_interval
+
+GREEDY = -1
+"""The sample index of a greedy response."""
+NO_VOTE = -1
+"""The class of a response without an answer."""
+CORRECT = 0
+"""The class of the answers that equal the gold answer; those of others count from 1, problem by problem."""
+
+Floats = npt.NDArray[np.float64]
+
+
+def pass_at(correct_PK: Floats, k: int) -> Floats:
+    """[P], the chance that at least one of k samples is correct: the unbiased estimate of arXiv 2107.03374.
+
+    Of n samples with c correct ones, 1 - C(n - c, k) / C(n, k).
+
+    Args:
+        correct_PK: 1 for a correct sample, else 0.
+        k: 1 to K.
+    """
+    samples = correct_PK.shape[1]
+    if not 1 <= k <= samples:
+        raise ValueError(f"pass@{k} of {samples} samples; allowed: 1 to {samples}")
+    wrong_P = samples - correct_PK.sum(axis=1)
+    missed_P = np.ones(len(correct_PK))
+    for drawn in range(k):
+        missed_P *= np.maximum(0.0, wrong_P - drawn) / (samples - drawn)
+    return 1.0 - missed_P
+
+
+def ks(samples: int) -> list[int]:
+    """For which k pass@k is told: 1, 2, 4, ... and all samples."""
+    return sorted({*(2**power for power in range(samples.bit_length())), samples})
+
+
+def majority(classes_PK: npt.NDArray[np.int64]) -> Floats:
+    """[P], 1 where most votes are for the correct answer, 0 where they are for another, and the chance at a tie.
+
+    Args:
+        classes_PK: of equal answers; ``CORRECT``, ``NO_VOTE``, or the number of a wrong answer.
+    """
+    return np.array([_of_votes(Counter(row.tolist())) for row in classes_PK])
+
+
+def _of_votes(votes: Counter[int]) -> float:
+    del votes[NO_VOTE]
+    most = max(votes.values(), default=0)
+    return 1.0 / list(votes.values()).count(most) if most and votes[CORRECT] == most else 0.0
+
+
+def measure(
+    samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None, k: int, seed: int, name: str
+) -> dict[str, Any]:
+    """Accuracies with 95 % intervals by problem, and means over the sampled responses.
+
+    A response that the verifier could not judge counts as not correct here, and in ``outcomes`` under its own name.
+
+    Args:
+        samples: rows of the samples table, the k of a problem beside each other, greedy ones anywhere.
+        classes: of the sampled responses' answers, in their order; None where answers have no votes.
+        k: samples per problem.
+        seed: of the bootstrap.
+        name: of the benchmark.
+    """
+    sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
+    greedy = [sample["outcome"] == "correct" for sample in samples if sample["sample_index"] == GREEDY]
+    correct_PK = np.array([sample["outcome"] == "correct" for sample in sampled], dtype=np.float64).reshape(-1, k)
+    working_PK = np.array([sample["shows_working"] for sample in sampled], dtype=np.float64).reshape(-1, k)
+    majority_P = None if classes is None else majority(np.array(classes, dtype=np.int64).reshape(-1, k))
+    level_P = [sample["level"] for sample in sampled[::k]]
+    return {
+        "benchmark": name,
+        "accuracy": mean_interval(correct_PK, seed),
+        "greedy": share_interval(np.array(greedy)) if greedy else None,
+        "pass": {str(one): mean_interval(pass_at(correct_PK, one)[:, None], seed) for one in ks(k)},
+        "majority": None if majority_P is None else mean_interval(majority_P[:, None], seed),
+        "k": k,
+        "problems": len(correct_PK),
+        "working": mean_interval(working_PK, seed),
+        "response_tokens": float(np.mean([sample["response_tokens"] for sample in sampled])),
+        "truncated": float(np.mean([sample["finish_reason"] == "length" for sample in sampled])),
+        "outcomes": dict(Counter(str(sample["outcome"]) for sample in samples)),
+        "by_level": {
+            str(level): float(correct_PK[[place for place, one in enumerate(level_P) if one == level]].mean())
+            for level in sorted({one for one in level_P if one is not None})
+        },
+        "by_problem": {
+            "accuracy": correct_PK.mean(axis=1).tolist(),
+            "majority": None if majority_P is None else majority_P.tolist(),
+        },
+    }
+
+
+def combine(measured: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+    """The mean over benchmarks, every benchmark with the same weight; of a single one its own numbers.
+
+    Args:
+        measured: what ``measure`` gave for every benchmark.
+        seed: of the bootstrap, which resamples the problems of each benchmark.
+    """
+    names = [one["benchmark"] for one in measured]
+    if len(measured) == 1:
+        return {**measured[0], "benchmarks": names}
+    k = {one["k"] for one in measured}
+    return {
+        "benchmarks": names,
+        "accuracy": _mean_over(measured, "accuracy", seed),
+        "greedy": None,
+        "pass": {},
+        "majority": _mean_over(measured, "majority", seed),
+        "k": k.pop() if len(k) == 1 else 0,
+        "problems": sum(one["problems"] for one in measured),
+        "working": {"value": float(np.mean([one["working"]["value"] for one in measured]))},
+        "response_tokens": float(np.mean([one["response_tokens"] for one in measured])),
+        "truncated": float(np.mean([one["truncated"] for one in measured])),
+        "outcomes": dict(sum((Counter(one["outcomes"]) for one in measured), Counter())),
+        "by_level": {},
+    }
+
+
+def _mean_over(measured: Sequence[Mapping[str, Any]], name: str, seed: int) -> dict[str, float] | None:
+    strata = [one["by_problem"][name] for one in measured]
+    return None if None in strata else strata_interval([np.array(values_P) for values_P in strata], seed)

@@ -1,0 +1,177 @@
+"""The problems of a benchmark, as every policy is evaluated on them."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import PROMPTS, write_table
+from tasks.errors import DataError
+from tasks.flyte_model import FlyteModel
+from tasks.logs import logger
+from tasks.prompts.arithmetic import Problem, form_of, split
+from tasks.prompts.files import Row, read_rows
+from tasks.prompts.golds import unreadable_golds
+from tasks.prompts.sources import source_files
+from tasks.report.formats import some
+from tasks.settings import ArithmeticSettings, BenchmarkSettings, OperationSettings, SourceSettings, VerifySettings
+from tasks.settings.benchmarks import HELD_OUT
+
+FILE = "benchmark.json"
+_NAMED = 8
+"""Gold answers that a message names."""
+
+
+class BenchmarkNote(FlyteModel):
+    """What an evaluation must know of its benchmark besides the problems."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    answer_type: str
+
+    @classmethod
+    def read(cls, folder: Path) -> "BenchmarkNote":
+        """That in the folder of a benchmark's artifact."""
+        return cls.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
+
+
+def prepare_benchmark(
+    store: Store,
+    settings: BenchmarkSettings,
+    verify: VerifySettings,
+    source: str,
+    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+) -> ArtifactRef:
+    """A prompts artifact with the problems of a benchmark, the same for every seed.
+
+    Args:
+        store: where the artifact goes.
+        settings: with nothing left open (see ``measures``).
+        verify: the verifier that must be able to read the gold answers.
+        source: fingerprint of what settings name outside of the hub, noted in the manifest.
+        operation: with the mirror of the hub.
+
+    Raises:
+        DataError: the source cannot be fetched or read, has fewer problems, changed under its revision, or too many of
+            its gold answers cannot be read.
+    """
+    place = _place(settings)
+    if settings.source is None:
+        raise ValueError(f"{place} has no source")
+    with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
+        rows = source_rows(settings.source, f"{place}.source", operation.mirror)
+        data = data_facts(settings.source, rows)
+        check_unchanged(store, data, place)
+        rows = _first(rows, settings)
+        template, chat = settings.template or "{prompt}", bool(settings.chat)
+        unreadable = {} if settings.source.arithmetic else unreadable_golds(rows, verify, settings.name)
+        _check_readable(unreadable, len(rows), settings)
+        write_table(draft.path / "prompts.parquet", with_template(rows, template, chat), PROMPTS)
+        note = BenchmarkNote(name=settings.name, answer_type=verify.kind)
+        (draft.path / FILE).write_text(note.model_dump_json(), encoding="utf-8")
+        draft.facts.update(
+            benchmark=settings.name, prompts=len(rows), source=source, data=data, unreadable=sorted(unreadable)
+        )
+    return draft.ref
+
+
+def source_rows(source: SourceSettings, setting: str, mirror: str | None) -> list[Row]:
+    """The rows of a source, every one of which must be usable, but those of a share: their training set tells of them.
+
+    Raises:
+        DataError: the source cannot be fetched or read, or a row is not usable.
+    """
+    if source.arithmetic is not None:
+        _, held_out = split(list(source.arithmetic.levels), source.arithmetic.held_out_share)
+        return problem_rows(held_out, source.arithmetic)
+    with source_files(source, setting, mirror) as files:
+        rows, unusable = read_rows(files, source)
+    if unusable and source.share == 1:
+        more = f" {len(unusable) - 1} other rows cannot be used either." if len(unusable) > 1 else ""
+        raise DataError(f"{unusable[0].place}: {unusable[0].reason}.{more}")
+    return rows
+
+
+def problem_rows(problems: Sequence[Problem], settings: ArithmeticSettings) -> list[Row]:
+    """Generated problems as rows."""
+    form = form_of(settings)
+    return [
+        {"prompt_id": one.prompt_id, "prompt": one.prompt, "answer": one.gold(form), "level": one.level}
+        for one in problems
+    ]
+
+
+def with_template(rows: Sequence[Row], template: str, chat: bool) -> list[Row]:
+    """Rows of the prompts table (see ``PROMPTS``)."""
+    return [
+        {**row, "prompt": template.replace("{prompt}", row["prompt"]), "chat": chat, "problem": row["prompt"]}
+        for row in rows
+    ]
+
+
+def data_facts(source: SourceSettings, rows: Sequence[Row]) -> dict[str, Any]:
+    """What names the data: where they are from, and a digest of all rows, whatever is taken of them."""
+    content = json.dumps([[row["prompt_id"], row["prompt"], row["answer"]] for row in rows])
+    return {
+        "hub": source.hub,
+        "revision": source.revision if source.hub else None,
+        "commit": source.pinned or None,
+        "files": source.files,
+        "fields": [source.prompt, source.answer, source.id, source.gold],
+        "rows": hashlib.sha256(content.encode()).hexdigest(),
+    }
+
+
+def check_unchanged(store: Store, data: dict[str, Any], place: str) -> None:
+    """Compares what is on the hub, or in its mirror, with what this store took from there before.
+
+    Raises:
+        DataError: other rows under the same revision.
+    """
+    if data["hub"] is None:
+        return
+    for manifest in store.manifests("prompts"):
+        before = manifest.facts.get("data") or {}
+        same = all(before.get(name) == data[name] for name in ("hub", "files", "fields"))
+        named = [name for name in ("revision", "commit") if data[name] and before.get(name) == data[name]]
+        if same and named and before["rows"] != data["rows"]:
+            raise DataError(
+                f"{place}: {data['hub']} changed under its revision {data['revision']}: {manifest.ref} in this store "
+                f"has rows {before['rows'][:12]} (commit {before['commit'] or 'unknown'}), there are rows "
+                f"{data['rows'][:12]} (commit {data['commit'] or 'unknown'}). Results on the two cannot be compared. "
+                "Mend the mirror, give source.revision the commit that is meant, or take another store."
+            )
+
+
+def _first(rows: list[Row], settings: BenchmarkSettings) -> list[Row]:
+    wanted = settings.problems or len(rows)
+    if len(rows) < wanted:
+        name, found = (
+            ("evaluate.problems", "prompts are held out")
+            if settings.name == HELD_OUT
+            else (f"{_place(settings)}.problems", "are there")
+        )
+        raise DataError(f"{name}: {wanted}, but {len(rows)} {found}; allowed: 1 to {len(rows)}.")
+    return rows[:wanted]
+
+
+def _check_readable(unreadable: dict[str, str], problems: int, settings: BenchmarkSettings) -> None:
+    if not unreadable:
+        return
+    named = some([f"{name} ({answer!r})" for name, answer in unreadable.items()], _NAMED)
+    told = f"{len(unreadable)} of {problems} gold answers cannot be read by the verifier: {named}"
+    if len(unreadable) > settings.max_unreadable_share * problems:
+        raise DataError(
+            f"{_place(settings)}: {told}. Mend them, or raise its max_unreadable_share "
+            f"({settings.max_unreadable_share:g}): they count as not solved."
+        )
+    logger().warning("%s: %s; they count as not solved", settings.name, told)
+
+
+def _place(settings: BenchmarkSettings) -> str:
+    return f"evaluate.benchmarks, {settings.name}"

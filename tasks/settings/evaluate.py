@@ -1,0 +1,98 @@
+"""How policies are evaluated: what a run says of it, and what that is for each of its benchmarks."""
+
+from dataclasses import dataclass
+
+from pydantic import Field, model_validator
+
+from tasks.settings.base import Number, Settings
+from tasks.settings.benchmarks import HELD_OUT, BenchmarkSettings
+from tasks.settings.code import CodeSettings
+from tasks.settings.devices import EngineSettings
+from tasks.settings.steps import PromptsSettings, VerifySettings
+
+_OF_SAMPLING = {"samples_per_problem": None, "max_new_tokens": None, "temperature": None, "greedy": False}
+"""Of a benchmark, what changes none of its problems."""
+
+
+class EvaluationSettings(Settings):
+    """How a policy's accuracy on a benchmark is measured."""
+
+    samples_per_problem: int = Field(4, ge=1)
+    """k of avg@k."""
+    max_new_tokens: int = Field(ge=1)
+    temperature: Number = Field(1.0, gt=0)
+    greedy: bool = True
+    """One greedy response to every problem besides."""
+    engine: EngineSettings | None = None
+    """That of the rollouts when it is not given."""
+    responses_per_part: int = Field(1024, ge=1)
+    """Responses after which what there is so far is saved; whole problems."""
+
+
+class EvaluateSettings(EvaluationSettings):
+    """How a policy's accuracy is measured: on which benchmarks, and what of it is not theirs."""
+
+    problems: int = Field(500, ge=1)
+    """Of the benchmark ``held_out``."""
+    benchmarks: list[BenchmarkSettings] = Field([BenchmarkSettings(name=HELD_OUT)], min_length=1)
+    """Names of known benchmarks, or benchmarks of your own. The mean over them is the headline."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "EvaluateSettings":
+        names = [one.name for one in self.benchmarks]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"benchmarks: {', '.join(twice)} comes twice; allowed: names that differ")
+        return self
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A benchmark of a run, with nothing left open."""
+
+    benchmark: BenchmarkSettings
+    """Which problems; of sampling it says nothing."""
+    evaluation: EvaluationSettings
+    verify: VerifySettings
+
+
+def measures(
+    evaluate: EvaluateSettings, prompts: PromptsSettings, verify: VerifySettings, engine: EngineSettings | None
+) -> list[Measure]:
+    """What is measured of every policy, benchmark by benchmark.
+
+    Args:
+        evaluate: the run's.
+        prompts: the run's.
+        verify: the run's.
+        engine: of the evaluations, unless they have one of their own.
+    """
+    return [_measure(one, evaluate, prompts, verify, engine) for one in evaluate.benchmarks]
+
+
+def _measure(
+    benchmark: BenchmarkSettings,
+    evaluate: EvaluateSettings,
+    prompts: PromptsSettings,
+    verify: VerifySettings,
+    engine: EngineSettings | None,
+) -> Measure:
+    held_out = benchmark.source is None
+    problems = {
+        "source": prompts.held_out if held_out else benchmark.source,
+        "problems": benchmark.problems or (evaluate.problems if held_out else None),
+        "template": prompts.template if benchmark.template is None else benchmark.template,
+        "chat": prompts.chat if benchmark.chat is None else benchmark.chat,
+    }
+    evaluation = EvaluationSettings(
+        samples_per_problem=benchmark.samples_per_problem or evaluate.samples_per_problem,
+        max_new_tokens=benchmark.max_new_tokens or evaluate.max_new_tokens,
+        temperature=benchmark.temperature or evaluate.temperature,
+        greedy=benchmark.greedy and evaluate.greedy,
+        engine=evaluate.engine or engine,
+        responses_per_part=evaluate.responses_per_part,
+    )
+    kind = benchmark.answer_type or verify.kind
+    if kind != verify.kind:
+        # What programs may take is of no use to mathematics.
+        verify = verify.model_copy(update={"kind": kind, "code": CodeSettings()})
+    return Measure(benchmark.model_copy(update=problems | _OF_SAMPLING | {"answer_type": kind}), evaluation, verify)

@@ -1,0 +1,137 @@
+"""pass@k, maj@k and means over benchmarks: worked numbers, and what must hold for any responses."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.evaluate.agreement import answer_classes
+from tasks.evaluate.intervals import mean_interval, strata_interval
+from tasks.evaluate.metrics import CORRECT, NO_VOTE, combine, ks, majority, measure, pass_at
+from tasks.settings import VerifySettings
+from tasks.verify.verifier import Verifier
+
+GRIDS = st.tuples(st.integers(1, 5), st.integers(1, 7)).flatmap(
+    lambda shape: st.lists(
+        st.lists(st.integers(0, 1), min_size=shape[1], max_size=shape[1]), min_size=shape[0], max_size=shape[0]
+    )
+)
+VOTES = st.lists(st.integers(-1, 4), min_size=1, max_size=8)
+
+
+def test_pass_at_k_of_known_numbers() -> None:
+    # 1 - C(n - c, k) / C(n, k) with n = 5 and c = 0, 2, 4: C(3, 2) / C(5, 2) = 3 / 10; C(3, 3) / C(5, 3) = 1 / 10.
+    correct_PK = np.array([[0, 0, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 1, 0, 1]], dtype=float)
+    assert pass_at(correct_PK, 1) == pytest.approx([0, 2 / 5, 4 / 5])
+    assert pass_at(correct_PK, 2) == pytest.approx([0, 7 / 10, 1])
+    assert pass_at(correct_PK, 3) == pytest.approx([0, 9 / 10, 1])
+    assert pass_at(correct_PK, 5) == pytest.approx([0, 1, 1])
+    with pytest.raises(ValueError, match="pass@6 of 5 samples; allowed: 1 to 5"):
+        pass_at(correct_PK, 6)
+
+
+@given(GRIDS, st.data())
+def test_pass_at_k_is_the_share_of_draws_with_a_correct_sample(grid: list[list[int]], data: st.DataObject) -> None:
+    correct_PK = np.array(grid, dtype=float)
+    k = data.draw(st.integers(1, correct_PK.shape[1]))
+    for passed, row in zip(pass_at(correct_PK, k), grid, strict=True):
+        draws = list(combinations(row, k))
+        assert passed == pytest.approx(sum(any(draw) for draw in draws) / len(draws))
+
+
+@given(GRIDS)
+def test_pass_at_k_rises_from_the_accuracy(grid: list[list[int]]) -> None:
+    correct_PK = np.array(grid, dtype=float)
+    found = [pass_at(correct_PK, k) for k in range(1, correct_PK.shape[1] + 1)]
+    assert found[0] == pytest.approx(correct_PK.mean(axis=1))
+    assert found[-1] == pytest.approx(correct_PK.max(axis=1))
+    for less, more in pairwise(found):
+        assert np.all(more >= less - 1e-12)
+
+
+def test_for_which_k() -> None:
+    assert [ks(samples) for samples in (1, 2, 4, 6, 32)] == [[1], [1, 2], [1, 2, 4], [1, 2, 4, 6], [1, 2, 4, 8, 16, 32]]
+
+
+@pytest.mark.parametrize(
+    ("votes", "share"),
+    [
+        ([CORRECT, CORRECT, 1, 2], 1.0),
+        ([CORRECT, 1, 1, 2], 0.0),
+        ([CORRECT, 1, NO_VOTE, NO_VOTE], 0.5),
+        ([CORRECT, 1, 2, NO_VOTE], 1 / 3),
+        ([1, 1, 1, 1], 0.0),
+        ([NO_VOTE, NO_VOTE], 0.0),
+        ([NO_VOTE, CORRECT, NO_VOTE], 1.0),
+    ],
+)
+def test_a_majority_of_known_votes(votes: list[int], share: float) -> None:
+    assert majority(np.array([votes])) == pytest.approx([share])
+
+
+@given(VOTES, st.randoms(use_true_random=False))
+def test_a_majority_depends_on_no_order_and_no_name(votes: list[int], random) -> None:
+    (share,) = majority(np.array([votes]))
+    shuffled = random.sample(votes, len(votes))
+    renamed = [vote + 7 if vote > 0 else vote for vote in shuffled]
+    assert majority(np.array([renamed])) == pytest.approx([share])
+    assert 0 <= share <= votes.count(CORRECT)
+    if votes.count(CORRECT) * 2 > len(votes):
+        assert share == 1
+
+
+def sampled(prompt: str, answers: list[str]) -> list[dict]:
+    return [{"prompt_id": prompt, "response": rf"so \boxed{{{answer}}}"} for answer in answers]
+
+
+def test_equal_answers_vote_together_however_they_are_written() -> None:
+    samples = sampled("a", ["0.5", "7", r"\frac{14}{2}", "7.0", "8", "hello there"]) + sampled("b", ["7", "3"])
+    samples.append({"prompt_id": "b", "response": "no box"})
+    golds = [r"\frac{1}{2}"] * 6 + ["3"] * 3
+    with Verifier(VerifySettings(workers=1)) as verifier:
+        verdicts = verifier.verify([(gold, one["response"]) for gold, one in zip(golds, samples, strict=True)])
+        classes = answer_classes(samples, verdicts, verifier)
+    assert classes == [CORRECT, 1, 1, 1, 2, 3, 1, CORRECT, NO_VOTE]
+    assert majority(np.array([classes[:6]])) == [0.0]
+
+
+def measured(name: str, corrects: list[list[bool]]) -> dict:
+    samples = [
+        {
+            "prompt_id": str(problem),
+            "sample_index": index,
+            "level": None,
+            "outcome": "correct" if right else "wrong",
+            "shows_working": right,
+            "response_tokens": 10,
+            "finish_reason": "stop",
+        }
+        for problem, row in enumerate(corrects)
+        for index, right in enumerate(row)
+    ]
+    return measure(samples, [CORRECT if right else 1 for row in corrects for right in row], len(corrects[0]), 0, name)
+
+
+def test_benchmarks_weigh_alike_whatever_their_problems() -> None:
+    small = measured("small", [[True, True], [True, False]])
+    large = measured("large", [[False] * 4] * 9 + [[True] * 4])
+    mean = combine([small, large], 0)
+    assert mean["accuracy"]["value"] == pytest.approx((0.75 + 0.1) / 2)
+    assert mean["accuracy"]["low"] < mean["accuracy"]["value"] < mean["accuracy"]["high"]
+    assert (mean["benchmarks"], mean["problems"], mean["k"]) == (["small", "large"], 12, 0)
+    assert mean["outcomes"] == {"correct": 7, "wrong": 37}
+    assert mean["greedy"] is None
+    assert mean["majority"]["value"] == pytest.approx((0.75 + 0.1) / 2)
+
+
+def test_the_mean_over_one_benchmark_is_its_own() -> None:
+    one = measured("one", [[True, False], [False, False]])
+    assert combine([one], 0) == {**one, "benchmarks": ["one"]}
+
+
+def test_problems_are_resampled_within_their_benchmark() -> None:
+    certain, spread = np.ones(50), np.array([0.0, 1.0] * 25)
+    alone, beside = mean_interval(spread[:, None], 0), strata_interval([certain, spread], 0)
+    assert beside["high"] - beside["low"] == pytest.approx((alone["high"] - alone["low"]) / 2, rel=0.1)

@@ -1,0 +1,27 @@
+"""Prompts as a run's workflow prepares them."""
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.prompts import step
+from tasks.prompts.benchmarks import prepare_benchmark
+from tasks.prompts.training import prepare_training_set
+from tasks.settings import EvaluateSettings, PromptsSettings, VerifySettings
+from tasks.settings.evaluate import measures
+
+VERIFY = VerifySettings(workers=1)
+
+
+def prepare_held_out(store: Store, prompts: PromptsSettings, problems: int) -> ArtifactRef:
+    """The benchmark ``held_out`` with so many problems."""
+    evaluate = EvaluateSettings(problems=problems, max_new_tokens=1)
+    (measure,) = measures(evaluate, prompts, VERIFY, None)
+    return prepare_benchmark(store, measure.benchmark, measure.verify, "")
+
+
+def prepare_training(store: Store, prompts: PromptsSettings, *benchmarks: ArtifactRef) -> ArtifactRef:
+    """The training set of some prompts, without the problems of benchmarks."""
+    return prepare_training_set(store, prompts.training_set, VERIFY, "", benchmarks)
+
+
+def prepare_stage(store: Store, prompts: PromptsSettings, stage: int, seed: int) -> list[ArtifactRef]:
+    """The shards of a stage; of a run without benchmarks."""
+    return step.prepare_stage(store, prompts, prepare_training(store, prompts), stage, seed)

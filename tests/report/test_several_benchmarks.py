@@ -1,0 +1,136 @@
+"""A run that is measured on several benchmarks: each is shown, and their mean is the headline."""
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.artifacts import Store
+from tasks.artifacts.tables import SAMPLES, write_table
+from tasks.cli.lineage import highlights
+from tasks.decks.deck import draw_deck
+from tasks.errors import DataError
+from tasks.evaluate.average import average_evaluations
+from tasks.evaluate.metrics import CORRECT, measure
+from tasks.report.compare import compare
+from tasks.report.history import load_history
+from tasks.report.step import summarise, write_report
+from tasks.run.reproducibility import chain
+from tasks.settings import EvaluationSettings
+from tasks.stored.evaluated import evaluated_policy
+from tests.report.clock import Clock, process
+from tests.report.synthetic import SyntheticRun, page_of
+
+SHARES = {"easy": (8, 0.75), "hard": (2, 0.25)}
+"""Samples per problem, and share of problems that the base policy always solves."""
+
+
+class Measured(SyntheticRun):
+    """Evaluates every policy on two benchmarks of four problems; every stage solves one more of the hard ones."""
+
+    def evaluate(self) -> None:
+        found = []
+        for name, (k, share) in SHARES.items():
+            solved = round(4 * share) + (self.stage if name == "hard" else 0)
+            rows = [self._row(name, place, index, place < solved) for place in range(4) for index in range(k)]
+            classes = [CORRECT if row["outcome"] == "correct" else 1 for row in rows]
+            metrics = measure(rows, classes, k, self.seed, name)
+            files = {"samples.parquet": (rows, SAMPLES)}
+            settings = EvaluationSettings(samples_per_problem=k, max_new_tokens=48, greedy=False)
+            parents = {"policy": self.policy, "prompts": [self.held_out]}
+            with self._of("evaluation").write("evaluation", settings=settings, parents=parents, seed=0) as draft:
+                (draft.path / "metrics.json").write_text(json.dumps(metrics))
+                write_table(draft.path / "samples.parquet", *files["samples.parquet"])
+                draft.facts.update(benchmark=name, accuracy=metrics["accuracy"]["value"])
+                self._pass(draft, load=0.3, generate=4.0, verify=0.7)
+            found.append(draft.ref)
+        self.evaluations.append(average_evaluations(Store(self.store.ref, "average"), self.policy, found, self.seed))
+
+    def _row(self, benchmark: str, place: int, index: int, right: bool) -> dict[str, Any]:
+        return {
+            "prompt_id": str(place),
+            "sample_index": index,
+            "level": None,
+            "prompt": f"{benchmark} {place}",
+            "answer": "1",
+            "response": "\\boxed{1}" if right else "\\boxed{2}",
+            "response_tokens": 10 if benchmark == "easy" else 30,
+            "finish_reason": "stop",
+            "outcome": "correct" if right else "wrong",
+            "reward": float(right),
+            "shows_working": False,
+        }
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    clock = Clock()
+    made = Measured(Store.open(tmp_path_factory.mktemp("measured")), clock)
+    with process(clock, "one"):
+        made.base().stages(2)
+    return made
+
+
+def words(page: str) -> str:
+    text = re.sub("<style>.*?</style>|<svg.*?</svg>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", text)).replace("\xa0", " ").split())
+
+
+def test_the_headline_is_the_mean_over_benchmarks(run: Measured) -> None:
+    history = load_history(run.store, run.evaluations)
+    assert history.headline == "mean of 2 benchmarks"
+    assert history.benchmarks == ["easy", "hard"]
+    assert [policy.accuracy.value for policy in history.evaluated] == [0.5, 0.625, 0.75]
+    assert [policy.response_tokens for policy in history.evaluated] == [20.0] * 3
+    assert history.evaluated[0].outcomes == {"correct": 26, "wrong": 14}
+    assert (history.evaluated[0].problems, history.evaluated[0].samples_per_problem) == (8, 0)
+    hard = history.evaluated[1].evaluations[1]
+    assert (hard.benchmark, hard.accuracy.value, hard.pass_at[2].value, hard.problems) == ("hard", 0.5, 0.5, 4)
+
+
+def test_the_page_shows_every_benchmark(run: Measured) -> None:
+    page = page_of(run)
+    text = words(page)
+    assert "Accuracy (mean of 2 benchmarks) on 8 held-out problems" in text
+    assert "hard stage 2 4 2 75.0 %" in text
+    assert "easy, base" in text
+    assert 'id="figure-benchmarks"' in page
+    assert "evaluate, hard" in text
+    assert "easy 3" in page or "hard 1" in page  # an example of each
+
+
+def test_the_table_in_the_terminal(run: Measured) -> None:
+    summary = summarise(run.store, write_report(run.store, run.evaluations, 0), [])
+    text = " ".join(str(summary).split())
+    assert "easy hard policy avg@8 avg@2" in text
+    assert re.search(r"stage 2 75\.0 % 75\.0 %", text)
+    assert [(one.name, one.majority) for one in summary.rows[0].benchmarks] == [("easy", 0.75), ("hard", 0.25)]
+    side_by_side = " ".join(compare([summary, summary]).split())
+    assert "mean of 2 benchmarks, base 50.0 % 50.0 %" in side_by_side
+    assert "hard, at the end 75.0 % 75.0 %" in side_by_side
+
+
+def test_the_deck_of_the_mean_shows_every_benchmark(run: Measured) -> None:
+    (page,) = draw_deck(run.store, run.evaluations[0], 0.0).values()
+    text = words(page)
+    assert re.search(r"Mean of 2 benchmarks \(95 %\) 50\.0 % \(", text)
+    assert re.search(r"By benchmark .* easy 4 8 75\.0 %", text)
+
+
+def test_what_reads_a_run_reads_it(run: Measured) -> None:
+    report = write_report(run.store, run.evaluations, 0)
+    assert [len(stage["evaluations"]) for stage in chain(run.store, report)] == [2, 2, 2]
+    told = str(evaluated_policy(run.store, run.evaluations[1]))
+    assert "mean of 2 benchmarks 62.5 %" in told
+    assert re.search(r"hard +avg@2 50\.0 % .*pass@2 50\.0 %.* on 4 problems  evaluation/[0-9a-f]{16}", told)
+    assert highlights(run.store.manifest(run.evaluations[0])) == ["2 benchmarks", "mean 50.0 %"]
+
+
+def test_evaluations_of_two_policies_have_no_mean(run: Measured, tmp_path: Path) -> None:
+    history = load_history(run.store, run.evaluations)
+    mixed = [history.evaluated[0].evaluations[0].evaluation, history.evaluated[1].evaluations[1].evaluation]
+    with pytest.raises(DataError, match=r"is no evaluation of policy/.*; allowed: those of one policy"):
+        average_evaluations(run.store, history.evaluated[0].policy, mixed, 0)
