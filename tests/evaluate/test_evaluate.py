@@ -12,6 +12,7 @@ from tasks.evaluate.intervals import mean_interval, share_interval
 from tasks.evaluate.metrics import measure
 from tasks.evaluate.step import evaluate_policy
 from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettings, VerifySettings
+from tests.cache_versions import ROOT, sources
 from tests.prepared import prepare_held_out
 
 
@@ -89,3 +90,9 @@ def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef]) ->
     assert sum(metrics["outcomes"].values()) == 48
     assert metrics["accuracy"]["low"] <= metrics["accuracy"]["value"] <= metrics["accuracy"]["high"]
     assert evaluate_policy(store, settings, VerifySettings(workers=1), policy, held_out, 0) == ref
+
+
+def test_the_verifier_is_part_of_the_cache_version() -> None:
+    """tests/test_house.py holds the version to these sources."""
+    reached = {path.relative_to(ROOT).as_posix() for path in sources(ROOT / "tasks/evaluate/task.py")}
+    assert {"tasks/verify/judge.py", "tasks/verify/answers.py", "tasks/verify/worker.py"} <= reached
