@@ -217,7 +217,8 @@ def _benchmarks(history: History) -> Figure | None:
     names = history.benchmarks
     if len(names) < 2:
         return None
-    figure, grid = drawing.small_multiples(names, "share of problems", "finished stages", same_scale=False)
+    titles = [label(name) for name in names]
+    figure, grid = drawing.small_multiples(titles, "share of problems", "finished stages", same_scale=False)
     stages = [policy.stage for policy in history.evaluated]
     for name, axes in zip(names, grid, strict=True):
         found = [next(one for one in policy.evaluations if one.benchmark == name) for policy in history.evaluated]
