@@ -47,7 +47,7 @@ def measured(run: Any, benchmarks: Any, policy: Any) -> Any:
     """The evaluation of a policy on every benchmark, and their mean."""
     evaluate_each = partial(evaluate_policy, store=run.store, policy=policy, seed=run.seed, operation=run.operation)
     found = map_task(evaluate_each)(settings=run.evaluations, verify=run.verifiers, prompts=benchmarks)
-    return average(store=run.store, policy=policy, evaluations=found, seed=run.seed, operation=run.operation)
+    return average(store=run.store, policy=policy, evaluations=found, seed=run.seed)
 
 
 def optimized(run: Any, base: Any, policy: Any, rollouts: Any, verdicts: Any, stage: int) -> Any:

@@ -204,7 +204,7 @@ class Work:
         jobs = [self._evaluation(stage, place, measure) for place, measure in enumerate(self._measures)]
         yield from jobs
         stored = self._stored
-        traffic = total([reading(stored.average())] * len(jobs)) + writing(stored.average()) + LOOK + STEP
+        traffic = total([reading(stored.average())] * len(jobs)) + writing(stored.average()) + STEP
         after = tuple(job.name for job in jobs)
         yield self._job(f"average {stage}", "average", "cpu", after, {}, traffic=traffic)
 

@@ -17,9 +17,9 @@ from tasks.artifacts.records import Kind, Manifest
 from tasks.artifacts.tables import read_table
 from tasks.decks.charts import curve, histogram
 from tasks.decks.contents import Contents, Shelf, Table
-from tasks.report.evaluated import headline
-from tasks.report.examples import Example, Response, examples_of, shown
-from tasks.report.formats import MISSING, label, number, percent, percent_range, tiny
+from tasks.decks.measured import average_contents, evaluation_contents
+from tasks.report.examples import Example, Response, shown
+from tasks.report.formats import label, number, percent, percent_range, tiny
 from tasks.report.updates import number_columns
 
 _CURVES = {
@@ -193,63 +193,6 @@ def _of_every_outcome(judged: Path, sampled: Path) -> list[Example]:
     return list(found.values())
 
 
-def _evaluation(shelf: Shelf) -> Contents:
-    made = Contents()
-    for path in shelf.files("metrics.json"):
-        metrics = json.loads(path.read_text())
-        k, benchmarks = metrics["k"], len(metrics.get("benchmarks", ()))
-        titles = {
-            "accuracy": headline(k, benchmarks).capitalize() if benchmarks > 1 else headline(k, benchmarks),
-            "greedy": "Greedy",
-            "majority": f"maj@{k}" if k else "maj@k",
-            "working": "Show working",
-        }
-        for name, title in titles.items():
-            if estimate := metrics.get(name):
-                shown = f"{title} (95 %)" if "low" in estimate else title
-                made.tiles[shown] = _with_interval(estimate)
-        made.tiles["Problems"] = number(metrics["problems"])
-        _fact(made, "Mean tokens", metrics.get("response_tokens"), number)
-        _fact(made, "Truncated", metrics.get("truncated"), percent)
-        made.count("responses by outcome", {label(name): count for name, count in metrics["outcomes"].items()})
-        levels = [[level, percent(value)] for level, value in metrics.get("by_level", {}).items()]
-        if len(levels) > 1:
-            made.tables.append(Table.of_first("Accuracy by level", ["level", "avg@k"], levels))
-        passed = [[f"pass@{one}", _with_interval(estimate)] for one, estimate in metrics.get("pass", {}).items()]
-        if len(passed) > 1:
-            made.tables.append(Table.of_first("One of k is correct", ["", "share of problems (95 %)"], passed))
-    for path in shelf.files("samples.parquet"):
-        made.examples = examples_of(path)
-    return made
-
-
-def _average(shelf: Shelf) -> Contents:
-    """The mean, and the evaluations that it is of: Flyte shows no decks of map tasks."""
-    evaluations = shelf.parents("evaluations")
-    if len(evaluations.manifests) == 1:
-        return _evaluation(evaluations)
-    made = _evaluation(shelf)
-    rows = []
-    for manifest in evaluations.manifests:
-        one = Shelf(shelf.store, [manifest])
-        for path in one.files("metrics.json"):
-            metrics = json.loads(path.read_text())
-            accuracies = [metrics["accuracy"], metrics["pass"][str(metrics["k"])], metrics["majority"]]
-            shares = [_with_interval(estimate) if estimate else MISSING for estimate in accuracies]
-            counted = [number(metrics["problems"]), str(metrics["k"]), *shares, percent(metrics["truncated"])]
-            rows.append([label(metrics["benchmark"]), *counted])
-        made.examples += [example for path in one.files("samples.parquet") for example in examples_of(path)[:2]]
-    headings = ["benchmark", "problems", "k", "avg@k (95 %)", "pass@k (95 %)", "maj@k (95 %)", "truncated"]
-    made.tables.append(Table.of_first("By benchmark", headings, rows))
-    return made
-
-
-def _with_interval(estimate: dict[str, float]) -> str:
-    """As in ``76.2 % (73.2 to 79.2)``; a mean that has no interval stands alone."""
-    interval = f" ({percent_range(estimate['low'], estimate['high'])})" if "low" in estimate else ""
-    return percent(estimate["value"]) + interval
-
-
 def _report(shelf: Shelf) -> Contents:
     (manifest,) = shelf.manifests
     pages = [path.read_text(encoding="utf-8") for path in shelf.files("report.html")]
@@ -297,8 +240,8 @@ _OF_KIND: dict[Kind, Callable[[Shelf], Contents]] = {
     "policy": _policy,
     "rollouts": _rollouts,
     "verdicts": _verdicts,
-    "evaluation": _evaluation,
-    "average": _average,
+    "evaluation": evaluation_contents,
+    "average": average_contents,
     "report": _report,
     "study": _study,
     "laboratory": _laboratory,

@@ -7,8 +7,6 @@ from tasks.artifacts import ArtifactRef, Parents, Store
 from tasks.errors import DataError
 from tasks.evaluate.metrics import combine
 from tasks.evaluate.step import METRICS, headline
-from tasks.settings import OperationSettings
-from tasks.tracking.journal import shown
 
 
 def average_evaluations(
@@ -16,7 +14,6 @@ def average_evaluations(
     policy: ArtifactRef,
     evaluations: Sequence[ArtifactRef],
     seed: int,
-    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
     """An average artifact with metrics.json: those of a single evaluation, or their mean.
 
@@ -25,7 +22,6 @@ def average_evaluations(
         policy: that was evaluated.
         evaluations: of it, a benchmark each.
         seed: the run's.
-        operation: where the accuracy is shown.
 
     Raises:
         DataError: an evaluation is of another policy.
@@ -40,8 +36,5 @@ def average_evaluations(
         metrics = combine(measured, seed)
         (draft.path / METRICS).write_text(json.dumps(metrics, indent=1))
         draft.facts.update(headline(metrics))
-        stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
-        with shown(operation.tracker, store, f"average {stage}", {}) as show:
-            show("evaluate", {"update": updates, "stage": stage, **draft.facts})
         draft.facts["benchmarks"] = {one["benchmark"]: one["accuracy"]["value"] for one in measured}
     return draft.ref

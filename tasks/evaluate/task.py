@@ -25,10 +25,8 @@ def evaluate(
 
 
 @step(VERSION)
-def average(
-    store: StoreHandle, policy: Artifact, evaluations: list[Artifact], seed: int, operation: OperationSettings
-) -> Artifact:
+def average(store: StoreHandle, policy: Artifact, evaluations: list[Artifact], seed: int) -> Artifact:
     """The mean of a policy's accuracies over benchmarks."""
     from tasks.evaluate.average import average_evaluations
 
-    return once(store, "average", VERSION, average_evaluations, policy, evaluations, seed, operation=operation)
+    return once(store, "average", VERSION, average_evaluations, policy, evaluations, seed)

@@ -110,7 +110,5 @@ class Pods:
             )
             for one, problems in zip(run.measures, benchmarks, strict=True)
         ]
-        made: ArtifactRef = self._step(
-            "average", average_evaluations, policy, evaluations, run.seed, operation=run.operation
-        )
+        made: ArtifactRef = self._step("average", average_evaluations, policy, evaluations, run.seed)
         return made

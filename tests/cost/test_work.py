@@ -78,7 +78,9 @@ def test_gpus_shorten_generation_and_leave_training() -> None:
 
 def test_evaluation_runs_beside_the_next_stage() -> None:
     """With a GPU more than generation needs it costs no time."""
-    one_shard = "prompts.prompts_per_shard=65536 evaluate.benchmarks=[held_out] evaluate.problems={}"
+    one_shard = (
+        "prompts.prompts_per_shard=65536 prompts.held_out_share=0.1 evaluate.benchmarks=[held_out] evaluate.problems={}"
+    )
     few, many = (planned(one_shard.format(problems)).mu_grpo for problems in (10, 3000))
     last = {phase.name: phase.wall_seconds / phase.pods for phase in many.phases}["evaluate"]
     first = {phase.name: phase.wall_seconds / phase.pods for phase in few.phases}["evaluate"]

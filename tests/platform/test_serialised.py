@@ -22,6 +22,7 @@ DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
 ROLE_OF: dict[str, Role] = {
     "prepare_policy": "prefetch",
     "prepare_benchmark": "prefetch",
+    "prepare_training_set": "prefetch",
     "generate": "rollout",
     "verify": "verify",
     "optimize": "train",

@@ -27,7 +27,7 @@ def test_whole_run(mu_grpo):
     assert history.stages[0].verdicts[0].facts["outcomes"]["no_answer"] == 11
     assert np.array_equal(history.updates["update"], np.arange(1, 129))
     assert (history.algorithm, history.updates_per_rollout, history.seed) == ("mu_grpo", 32, 0)
-    assert (history.problems, history.samples_per_problem) == (40, 4)
+    assert (history.problems, history.headline, history.benchmarks) == (40, "avg@4", ["held_out"])
     # Held-out and four training prompt sets, five policies, eight shards, four verdicts, five evaluations.
     assert len(history.manifests) == 27
 

@@ -83,7 +83,7 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("optimize.objective.veto.recompute=once_per_stage", "nothing could trigger"),
         ("policy.path=gpt2", "exactly one of path and tiny must be given"),
         ("policy.revision=main", "revision 'main' without path"),
-        ("prompts.path=x.jsonl", "exactly one of path and arithmetic must be given"),
+        ("prompts.path=x.jsonl", "exactly one of path, arithmetic and source must be given"),
         ("prompts.held_out_path=x.jsonl", "held_out_path 'x.jsonl' without path"),
         ("prompts.template=hello", "template 'hello' must contain {prompt}"),
         ("prompts.arithmetic.levels=[9]", "prompts.arithmetic.levels.0: got 9"),
