@@ -10,7 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE
 CONFIG ?= configs/tiny-cpu.yaml
 BASELINE ?= configs/tiny-cpu-grpo.yaml
 SEEDS ?= 0 1 2
-TEST_JOBS ?= logical
+# One more than cores: tests wait for servers and for processes that start.
+TEST_JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
 .PHONY: demo compare results test test-vllm faults check format versions graph benchmarks clean help
 
