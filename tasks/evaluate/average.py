@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from tasks.artifacts import ArtifactRef, Parents, Store
 from tasks.errors import DataError
-from tasks.evaluate.metrics import combine
-from tasks.evaluate.step import METRICS, headline
+from tasks.evaluate.metrics import METRICS, combine, headline
 
 
 def average_evaluations(

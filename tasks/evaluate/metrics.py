@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tasks.evaluate.intervals import mean_interval, share_interval, strata_interval
 
+METRICS = "metrics.json"
 GREEDY = -1
 """The sample index of a greedy response."""
 NO_VOTE = -1
@@ -99,6 +100,12 @@ def measure(
             "majority": None if majority_P is None else majority_P.tolist(),
         },
     }
+
+
+def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The accuracies that a manifest and a tracker show; those that were measured."""
+    found = {name: metrics[name] for name in ("accuracy", "greedy", "majority")}
+    return {name: estimate["value"] for name, estimate in found.items() if estimate is not None}
 
 
 def combine(measured: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from tasks.artifacts import ArtifactRef, Parents, Store
 from tasks.artifacts.tables import SAMPLES, read_table, to_table, write_table
 from tasks.evaluate.agreement import answer_classes
-from tasks.evaluate.metrics import GREEDY, measure
+from tasks.evaluate.metrics import GREEDY, METRICS, headline, measure
 from tasks.interruption import heeded
 from tasks.policy.loading import OPTIMIZER, load_tokenizer
 from tasks.progress import bar
@@ -23,8 +23,6 @@ from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings
 from tasks.tracking.journal import shown
 from tasks.verify.step import pair
 from tasks.verify.verifier import Verifier, check_failures
-
-METRICS = "metrics.json"
 
 
 def evaluate_policy(
@@ -100,12 +98,6 @@ def evaluate_policy(
         with shown(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
             show(f"evaluate/{note.name}", {"update": updates, "stage": stage, **draft.facts})
     return draft.ref
-
-
-def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The accuracies that a manifest and a tracker show; those that were measured."""
-    found = {name: metrics[name] for name in ("accuracy", "greedy", "majority")}
-    return {name: estimate["value"] for name, estimate in found.items() if estimate is not None}
 
 
 def sample_held_out(
