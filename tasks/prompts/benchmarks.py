@@ -14,7 +14,7 @@ from tasks.errors import DataError
 from tasks.flyte_model import FlyteModel
 from tasks.logs import logger
 from tasks.prompts.arithmetic import Problem, form_of, split
-from tasks.prompts.files import Row, read_rows
+from tasks.prompts.files import Row, Unusable, read_rows
 from tasks.prompts.golds import unreadable_golds
 from tasks.prompts.sources import source_files
 from tasks.report.formats import some
@@ -64,10 +64,10 @@ def prepare_benchmark(
     if settings.source is None:
         raise ValueError(f"{place} has no source")
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
-        rows = source_rows(settings.source, f"{place}.source", operation.mirror)
+        rows, unusable = source_rows(settings.source, f"{place}.source", operation.mirror)
         data = data_facts(settings.source, rows)
         check_unchanged(store, data, place)
-        rows = _first(rows, settings)
+        rows = _first(rows, unusable, settings)
         template, chat = settings.template or "{prompt}", bool(settings.chat)
         unreadable = {} if settings.source.arithmetic else unreadable_golds(rows, verify, settings.name)
         _check_readable(unreadable, len(rows), settings)
@@ -80,21 +80,17 @@ def prepare_benchmark(
     return draft.ref
 
 
-def source_rows(source: SourceSettings, setting: str, mirror: str | None) -> list[Row]:
-    """The rows of a source, every one of which must be usable, but those of a share: their training set tells of them.
+def source_rows(source: SourceSettings, setting: str, mirror: str | None) -> tuple[list[Row], list[Unusable]]:
+    """The rows of a source, and those that cannot be used.
 
     Raises:
-        DataError: the source cannot be fetched or read, or a row is not usable.
+        DataError: the source cannot be fetched or read.
     """
     if source.arithmetic is not None:
         _, held_out = split(list(source.arithmetic.levels), source.arithmetic.held_out_share)
-        return problem_rows(held_out, source.arithmetic)
+        return problem_rows(held_out, source.arithmetic), []
     with source_files(source, setting, mirror) as files:
-        rows, unusable = read_rows(files, source)
-    if unusable and source.share == 1:
-        more = f" {len(unusable) - 1} other rows cannot be used either." if len(unusable) > 1 else ""
-        raise DataError(f"{unusable[0].place}: {unusable[0].reason}.{more}")
-    return rows
+        return read_rows(files, source)
 
 
 def problem_rows(problems: Sequence[Problem], settings: ArithmeticSettings) -> list[Row]:
@@ -148,8 +144,17 @@ def check_unchanged(store: Store, data: dict[str, Any], place: str) -> None:
             )
 
 
-def _first(rows: list[Row], settings: BenchmarkSettings) -> list[Row]:
+def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSettings) -> list[Row]:
+    """As many rows as are wanted.
+
+    Raises:
+        DataError: there are fewer, or a row cannot be used; of rows outside of a share their training set tells.
+    """
     wanted = settings.problems or len(rows)
+    whole = settings.source is not None and settings.source.share == 1
+    if unusable and (whole or len(rows) < wanted):
+        more = f" {len(unusable) - 1} other rows cannot be used either." if len(unusable) > 1 else ""
+        raise DataError(f"{unusable[0].place}: {unusable[0].reason}.{more}")
     if len(rows) < wanted:
         name, found = (
             ("evaluate.problems", "prompts are held out")

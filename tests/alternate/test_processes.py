@@ -26,7 +26,6 @@ from tests.cache_versions import ROOT
 from tests.optimize.together import farthest
 
 pytest.importorskip("deepspeed")
-pytestmark = pytest.mark.timeout(900)  # processes that wait for each other, on cores that others use too
 Small = tuple[Store, ArtifactRef]
 PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
 WHOLE = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)

@@ -17,7 +17,6 @@ from tests.conftest import SMALL
 from tests.optimize.together import farthest
 
 pytest.importorskip("vllm")
-pytestmark = pytest.mark.timeout(900)  # processes that wait for each other, on cores that others use too
 
 
 def test_two_processes_make_the_policy_of_one(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.s3 import S3
 from tests.workflows.runs import CONFIG, Runner
 from workflows.mu_grpo import mu_grpo
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2400)
 CHANGES = (
     "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20 prompts.prompts_per_stage=32 "
     "prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 optimize.responses_per_update=16 evaluate.problems=10 "

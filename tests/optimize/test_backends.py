@@ -20,7 +20,6 @@ from tests.optimize.test_trainer import Small
 from tests.optimize.together import FIRST, HALF, LAST, Tensors, farthest, moments, together, work
 
 pytest.importorskip("deepspeed")
-pytestmark = pytest.mark.timeout(900)  # processes that wait for each other, on cores that others use too
 responses = test_trainer.responses
 STAGES = ["1", "2", "3", "3-offload"]
 LORA = {"rank": 4, "alpha": 16}

@@ -32,7 +32,6 @@ from workflows.mu_grpo import mu_grpo_2
 from workflows.rescore import rescore_2
 from workflows.retrain import retrain_2
 
-pytestmark = pytest.mark.timeout(900)
 WARM = "policy.tiny.warm_start.working_updates=80 policy.tiny.warm_start.guessing_updates=40 evaluate.problems=10"
 CHANGES = (
     f"{WARM} prompts.prompts_per_stage=16 prompts.prompts_per_shard=8 rollout.responses_per_prompt=4 "

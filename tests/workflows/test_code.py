@@ -4,14 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tasks.artifacts import Store
 from tasks.artifacts.records import Kind
 from tasks.artifacts.tables import read_table
 from tests.workflows.runs import Runner, steps
 
-pytestmark = pytest.mark.timeout(600)
 CHANGES = (
     "prompts.arithmetic.as_code=true verify.kind=code prompts.prompts_per_stage=32 evaluate.problems=20 "
     "evaluate.samples_per_problem=2"

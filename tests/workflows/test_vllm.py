@@ -8,7 +8,6 @@ from tasks.artifacts import Store
 from tests.workflows.runs import Runner, steps
 
 pytest.importorskip("vllm")
-pytestmark = pytest.mark.timeout(900)  # every part of a run that alternates starts an engine
 VLLM = "rollout.engine.kind=vllm rollout.engine.eager=true"
 
 
