@@ -30,7 +30,8 @@ def answer_classes(samples: Sequence[Mapping[str, Any]], verdicts: Sequence[Verd
         number += 1
         firsts = {name: answers.pop(0) for name, answers in left.items()}
         asked = [(name, answer) for name, answers in left.items() for answer in answers]
-        found = verifier.verify([(firsts[name], rf"\boxed{{{answer}}}") for name, answer in asked], "")
+        pairs = [(firsts[name], rf"\boxed{{{answer}}}") for name, answer in asked]
+        found = verifier.verify(pairs, "") if pairs else []
         classes |= dict.fromkeys(firsts.items(), number)
         for (name, answer), verdict in zip(asked, found, strict=True):
             if verdict.outcome is Outcome.CORRECT:

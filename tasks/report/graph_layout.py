@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tasks.report.graph import Graph, Node
 
-CARD = (124, 42)
+CARD = (152, 42)
 """Width and height of a node."""
 _BEHIND = (7, 3)
 """By how much the cards behind that of a map task stand out, above and to the right."""

@@ -10,7 +10,6 @@ from tasks.alternate.task import alternate
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.optimize.step import optimize_stage
-from tasks.prompts.step import prepare_stage
 from tasks.rollout.step import generate_shard
 from tasks.settings import (
     ArithmeticSettings,
@@ -24,6 +23,7 @@ from tasks.verify.step import verify_rollouts
 from tests.alternate.together import Job, alternated
 from tests.cache_versions import ROOT
 from tests.optimize.together import farthest
+from tests.prepared import prepare_stage
 
 pytest.importorskip("deepspeed")
 Small = tuple[Store, ArtifactRef]
@@ -49,7 +49,7 @@ def optimize(zero: int = 0, dtype: str = "float32", **changes: object) -> Optimi
 
 @pytest.fixture(scope="module")
 def shards(small: Small) -> list[ArtifactRef]:
-    return prepare_stage(small[0], PROMPTS, "", 0, 0)
+    return prepare_stage(small[0], PROMPTS, 0, 0)
 
 
 @pytest.fixture(scope="module")

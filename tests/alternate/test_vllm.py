@@ -9,12 +9,12 @@ from tasks.alternate.step import train_alternating
 from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
 from tasks.policy.step import prepare_policy
-from tasks.prompts.step import prepare_stage
 from tasks.settings import EngineSettings, OptimizeSettings, PolicySettings
 from tests.alternate.test_processes import OFTEN, PROMPTS, ROLLOUT, VERIFY, optimize
 from tests.alternate.together import Job, alternated
 from tests.conftest import SMALL
 from tests.optimize.together import farthest
+from tests.prepared import prepare_stage
 
 pytest.importorskip("vllm")
 
@@ -23,7 +23,7 @@ def test_two_processes_make_the_policy_of_one(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store")
     tiny = SMALL.model_copy(update={"hidden_size": 64})  # attention heads as wide as vLLM needs them on a CPU
     policy = prepare_policy(store, PolicySettings(tiny=tiny), PROMPTS.arithmetic, "", 0)
-    shards = prepare_stage(store, PROMPTS, "", 0, 0)
+    shards = prepare_stage(store, PROMPTS, 0, 0)
     rollout = ROLLOUT.model_copy(update={"engine": EngineSettings(kind="vllm", eager=True)})
 
     def inputs(settings: OptimizeSettings) -> tuple[object, ...]:

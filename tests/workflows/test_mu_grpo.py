@@ -147,7 +147,7 @@ def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_p
         assert (held_out.name, mine.name, mine.problems, mine.samples_per_problem) == ("held_out", "mine", 6, 3)
         assert row.accuracy == pytest.approx((held_out.accuracy + mine.accuracy) / 2)
         assert percent(held_out.accuracy) in output
-    assert "mean of 2 benchmarks" in " ".join(done.stdout.split())
+    assert "mean of 2" in done.stdout
 
     (tmp_path / "mine.jsonl").write_text('{"prompt": "11+5=", "answer": "16"}\n')
     own = {"name": "mine", "source": {"path": str(tmp_path / "mine.jsonl")}}
