@@ -98,19 +98,20 @@ def load_model(path: Path, attention: str = "sdpa", dtype: str = "float32") -> P
 
 def folder_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
     """The weights in a policy folder, one after the other, on the CPU, as they are stored."""
-    for file in sorted(path.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - no dictionary
-                yield name, opened.get_tensor(name)
+    for opened, name in _stored(path):
+        yield name, opened.get_tensor(name)
 
 
 def weight_names(path: Path) -> set[str]:
     """The names of the weights in a policy folder."""
-    names: set[str] = set()
-    for file in path.glob("*.safetensors"):
+    return {name for _, name in _stored(path)}
+
+
+def _stored(path: Path) -> Iterator[tuple[safe_open, str]]:
+    for file in sorted(path.glob("*.safetensors")):
         with safe_open(file, framework="pt") as opened:
-            names.update(opened.keys())
-    return names
+            for name in opened.keys():  # noqa: SIM118 - no dictionary
+                yield opened, name
 
 
 def stop_token_ids(path: Path) -> list[int]:

@@ -5,131 +5,40 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.preflight.api_server import SECRET, ApiServer, Object
+from tests.preflight.api_server import SECRET, ApiServer
 from tests.preflight.clusters import NAMESPACE
-from tests.preflight.conftest import Ask, Findings
-
-ACCELERATOR = "k8s.amazonaws.com/accelerator"
-GPU = "nvidia.com/gpu"
-POOLS = {"rollout": ("gpu-rollout-1", "gpu-rollout-2"), "train": ("gpu-train-1",)}
-GPU_NODES = [*POOLS["rollout"], *POOLS["train"]]
-
-
-def nodes(server: ApiServer, *names: str) -> list[Object]:
-    return [one for one in server.all("Node") if not names or one["metadata"]["name"] in names]
-
-
-def without_gpus(server: ApiServer) -> None:
-    for node in nodes(server):
-        node["status"]["allocatable"].pop(GPU, None)
-
-
-def too_few_gpus(server: ApiServer) -> None:
-    nodes(server, "gpu-train-1")[0]["status"]["allocatable"][GPU] = "2"
-
-
-def tainted(server: ApiServer) -> None:
-    taint = {"key": "dedicated", "value": "research", "effect": "NoSchedule"}
-    nodes(server, "gpu-train-1")[0]["spec"]["taints"].append(taint)
-
-
-def without_pool(server: ApiServer) -> None:
-    for node in nodes(server, *POOLS["rollout"]):
-        del node["metadata"]["labels"]["mu-grpo/pool"]
-
-
-def another_accelerator(server: ApiServer) -> None:
-    for node in nodes(server, *POOLS["rollout"]):
-        node["metadata"]["labels"][ACCELERATOR] = "nvidia-l40s"
-
-
-def no_accelerator_label(server: ApiServer) -> None:
-    for node in nodes(server):
-        node["metadata"]["labels"].pop(ACCELERATOR, None)
-
-
-def cordoned(server: ApiServer) -> None:
-    spec = nodes(server, "gpu-train-1")[0]["spec"]
-    spec["unschedulable"] = True
-    spec["taints"].append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
-
-
-def not_ready(server: ApiServer) -> None:
-    node = nodes(server, "gpu-train-1")[0]
-    node["status"]["conditions"][-1]["status"] = "Unknown"
-    node["spec"]["taints"].append({"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"})
-
-
-def short_of_disk(server: ApiServer) -> None:
-    taint = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
-    nodes(server, "gpu-train-1")[0]["spec"]["taints"].append(taint)
-
-
-def being_deleted(server: ApiServer) -> None:
-    server.find("Namespace", NAMESPACE)["status"] = {"phase": "Terminating"}
-
-
-def little_memory_because_of_daemons(server: ApiServer) -> None:
-    nodes(server, "gpu-train-1")[0]["status"]["allocatable"]["memory"] = "960Gi"
-
-
-def an_affinity(server: ApiServer) -> None:
-    term = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["eu-west-1a"]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    template = server.find("PodTemplate", "mu-grpo-verify")
-    template["template"]["spec"]["affinity"] = {"nodeAffinity": required}
-
-
-def no_node(server: ApiServer) -> None:
-    for node in nodes(server):
-        server.objects.remove(node)
-
-
-def small_quota(server: ApiServer) -> None:
-    server.find("ResourceQuota", "mu-grpo")["spec"]["hard"]["requests.nvidia.com/gpu"] = "2"
-
-
-def small_limit(server: ApiServer) -> None:
-    server.find("LimitRange", "mu-grpo")["spec"]["limits"].append({"type": "Pod", "max": {"memory": "512Gi"}})
-
-
-def large_least(server: ApiServer) -> None:
-    server.find("LimitRange", "mu-grpo")["spec"]["limits"].append({"type": "Container", "min": {"cpu": "3"}})
-
-
-def no_secret(server: ApiServer) -> None:
-    server.remove("Secret", "mu-grpo")
-
-
-def no_key(server: ApiServer) -> None:
-    del server.find("Secret", "mu-grpo")["data"]["wandb-api-key"]
-
-
-def old(server: ApiServer) -> None:
-    server.version |= {"minor": "25+", "gitVersion": "v1.25.16-eks-b2c9c8d"}
-
-
-def no_account(server: ApiServer) -> None:
-    server.remove("ServiceAccount", "mu-grpo-prefetch")
-
-
-def no_priority(server: ApiServer) -> None:
-    server.remove("PriorityClass", "mu-grpo-train")
-
-
-def no_template(server: ApiServer) -> None:
-    server.remove("PodTemplate", "mu-grpo-train")
-
-
-def insecure_template(server: ApiServer) -> None:
-    context = server.find("PodTemplate", "mu-grpo-train")["template"]["spec"]["containers"][0]["securityContext"]
-    context |= {"allowPrivilegeEscalation": True, "capabilities": {}}
-
-
-def no_default_container(server: ApiServer) -> None:
-    """Flyte takes nothing from a container of another name."""
-    server.find("PodTemplate", "mu-grpo-cpu")["template"]["spec"]["containers"][0]["name"] = "main"
-
+from tests.preflight.conftest import Ask
+from tests.preflight.spoiled import (
+    ACCELERATOR,
+    GPU,
+    GPU_NODES,
+    an_affinity,
+    another_accelerator,
+    being_deleted,
+    cordoned,
+    insecure_template,
+    large_least,
+    little_memory_because_of_daemons,
+    no_accelerator_label,
+    no_account,
+    no_default_container,
+    no_key,
+    no_node,
+    no_priority,
+    no_secret,
+    no_template,
+    nodes,
+    not_ready,
+    old,
+    short_of_disk,
+    small_limit,
+    small_quota,
+    tainted,
+    too_few_gpus,
+    without_gpus,
+    without_pool,
+    wrong_rows,
+)
 
 WRONG: dict[str, tuple[Callable[[ApiServer], None], str, str, str]] = {
     "no GPUs": (without_gpus, "GPUs", f"no node of 5 offers {GPU}", "NVIDIA's GPU operator or device plugin"),
@@ -264,12 +173,6 @@ def test_what_is_wrong_is_named_with_its_mend(case: str, gpu_pool: ApiServer, as
     assert SECRET not in str(wrong)
 
 
-def wrong_rows(found: Findings) -> dict[str, str]:
-    """Without what these tests leave wrong or out: the store, images, Flyte."""
-    left_out = ("store", "image", "create pods", "Flyte", "workflow")
-    return {name: one.state for name, one in found.items() if one.state != "ok" and not name.startswith(left_out)}
-
-
 def test_several_failures_are_all_shown(gpu_pool: ApiServer, ask: Ask) -> None:
     for spoil in (old, no_key, no_priority, small_quota, tainted):
         spoil(gpu_pool)
@@ -345,68 +248,3 @@ def test_the_deployment_names_the_accelerators_label(gpu_pool: ApiServer, ask: A
     assert ask(gpu_pool)["pod of train"].state == "failed"
     found = ask(gpu_pool, changes={"accelerator_label": "cloud.google.com/gke-accelerator"})
     assert found["pod of train"].state == "ok"
-
-
-def occupied(server: ApiServer, node: str, gpus: int, **requests: str) -> None:
-    container = {"name": "main", "resources": {"requests": {GPU: str(gpus), **requests}}}
-    server.objects.append(
-        {
-            "kind": "Pod",
-            "metadata": {"name": f"busy-{node}", "namespace": "other-team"},
-            "spec": {"nodeName": node, "containers": [container]},
-            "status": {"phase": "Running"},
-        }
-    )
-
-
-def test_no_room_now_is_a_warning_that_names_what_is_short(gpu_pool: ApiServer, ask: Ask) -> None:
-    occupied(gpu_pool, "gpu-train-1", 5)
-    found = ask(gpu_pool)
-    assert wrong_rows(found) == {"pod of train": "warning"}
-    expected = f"fits 1 of 5 nodes, and waits: asks 4 {GPU}, gpu-train-1 has 3 {GPU} free"
-    assert found["pod of train"].found == expected
-    assert "Wait for what runs there, or add nodes" in found["pod of train"].mend
-
-
-def test_shards_that_do_not_all_fit_at_once(gpu_pool: ApiServer, ask: Ask) -> None:
-    four = "prompts.prompts_per_shard=128"
-    assert ask(gpu_pool, overrides=four)["shards"].found.startswith("4 a stage, 4 at once")
-    occupied(gpu_pool, "gpu-rollout-1", 6)
-    occupied(gpu_pool, "gpu-rollout-2", 5)
-    found = ask(gpu_pool, overrides=four)["shards"]
-    assert found.state == "warning"
-    assert "the nodes have room for 3 now: 2 rounds" in found.found
-    assert "prompts.prompts_per_shard" in found.mend
-    quota = gpu_pool.find("ResourceQuota", "mu-grpo")
-    quota["status"]["used"]["requests.nvidia.com/gpu"] = "18"
-    assert "the quota has room for 2 now: 2 rounds" in ask(gpu_pool, overrides=four)["shards"].found
-
-
-def test_a_quota_that_is_used_up_is_a_warning(gpu_pool: ApiServer, ask: Ask) -> None:
-    gpu_pool.find("ResourceQuota", "mu-grpo")["status"]["used"]["requests.memory"] = "5400Gi"
-    found = ask(gpu_pool)["quota"]
-    assert found.state == "warning"
-    assert found.found == "mu-grpo has 744Gi memory left, and 960Gi memory of train wait"
-
-
-def test_a_quota_for_other_pods_does_not_count(gpu_pool: ApiServer, ask: Ask) -> None:
-    small_quota(gpu_pool)
-    spec = gpu_pool.find("ResourceQuota", "mu-grpo")["spec"]
-    of_class = {"scopeName": "PriorityClass", "operator": "In", "values": ["batch"]}
-    spec["scopeSelector"] = {"matchExpressions": [of_class]}
-    assert ask(gpu_pool)["quota"].state == "ok"
-    of_class["values"] = ["mu-grpo-rollout"]
-    assert ask(gpu_pool)["quota"].state == "ok"  # 1 GPU of its 2
-    of_class["values"] = ["mu-grpo-train"]
-    assert ask(gpu_pool)["quota"].state == "failed"
-    spec.pop("scopeSelector")
-    spec["scopes"] = ["BestEffort"]
-    assert ask(gpu_pool)["quota"].state == "ok"
-    spec["scopes"] = ["Terminating"]
-    assert ask(gpu_pool)["quota"].found == "mu-grpo is of a scope that is not judged here"
-
-
-def test_train_nodes_share_the_quota(gpu_pool: ApiServer, ask: Ask) -> None:
-    gpu_pool.find("ResourceQuota", "mu-grpo")["spec"]["hard"]["requests.nvidia.com/gpu"] = "7"
-    assert ask(gpu_pool)["quota"].state == "ok"
-    assert f"8 {GPU} of train exceed" in ask(gpu_pool, changes={"train_nodes": 2})["quota"].found
