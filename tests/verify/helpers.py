@@ -1,6 +1,12 @@
+import os
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
+import pytest
 
 from tasks.settings import VerifySettings
 
@@ -36,3 +42,18 @@ def eventually(condition, seconds: float = 20.0) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+@contextmanager
+def interrupted(seconds: float) -> Iterator[None]:
+    """The block must be left by the interrupt that this process gets after some seconds."""
+    # Libraries that other tests use leave handlers of their own behind: flytekit exits, torch's launcher raises.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)

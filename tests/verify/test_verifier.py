@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 
@@ -15,7 +14,7 @@ from tasks.verify import verifier as verifier_module
 from tasks.verify.process import WorkerProcess
 from tasks.verify.verdicts import Outcome, Verdict
 from tasks.verify.verifier import Verifier, check_failures
-from tests.verify.helpers import HANGS, boxed, eventually, settings, workers_of
+from tests.verify.helpers import HANGS, boxed, eventually, interrupted, settings, workers_of
 
 
 def verdict(outcome: Outcome, extracted: str = "1") -> Verdict:
@@ -88,10 +87,7 @@ def test_workers_end_with_a_block_that_raises():
 def test_an_interrupted_call_leaves_nothing_for_the_next_one():
     with Verifier(settings(workers=1, deadline_seconds=60.0)) as verifier:
         verifier.verify([("1", boxed("1"))])
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        # flytekit, where a test before has imported it, exits at an interrupt.
-        with pytest.raises((KeyboardInterrupt, SystemExit)):
+        with interrupted(0.3):
             verifier.verify([("42", boxed(HANGS)), ("1", boxed("2"))])
         assert workers_of() == []
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT

@@ -1,7 +1,6 @@
 """Hostile programs, in real workers: what each is judged, that the next is judged right, that nothing is left."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +13,7 @@ import pytest
 from tasks.verify.verdicts import Outcome
 from tasks.verify.verifier import Verifier
 from tests.verify.code.helpers import asserts, calls, code_settings, fenced, texts
-from tests.verify.helpers import eventually
+from tests.verify.helpers import eventually, interrupted
 
 GOLD = texts(("2 3\n", "5\n"))
 RIGHT, WRONG = "print(sum(map(int, input().split())))", "print(6)"
@@ -211,10 +210,7 @@ def test_a_program_dies_with_whoever_is_killed_above_it(which):
 def test_an_interrupted_call_leaves_nothing():
     with Verifier(code_settings(seconds=60.0)) as verifier:
         verifier.verify([(GOLD, fenced(RIGHT))])
-        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        # flytekit, where a test before has imported it, exits at an interrupt.
-        with pytest.raises((KeyboardInterrupt, SystemExit)):
+        with interrupted(0.5):
             verifier.verify([(GOLD, fenced("import time; time.sleep(600)"))])
         assert verifier.pids == []
         assert eventually(lambda: not programs_below(os.getpid()))
