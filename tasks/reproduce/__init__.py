@@ -1,0 +1,1 @@
+"""Runs of several models, systems and seeds, compared: statistics, figures and one page."""

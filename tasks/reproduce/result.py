@@ -1,0 +1,113 @@
+"""What a reproduction found: accuracies, paired tests, times. All accuracies and shares are fractions."""
+
+from pydantic import ConfigDict, Field
+
+from tasks.flyte_model import FlyteModel
+
+MEAN = "mean"
+"""Stands for the mean over the benchmarks where a benchmark is named."""
+ALL = "all models"
+"""Stands for all models together where a model is named."""
+
+
+class _Row(FlyteModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Cell(_Row):
+    """A system with a model on a benchmark, or on the mean of all, after its last update."""
+
+    model: str
+    system: str
+    benchmark: str
+    accuracy: float
+    """avg@k, mean over seeds."""
+    low: float
+    """Of the 95 % interval by bootstrap over problems and seeds, as is ``high``."""
+    high: float
+    by_seed: list[float]
+    base: float
+    """Before training, mean over seeds."""
+
+
+class PairedTest(_Row):
+    """The reference against a baseline, paired by seed and problem."""
+
+    model: str
+    baseline: str
+    benchmark: str
+    difference: float
+    """Of accuracies: the reference minus the baseline."""
+    low: float
+    """Of the 95 % interval by paired bootstrap over problems, as is ``high``."""
+    high: float
+    p_bootstrap: float
+    """Two-sided, adjusted by Holm for all tests of the reproduction."""
+    p_wilcoxon: float | None
+    """Signed rank over seeds x benchmarks, adjusted likewise; None with fewer than five pairs."""
+    cohen_dz: float | None
+    """Mean of the paired differences by their standard deviation; None where they do not vary."""
+    rank_biserial: float | None
+    """From -1, the baseline is better on every pair, to 1."""
+    p_equivalence: float
+    """Of two one-sided tests that the difference lies within the margin; adjusted likewise."""
+    equivalent: bool
+    """At the 5 % level."""
+
+
+class Times(_Row):
+    """Seconds of a system with a model, mean over seeds."""
+
+    model: str
+    system: str
+    updates: int
+    wall_clock: float
+    ledger: dict[str, float]
+    """Process-seconds by row."""
+    gpu_seconds: dict[str, float]
+    """By row: process-seconds times the GPUs of the pod; empty on machines without one."""
+    wall_clocks: list[float]
+    """By seed."""
+
+
+class Speed(_Row):
+    """How much faster the reference is than a baseline: a ratio of means over seeds, and the range over seeds."""
+
+    model: str
+    baseline: str
+    name: str
+    """generation, end to end, to the level of the baseline."""
+    ratio: float | None
+    """None where the reference never reached the baseline's level."""
+    by_seed: list[float | None] = Field(default_factory=list)
+
+
+class Cause(_Row):
+    """A part of the seconds that the reference saves against a baseline."""
+
+    model: str
+    baseline: str
+    name: str
+    seconds: float
+    """Saved per run, mean over seeds; negative where the reference spends more."""
+    how: str
+    """How it was measured."""
+
+
+class ReproductionResult(FlyteModel):
+    """All that a reproduction's tables show."""
+
+    model_config = ConfigDict(frozen=True)
+
+    models: list[str]
+    systems: list[str]
+    seeds: list[int]
+    reference: str
+    margin: float
+    missing: list[str]
+    """Planned runs that are not there."""
+    cells: list[Cell]
+    tests: list[PairedTest]
+    times: list[Times]
+    speeds: list[Speed]
+    causes: list[Cause]

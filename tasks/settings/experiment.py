@@ -1,0 +1,88 @@
+"""Models x systems x seeds: the runs that a reproduction compares."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from tasks.errors import SettingsError
+from tasks.settings.base import Number, Settings
+from tasks.settings.presets import merge
+from tasks.settings.run import RunSettings
+
+Changes = dict[str, Any]
+"""Fields of a run's settings, as a file of configs/ writes them; sections are merged field by field."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a reproduction."""
+
+    model: str
+    system: str
+    seed: int
+    settings: RunSettings
+
+    @property
+    def name(self) -> str:
+        """``tiny, mu_grpo, seed 0``."""
+        return f"{self.model}, {self.system}, seed {self.seed}"
+
+
+class ExperimentSettings(Settings):
+    """The runs of a reproduction, and how they are compared."""
+
+    models: dict[str, Changes] = Field(min_length=1)
+    """What belongs to a model, by its name: the policy, its prompts, lengths."""
+    systems: dict[str, Changes] = Field(min_length=2)
+    """What belongs to a system, by its name: preset, objective, updates_per_rollout. Without the last the system works
+    in four large stages."""
+    common: Changes = Field(default_factory=dict)
+    """What all runs share."""
+    seeds: list[int] = Field([0, 1, 2], min_length=1)
+    reference: str = "mu_grpo"
+    """The system that every other one is compared with."""
+    margin: Number = Field(0.02, gt=0, lt=1)
+    """Mean accuracies that differ by less are held to be equal; an equivalence test says whether they do."""
+
+    @model_validator(mode="after")
+    def _named(self) -> "ExperimentSettings":
+        if self.reference not in self.systems:
+            raise ValueError(
+                f"reference: {self.reference!r} is none of the systems; allowed: {', '.join(self.systems)}"
+            )
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: {self.seeds} has one twice; allowed: different ones")
+        return self
+
+    @property
+    def baselines(self) -> list[str]:
+        """All systems but the reference."""
+        return [name for name in self.systems if name != self.reference]
+
+    def runs(self, store: str, overrides: str = "") -> list[PlannedRun]:
+        """Every run, seed by seed, so that what is there after an interruption can be compared.
+
+        Args:
+            store: of all runs.
+            overrides: of single fields in every run, as ``RunSettings.override`` takes them.
+
+        Raises:
+            SettingsError: what is wrong in the settings of a run, and which.
+        """
+        return [
+            PlannedRun(model, system, seed, self._settings(model, system, {"store": store, "seed": seed}, overrides))
+            for seed in self.seeds
+            for model in self.models
+            for system in self.systems
+        ]
+
+    def _settings(self, model: str, system: str, where: Mapping[str, Any], overrides: str) -> RunSettings:
+        values: dict[str, Any] = {}
+        for layer in (self.common, self.models[model], self.systems[system], where):
+            values = merge(values, layer)
+        try:
+            return RunSettings.parse(values).override(overrides)
+        except SettingsError as error:
+            raise SettingsError(f"model {model!r} with system {system!r}: {error}") from None
