@@ -1,42 +1,48 @@
-"""What stays loaded in this process from one step to the next: one thing, given back when the memory is needed."""
+"""What stays loaded in this process from one step to the next, until something else takes its place."""
 
+import atexit
 import gc
+import os
 from collections.abc import Callable, Hashable
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 
 class Closing(Protocol):
-    """Something that holds memory until it is closed."""
+    """Something that holds memory or processes until it is closed."""
 
     def close(self) -> None:
-        """Gives the memory back; it cannot be used afterwards."""
+        """Gives them back; it cannot be used afterwards."""
         ...
 
 
 Held = TypeVar("Held", bound=Closing)
-_held: list[tuple[Hashable, Closing]] = []
+Place = Literal["engine", "verifier"]
+"""One thing is held in each."""
+_held: dict[Place, tuple[Hashable, Closing]] = {}
+os.register_at_fork(after_in_child=_held.clear)  # Its parent goes on using them.
 
 
-def resident(key: Hashable, load: Callable[[], Held]) -> Held:
+def resident(place: Place, key: Hashable, load: Callable[[], Held]) -> Held:
     """What ``load`` gave for this key the last time, or gives now.
 
     Args:
-        key: names all that the loaded thing depends on, and its type.
+        place: where it is held.
+        key: names all that the loaded thing depends on.
         load: is called when another key, or none, is held; what is held is closed first.
     """
-    for held_key, held in _held:
-        if held_key == key:
-            return held  # type: ignore[return-value]  # of the type that the same key was loaded with
-    release()
+    if place in _held and _held[place][0] == key:
+        return _held[place][1]  # type: ignore[return-value]  # of the type that the same place and key were loaded with
+    release(place)
     loaded = load()
-    _held.append((key, loaded))
+    _held[place] = (key, loaded)
     return loaded
 
 
-def release() -> None:
-    """Closes what is held, if anything."""
-    while _held:
-        _, held = _held.pop()
-        held.close()
-        del held
+def release(place: Place = "engine") -> None:
+    """Closes what is held there, if anything."""
+    if place in _held:
+        _held.pop(place)[1].close()
         gc.collect()  # what it was made of may refer to itself
+
+
+atexit.register(release, "verifier")

@@ -5,6 +5,8 @@
 The updates are cut into as many parts as Mu-GRPO has stages, so that both are evaluated after the same updates.
 """
 
+from typing import Any
+
 from flytekit import workflow
 
 from tasks.alternate.task import alternate
@@ -24,6 +26,32 @@ from tasks.settings import (
 from workflows.stages import measured, prepared, prompted
 
 PARTS = 4
+
+
+def alternating_run(run: Any) -> Any:
+    """The report of a run that alternates; ``run`` is what ``open_run`` gives."""
+    benchmarks = prepared(run)
+    shards = prompted(run, benchmarks, PARTS)
+    base = current = prepare_policy(
+        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
+    )
+    evaluations = [measured(run, benchmarks, current)]
+    for part in range(PARTS):
+        current = alternate(
+            store=run.store,
+            rollout=run.rollout,
+            verify=run.verify,
+            optimize=run.optimize,
+            updates_per_rollout=run.updates_per_rollout,
+            reference=base,
+            policy=current,
+            prompts=shards[part],
+            stage=part,
+            seed=run.seed,
+            operation=run.operation,
+        )
+        evaluations.append(measured(run, benchmarks, current))
+    return report(store=run.store, evaluations=evaluations, seed=run.seed)
 
 
 @workflow
@@ -54,26 +82,5 @@ def grpo(
         overrides=overrides,
         operation=operation,
     )
-    benchmarks = prepared(run)
-    shards = prompted(run, benchmarks, PARTS)
-    base = current = prepare_policy(
-        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
-    )
-    evaluations = [measured(run, benchmarks, current)]
-    for part in range(PARTS):
-        current = alternate(
-            store=run.store,
-            rollout=run.rollout,
-            verify=run.verify,
-            optimize=run.optimize,
-            updates_per_rollout=run.updates_per_rollout,
-            reference=base,
-            policy=current,
-            prompts=shards[part],
-            stage=part,
-            seed=run.seed,
-            operation=run.operation,
-        )
-        evaluations.append(measured(run, benchmarks, current))
-    page = report(store=run.store, evaluations=evaluations, seed=run.seed)
+    page = alternating_run(run)
     return close_run(store=run.store, report=page, settings=run.settings, started=run.started)

@@ -3,6 +3,8 @@
 pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file configs/tiny-cpu.yaml
 """
 
+from typing import Any
+
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
@@ -22,6 +24,20 @@ from tasks.settings import (
 from workflows.stages import measured, next_policy, prepared, prompted
 
 STAGES = 4
+
+
+def staged_run(run: Any, stages: int) -> Any:
+    """The report of a run in stages; ``run`` is what ``open_run`` gives."""
+    benchmarks = prepared(run)
+    shards = prompted(run, benchmarks, stages)
+    base = current = prepare_policy(
+        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
+    )
+    evaluations = [measured(run, benchmarks, current)]
+    for stage in range(stages):
+        current = next_policy(run, shards[stage], base, current, stage)
+        evaluations.append(measured(run, benchmarks, current))
+    return report(store=run.store, evaluations=evaluations, seed=run.seed)
 
 
 def staged(stages: int) -> PythonFunctionWorkflow:
@@ -52,16 +68,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             overrides=overrides,
             operation=operation,
         )
-        benchmarks = prepared(run)
-        shards = prompted(run, benchmarks, stages)
-        base = current = prepare_policy(
-            store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
-        )
-        evaluations = [measured(run, benchmarks, current)]
-        for stage in range(stages):
-            current = next_policy(run, shards[stage], base, current, stage)
-            evaluations.append(measured(run, benchmarks, current))
-        page = report(store=run.store, evaluations=evaluations, seed=run.seed)
+        page = staged_run(run, stages)
         return close_run(store=run.store, report=page, settings=run.settings, started=run.started)
 
     graph.__name__ = graph.__qualname__ = "mu_grpo" if stages == STAGES else f"mu_grpo_{stages}"

@@ -32,7 +32,7 @@ from tasks.rollout.requests import unfit_prompts
 from tasks.rollout.step import Missing, sample
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.verify.step import Tally, pair, table_verdicts, verdict_rows
-from tasks.verify.verifier import Verifier, check_failures
+from tasks.verify.verifier import check_failures, standing
 
 Prompt = Mapping[str, Any]
 """A row of the prompts table."""
@@ -74,7 +74,7 @@ class Loop:
         self.engine.rest()
         self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, start)
         workers = -(-verify.workers // processes.count())
-        self.verifier = Verifier(verify.model_copy(update={"workers": workers}))
+        self.verifier = standing(verify.model_copy(update={"workers": workers}))
         self.reference: Scorer | None = None
         """The base policy, for an objective with a KL to it."""
         self.outcomes: list[Outcome] = []
@@ -92,7 +92,6 @@ class Loop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.verifier.close()
         self.engine.close()
 
     def generating(self) -> None:

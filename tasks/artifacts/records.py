@@ -7,7 +7,18 @@ from pydantic import ConfigDict
 from tasks.flyte_model import FlyteModel
 
 SCHEMA = 1
-Kind = Literal["prompts", "policy", "rollouts", "verdicts", "evaluation", "average", "report", "study", "laboratory"]
+Kind = Literal[
+    "prompts",
+    "policy",
+    "rollouts",
+    "verdicts",
+    "evaluation",
+    "average",
+    "report",
+    "study",
+    "laboratory",
+    "reproduction",
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 

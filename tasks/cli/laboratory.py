@@ -1,15 +1,47 @@
-"""Tables and figures of the laboratory in a page that people write."""
+"""The command that runs a part of the laboratory, and renews its table and figure in a page that people write."""
 
-import re
+import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from tasks.artifacts import Store
+import typer
+
+from tasks.cli.pages import renew
 from tasks.errors import DataError
-from tasks.laboratory.step import FIGURE, load_result
+from tasks.laboratory.arms import EVALUATIONS, QUICK_EVALUATIONS, QUICK_UPDATES, UPDATES, Part
+from tasks.settings import RunSettings
+
+if TYPE_CHECKING:
+    from tasks.artifacts import Store
 
 
-def renew_page(store: Store, part: str, page: Path) -> None:
+def laboratory(
+    part: Annotated[
+        Part,
+        typer.Argument(help="a: the clipping dilemma; b: where the harm is; c: threshold and stages; d: all presets."),
+    ],
+    quick: Annotated[bool, typer.Option(help="Everything in miniature, on one seed; proves nothing.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Settings; configs/laboratory.yaml without it.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side; one per core without it.")] = None,
+    overrides: Annotated[str, typer.Option(help="Single fields to override in every run.")] = "",
+    docs: Annotated[Path | None, typer.Option(help="A page whose table and figure of this part are renewed.")] = None,
+) -> None:
+    """Runs a part of the laboratory for staleness: short training runs on the tiny policy, compared and tested."""
+    from tasks.artifacts import Store
+    from tasks.laboratory.spread import Plan, run_part
+
+    chosen = config or Path("configs/laboratory-quick.yaml" if quick else "configs/laboratory.yaml")
+    store = RunSettings.read(chosen, overrides).store
+    plan = Plan(part, chosen, quick, jobs or os.cpu_count() or 1, overrides)
+    updates, evaluations = (QUICK_UPDATES, QUICK_EVALUATIONS) if quick else (UPDATES, EVALUATIONS)
+    run_part(plan, updates, evaluations, log_folder(store))
+    if docs is not None:
+        renew_page(Store.open(store, create=False), part, docs)
+        print(f"wrote {docs}")
+
+
+def renew_page(store: "Store", part: str, page: Path) -> None:
     """Replaces what stands between a part's marks in a page, and the figure beside the page.
 
     The marks are ``<!-- part a -->`` and ``<!-- end of part a -->``.
@@ -17,21 +49,21 @@ def renew_page(store: Store, part: str, page: Path) -> None:
     Raises:
         DataError: the page has no marks, or the store no result of the part.
     """
+    from tasks.laboratory.step import FIGURE, load_result
+
     found = [manifest for manifest in store.manifests("laboratory") if manifest.facts["part"] == part]
     if not found:
         raise DataError(f"{store.ref.uri}: no result of part {part} in this store. Run `mu-grpo laboratory {part}`.")
     result = load_result(store, found[0].ref)
-    text = page.read_text(encoding="utf-8")
-    marks = re.compile(rf"(<!-- part {part} -->\n).*?(<!-- end of part {part} -->)", re.DOTALL)
-    if not marks.search(text):
-        raise DataError(f"{page}: no marks `<!-- part {part} -->` and `<!-- end of part {part} -->`.")
     figure = page.with_suffix("") / f"{part}.svg"
     figure.parent.mkdir(exist_ok=True)
     shutil.copyfile(Path(result.folder) / FIGURE, figure)
     made = f"{result.markdown()}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
-    page.write_text(marks.sub(lambda match: match[1] + made + match[2], text), encoding="utf-8")
+    renew(page, f"part {part}", made)
 
 
 def log_folder(store: str) -> Path:
     """Where the output of every run goes: beside the artifacts, or beside the local copy of those on S3."""
+    from tasks.artifacts import Store
+
     return (Store.open(store).root if store.startswith("s3://") else Path(store).expanduser()) / "logs"

@@ -1,6 +1,5 @@
 """The ``mu-grpo`` command. It never imports torch or flytekit, and the rest when needed: it answers at once."""
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -12,12 +11,15 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from tasks.cli.data import data
+from tasks.cli.laboratory import laboratory
+from tasks.cli.reproduction import reproduction
 from tasks.errors import DataError, SettingsError, UserError
-from tasks.laboratory.arms import Part
 from tasks.settings import RunSettings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 app.command()(data)
+app.command()(laboratory)
+app.command()(reproduction)
 
 Config = Annotated[Path, typer.Option("--config", help="A settings file such as configs/tiny-cpu.yaml.")]
 StoreFolder = Annotated[
@@ -255,34 +257,6 @@ def compare(
     if len(runs) < 2:
         raise DataError(f"{store}: {len(runs)} run here; two or more are needed. `make compare` makes both.")
     print(side_by_side(runs))
-
-
-@app.command()
-def laboratory(
-    part: Annotated[
-        Part,
-        typer.Argument(help="a: the clipping dilemma; b: where the harm is; c: threshold and stages; d: all presets."),
-    ],
-    quick: Annotated[bool, typer.Option(help="Everything in miniature, on one seed; proves nothing.")] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings; configs/laboratory.yaml without it.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side; one per core without it.")] = None,
-    overrides: Annotated[str, typer.Option(help="Single fields to override in every run.")] = "",
-    docs: Annotated[Path | None, typer.Option(help="A page whose table and figure of this part are renewed.")] = None,
-) -> None:
-    """Runs a part of the laboratory for staleness: short training runs on the tiny policy, compared and tested."""
-    from tasks.artifacts import Store
-    from tasks.cli.laboratory import log_folder, renew_page
-    from tasks.laboratory.arms import EVALUATIONS, QUICK_EVALUATIONS, QUICK_UPDATES, UPDATES
-    from tasks.laboratory.spread import Plan, run_part
-
-    chosen = config or Path("configs/laboratory-quick.yaml" if quick else "configs/laboratory.yaml")
-    store = RunSettings.read(chosen, overrides).store
-    plan = Plan(part, chosen, quick, jobs or os.cpu_count() or 1, overrides)
-    updates, evaluations = (QUICK_UPDATES, QUICK_EVALUATIONS) if quick else (UPDATES, EVALUATIONS)
-    run_part(plan, updates, evaluations, log_folder(store))
-    if docs is not None:
-        renew_page(Store.open(store, create=False), part, docs)
-        print(f"wrote {docs}")
 
 
 def _console() -> Console:

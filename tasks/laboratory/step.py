@@ -13,7 +13,7 @@ from tasks.errors import DataError
 from tasks.laboratory.arms import QUESTIONS, Arm, Part
 from tasks.laboratory.figure import Curve, draw_curves
 from tasks.laboratory.result import ArmResult, LaboratoryResult
-from tasks.laboratory.statistics import holm, interval, paired_p
+from tasks.statistics import holm, interval, paired_p
 
 RESULT, FIGURE = "result.json", "curves.svg"
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tasks.prompts.files import Row
 from tasks.settings import VerifySettings
 from tasks.verify.verdicts import Outcome
-from tasks.verify.verifier import Verifier
+from tasks.verify.verifier import standing
 
 _SHOWN_CHARACTERS = 60
 
@@ -23,8 +23,7 @@ def unreadable_golds(rows: Sequence[Row], settings: VerifySettings, name: str) -
     if settings.kind == "code":
         return {}
     pairs = [(row["answer"], rf"\boxed{{{row['answer']}}}") for row in rows]
-    with Verifier(settings) as verifier:
-        verdicts = verifier.verify(pairs, f"{name} gold answers")
+    verdicts = standing(settings).verify(pairs, f"{name} gold answers")
     return {
         row["prompt_id"]: _shortened(row["answer"])
         for row, verdict in zip(rows, verdicts, strict=True)

@@ -39,12 +39,12 @@ class PairedTest(_Row):
     difference: float
     """Of accuracies: the reference minus the baseline."""
     low: float
-    """Of the 95 % interval by paired bootstrap over problems, as is ``high``."""
+    """Of the 95 % interval by paired bootstrap over problems and seeds, as is ``high``."""
     high: float
     p_bootstrap: float
-    """Two-sided, adjusted by Holm for all tests of the reproduction."""
+    """Two-sided, adjusted by Holm for all tests on means, or all on single benchmarks, of the reproduction."""
     p_wilcoxon: float | None
-    """Signed rank over seeds x benchmarks, adjusted likewise; None with fewer than five pairs."""
+    """Signed rank over seeds x benchmarks, adjusted likewise; None with too few pairs to reach the 5 % level."""
     cohen_dz: float | None
     """Mean of the paired differences by their standard deviation; None where they do not vary."""
     rank_biserial: float | None
@@ -71,7 +71,7 @@ class Times(_Row):
 
 
 class Speed(_Row):
-    """How much faster the reference is than a baseline: a ratio of means over seeds, and the range over seeds."""
+    """How much faster the reference is than a baseline: the geometric mean over seeds, and every seed's."""
 
     model: str
     baseline: str
@@ -95,7 +95,7 @@ class Cause(_Row):
 
 
 class ReproductionResult(FlyteModel):
-    """All that a reproduction's tables show."""
+    """All that a reproduction's tables show. ``str()`` of it is those tables for the terminal."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -111,3 +111,10 @@ class ReproductionResult(FlyteModel):
     times: list[Times]
     speeds: list[Speed]
     causes: list[Cause]
+    folder: str = ""
+    """Where the artifact with the page and the figures is."""
+
+    def __str__(self) -> str:
+        from tasks.reproduce.tables import terminal
+
+        return terminal(self)

@@ -19,7 +19,7 @@ def engine_of(folder: Path, policy_digest: str, settings: EngineSettings) -> Eng
     Raises:
         SettingsError: the engine is not installed, or it asks for more than the machine has.
     """
-    return resident(("engine", policy_digest, settings.model_dump_json()), lambda: load_engine(folder, settings))
+    return resident("engine", (policy_digest, settings.model_dump_json()), lambda: load_engine(folder, settings))
 
 
 def load_engine(folder: Path, settings: EngineSettings, takes_turns: bool = False) -> Engine:

@@ -5,6 +5,7 @@ from tasks.settings.benchmarks import BENCHMARKS, BenchmarkSettings
 from tasks.settings.code import CodeSettings
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.evaluate import EvaluateSettings, EvaluationSettings
+from tasks.settings.experiment import ExperimentSettings
 from tasks.settings.objective import (
     AdvantageSettings,
     DataSettings,
@@ -46,6 +47,7 @@ __all__ = [
     "EngineSettings",
     "EvaluateSettings",
     "EvaluationSettings",
+    "ExperimentSettings",
     "GateSettings",
     "LoraSettings",
     "MismatchSettings",

@@ -1,9 +1,11 @@
 """What all settings share: strictness, numbers as YAML writes them, and one readable message per mistake."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Self
 
+import yaml
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -30,6 +32,30 @@ Number = Annotated[float, BeforeValidator(_number)]
 
 OPERATIONAL: dict[str, Any] = {"operational": True}
 """Marks a field that changes no result, and so enters no key (``json_schema_extra`` of a Field)."""
+
+
+def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Args:
+        path: of the file.
+        keys: that it may have, for the message when it holds no mapping.
+        example: of such a file.
+        name: what the message begins with.
+
+    Raises:
+        SettingsError: the file cannot be read, or holds something else.
+    """
+    where = f"{name}: {path}" if name else str(path)
+    try:
+        values = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"{where}: {error.strerror}. Name a YAML file such as {example}.") from None
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{where}: not YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise SettingsError(f"{where}: holds no settings; allowed: the keys {', '.join(keys)}.")
+    return values
 
 
 class Settings(FlyteModel):

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Literal, Self
 
-import yaml
 from pydantic import Field
 
 from tasks.errors import SettingsError
-from tasks.settings.base import WHOLE_RUN, Number, Settings
+from tasks.settings.base import WHOLE_RUN, Number, Settings, read_yaml
 
 Source = Literal["given", "assumed", "measured"]
 """Where a number comes from: the settings or the command line, a file of prices, or a run."""
@@ -102,14 +101,7 @@ class CostSettings(Settings):
         Raises:
             SettingsError: it cannot be read, or something in it is not allowed.
         """
-        try:
-            values = yaml.safe_load(path.read_text())
-        except OSError as error:
-            raise SettingsError(f"prices: {path}: {error.strerror}. Name a file such as configs/prices.yaml.") from None
-        except yaml.YAMLError as error:
-            raise SettingsError(f"prices: {path}: not YAML: {error}") from None
-        if not isinstance(values, dict):
-            raise SettingsError(f"prices: {path}: holds no settings; allowed: the keys {', '.join(cls.model_fields)}.")
+        values = read_yaml(path, cls.model_fields, "configs/prices.yaml", "prices")
         return cls.parse(values, WHOLE_RUN)
 
     def accelerator(self, name: str) -> AcceleratorSettings:

@@ -1,13 +1,14 @@
 """Models x systems x seeds: the runs that a reproduction compares."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from tasks.errors import SettingsError
-from tasks.settings.base import Number, Settings
+from tasks.settings.base import Number, Settings, read_yaml
 from tasks.settings.presets import merge
 from tasks.settings.run import RunSettings
 
@@ -15,7 +16,7 @@ Changes = dict[str, Any]
 """Fields of a run's settings, as a file of configs/ writes them; sections are merged field by field."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PlannedRun:
     """A run of a reproduction."""
 
@@ -28,6 +29,23 @@ class PlannedRun:
     def name(self) -> str:
         """``tiny, mu_grpo, seed 0``."""
         return f"{self.model}, {self.system}, seed {self.seed}"
+
+
+class PartsSettings(Settings):
+    """Questions of the laboratory that a reproduction asks too, of its first model with the reference's settings."""
+
+    parts: list[Literal["a", "b", "c", "d"]] = Field(min_length=1)
+    """a is Figure 2 of the paper, b its Figure 3."""
+    updates: int = Field(256, ge=1)
+    """Of every run; prompts_per_stage in ``changes`` must give as many."""
+    evaluations: int = Field(16, ge=1)
+    changes: Changes = Field(default_factory=dict)
+    """Of those settings. The laboratory measures on one benchmark."""
+
+    @classmethod
+    def title(cls) -> str:
+        """As ``ExperimentSettings`` names it."""
+        return "laboratory"
 
 
 class ExperimentSettings(Settings):
@@ -45,6 +63,8 @@ class ExperimentSettings(Settings):
     """The system that every other one is compared with."""
     margin: Number = Field(0.02, gt=0, lt=1)
     """Mean accuracies that differ by less are held to be equal; an equivalence test says whether they do."""
+
+    laboratory: PartsSettings | None = None
 
     @model_validator(mode="after")
     def _named(self) -> "ExperimentSettings":
@@ -78,11 +98,38 @@ class ExperimentSettings(Settings):
             for system in self.systems
         ]
 
-    def _settings(self, model: str, system: str, where: Mapping[str, Any], overrides: str) -> RunSettings:
-        values: dict[str, Any] = {}
-        for layer in (self.common, self.models[model], self.systems[system], where):
-            values = merge(values, layer)
-        try:
-            return RunSettings.parse(values).override(overrides)
-        except SettingsError as error:
-            raise SettingsError(f"model {model!r} with system {system!r}: {error}") from None
+    def laboratory_settings(self, store: str, overrides: str = "") -> RunSettings:
+        """What the laboratory's runs share.
+
+        Raises:
+            SettingsError: what is wrong in them.
+        """
+        assert self.laboratory is not None
+        layers = (next(iter(self.models.values())), self.systems[self.reference], self.laboratory.changes)
+        return _merged("laboratory", (self.common, *layers, {"store": store}), overrides)
+
+    def _settings(self, model: str, system: str, where: Changes, overrides: str) -> RunSettings:
+        layers = (self.common, self.models[model], self.systems[system], where)
+        return _merged(f"model {model!r} with system {system!r}", layers, overrides)
+
+
+def read_experiment(path: Path) -> tuple[ExperimentSettings, str]:
+    """The experiment in a YAML file, and the store that it names.
+
+    Raises:
+        SettingsError: the file cannot be read, or holds no experiment, or the experiment is wrong.
+    """
+    values = read_yaml(path, ("store", "experiment"), "configs/reproduce-tiny.yaml")
+    if "experiment" not in values:
+        raise SettingsError(f"{path}: holds no experiment; allowed: the keys store and experiment.")
+    return ExperimentSettings.parse(values["experiment"]), str(values.get("store", "runs"))
+
+
+def _merged(name: str, layers: Iterable[Changes], overrides: str) -> RunSettings:
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values = merge(values, layer)
+    try:
+        return RunSettings.parse(values).override(overrides)
+    except SettingsError as error:
+        raise SettingsError(f"{name}: {error}") from None

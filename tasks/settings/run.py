@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from tasks.errors import SettingsError
-from tasks.settings.base import OPERATIONAL, WHOLE_RUN, Settings
+from tasks.settings.base import OPERATIONAL, WHOLE_RUN, Settings, read_yaml
 from tasks.settings.benchmarks import HELD_OUT
 from tasks.settings.devices import EngineSettings
 from tasks.settings.evaluate import EvaluateSettings, Measure, measures
@@ -54,14 +54,7 @@ class RunSettings(Settings):
         Raises:
             SettingsError: the file cannot be read, or the settings are wrong.
         """
-        try:
-            values = yaml.safe_load(path.read_text())
-        except OSError as error:
-            raise SettingsError(f"{path}: {error.strerror}. Name a YAML file such as configs/tiny-cpu.yaml.") from None
-        except yaml.YAMLError as error:
-            raise SettingsError(f"{path}: not YAML: {error}") from None
-        if not isinstance(values, dict):
-            raise SettingsError(f"{path}: holds no settings; allowed: the keys {', '.join(cls.model_fields)}.")
+        values = read_yaml(path, cls.model_fields, "configs/tiny-cpu.yaml")
         return cls.parse(_changed(values, parse_overrides(overrides)))
 
     def override(self, overrides: str) -> Self:

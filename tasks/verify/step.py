@@ -13,7 +13,7 @@ from tasks.artifacts.tables import VERDICTS, read_table, table_writer, to_table
 from tasks.interruption import heeded
 from tasks.settings import VerifySettings
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
-from tasks.verify.verifier import Verifier, check_failures
+from tasks.verify.verifier import check_failures, standing
 
 _COLUMNS = ["prompt_id", "sample_index", "answer", "response", "finish_reason", "response_token_ids"]
 
@@ -45,7 +45,8 @@ def verify_rollouts(
             responses = sum(pq.read_metadata(path).num_rows for path in paths)
         tally = Tally()
         failed: list[tuple[Verdict, str]] = []
-        with table_writer(draft.path / "verdicts.parquet", VERDICTS) as add, Verifier(settings) as verifier:
+        verifier = standing(settings)
+        with table_writer(draft.path / "verdicts.parquet", VERDICTS) as add:
             for shard, path in enumerate(paths):
                 with draft.phase("load"):
                     rows = _rows(path)

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from tasks.errors import GateError
 from tasks.progress import Bar, bar
+from tasks.resident import resident
 from tasks.settings import VerifySettings
 from tasks.verify.domains import domain_of, require
 from tasks.verify.process import Job, WorkerProcess
@@ -117,6 +118,15 @@ class Verifier:
                         outcomes.append((left.pop(0), worker.disturbed))
                 waiting.extendleft(reversed(left))
         return outcomes
+
+
+def standing(settings: VerifySettings) -> Verifier:
+    """A verifier whose workers stay for the next step in this process: they take a second to start.
+
+    Raises:
+        SettingsError: this machine cannot judge answers of ``verify.kind``.
+    """
+    return resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
 
 
 def _without_answer(response: str | None) -> Outcome:

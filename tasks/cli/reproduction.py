@@ -1,0 +1,36 @@
+"""The command that shows a reproduction, finished or not."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tasks.cli.pages import renew
+
+
+def reproduction(
+    config: Annotated[Path, typer.Option(help="A file with an experiment, such as configs/reproduce-tiny.yaml.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Single fields to override in every run, as they were when it started.")
+    ] = None,
+    store: Annotated[str | None, typer.Option(help="Where the runs are; the file's without it.")] = None,
+    docs: Annotated[
+        Path | None, typer.Option(help="A Markdown page; what stands between its marks is replaced by the tables.")
+    ] = None,
+) -> None:
+    """Compares the runs of a reproduction that are finished, and names those that are missing."""
+    from tasks.artifacts import Store
+    from tasks.reproduce.find import find_reports
+    from tasks.reproduce.step import load_runs, result_of
+    from tasks.reproduce.tables import markdown
+    from tasks.settings.experiment import read_experiment
+
+    experiment, written = read_experiment(config)
+    opened = Store.open(store or written, create=False)
+    planned = experiment.runs(opened.ref.uri, " ".join(overrides or []))
+    runs = load_runs(opened, find_reports(opened, planned))
+    result = result_of(opened, experiment, planned, runs)
+    print(result)
+    if docs is not None:
+        renew(docs, "tables", markdown(result))
+        print(f"wrote {docs}")

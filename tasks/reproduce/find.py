@@ -1,0 +1,42 @@
+"""The finished runs of a reproduction in a store, whether or not the reproduction itself came to its end."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.run.reproducibility import FOLDER
+from tasks.settings.experiment import PlannedRun
+
+
+def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun, ArtifactRef]:
+    """The report of every planned run that is finished, by the settings in the run's reproducibility manifest.
+
+    Raises:
+        ArtifactError: the store cannot be read.
+    """
+    noted = [(ref, _settings(store, ref)) for ref in store.refs("report")]
+    found = {}
+    for one in planned:
+        wanted = one.settings.determining()
+        fitting = [ref for ref, settings in noted if settings is not None and _fits(wanted, settings)]
+        if fitting:
+            found[one] = max(fitting, key=lambda ref: store.manifest(ref).timings.finished)
+    return found
+
+
+def _settings(store: Store, report: ArtifactRef) -> dict[str, Any] | None:
+    text = store.read_note(f"{FOLDER}/{report.digest[:16]}.json")
+    return None if text is None else dict(json.loads(text)["settings"])
+
+
+def _fits(wanted: Any, found: Any) -> bool:
+    """Whether settings are those that were planned; what a plan leaves open, as a commit, a run looked up."""
+    if wanted in (None, ""):
+        return True
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(_fits(value, found.get(name)) for name, value in wanted.items())
+    if isinstance(wanted, list):
+        both = isinstance(found, list) and len(wanted) == len(found)
+        return both and all(_fits(one, other) for one, other in zip(wanted, found, strict=True))
+    return bool(wanted == found)

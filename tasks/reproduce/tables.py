@@ -1,0 +1,130 @@
+"""A reproduction's tables, for the terminal and for a page of documentation."""
+
+from collections.abc import Callable, Sequence
+from textwrap import fill
+
+from rich import box
+from rich.table import Table
+
+from tasks.report.formats import MISSING, duration, label, percent, percent_range
+from tasks.report.tables import render, render_markdown
+from tasks.reproduce.result import MEAN, PairedTest, ReproductionResult, Speed
+
+_COLUMNS = 132
+_HOW_TO_READ = (
+    "Intervals are of 95 %, by bootstrap over problems and seeds; tests are paired by seed and problem, their p-values "
+    "adjusted by Holm for their number. Wilcoxon is over seeds x benchmarks. d_z is the mean paired difference in its "
+    "standard deviations, r the rank-biserial correlation. Equal: two one-sided tests put the difference within the "
+    "margin of {margin} points, p below 0.05."
+)
+
+
+def terminal(result: ReproductionResult) -> str:
+    """All tables, as the workflow ends with them."""
+    parts = [_missing(result)] if result.missing else []
+    for title, table in tables(result).items():
+        parts += [title, render(table, _COLUMNS)]
+    parts.append(fill(how_to_read(result), 100))
+    if result.folder:
+        parts += ["", f"report  {result.folder}/report.html"]
+    return "\n".join(parts)
+
+
+def markdown(result: ReproductionResult) -> str:
+    """All tables for a page."""
+    parts = [_missing(result)] if result.missing else []
+    for title, table in tables(result).items():
+        parts += [f"**{title}**", render_markdown(table)]
+    return "\n\n".join([*parts, how_to_read(result)]) + "\n"
+
+
+def how_to_read(result: ReproductionResult) -> str:
+    """What the columns of the tables are."""
+    return _HOW_TO_READ.format(margin=f"{100 * result.margin:g}")
+
+
+def tables(result: ReproductionResult) -> dict[str, Table]:
+    """By title."""
+    found = {f"Accuracy after the last update, {len(result.seeds)} seeds": _accuracies(result)}
+    if result.tests:
+        found[f"{result.reference} against each baseline"] = _tests(result.tests)
+    found["Seconds of training, mean over seeds"] = _times(result)
+    if result.speeds:
+        found[f"How much faster {result.reference} is"] = _speeds(result.speeds)
+    return found
+
+
+def _missing(result: ReproductionResult) -> str:
+    return f"Not finished; {len(result.missing)} runs are missing: {'; '.join(result.missing)}."
+
+
+def _table(*headings: str, left: int = 1) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place < left else "right", no_wrap=True)
+    return table
+
+
+def _accuracies(result: ReproductionResult) -> Table:
+    table = _table("model", "benchmark", "base", *result.systems, left=2)
+    cells = {(cell.model, cell.benchmark, cell.system): cell for cell in result.cells}
+    for model, benchmark in dict.fromkeys((cell.model, cell.benchmark) for cell in result.cells):
+        row = [cells.get((model, benchmark, system)) for system in result.systems]
+        base = next(cell.base for cell in row if cell)
+        shown = [f"{percent(one.accuracy)} ({percent_range(one.low, one.high)})" if one else MISSING for one in row]
+        table.add_row(model, _benchmark(benchmark), percent(base), *shown)
+    return table
+
+
+def _benchmark(name: str) -> str:
+    return "mean of all" if name == MEAN else name
+
+
+def _tests(tests: Sequence[PairedTest]) -> Table:
+    headings = ("difference (95 %)", "p bootstrap", "p Wilcoxon", "d_z", "r", "p equal", "equal")
+    table = _table("against", "model", "benchmark", *headings, left=3)
+    for test in tests:
+        table.add_row(
+            test.baseline,
+            test.model,
+            _benchmark(test.benchmark),
+            f"{_points(test.difference)} ({_points(test.low)} to {_points(test.high)})",
+            p_value(test.p_bootstrap),
+            p_value(test.p_wilcoxon),
+            _or_missing(test.cohen_dz, lambda value: f"{value:.2f}"),
+            _or_missing(test.rank_biserial, lambda value: f"{value:.2f}"),
+            p_value(test.p_equivalence),
+            "yes" if test.equivalent else "not shown",
+        )
+    return table
+
+
+def p_value(p: float | None) -> str:
+    """``0.012``, ``< 0.001``."""
+    return _or_missing(p, lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}")
+
+
+def _points(difference: float) -> str:
+    return f"{100 * difference:+.1f}"
+
+
+def _or_missing(value: float | None, write: Callable[[float], str]) -> str:
+    return MISSING if value is None else write(value)
+
+
+def _times(result: ReproductionResult) -> Table:
+    rows = dict.fromkeys(row for one in result.times for row in one.ledger)
+    table = _table("model", "system", "updates", "wall-clock", *(label(row) for row in rows), left=2)
+    for one in result.times:
+        seconds = [_or_missing(one.ledger.get(row), duration) for row in rows]
+        table.add_row(one.model, one.system, str(one.updates), duration(one.wall_clock), *seconds)
+    return table
+
+
+def _speeds(speeds: Sequence[Speed]) -> Table:
+    table = _table("against", "model", "", "times as fast", "by seed", left=3)
+    for one in speeds:
+        by_seed = " ".join(_or_missing(ratio, lambda value: f"{value:.2f}") for ratio in one.by_seed)
+        ratio = "not on every seed" if one.ratio is None else f"{one.ratio:.2f}"
+        table.add_row(one.baseline, one.model, one.name, ratio, by_seed)
+    return table

@@ -1,0 +1,146 @@
+"""Models x systems x seeds through the real command: shared steps are done once, and all runs are compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tasks.artifacts import Store
+from tasks.cli.main import app
+from tasks.errors import SettingsError
+from tasks.settings import ExperimentSettings
+from tests.workflows.runs import CONFIG, Runner, steps
+
+LABORATORY = {
+    "parts": ["a"],
+    "updates": 8,
+    "evaluations": 2,
+    "changes": {
+        "prompts": {"prompts_per_stage": 16, "prompts_per_shard": 16},
+        "optimize": {"responses_per_update": 16},
+        "evaluate": {"benchmarks": ["held_out"], "problems": 8},
+    },
+}
+
+
+def experiment() -> dict[str, Any]:
+    """Two seeds of three systems, on two benchmarks."""
+    common = yaml.safe_load(CONFIG.read_text())
+    policy = {"policy": common.pop("policy")}
+    common["prompts"] |= {"prompts_per_stage": 32, "prompts_per_shard": 32}
+    common["optimize"] = {"responses_per_update": 64, "learning_rate": 3e-4}
+    easy = {"name": "easy", "problems": 20, "source": {"arithmetic": {"levels": [1]}}}
+    hard = {"name": "hard", "problems": 10, "source": {"arithmetic": {"levels": [2]}}}
+    common["evaluate"] = {"benchmarks": [easy, hard], "samples_per_problem": 2, "max_new_tokens": 16}
+    return {
+        "models": {"tiny": policy},
+        "systems": {
+            "mu_grpo": {"optimize": {"preset": "mu_grpo"}},
+            "grpo": {"optimize": {"preset": "grpo"}, "updates_per_rollout": 1},
+            "m2po": {"optimize": {"preset": "m2po"}},
+        },
+        "common": common,
+        "seeds": [0, 1],
+        "margin": 0.1,
+        "laboratory": LABORATORY,
+    }
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, Path, str]:
+    folder = tmp_path_factory.mktemp("reproduce")
+    config = folder / "experiment.yaml"
+    config.write_text(yaml.safe_dump({"store": str(folder / "store"), "experiment": experiment()}))
+    runner = Runner(folder, config)
+    done = runner.run("reproduce")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return runner, config, done.stdout
+
+
+def test_every_run_is_there_and_compared(reproduced: tuple[Runner, Path, str]) -> None:
+    runner, _, output = reproduced
+    store = Store.open(runner.store)
+    (made,) = store.manifests("reproduction")
+    assert len(made.parents["reports"]) == 6
+    result = json.loads((store.path(made.ref) / "result.json").read_text())
+    assert result["missing"] == []
+    assert {(cell["system"], cell["benchmark"]) for cell in result["cells"]} == {
+        (system, benchmark) for system in ("mu_grpo", "grpo", "m2po") for benchmark in ("easy", "hard", "mean")
+    }
+    assert [(test["baseline"], test["benchmark"]) for test in result["tests"]] == [
+        (baseline, benchmark)
+        for benchmarks in (["mean"], ["easy", "hard"])
+        for baseline in ("grpo", "m2po")
+        for benchmark in benchmarks
+    ]
+    assert all(len(cell["by_seed"]) == 2 for cell in result["cells"])
+    assert {one["updates"] for one in result["times"]} == {16}
+    assert "mu_grpo against each baseline" in output
+
+
+def test_what_runs_share_is_done_once(reproduced: tuple[Runner, Path, str]) -> None:
+    """Mu-GRPO and M2PO sample their first stage alike; all three start from one policy and its evaluations."""
+    runner, _, _ = reproduced
+    store = Store.open(runner.store)
+    of_runs = [one for one in store.manifests("policy") if one.facts.get("stage") is not None]
+    base = [one for one in of_runs if one.facts["stage"] == 0]
+    assert len(base) == 2  # one per seed; the laboratory's are the same
+    assert (
+        len([one for one in store.manifests("rollouts") if one.parents["policy"] in ([two.ref] for two in base)]) == 2
+    )
+    evaluated = [one for one in store.manifests("average") if one.parents["policy"] in ([two.ref] for two in base)]
+    assert len(evaluated) == 2
+
+
+def test_the_laboratory_is_asked_too(reproduced: tuple[Runner, Path, str]) -> None:
+    runner, _, _ = reproduced
+    store = Store.open(runner.store)
+    (part,) = store.manifests("laboratory")
+    assert part.facts["part"] == "a"
+    assert store.manifests("reproduction")[0].parents["laboratory"] == [part.ref]
+
+
+def test_again_nothing_is_done(reproduced: tuple[Runner, Path, str]) -> None:
+    runner, _, output = reproduced
+    again = runner.run("reproduce")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert steps(again.stdout + again.stderr) == []
+    assert again.stdout.splitlines()[-10:] == output.splitlines()[-10:]
+
+
+def test_what_is_missing_is_named_and_the_rest_compared(reproduced: tuple[Runner, Path, str], tmp_path: Path) -> None:
+    _, config, _ = reproduced
+    values = yaml.safe_load(config.read_text())
+    values["experiment"]["seeds"] = [0, 1, 2]
+    longer = tmp_path / "longer.yaml"
+    longer.write_text(yaml.safe_dump(values))
+    page = tmp_path / "page.md"
+    page.write_text("# Found\n\n<!-- tables -->\n<!-- end of tables -->\n")
+    shown = CliRunner().invoke(app, ["reproduction", "--config", str(longer), "--docs", str(page)])
+    assert shown.exit_code == 0, shown.output
+    assert "3 runs are missing: tiny, mu_grpo, seed 2; tiny, grpo, seed 2; tiny, m2po, seed 2" in shown.output
+    assert "| tiny | mean of all |" in page.read_text()
+    nowhere = CliRunner().invoke(app, ["reproduction", "--config", str(longer), "seed=7", "rollout.temperature=0.5"])
+    assert "none of the 9 runs is there" in str(nowhere.exception)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reference": "mu"}, "reference: 'mu' is none of the systems; allowed: mu_grpo, grpo, m2po"),
+        ({"seeds": [1, 1]}, "seeds: .* has one twice"),
+        ({"margin": 0}, "experiment.margin: got 0"),
+        ({"systems": {"mu_grpo": {}}}, "experiment.systems"),
+        (
+            {"common": {**experiment()["common"], "optimize": {"responses_per_update": 7}}},
+            "model 'tiny' with system 'mu_grpo': .*optimize",
+        ),
+    ],
+    ids=["reference", "seeds", "margin", "systems", "run"],
+)
+def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=message):
+        ExperimentSettings.parse({**experiment(), **change}).runs(str(tmp_path))

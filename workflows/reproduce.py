@@ -1,0 +1,151 @@
+"""The paper's comparison: models x systems x seeds in one execution, ending in tables, tests, figures and one page.
+
+    pyflyte run workflows/reproduce.py reproduce --inputs-file configs/reproduce-tiny.yaml
+
+Steps that runs have in common are done once: what is a step's output depends on its inputs alone, so runs that start
+alike share the base policy, its evaluation and their first rollouts.
+"""
+
+from typing import Any
+
+from flytekit import WorkflowFailurePolicy, workflow
+
+from tasks.laboratory.arms import QUESTIONS
+from tasks.laboratory.task import laboratory as compare_arms
+from tasks.platform import Artifact, StoreHandle, unrolling
+from tasks.reproduce.result import ReproductionResult
+from tasks.reproduce.task import close_reproduction, open_reproduction
+from tasks.reproduce.task import reproduction as compare_runs
+from tasks.run.task import close_run, open_run
+from tasks.settings import (
+    EvaluateSettings,
+    ExperimentSettings,
+    OperationSettings,
+    OptimizeSettings,
+    PolicySettings,
+    PromptsSettings,
+    RolloutSettings,
+    RunSettings,
+    VerifySettings,
+)
+from workflows.grpo import alternating_run
+from workflows.laboratory import arm
+from workflows.mu_grpo import STAGES, staged_run
+
+
+@workflow
+def in_stages(
+    policy: PolicySettings,
+    prompts: PromptsSettings,
+    rollout: RolloutSettings,
+    optimize: OptimizeSettings,
+    evaluate: EvaluateSettings,
+    verify: VerifySettings,
+    operation: OperationSettings,
+    store: str,
+    seed: int,
+) -> Artifact:
+    """The report of a run in large stages."""
+    run = open_run(
+        store=store,
+        seed=seed,
+        policy=policy,
+        prompts=prompts,
+        rollout=rollout,
+        verify=verify,
+        optimize=optimize,
+        evaluate=evaluate,
+        updates_per_rollout=0,
+        overrides="",
+        operation=operation,
+    )
+    page = staged_run(run, STAGES)
+    close_run(store=run.store, report=page, settings=run.settings, started=run.started)
+    return page
+
+
+@workflow
+def alternating(
+    policy: PolicySettings,
+    prompts: PromptsSettings,
+    rollout: RolloutSettings,
+    optimize: OptimizeSettings,
+    evaluate: EvaluateSettings,
+    verify: VerifySettings,
+    operation: OperationSettings,
+    updates_per_rollout: int,
+    store: str,
+    seed: int,
+) -> Artifact:
+    """The report of a run that refreshes its rollouts every few updates."""
+    run = open_run(
+        store=store,
+        seed=seed,
+        policy=policy,
+        prompts=prompts,
+        rollout=rollout,
+        verify=verify,
+        optimize=optimize,
+        evaluate=evaluate,
+        updates_per_rollout=updates_per_rollout,
+        overrides="",
+        operation=operation,
+    )
+    page = alternating_run(run)
+    close_run(store=run.store, report=page, settings=run.settings, started=run.started)
+    return page
+
+
+@unrolling
+def every_run(store: str, runs: list[RunSettings]) -> list[Artifact]:
+    """The reports of all runs, in their order."""
+    return [_run(store, settings) for settings in runs]
+
+
+def _run(store: str, settings: RunSettings) -> Any:
+    given = {**_given(settings), "operation": settings.operation, "store": store, "seed": settings.seed}
+    if settings.updates_per_rollout is None:
+        return in_stages(**given)
+    return alternating(**given, updates_per_rollout=settings.updates_per_rollout)
+
+
+def _given(settings: RunSettings) -> dict[str, Any]:
+    names = ("policy", "prompts", "rollout", "optimize", "evaluate", "verify")
+    return {name: getattr(settings, name) for name in names}
+
+
+@unrolling
+def every_question(
+    store: str, opened: StoreHandle, experiment: ExperimentSettings, laboratory: list[RunSettings]
+) -> list[Artifact]:
+    """The comparisons of the laboratory's parts that the reproduction asks for."""
+    asked = experiment.laboratory
+    if asked is None:
+        return []
+    (settings,) = laboratory
+    compared = []
+    for part in asked.parts:
+        studies = [
+            arm(
+                **_given(settings),
+                store=store,
+                seed=seed,
+                overrides="",
+                arm=each.overrides(asked.updates),
+                evaluations=asked.evaluations,
+            ).study
+            for each in QUESTIONS[part].arms
+            for seed in experiment.seeds
+        ]
+        compared.append(compare_arms(store=opened, part=part, studies=studies))
+    return compared
+
+
+@workflow(failure_policy=WorkflowFailurePolicy.FAIL_AFTER_EXECUTABLE_NODES_COMPLETE)
+def reproduce(experiment: ExperimentSettings, store: str = "runs", overrides: str = "") -> ReproductionResult:
+    """Every model with every system on every seed, compared; a run that fails does not stop the others."""
+    opened = open_reproduction(store=store, experiment=experiment, overrides=overrides)
+    reports = every_run(store=store, runs=opened.runs)
+    parts = every_question(store=store, opened=opened.store, experiment=opened.experiment, laboratory=opened.laboratory)
+    compared = compare_runs(store=opened.store, experiment=opened.experiment, reports=reports, laboratory=parts)
+    return close_reproduction(store=opened.store, result=compared)
