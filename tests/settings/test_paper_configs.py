@@ -14,8 +14,8 @@ from tests.paper_table import FOLDER, TABLE, PaperRun, covers, leaves, runs
 
 PATHS = [*(run.path for run in runs()), REPRODUCE, PAGE]
 MODEL = "qwen2.5-math-7b"
-GRPO = {"updates_per_rollout", "rollout.engine.gpu_memory_share", "rollout.responses_per_part", "optimize.preset"}
-"""Where the baseline differs: rollouts, and what room they have beside training."""
+GRPO = {"updates_per_rollout", "rollout.engine.gpu_memory_share", "optimize.preset"}
+"""Where the baseline differs: mu, and what room generation has beside training."""
 RUNS = pytest.mark.parametrize("run", runs(), ids=lambda run: f"{run.path.parent.name}/{run.path.stem}")
 
 
