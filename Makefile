@@ -13,7 +13,7 @@ SEEDS ?= 0 1 2
 # One more than cores: tests wait for servers and for processes that start.
 TEST_JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
-.PHONY: demo compare results test test-vllm faults check format versions graph benchmarks clean help
+.PHONY: demo compare results test test-vllm faults check format versions graph configs benchmarks clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -136,6 +136,9 @@ versions: $(BIN)/.developing ## note the tasks' sources and cache versions (see 
 
 graph: $(BIN)/.developing ## the workflows' graphs, for the README and reports, from what pyflyte registers
 	@$(BIN)/python -m tests.graphs
+
+configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, from configs/paper/table.yaml
+	@$(BIN)/python -m tests.paper_configs
 
 benchmarks: $(BIN)/.developing ## generation and verification beside plain ones, plans beside runs, commands; takes long
 	@$(BIN)/python -m tests.benchmarks.generation

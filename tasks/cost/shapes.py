@@ -40,7 +40,7 @@ class Shape:
         return rank * self.layers * (attention + 3 * (self.hidden + self.intermediate))
 
 
-# From the models' config.json on the Hugging Face hub; both are Qwen2 models of one shape.
+# From the models' config.json on the Hugging Face hub; these are Qwen2 models of one shape.
 _QWEN_7B = Shape(
     parameters=7_615_616_512,
     layers=28,
@@ -55,6 +55,39 @@ _QWEN_7B = Shape(
 KNOWN: dict[str, Shape] = {
     "Qwen/Qwen2.5-Math-7B": _QWEN_7B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
+    "Qwen/Qwen2.5-Math-1.5B": Shape(
+        parameters=1_543_714_304,
+        layers=28,
+        hidden=1536,
+        intermediate=8960,
+        heads=12,
+        key_value_heads=2,
+        head_width=128,
+        vocabulary=151_936,
+        stored_bytes=2 * 1_543_714_304,
+    ),
+    "Qwen/Qwen3-4B-Base": Shape(
+        parameters=4_022_468_096,
+        layers=36,
+        hidden=2560,
+        intermediate=9728,
+        heads=32,
+        key_value_heads=8,
+        head_width=128,
+        vocabulary=151_936,
+        stored_bytes=2 * 4_022_468_096,
+    ),
+    "meta-llama/Llama-3.2-3B-Instruct": Shape(
+        parameters=3_212_749_824,
+        layers=28,
+        hidden=3072,
+        intermediate=8192,
+        heads=24,
+        key_value_heads=8,
+        head_width=128,
+        vocabulary=128_256,
+        stored_bytes=2 * 3_212_749_824,
+    ),
     "Qwen/Qwen3-0.6B": Shape(
         parameters=596_049_920,
         layers=28,
@@ -67,7 +100,7 @@ KNOWN: dict[str, Shape] = {
         stored_bytes=2 * 596_049_920,
     ),
 }
-"""Models that this project's documents name, by their names on the hub."""
+"""Models that this project's settings and documents name, by their names on the hub."""
 
 
 def shape_of(policy: PolicySettings) -> Shape | None:

@@ -16,7 +16,8 @@ from tasks.settings import RunSettings
 from tasks.settings.deployment import VARIABLE
 from tests.cli.synthetic import ROOT, command, words
 
-PAPER, PRICES = str(ROOT / "configs/paper-7b.yaml"), ROOT / "configs/prices.yaml"
+FILE = "configs/paper/gpu-4/qwen2.5-math-7b-mu-grpo.yaml"
+PAPER, PRICES = str(ROOT / FILE), ROOT / "configs/prices.yaml"
 
 
 def block(text: str, first: str) -> str:
@@ -27,8 +28,11 @@ def block(text: str, first: str) -> str:
 
 
 def test_the_documented_plan_is_what_the_command_prints() -> None:
-    documented = block((ROOT / "docs/cost.md").read_text(), "mu-grpo plan --config configs/paper-7b.yaml --gpus 4")
-    done = command("plan", "--config", "configs/paper-7b.yaml", "--gpus", "4", COLUMNS="118")
+    documented = block(
+        (ROOT / "docs/cost.md").read_text(),
+        f"mu-grpo plan --config {FILE} --gpus 4",
+    )
+    done = command("plan", "--config", FILE, "--gpus", "4", COLUMNS="118")
     assert done.returncode == 0, done.stderr
     printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
     assert documented.strip("\n") in printed.strip("\n")

@@ -18,7 +18,7 @@ WEIGHTS = SHAPE.parameters
 
 
 def paper(overrides: str = "") -> RunSettings:
-    return RunSettings.read(ROOT / "configs/paper-7b.yaml", overrides)
+    return RunSettings.read(ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-mu-grpo.yaml", overrides)
 
 
 def deployment(name: str) -> DeploymentSettings:
@@ -101,7 +101,7 @@ def test_a_policy_that_cannot_be_trained_there_is_named() -> None:
 
 
 def test_an_engine_that_takes_turns_fits_beside_training() -> None:
-    run, turns = paper(), RunSettings.read(ROOT / "configs/paper-7b-grpo.yaml")
+    run, turns = paper(), RunSettings.read(ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-grpo.yaml")
     pool = pool_of(turns, 4, None, COSTS, None)
     assert pool.layout.pod_gpus["train"] == 4
     check_training_fits(turns, SHAPE, pool)
@@ -113,6 +113,6 @@ def test_an_engine_that_takes_turns_fits_beside_training() -> None:
 
 
 def test_a_task_that_alternates_has_a_gpu_for_every_process() -> None:
-    turns = RunSettings.read(ROOT / "configs/paper-7b-grpo.yaml", "optimize.backend.processes=8")
+    turns = RunSettings.read(ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-grpo.yaml", "optimize.backend.processes=8")
     layout = pool_of(turns, 8, None, COSTS, None).layout
     assert (layout.pod_gpus["train"], layout.training_gpus) == (8, 8)

@@ -13,7 +13,7 @@ from tasks.settings.cost import CostSettings
 from tasks.settings.deployment import Role
 
 ROOT = Path(__file__).parents[2]
-PAPER, PRICES = ROOT / "configs/paper-7b.yaml", ROOT / "configs/prices.yaml"
+PAPER, PRICES = ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-mu-grpo.yaml", ROOT / "configs/prices.yaml"
 SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
 WEIGHTS = 7_615_616_512
 

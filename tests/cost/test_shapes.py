@@ -6,16 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, PretrainedConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
 from tasks.cost.shapes import KNOWN, Shape, shape_of
 from tasks.errors import DataError
 from tasks.policy.lora import add_adapters
 from tasks.settings import LoraSettings, PolicySettings
 
+KINDS = {"Qwen3": Qwen3Config, "Llama": LlamaConfig, "": Qwen2Config}
+"""By a part of a model's name."""
+
 
 def configuration(name: str, shape: Shape) -> PretrainedConfig:
-    kind, own = (Qwen3Config, {"head_dim": shape.head_width}) if "Qwen3" in name else (Qwen2Config, {})
+    kind = next(kind for part, kind in KINDS.items() if part in name)
+    own = {"head_dim": shape.head_width} if kind is Qwen3Config else {}
     return kind(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
@@ -23,7 +27,7 @@ def configuration(name: str, shape: Shape) -> PretrainedConfig:
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.key_value_heads,
-        tie_word_embeddings="Qwen3" in name,
+        tie_word_embeddings="7B" not in name,
         **own,
     )
 

@@ -19,7 +19,7 @@ PRICES = ROOT / "configs/prices.yaml"
 
 
 def paper(overrides: str = "") -> RunSettings:
-    return RunSettings.read(ROOT / "configs/paper-7b.yaml", overrides)
+    return RunSettings.read(ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-mu-grpo.yaml", overrides)
 
 
 def planned(overrides: str = "", gpus: int = 4, stages: int = 4, **options: str):

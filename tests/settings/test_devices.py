@@ -7,7 +7,6 @@ import pytest
 
 from tasks.errors import SettingsError
 from tasks.settings import BackendSettings, EngineSettings, RunSettings
-from tasks.settings.base import Settings
 from tests.cache_versions import ROOT
 
 ZERO = sorted((ROOT / "configs/deepspeed").glob("*.json"))
@@ -65,25 +64,3 @@ def test_what_takes_turns_may_be_vllm_and_deepspeed_on_one_gpu_for_each_process(
     message = "rollout.engine.tensor_parallel: 2 with updates_per_rollout 4: .* the one GPU .*; allowed: 1"
     with pytest.raises(SettingsError, match=message):
         RunSettings.read(ROOT / "configs/tiny-cpu.yaml", f"{turns} rollout.engine.tensor_parallel=2")
-
-
-def test_the_papers_baseline_differs_where_it_says_so() -> None:
-    ours, baseline = (flat(RunSettings.read(ROOT / f"configs/paper-7b{name}.yaml")) for name in ("", "-grpo"))
-    different = {name for name in ours.keys() | baseline.keys() if ours.get(name) != baseline.get(name)}
-    assert {name for name in different if not name.startswith("optimize.objective.")} == {
-        "updates_per_rollout",
-        "rollout.engine.gpu_memory_share",
-        "rollout.responses_per_part",
-        "optimize.preset",
-    }
-    gate, veto = "optimize.objective.gate.", "optimize.objective.veto"
-    assert all(name.startswith((gate, veto)) for name in different if name.startswith("optimize.objective."))
-    assert (baseline[f"{gate}low"], baseline[f"{gate}high"]) == (0.8, 1.2)
-
-
-def flat(settings: object, name: str = "") -> dict[str, object]:
-    """Every field of settings, by its whole name."""
-    if not isinstance(settings, Settings):
-        return {name: settings}
-    inner = [flat(getattr(settings, field), f"{name}.{field}".strip(".")) for field in type(settings).model_fields]
-    return {place: value for fields in inner for place, value in fields.items()}

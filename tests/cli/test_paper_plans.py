@@ -1,0 +1,59 @@
+"""`mu-grpo plan` takes every file of the paper's runs, without a network, and pods have the time that it foresees."""
+
+import json
+import socket
+from typing import NoReturn
+
+import pytest
+from typer.testing import CliRunner
+
+from tasks.cli.main import app
+from tasks.settings.deployment import VARIABLE, DeploymentSettings
+from tests.cache_versions import ROOT
+from tests.cli.synthetic import words
+from tests.paper_configs import STAGES
+from tests.paper_table import PaperRun, runs
+
+
+@pytest.fixture(autouse=True)
+def placed(run: PaperRun, monkeypatch: pytest.MonkeyPatch) -> DeploymentSettings:
+    """The deployment that a run's file names in its head; no server answers."""
+    file = ROOT / f"configs/deployments/{run.hardware}.yaml"
+    monkeypatch.setenv(VARIABLE, str(file))
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(socket.socket, "connect", _refuse)
+    return DeploymentSettings.read(file)
+
+
+def _refuse(*_: object) -> NoReturn:
+    raise OSError("a plan needs no network")
+
+
+def plan(run: PaperRun, *options: str) -> str:
+    gpus = str(run.settings.optimize.backend.processes)
+    done = CliRunner().invoke(app, ["plan", "--config", str(run.path), "--gpus", gpus, *options])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("run", runs(), ids=lambda run: f"{run.path.parent.name}/{run.path.stem}")
+def test_a_plan_takes_the_file_and_its_pods_have_the_time_that_is_foreseen(
+    run: PaperRun, placed: DeploymentSettings
+) -> None:
+    system = "grpo" if run.system == "grpo" else "mu_grpo"
+    found = json.loads(plan(run, "--json"))[system]
+    assert (found["mu"], found["counts"]["updates"]) == (4 if system == "grpo" else 1024, 4096)
+    phases = {phase["name"]: phase for phase in found["phases"]}
+    for name, role in (("alternate", "train"), ("optimize", "train"), ("evaluate", "evaluate")):
+        if name in phases:
+            assert phases[name]["pod_seconds"] / phases[name]["pods"] < 60 * placed.pod(role).timeout_minutes
+    if system == "mu_grpo":  # a map task's timeout is that of all its shards
+        assert phases["generate"]["wall_seconds"] / STAGES < 60 * placed.pod("rollout").timeout_minutes
+
+
+@pytest.mark.parametrize("run", runs()[:3], ids=lambda run: run.system)
+def test_a_plan_prints_what_a_run_of_each_system_does(run: PaperRun) -> None:
+    text = words(plan(run))
+    assert f"updates in all 4096 {STAGES} x 1024" in text
+    assert f"mu, updates per rollout {4 if run.system == 'grpo' else 1024}" in text
+    assert f"pods of {'grpo' if run.system == 'grpo' else 'mu_grpo'} on 4 GPUs" in text

@@ -1,0 +1,102 @@
+"""The paper's runs: their files are those of the table, and every setting of theirs says where its value comes from."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tasks.settings import RunSettings
+from tasks.settings.experiment import ExperimentSettings
+from tests.paper_configs import PAGE, REPRODUCE, written
+from tests.paper_table import FOLDER, TABLE, PaperRun, covers, leaves, runs
+
+PATHS = [*(run.path for run in runs()), REPRODUCE, PAGE]
+MODEL = "qwen2.5-math-7b"
+GRPO = {"updates_per_rollout", "rollout.engine.gpu_memory_share", "optimize.preset"}
+"""Where the baseline differs: mu, and what room generation has beside training."""
+RUNS = pytest.mark.parametrize("run", runs(), ids=lambda run: f"{run.path.parent.name}/{run.path.stem}")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_file_is_what_the_table_says(path: Path) -> None:
+    assert path.read_text() == written()[path], "the table changed: run `make configs` and commit what it writes"
+
+
+def test_there_are_no_other_files() -> None:
+    here = {path for path in FOLDER.rglob("*") if path.is_file()}
+    assert here == {TABLE, *PATHS} - {PAGE}
+    assert set(written()) == set(PATHS)
+    assert len(runs()) == 30
+
+
+@RUNS
+def test_a_file_is_read_as_the_settings_of_its_run(run: PaperRun) -> None:
+    found = RunSettings.read(run.path)
+    assert found == run.settings
+    assert RunSettings.model_validate_json(found.model_dump_json()) == found
+
+
+@RUNS
+def test_every_setting_that_decides_a_result_has_a_source(run: PaperRun) -> None:
+    named = run.entries
+    missing = [
+        leaf for leaf in leaves(run.settings.determining()) if not any(covers(setting, leaf) for setting in named)
+    ]
+    assert not missing, f"{TABLE.name} says nothing about {missing}"
+
+
+@RUNS
+def test_every_value_of_a_file_stands_beside_its_source(run: PaperRun) -> None:
+    lines = run.path.read_text().splitlines()
+    for above, line in pairwise(lines):
+        assert len(line) <= 120
+        if not line.lstrip().startswith("#") and not line.endswith(":"):
+            assert re.search(r"  # (stated|inferred|chosen): ", line) or above.lstrip().startswith("# "), line
+
+
+def test_the_table_says_what_it_must_of_the_systems() -> None:
+    by_system = {run.system: run.settings for run in runs() if (run.model, run.hardware) == (MODEL, "gpu-4")}
+    assert {name: (one.mu, 4 * one.updates_per_stage) for name, one in by_system.items()} == {
+        "mu_grpo": (1024, 4096),
+        "grpo": (4, 4096),
+        "m2po": (1024, 4096),
+    }
+    gates = {name: one.optimize.objective.gate for name, one in by_system.items()}
+    assert (gates["mu_grpo"].low, gates["mu_grpo"].high) == (0, 5)
+    assert (gates["grpo"].low, gates["grpo"].high) == (0.8, 1.2)
+    assert (gates["m2po"].bounds, gates["m2po"].second_moment.threshold) == ("second_moment", 0.04)
+
+
+@pytest.mark.parametrize("model", sorted({run.model for run in runs()}))
+def test_systems_differ_in_what_handles_staleness_alone(model: str) -> None:
+    of_model = {run.system: leaves(run.settings.determining()) for run in runs() if run.model == model}
+    ours = of_model["mu_grpo"]
+    for system, theirs in of_model.items():
+        different = {name for name in ours if ours[name] != theirs[name]}
+        objective = {name for name in different if name.startswith("optimize.objective.")}
+        assert all(name.startswith(("optimize.objective.gate.", "optimize.objective.veto.")) for name in objective)
+        rest = {"mu_grpo": set(), "m2po": {"optimize.preset"}, "grpo": GRPO}[system]
+        assert different - objective == rest
+
+
+def test_rollouts_of_the_first_stage_are_shared() -> None:
+    """Mu-GRPO and M2PO take them from the base policy with equal settings, and so with equal cache keys."""
+    for run in runs():
+        if run.system == "m2po":
+            other = PaperRun(run.model, "mu_grpo", run.hardware).settings
+            for part in ("policy", "prompts", "rollout", "verify", "evaluate", "seed"):
+                assert getattr(run.settings, part) == getattr(other, part)
+
+
+def test_the_reproduction_has_the_runs_of_the_files() -> None:
+    values = yaml.safe_load(REPRODUCE.read_text())
+    assert set(values) == {"store", "experiment"}
+    experiment = ExperimentSettings.parse(values["experiment"])
+    planned = experiment.runs(values["store"])
+    files = {(run.model, run.system): run.path for run in runs() if run.hardware == "gpu-4"}
+    assert {(one.model, one.system) for one in planned} == set(files)
+    assert len(planned) == len(files) * len(experiment.seeds)
+    for one in planned:
+        assert one.settings == RunSettings.read(files[one.model, one.system], f"seed={one.seed}"), one.name
