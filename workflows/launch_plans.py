@@ -15,9 +15,11 @@ from flytekit.models.concurrency import ConcurrencyPolicy
 from tasks.platform import DEPLOYMENT
 from tasks.settings import RunSettings
 from tasks.settings.deployment import PlanName
+from tasks.settings.experiment import read_experiment
 from workflows.evaluation import evaluation
 from workflows.mu_grpo import mu_grpo
-from workflows.reproduction import reproduction
+from workflows.reproduce import reproduce
+from workflows.weekly import weekly
 
 ROOT = Path(__file__).parents[1]
 _RESULT = ("policy", "prompts", "rollout", "optimize", "evaluate", "verify")
@@ -27,7 +29,8 @@ PLANS: dict[PlanName, tuple[PythonFunctionWorkflow, dict[str, Any]]] = {
     "single_gpu": (mu_grpo, {}),
     "paper_7b": (mu_grpo, {**dict.fromkeys(_RESULT), "overrides": ""}),
     "nightly_evaluation": (evaluation, {**dict.fromkeys(("prompts", "evaluate", "verify")), "policy": "latest"}),
-    "reproduction": (reproduction, dict.fromkeys(_RESULT)),
+    "weekly": (weekly, dict.fromkeys(_RESULT)),
+    "reproduction": (reproduce, {"experiment": None, "overrides": ""}),
 }
 """The workflow of every plan and its fixed inputs; None stands for what the plan's file of settings says."""
 
@@ -35,8 +38,7 @@ PLANS: dict[PlanName, tuple[PythonFunctionWorkflow, dict[str, Any]]] = {
 def _offered(name: PlanName) -> LaunchPlan:
     chosen = DEPLOYMENT.launch_plans[name]
     graph, fixed = PLANS[name]
-    settings = RunSettings.read(ROOT / chosen.config, f"store={DEPLOYMENT.store}")
-    taken = {one: getattr(settings, one) for one in graph.python_interface.inputs if hasattr(settings, one)}
+    taken = _inputs(graph, ROOT / chosen.config)
     fixed = {one: taken[one] if value is None else value for one, value in fixed.items()}
     ended = [WorkflowExecutionPhase.FAILED, WorkflowExecutionPhase.ABORTED, WorkflowExecutionPhase.TIMED_OUT]
     kickoff = "kickoff" if "kickoff" in graph.python_interface.inputs else None
@@ -51,6 +53,16 @@ def _offered(name: PlanName) -> LaunchPlan:
         # A schedule never starts a second run beside one that is not done.
         concurrency=ConcurrencyPolicy(max_concurrency=1) if chosen.schedule else None,
     )
+
+
+def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, Any]:
+    """What a file says of a workflow's inputs."""
+    if "experiment" in graph.python_interface.inputs:
+        experiment, _ = read_experiment(config)
+        experiment.runs(DEPLOYMENT.store)  # Mistakes in a run's settings are found at registration.
+        return {"experiment": experiment, "store": DEPLOYMENT.store}
+    settings = RunSettings.read(config, f"store={DEPLOYMENT.store}")
+    return {one: getattr(settings, one) for one in graph.python_interface.inputs if hasattr(settings, one)}
 
 
 OFFERED = {name: _offered(name) for name in DEPLOYMENT.launch_plans}

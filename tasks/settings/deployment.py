@@ -88,8 +88,8 @@ class SecretSettings(Settings):
     """Of wandb, for the tasks that train and evaluate alone."""
 
 
-PlanName = Literal["smoke", "single_gpu", "paper_7b", "nightly_evaluation", "reproduction"]
-SCHEDULED: tuple[PlanName, ...] = ("nightly_evaluation", "reproduction")
+PlanName = Literal["smoke", "single_gpu", "paper_7b", "nightly_evaluation", "weekly", "reproduction"]
+SCHEDULED: tuple[PlanName, ...] = ("nightly_evaluation", "weekly")
 
 
 class LaunchPlanSettings(Settings):

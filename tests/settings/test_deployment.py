@@ -56,8 +56,8 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
             "store: 'runs' with launch_plans; allowed: s3://bucket/prefix",
         ),
         (
-            {"launch_plans": {"reproduction": {"config": "a.yaml"}}, "store": "s3://b"},
-            "launch_plans.reproduction.schedule: ''; allowed: a cron expression",
+            {"launch_plans": {"weekly": {"config": "a.yaml"}}, "store": "s3://b"},
+            "launch_plans.weekly.schedule: ''; allowed: a cron expression",
         ),
         (
             {"launch_plans": {"smoke": {"config": "a.yaml", "schedule": "0 3 * * *"}}, "store": "s3://b"},

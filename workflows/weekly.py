@@ -1,6 +1,6 @@
 """Mu-GRPO again with another seed every week, for a schedule; see launch_plans.py.
 
-pyflyte run workflows/reproduction.py reproduction --inputs-file configs/tiny-cpu.yaml --kickoff 2026-11-20
+pyflyte run workflows/weekly.py weekly --inputs-file configs/tiny-cpu.yaml --kickoff 2026-11-20
 """
 
 from datetime import datetime
@@ -22,7 +22,7 @@ from workflows.mu_grpo import mu_grpo
 
 
 @workflow
-def reproduction(
+def weekly(
     kickoff: datetime,
     policy: PolicySettings,
     prompts: PromptsSettings,
