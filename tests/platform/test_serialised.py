@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from flyteidl.core import tasks_pb2
 from flytekit import FlyteContext
 from flytekit.core.type_engine import TypeEngine
@@ -13,6 +15,7 @@ from tasks.artifacts.provenance import code
 from tasks.report.graph import graphs
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
+from tasks.settings.experiment import read_experiment
 from tests.cache_versions import ROOT, doors, version
 from tests.graphs import read_graphs
 from tests.platform.serialised import Serialised, function_of, serialise
@@ -156,6 +159,13 @@ def test_every_deployment_is_whole(path: Path) -> None:
     assert not deployment.pod("train").interruptible
 
 
+def written(config: Path) -> dict[str, Any]:
+    """What a file says of the inputs of workflows."""
+    if "experiment" in yaml.safe_load(config.read_text()):
+        return {"experiment": read_experiment(config)[0]}
+    return dict(RunSettings.read(config))
+
+
 def test_launch_plans_fix_what_decides_a_result(registered: Registered) -> None:
     deployment, found = registered
     assert deployment.launch_plans.keys() == found.launch_plans.keys() - found.workflows.keys()
@@ -164,10 +174,10 @@ def test_launch_plans_fix_what_decides_a_result(registered: Registered) -> None:
         spec = found.launch_plans[name].spec
         assert spec.workflow_id.name == graph.name
         assert spec.fixed_inputs.literals.keys() == fixed.keys()
-        settings = RunSettings.read(ROOT / chosen.config)
-        for one in fixed.keys() & RunSettings.model_fields.keys():
+        for one, expected in written(ROOT / chosen.config).items():
+            if one not in fixed:
+                continue
             literal = Literal.from_flyte_idl(spec.fixed_inputs.literals[one])
-            expected = getattr(settings, one)
             assert TypeEngine.to_python_value(FlyteContext.current_context(), literal, type(expected)) == expected
         open_inputs = {one for one, given in spec.default_inputs.parameters.items() if given.required}
         assert open_inputs == ({"kickoff"} if chosen.schedule and "kickoff" in graph.python_interface.inputs else set())
