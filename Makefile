@@ -13,7 +13,7 @@ SEEDS ?= 0 1 2
 # One more than cores: tests wait for servers and for processes that start.
 TEST_JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
-.PHONY: demo compare results test test-vllm faults check format versions graph configs benchmarks clean help
+.PHONY: demo compare results test proofs test-vllm faults check format versions graph configs benchmarks clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -53,6 +53,9 @@ test: $(BIN)/.developing .venv-proxy/.installed system-programs ## linters, type
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
+
+proofs: $(BIN)/.developing .venv-proxy/.installed system-programs ## tests that take minutes each: pods, kills, whole workflows
+	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m long
 
 .PHONY: system-programs
 # What tests need besides Python: a browser, and what builds and runs container images. Set up as root on Debian;

@@ -111,6 +111,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runner.store
 
 
+@pytest.mark.long
 def test_four_stages_from_their_serialised_form_make_what_the_run_here_makes(
     podman: Podman, image: str, s3: S3, bucket: str, here: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import yaml
 from flyteidl.core import literals_pb2
 from flytekit import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
@@ -16,19 +17,23 @@ from flytekit.models.literals import LiteralMap
 from tasks.artifacts import Store
 from tasks.laboratory.arms import QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES
 from tasks.laboratory.result import LaboratoryResult
+from tasks.reproduce.result import ReproductionResult
+from tasks.reproduce.step import load_result
 from tasks.run.task import seed_of_week
-from tasks.settings import RunSettings, VerifySettings
+from tasks.settings import ExperimentSettings, RunSettings, VerifySettings
 from tasks.stored.evaluated import EvaluatedPolicy
 from tasks.stored.rescored import RescoredRun
 from tests.platform.forked import Processes
 from tests.platform.propeller import Literals, Propeller
 from tests.platform.serialised import function_of, serialise
 from tests.s3 import S3
+from tests.workflows.experiments import experiment
 from tests.workflows.runs import CONFIG, Runner
 from workflows.evaluation import evaluation
 from workflows.grpo import grpo
 from workflows.laboratory import quick_a
 from workflows.mu_grpo import mu_grpo_2
+from workflows.reproduce import reproduce
 from workflows.rescore import rescore_2
 from workflows.retrain import retrain_2
 
@@ -146,31 +151,27 @@ def compared(cluster: Cluster, here: Runner) -> LaboratoryResult:
     return cluster.run(quick_a, **settings(changes))["o0"]
 
 
-@pytest.mark.usefixtures("staged", "alternated", "retrained", "rescored")
-def test_they_make_the_very_artifacts_of_the_commands(cluster: Cluster, here: Runner) -> None:
+@pytest.fixture(scope="module")
+def reproduced(cluster: Cluster, here: Runner) -> ReproductionResult:
+    """A part of the laboratory, and runs of two systems, which are workflows inside of a part that is unrolled."""
+    asked = experiment(seeds=[0], laboratory=True)
+    file = here.folder / "experiment.yaml"
+    file.write_text(yaml.safe_dump({"experiment": asked}))
+    command = Runner(here.folder, file)
+    locally(command, "reproduce", "--store", str(here.folder / "reproduction"))
+    return cluster.run(reproduce, experiment=ExperimentSettings.parse(asked), overrides="")["o0"]
+
+
+def same_artifacts(cluster: Cluster, here: Runner) -> None:
     there, ours = cluster.opened(), Store.open(here.store)
     for kind in ("prompts", "policy", "rollouts", "verdicts", "evaluation", "average"):
         made = {manifest.ref for manifest in there.manifests(kind)}
         assert made == {manifest.ref for manifest in ours.manifests(kind)}, kind
-    presets = {one.facts["preset"] for one in there.manifests("policy") if one.facts["stage"]}
-    assert presets == {"mu_grpo", "grpo", "reinforce"}
 
 
-def test_a_new_verifier_is_compared_with_the_old_one(rescored: RescoredRun) -> None:
-    assert [stage.responses for stage in rescored.stages] == [64, 64]
-    assert any("correct -> no_answer" in stage.changed for stage in rescored.stages)
-
-
-def test_a_stored_policy_is_evaluated(evaluated: tuple[str, EvaluatedPolicy]) -> None:
-    policy, found = evaluated
-    assert found.policy == policy
-    assert found.problems == 10
-
-
-def test_every_arm_of_the_laboratory_is_compared(cluster: Cluster, here: Runner, compared: LaboratoryResult) -> None:
-    assert [arm.name for arm in compared.arms] == [arm.name for arm in QUESTIONS["a"].arms]
-    (ours,) = Store.open(here.store).refs("study")
-    assert ours in cluster.opened().refs("study")
+@pytest.mark.usefixtures("staged")
+def test_the_stages_make_the_very_artifacts_of_the_command(cluster: Cluster, here: Runner) -> None:
+    same_artifacts(cluster, here)
 
 
 @pytest.mark.usefixtures("staged")
@@ -181,7 +182,45 @@ def test_a_second_execution_finds_every_step_in_the_cache(cluster: Cluster) -> N
     assert again == {"open_run", "close_run"}
 
 
-@pytest.mark.usefixtures("alternated", "retrained", "rescored", "evaluated", "compared")
+@pytest.mark.long
+@pytest.mark.usefixtures("staged", "alternated", "retrained", "rescored")
+def test_the_other_workflows_make_the_very_artifacts_of_the_commands(cluster: Cluster, here: Runner) -> None:
+    same_artifacts(cluster, here)
+    presets = {one.facts["preset"] for one in cluster.opened().manifests("policy") if one.facts["stage"]}
+    assert presets == {"mu_grpo", "grpo", "reinforce"}
+
+
+@pytest.mark.long
+def test_a_new_verifier_is_compared_with_the_old_one(rescored: RescoredRun) -> None:
+    assert [stage.responses for stage in rescored.stages] == [64, 64]
+    assert any("correct -> no_answer" in stage.changed for stage in rescored.stages)
+
+
+@pytest.mark.long
+def test_a_stored_policy_is_evaluated(evaluated: tuple[str, EvaluatedPolicy]) -> None:
+    policy, found = evaluated
+    assert found.policy == policy
+    assert found.problems == 10
+
+
+@pytest.mark.long
+def test_every_arm_of_the_laboratory_is_compared(cluster: Cluster, here: Runner, compared: LaboratoryResult) -> None:
+    assert [arm.name for arm in compared.arms] == [arm.name for arm in QUESTIONS["a"].arms]
+    (ours,) = Store.open(here.store).refs("study")
+    assert ours in cluster.opened().refs("study")
+
+
+@pytest.mark.long
+def test_a_reproduction_is_that_of_the_command(reproduced: ReproductionResult, here: Runner) -> None:
+    store = Store.open(here.folder / "reproduction")
+    (ours,) = store.manifests("reproduction")
+    found = load_result(store, ours.ref)
+    assert (reproduced.cells, reproduced.tests) == (found.cells, found.tests)
+    assert not reproduced.missing
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("alternated", "retrained", "rescored", "evaluated", "compared", "reproduced")
 def test_no_task_is_left_out(cluster: Cluster) -> None:
     assert cluster.task(seed_of_week, kickoff=datetime(2026, 11, 22, tzinfo=UTC)) == 202647
     driven = {function_of(attempt.task) for attempt in cluster.propeller.attempts}

@@ -12,48 +12,15 @@ from tasks.artifacts import Store
 from tasks.cli.main import app
 from tasks.errors import SettingsError
 from tasks.settings import ExperimentSettings
-from tests.workflows.runs import CONFIG, Runner, steps
-
-LABORATORY = {
-    "parts": ["a"],
-    "updates": 8,
-    "evaluations": 2,
-    "changes": {
-        "prompts": {"prompts_per_stage": 16, "prompts_per_shard": 16},
-        "optimize": {"responses_per_update": 16},
-        "evaluate": {"benchmarks": ["held_out"], "problems": 8},
-    },
-}
-
-
-def experiment() -> dict[str, Any]:
-    """Two seeds of three systems, on two benchmarks."""
-    common = yaml.safe_load(CONFIG.read_text())
-    policy = {"policy": common.pop("policy")}
-    common["prompts"] |= {"prompts_per_stage": 32, "prompts_per_shard": 32}
-    common["optimize"] = {"responses_per_update": 64, "learning_rate": 3e-4}
-    easy = {"name": "easy", "problems": 20, "source": {"arithmetic": {"levels": [1]}}}
-    hard = {"name": "hard", "problems": 10, "source": {"arithmetic": {"levels": [2]}}}
-    common["evaluate"] = {"benchmarks": [easy, hard], "samples_per_problem": 2, "max_new_tokens": 16}
-    return {
-        "models": {"tiny": policy},
-        "systems": {
-            "mu_grpo": {"optimize": {"preset": "mu_grpo"}},
-            "grpo": {"optimize": {"preset": "grpo"}, "updates_per_rollout": 1},
-            "m2po": {"optimize": {"preset": "m2po"}},
-        },
-        "common": common,
-        "seeds": [0, 1],
-        "margin": 0.1,
-        "laboratory": LABORATORY,
-    }
+from tests.workflows.experiments import experiment
+from tests.workflows.runs import Runner, steps
 
 
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, Path, str]:
     folder = tmp_path_factory.mktemp("reproduce")
     config = folder / "experiment.yaml"
-    config.write_text(yaml.safe_dump({"store": str(folder / "store"), "experiment": experiment()}))
+    config.write_text(yaml.safe_dump({"store": str(folder / "store"), "experiment": experiment(seeds=[0, 1])}))
     runner = Runner(folder, config)
     done = runner.run("reproduce")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -87,20 +54,12 @@ def test_what_runs_share_is_done_once(reproduced: tuple[Runner, Path, str]) -> N
     store = Store.open(runner.store)
     of_runs = [one for one in store.manifests("policy") if one.facts.get("stage") is not None]
     base = [one for one in of_runs if one.facts["stage"] == 0]
-    assert len(base) == 2  # one per seed; the laboratory's are the same
+    assert len(base) == 2  # one per seed
     assert (
         len([one for one in store.manifests("rollouts") if one.parents["policy"] in ([two.ref] for two in base)]) == 2
     )
     evaluated = [one for one in store.manifests("average") if one.parents["policy"] in ([two.ref] for two in base)]
     assert len(evaluated) == 2
-
-
-def test_the_laboratory_is_asked_too(reproduced: tuple[Runner, Path, str]) -> None:
-    runner, _, _ = reproduced
-    store = Store.open(runner.store)
-    (part,) = store.manifests("laboratory")
-    assert part.facts["part"] == "a"
-    assert store.manifests("reproduction")[0].parents["laboratory"] == [part.ref]
 
 
 def test_again_nothing_is_done(reproduced: tuple[Runner, Path, str]) -> None:
@@ -135,7 +94,7 @@ def test_what_is_missing_is_named_and_the_rest_compared(reproduced: tuple[Runner
         ({"margin": 0}, "experiment.margin: got 0"),
         ({"systems": {"mu_grpo": {}}}, "experiment.systems"),
         (
-            {"common": {**experiment()["common"], "optimize": {"responses_per_update": 7}}},
+            {"common": {**experiment([0])["common"], "optimize": {"responses_per_update": 7}}},
             "model 'tiny' with system 'mu_grpo': .*optimize",
         ),
     ],
@@ -143,4 +102,4 @@ def test_what_is_missing_is_named_and_the_rest_compared(reproduced: tuple[Runner
 )
 def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=message):
-        ExperimentSettings.parse({**experiment(), **change}).runs(str(tmp_path))
+        ExperimentSettings.parse({**experiment([0]), **change}).runs(str(tmp_path))
