@@ -20,7 +20,9 @@ from tests.workflows.runs import Runner, steps
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, Path, str]:
     folder = tmp_path_factory.mktemp("reproduce")
     config = folder / "experiment.yaml"
-    config.write_text(yaml.safe_dump({"store": str(folder / "store"), "experiment": experiment(seeds=[0, 1])}))
+    config.write_text(
+        yaml.safe_dump({"store": str(folder / "store"), "experiment": experiment(seeds=[0])}, sort_keys=False)
+    )
     runner = Runner(folder, config)
     done = runner.run("reproduce")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,7 +33,7 @@ def test_every_run_is_there_and_compared(reproduced: tuple[Runner, Path, str]) -
     runner, _, output = reproduced
     store = Store.open(runner.store)
     (made,) = store.manifests("reproduction")
-    assert len(made.parents["reports"]) == 6
+    assert len(made.parents["reports"]) == 3
     result = json.loads((store.path(made.ref) / "result.json").read_text())
     assert result["missing"] == []
     assert {(cell["system"], cell["benchmark"]) for cell in result["cells"]} == {
@@ -43,7 +45,7 @@ def test_every_run_is_there_and_compared(reproduced: tuple[Runner, Path, str]) -
         for baseline in ("grpo", "m2po")
         for benchmark in benchmarks
     ]
-    assert all(len(cell["by_seed"]) == 2 for cell in result["cells"])
+    assert all(len(cell["by_seed"]) == 1 for cell in result["cells"])
     assert {one["updates"] for one in result["times"]} == {16}
     assert "mu_grpo against each baseline" in output
 
@@ -73,17 +75,17 @@ def test_again_nothing_is_done(reproduced: tuple[Runner, Path, str]) -> None:
 def test_what_is_missing_is_named_and_the_rest_compared(reproduced: tuple[Runner, Path, str], tmp_path: Path) -> None:
     _, config, _ = reproduced
     values = yaml.safe_load(config.read_text())
-    values["experiment"]["seeds"] = [0, 1, 2]
+    values["experiment"]["seeds"] = [0, 1]
     longer = tmp_path / "longer.yaml"
-    longer.write_text(yaml.safe_dump(values))
+    longer.write_text(yaml.safe_dump(values, sort_keys=False))
     page = tmp_path / "page.md"
     page.write_text("# Found\n\n<!-- tables -->\n<!-- end of tables -->\n")
     shown = CliRunner().invoke(app, ["reproduction", "--config", str(longer), "--docs", str(page)])
     assert shown.exit_code == 0, shown.output
-    assert "3 runs are missing: tiny, mu_grpo, seed 2; tiny, grpo, seed 2; tiny, m2po, seed 2" in shown.output
+    assert "3 runs are missing: tiny, mu_grpo, seed 1; tiny, grpo, seed 1; tiny, m2po, seed 1" in shown.output
     assert "| tiny | mean of all |" in page.read_text()
-    nowhere = CliRunner().invoke(app, ["reproduction", "--config", str(longer), "seed=7", "rollout.temperature=0.5"])
-    assert "none of the 9 runs is there" in str(nowhere.exception)
+    nowhere = CliRunner().invoke(app, ["reproduction", "--config", str(longer), "rollout.max_new_tokens=15"])
+    assert "none of the 6 runs is there" in str(nowhere.exception)
 
 
 @pytest.mark.parametrize(
