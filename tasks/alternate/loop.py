@@ -4,6 +4,7 @@ Alone, or in each of several processes: each has an engine, which generates its 
 of them train on all responses together.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -78,6 +79,8 @@ class Loop:
         self.reference: Scorer | None = None
         """The base policy, for an objective with a KL to it."""
         self.outcomes: list[Outcome] = []
+        self.call_seconds: list[float | None] = []
+        """What the responses of every refresh took; None where they were found."""
         self.tally = Tally()
         self.missing = Missing(len(prompts) * rollout.responses_per_prompt, rollout.max_missing_share)
         self._unfit = unfit_prompts(self.tokenizer, prompts, self.engine.context_tokens, rollout.max_new_tokens)
@@ -115,6 +118,7 @@ class Loop:
         """
         self.generating()
         with self._phase("generate"):
+            began = time.perf_counter()
             name = f"{self._policy_digest}+{self.trainer.updates}"
             sampled = sample(
                 self.engine,
@@ -127,6 +131,7 @@ class Loop:
                 unfit=self._unfit,
             )
             rollouts = gathered(to_table(sampled, ROLLOUTS))
+            self.call_seconds.append(time.perf_counter() - began)
         with self._phase("verify"):
             judged = self.verifier.verify([pair(row) for row in sampled])
             verdicts = gathered(to_table(verdict_rows(sampled, judged), VERDICTS))

@@ -9,10 +9,12 @@ from tasks.alternate.states import States
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, table_writer
 from tasks.interruption import heeded
+from tasks.optimize import processes
 from tasks.optimize.outcome import nothing_to_learn
 from tasks.optimize.resume import Resume
 from tasks.optimize.step import load_reference, reference_parent, save, start_of
 from tasks.progress import bar
+from tasks.rollout.step import timed_calls
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.tracking.journal import shown
 
@@ -97,7 +99,11 @@ def train_alternating(
                     add_verdicts(verdicts)
                     progress.advance(note=f"reward {loop.outcomes[-1].rows[-1]['reward']:.3f}")
                     states.add(rollouts, verdicts)
-                rolled.facts.update(missing=loop.missing.responses, missing_prompts=loop.missing.prompts)
+                rolled.facts.update(
+                    missing=loop.missing.responses,
+                    missing_prompts=loop.missing.prompts,
+                    **timed_calls(loop.call_seconds, processes.count()),
+                )
             judged.parents["rollouts"] = [rolled.ref]
             if not any(outcome.teaches for outcome in loop.outcomes):
                 groups = sum(outcome.groups for outcome in loop.outcomes)

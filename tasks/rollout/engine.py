@@ -11,6 +11,9 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torch import Tensor
 
+LEAVE_SHARE = 0.25
+"""In transformers' loop finished rows leave a batch once they are this share of it: each leave copies the KV cache."""
+
 
 @dataclass(frozen=True)
 class Request:

@@ -1,5 +1,6 @@
 """A shard of prompts becomes rollouts."""
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -57,6 +58,7 @@ def generate_shard(
             for name, reason in unfit.items():
                 missing.add(name, settings.responses_per_prompt, reason)
         tokens = truncated = made = responses = 0
+        seconds: list[float | None] = []
         with (
             draft.phase("generate"),
             bar(f"stage {stage + 1} generate", len(rows) * settings.responses_per_prompt) as progress,
@@ -67,10 +69,13 @@ def generate_shard(
 
                 def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
                     nonlocal made
+                    began = time.perf_counter()
                     sampled = sample(engine, tokenizer, settings, part, policy.digest, stage, seed, on_done, unfit)
+                    seconds[-1] = time.perf_counter() - began
                     made += sum(len(row["response_token_ids"]) for row in sampled)
                     return to_table(sampled, ROLLOUTS)
 
+                seconds.append(None)
                 table = store.progress.table("rollouts", number, generate)
                 for name in table.filter(pc.equal(table["finish_reason"], "missing"))["prompt_id"].to_pylist():
                     if name not in unfit:
@@ -88,8 +93,19 @@ def generate_shard(
             missing=missing.responses,
             missing_prompts=missing.prompts,
             tokens_per_second=made / draft.phases["generate"],
+            **timed_calls(seconds),
         )
     return draft.ref
+
+
+def timed_calls(seconds: Sequence[float | None], engines: int = 1) -> dict[str, Any]:
+    """Facts of rollouts: what each call of the engine took, in the order of the rows.
+
+    Args:
+        seconds: of every call; None where its responses were found, made by an attempt that was interrupted.
+        engines: that shared a call, each with its own prompts; what a call takes is what the slowest took.
+    """
+    return {"call_seconds": list(seconds), "engines": engines}
 
 
 def parts(

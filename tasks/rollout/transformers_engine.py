@@ -15,13 +15,11 @@ from transformers import DynamicCache, PreTrainedModel
 
 from tasks.policy.loading import load_model, stop_token_ids
 from tasks.policy.memory import enough_memory
-from tasks.rollout.engine import Request, Response, Sampling
+from tasks.rollout.engine import LEAVE_SHARE, Request, Response, Sampling
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
     from tasks.settings import EngineSettings
 
-_LEAVE_SHARE = 0.25
-"""Finished rows leave once they are this share of the batch: each leave copies the KV cache."""
 _MEND = "Lower rollout.engine.batch_size (and evaluate.engine.batch_size where it is set) or max_new_tokens."
 
 
@@ -126,7 +124,7 @@ class TransformersEngine:
             reported[0] = done
             if alive == 0 or step == limit - 1:
                 break
-            if len(rows.alive_B) - alive >= _LEAVE_SHARE * len(rows.alive_B):
+            if len(rows.alive_B) - alive >= LEAVE_SHARE * len(rows.alive_B):
                 stay = rows.alive_B.nonzero().squeeze(1)
                 rows.keep(stay)
                 cache.batch_select_indices(stay)
