@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from tasks.artifacts import ArtifactRef, Store
 from tasks.report.history import History, load_history
 from tasks.report.ledger import Ledger, make_ledger
+from tasks.reproduce.sampled import Sampled, read_sampled
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class SystemRun:
     seed: int
     history: History
     ledger: Ledger
+    sampled: Sampled | None = None
+    """Its responses; None before its first stage."""
 
     @property
     def name(self) -> str:
@@ -31,7 +34,7 @@ def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactR
         ArtifactError: an artifact of the run is missing or corrupted.
     """
     history = replace(load_history(store, store.manifest(report).parents["evaluations"]), seed=seed)
-    return SystemRun(model, system, seed, history, make_ledger(history))
+    return SystemRun(model, system, seed, history, make_ledger(history), read_sampled(store, history))
 
 
 def of_system(runs: Sequence[SystemRun], model: str, system: str) -> list[SystemRun]:

@@ -9,6 +9,8 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
 from tasks.optimize.step import optimize_stage
+from tasks.reproduce.causes import BARRIER, BATCHES, UNEXPLAINED, split_causes
+from tasks.reproduce.runs import load_run
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
 from tasks.verify.step import verify_rollouts
@@ -67,6 +69,9 @@ def test_a_refresh_every_update_resets_staleness(learner: tuple[Store, ArtifactR
     assert len(table) == 64
     assert table["policy"].unique().to_pylist() == [f"{policy.digest}+0", f"{policy.digest}+2"]
     assert store.manifest(manifest.parents["verdicts"][0]).facts["responses"] == 64
+    facts = store.manifest(rollouts).facts
+    assert (len(facts["call_seconds"]), facts["engines"]) == (2, 1)
+    assert sum(facts["call_seconds"]) == pytest.approx(manifest.timings.phases["generate"], abs=0.05)
 
 
 def test_a_lagging_server_and_several_updates_per_batch(learner: tuple[Store, ArtifactRef]) -> None:
@@ -109,6 +114,24 @@ def test_a_mu_that_does_not_divide_the_stage_is_refused(learner: tuple[Store, Ar
         )
 
 
+def check_causes(store: Store) -> None:
+    """The calls of both runs are known, and the causes of their difference add up to it."""
+    reports = store.manifests("report")
+    runs = {one.facts["algorithm"]: load_run(store, "tiny", one.facts["algorithm"], 0, one.ref) for one in reports}
+    sampled = {name: run.sampled for name, run in runs.items()}
+    assert [call.shares for call in sampled["mu_grpo"].calls] == [(256,)] * 4
+    assert [call.shares for call in sampled["grpo"].calls] == [(128,)] * 8
+    for name, run in runs.items():
+        generated = run.ledger.seconds["generate"]
+        assert 0.5 * generated < sum(call.seconds for call in sampled[name].calls) <= generated
+        tokens = [one.facts["responses"] * one.facts["response_tokens"] for one in run.history.of_kind("verdicts")]
+        assert sampled[name].tokens_R.sum() == pytest.approx(sum(tokens))
+    causes = {one.name: one.seconds for one in split_causes(list(runs.values()), "mu_grpo", ["grpo"])}
+    assert {BARRIER, BATCHES, UNEXPLAINED} <= causes.keys()
+    difference = runs["grpo"].ledger.training - runs["mu_grpo"].ledger.training
+    assert sum(causes.values()) == pytest.approx(difference, abs=1e-6)
+
+
 def test_the_workflow_runs_and_compares(tmp_path: Path) -> None:
     import subprocess
     import sys
@@ -121,6 +144,7 @@ def test_the_workflow_runs_and_compares(tmp_path: Path) -> None:
     assert baseline.returncode == 0, baseline.stdout + baseline.stderr
     assert "grpo, mu 1, seed 0: 8 updates" in baseline.stdout
     assert "warm start" not in baseline.stdout.split("policy    updates")[0]
+    check_causes(Store.open(runner.store))
     command = [Path(sys.executable).parent / "mu-grpo", "compare", "--store", runner.store]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "mu_grpo, mu 2" in table
