@@ -91,12 +91,13 @@ def _busy(own: Sequence[Timings], others: Sequence[Timings]) -> list[Interval]:
     begun = own[0].process_started
     start = begun if 0 <= first - begun <= _STEADY_START_SECONDS else first
     end = max(one.finished for one in own)
-    mine = _merge((one.started, one.finished) for one in own)
-    foreign = _without(_merge((one.started, one.finished) for one in others), mine)
+    mine = merge((one.started, one.finished) for one in own)
+    foreign = _without(merge((one.started, one.finished) for one in others), mine)
     return _without([(start, end)], foreign)
 
 
-def _merge(intervals: Iterable[Interval]) -> list[Interval]:
+def merge(intervals: Iterable[Interval]) -> list[Interval]:
+    """Intervals in their order; those that overlap become one."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -120,4 +121,4 @@ def _without(intervals: Sequence[Interval], holes: Sequence[Interval]) -> list[I
 
 def covered(intervals: Iterable[Interval]) -> float:
     """Seconds within some interval; where they overlap these count once."""
-    return sum(end - start for start, end in _merge(intervals))
+    return sum(end - start for start, end in merge(intervals))
