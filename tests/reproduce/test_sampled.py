@@ -90,6 +90,20 @@ def test_rollouts_from_before_calls_were_timed(copied: tuple[Store, ArtifactRef]
     assert [call.seconds for call in sampled.calls] == [None] * 3
 
 
+def test_engines_share_the_prompts_of_a_refresh(copied: tuple[Store, ArtifactRef]) -> None:
+    """As three processes do that alternate: of four prompts the first takes two."""
+    store, policy = copied
+    (prompts,) = prepare_stage(store, PROMPTS, 0, 0)
+    made = store.manifest(generate_shard(store, ROLLOUT, policy, prompts, 0, 0))
+    settings = {"updates_per_rollout": 1, "rollout": ROLLOUT.model_dump(mode="json")}
+    trained = store.manifest(policy).model_copy(update={"settings": settings, "facts": {"updates_per_rollout": 1}})
+    facts = {"call_seconds": [3.0, 2.0, 1.0], "engines": 3}
+    stage = Stage(1, 1, 3, trained, [made.model_copy(update={"facts": facts})], [])
+    sampled = read_sampled(store, History([], [stage], {}, {}, {}, [], "grpo", 1, 0))
+    assert sampled is not None
+    assert [(call.shares, call.seconds) for call in sampled.calls] == [((8, 4, 4), one) for one in (3.0, 2.0, 1.0)]
+
+
 def test_a_run_without_a_stage_has_none(copied: tuple[Store, ArtifactRef]) -> None:
     store, _ = copied
     assert read_sampled(store, History([], [], {}, {}, {}, [], "base", 0, 0)) is None
