@@ -13,6 +13,7 @@ from tasks.report.templates import render
 from tasks.reproduce.figures import Drawn, make_figures
 from tasks.reproduce.result import ALL, MEAN, Cause, Cell, PairedTest, ReproductionResult, Speed
 from tasks.reproduce.runs import SystemRun
+from tasks.reproduce.tables import how_to_read, p_value
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def render_page(
         mean=MEAN,
         points=points,
         p_value=p_value,
+        how_to_read=how_to_read(result),
         ratio=ratio,
         over_seeds=over_seeds,
     )
@@ -84,11 +86,6 @@ def saved(seconds: float) -> str:
     """Seconds with a minus where they were spent, and none before a zero."""
     written = number(seconds)
     return "0.0" if written == "-0.0" else written.replace("-", "−")  # noqa: RUF001 - a minus
-
-
-def p_value(value: float | None) -> str:
-    """A p value as tables have it."""
-    return MISSING if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def ratio(value: float | None) -> str:
@@ -161,7 +158,7 @@ def _level(cell: Cell) -> str:
 
 def _speed(speed: Speed) -> str:
     if speed.ratio is None:
-        return f"{speed.name} not reached"
+        return f"{speed.name} not on every seed"
     spread = over_seeds(speed)
     return f"{speed.name} {ratio(speed.ratio)}{f' ({spread} over seeds)' if spread else ''}"
 

@@ -6,28 +6,13 @@ import numpy as np
 
 from tasks.report import drawing
 from tasks.report.history import History
-from tasks.report.ledger import covered
 from tasks.report.updates import Column, binned, rolling, segments
+from tasks.reproduce.clock import training_clock
 from tasks.reproduce.looks import Look, Row, Sketch, handles, mark_stages, time_axis
 from tasks.reproduce.runs import SystemRun, of_system
 
 _POINTS = 240
 """Points of a line, stages together."""
-
-
-def training_clock(history: History) -> dict[int, float]:
-    """Seconds of wall-clock that training had taken when each policy was done, by its updates; 0 for the base policy.
-
-    What ran side by side counts once; evaluation, and time between steps, do not count.
-    """
-    elapsed = {0: 0.0}
-    for stage in history.stages:
-        timings = [made.timings for made in (*stage.rollouts, *stage.verdicts, stage.policy)]
-        # Phases exceed the span of a step that went on with what an interrupted attempt had begun.
-        carried = sum(max(0.0, sum(one.phases.values()) - one.seconds) for one in timings)
-        spent = covered((one.started, one.finished) for one in timings) + carried
-        elapsed[stage.last_update] = max(elapsed.values()) + spent
-    return elapsed
 
 
 def accuracy(model: str, runs: Sequence[SystemRun], looks: dict[str, Look]) -> Sketch | None:
@@ -71,19 +56,17 @@ def accuracy(model: str, runs: Sequence[SystemRun], looks: dict[str, Look]) -> S
 
 
 def _curve(run: SystemRun) -> list[Row]:
-    clock = training_clock(run.history)
     return [
         {
             "system": run.system,
             "seed": run.seed,
             "updates": policy.updates,
-            "seconds": clock[policy.updates],
+            "seconds": seconds,
             "accuracy": policy.accuracy.value,
             "low": policy.accuracy.low,
             "high": policy.accuracy.high,
         }
-        for policy in run.history.evaluated
-        if policy.updates in clock
+        for policy, seconds in zip(run.history.evaluated, training_clock(run.history), strict=True)
     ]
 
 

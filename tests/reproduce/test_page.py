@@ -6,11 +6,8 @@ import re
 import pytest
 
 from tasks.report.formats import number
-from tasks.report.history import load_history
 from tasks.reproduce.page import compare_settings, render_page, saved
-from tasks.reproduce.training_figures import training_clock
 from tests.report.svg import texts
-from tests.report.synthetic import make_run
 from tests.report.test_page import Outline, words
 from tests.reproduce.conftest import HOSTILE, MODELS, SYSTEMS
 
@@ -55,7 +52,7 @@ def test_headlines_say_how_the_reference_stands(page):
         "+0.4 points (−0.6 to +1.4; p 0.400); speed: generation 1.82x (1.82 to 1.92 over seeds)"  # noqa: RUF001
     ) in text.replace("&lt;", "<")
     assert "mu_grpo exceeds m2po" in text
-    assert "to the level of the baseline not reached" in text
+    assert "to the level of the baseline not on every seed" in text
     assert text.index("Planned and not there") < text.index("With tiny, mu_grpo") < text.index("Accuracy")
 
 
@@ -88,16 +85,6 @@ def test_accuracy_is_drawn_over_the_time_of_training(drawn, system_runs):
     stage = (0.4 + 9) + (0.4 + 10) + (0.1 + 2.5) + (0.5 + 1.5 + 14) + 4 * 0.5
     assert [row["seconds"] for row in own] == pytest.approx([stage * place for place in range(5)], abs=2.1)
     assert [row["accuracy"] for row in own] == [policy.accuracy.value for policy in run.history.evaluated]
-
-
-def test_time_in_which_nothing_ran_is_no_training(tmp_path):
-    run = make_run(tmp_path, 2)
-    history = load_history(run.store, run.evaluations)
-    clock = training_clock(history)
-    assert list(clock) == [0, 32, 64]
-    evaluated = 0.3 + 4.0 + 0.7
-    last = history.stages[-1].policy.timings.finished - history.stages[0].rollouts[0].timings.started
-    assert clock[64] < last - evaluated
 
 
 def test_an_execution_line_has_the_seconds_of_the_phases(drawn, system_runs):
