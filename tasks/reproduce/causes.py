@@ -9,7 +9,7 @@ from statistics import mean
 
 import numpy as np
 
-from tasks.artifacts.records import Manifest
+from tasks.artifacts.records import Manifest, Timings
 from tasks.report.formats import percent
 from tasks.reproduce.generation import Generation
 from tasks.reproduce.rates import Rates, Timed, drawn, error, fit, told
@@ -23,7 +23,7 @@ BATCHES = "larger generation batches"
 LOGP = "log-probabilities"
 UPDATES = "updates"
 VERIFY = "verification"
-STORAGE = "starts and storage"
+STORAGE = "storage and the rest"
 RESPONSES = "shorter or longer responses"
 UNEXPLAINED = "generation, unexplained"
 UNDIVIDED = "generation, undivided"
@@ -32,7 +32,7 @@ _HOW = {
     LOGP: "phase logp, at as many tokens",
     UPDATES: "phase optimize, at as many tokens",
     VERIFY: "phase verify",
-    STORAGE: "what is in no phase, and the writing of policies and of parts of rollouts",
+    STORAGE: "what the steps take besides these phases, such as writing policies and parts of rollouts",
     RESPONSES: "the policies answer differently: generation replayed with the other's responses, updates and "
     "log-probabilities in proportion to tokens; no merit of a system",
     UNDIVIDED: "phase generate; the seconds of single calls are not known",
@@ -47,8 +47,6 @@ _PARTS = {
     "optimize": "optimize",
 }
 """Phases of training by the part of the time that they belong to; all others are ``rest``."""
-_ROWS = ("load", "switch", "generate", "verify", "optimize", "evaluate", "warm_start")
-"""Rows of a ledger of which the parts are made, and those that are no training."""
 
 
 @dataclass(frozen=True)
@@ -103,18 +101,28 @@ def pairs_of(runs: Sequence[SystemRun], model: str, reference: str, baseline: st
 
 
 def training_time(run: SystemRun) -> dict[str, float]:
-    """Seconds of training times the devices that they were spent on, by part: switch, generate, verify, logp, optimize.
+    """Seconds of training times the devices that they were spent on: switch, generate, verify, logp, optimize, rest.
 
-    The part ``rest`` is in no phase, or writes; it counts once. On one device all parts together are the ledger's
-    training seconds.
+    Of the steps that generate, verify and optimize; ``rest`` is what these take besides their phases, or write. Where
+    they run one after the other, each on one device, all parts together are the training's wall-clock.
     """
     parts = dict.fromkeys([*_PARTS.values(), "rest"], 0.0)
-    for manifest in run.history.manifests.values():
-        for phase, seconds in manifest.timings.phases.items():
-            if phase in _PARTS and (manifest.kind != "evaluation" or phase == "load"):
-                parts[_PARTS[phase]] += devices(manifest) * seconds
-    parts["rest"] = sum(seconds for row, seconds in run.ledger.seconds.items() if row not in _ROWS)
+    for stage in run.history.stages:
+        for manifest in (*stage.rollouts, *stage.verdicts, stage.policy):
+            within = _within(manifest.timings, stage.policy.timings) and manifest is not stage.policy
+            rest = 0.0 if within else manifest.timings.seconds
+            for phase, seconds in manifest.timings.phases.items():
+                if phase in _PARTS:
+                    parts[_PARTS[phase]] += devices(manifest) * seconds
+                    rest -= seconds
+            # Phases exceed the span of a step that went on with what an interrupted attempt had begun.
+            parts["rest"] += devices(manifest) * max(0.0, rest)
     return parts
+
+
+def _within(one: Timings, other: Timings) -> bool:
+    """Whether a step wrote an artifact on the way to another, as one in which generation and updates take turns."""
+    return one.process == other.process and other.started <= one.started and one.finished <= other.finished
 
 
 def devices(manifest: Manifest) -> int:

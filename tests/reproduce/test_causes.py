@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tasks.artifacts.records import Manifest
 from tasks.reproduce import causes
 from tasks.reproduce.causes import split_causes, training_time
 from tasks.reproduce.runs import SystemRun
@@ -26,6 +27,10 @@ def found(reference: SystemRun | Sequence[SystemRun], baseline: SystemRun | Sequ
     assert {(one.model, one.baseline) for one in made} <= {("tiny", "grpo")}
     assert all(one.how for one in made)
     return {one.name: one.seconds for one in made}
+
+
+def seconds_of(run: SystemRun) -> float:
+    return run.history.stages[0].policy.timings.seconds
 
 
 def _listed(runs: SystemRun | Sequence[SystemRun]) -> list[SystemRun]:
@@ -148,10 +153,30 @@ def test_the_parts_add_up_to_the_whole(planned: list[tuple[dict, dict]]) -> None
 
     pairs = [(made("mu_grpo", seed, ours), made("grpo", seed, theirs)) for seed, (ours, theirs) in enumerate(planned)]
     parts = found(*zip(*pairs, strict=True))
-    whole = np.mean([theirs.ledger.training - ours.ledger.training for ours, theirs in pairs])
+    whole = np.mean([seconds_of(theirs) - seconds_of(ours) for ours, theirs in pairs])
     assert sum(parts.values()) == pytest.approx(whole, abs=1e-6)
     for run in [run for pair in pairs for run in pair]:
-        assert sum(training_time(run).values()) == pytest.approx(run.ledger.training)
+        assert sum(training_time(run).values()) == pytest.approx(seconds_of(run))
+
+
+def test_artifacts_on_the_way_to_a_policy_count_once() -> None:
+    """A step that alternates writes rollouts and verdicts within its own time; those of another step count."""
+    run = planted("grpo", None, generate=5.0, **PHASES)
+    (stage,) = run.history.stages
+    timings = stage.policy.timings
+    inside = stage.policy.model_copy(
+        update={"timings": timings.model_copy(update={"started": 1.0, "finished": 9.0, "phases": {}})}
+    )
+    outside = stage.policy.model_copy(
+        update={"timings": timings.model_copy(update={"started": -9.0, "finished": -1.0, "phases": {"generate": 7.0}})}
+    )
+
+    def with_rollouts(rollouts: Manifest) -> dict[str, float]:
+        return training_time(replace(run, history=replace(run.history, stages=[replace(stage, rollouts=[rollouts])])))
+
+    alone = training_time(run)
+    assert with_rollouts(inside) == alone
+    assert with_rollouts(outside) == alone | {"generate": 12.0, "rest": alone["rest"] + 1.0}
 
 
 def test_untimed_calls_leave_generation_whole() -> None:

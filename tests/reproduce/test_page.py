@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tasks.report.formats import number
+from tasks.reproduce.clock import training_clock
 from tasks.reproduce.page import compare_settings, render_page, saved
 from tests.report.svg import texts
 from tests.report.test_page import Outline, words
@@ -104,7 +105,7 @@ def test_a_waterfall_falls_from_the_baseline_to_the_reference(drawn, result, sys
     rows = drawn["causes-grpo-tiny"].data.to_pylist()
     runs = [run for run in system_runs if run.model == "tiny"]
     for place, system in ((0, "grpo"), (-1, "mu_grpo")):
-        own = [run.ledger.training for run in runs if run.system == system]
+        own = [training_clock(run.history)[-1] for run in runs if run.system == system]
         assert rows[place]["name"] == system
         assert rows[place]["left"] == pytest.approx(sum(own) / len(own))
     causes = [one for one in result.causes if (one.model, one.baseline) == ("tiny", "grpo")]
@@ -114,7 +115,7 @@ def test_a_waterfall_falls_from_the_baseline_to_the_reference(drawn, result, sys
 def test_seeds_that_only_one_system_has_are_left_out_of_the_waterfall(drawn, system_runs):
     rows = drawn["causes-m2po-tiny"].data.to_pylist()
     (run,) = [run for run in system_runs if (run.model, run.system) == ("tiny", "m2po")]
-    assert rows[0]["left"] == pytest.approx(run.ledger.training)
+    assert rows[0]["left"] == pytest.approx(training_clock(run.history)[-1])
 
 
 def test_tables_have_every_number(page, result):
