@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+
+from pyarrow.csv import write_csv
 
 from tasks.laboratory.result import LaboratoryResult
 from tasks.report.formats import MISSING, number, percent, percent_range
@@ -14,6 +17,8 @@ from tasks.reproduce.figures import Drawn, make_figures
 from tasks.reproduce.result import ALL, MEAN, Cause, Cell, PairedTest, ReproductionResult, Speed
 from tasks.reproduce.runs import SystemRun
 from tasks.reproduce.tables import how_to_read, p_value
+
+PAGE = "report.html"
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,22 @@ class Settings:
     different: list[Difference]
     shared: list[tuple[str, str, str]]
     """Step, name, value."""
+
+
+def write_page(
+    folder: Path,
+    result: ReproductionResult,
+    runs: Sequence[SystemRun],
+    laboratory: Sequence[LaboratoryResult],
+    reports: Mapping[str, str],
+) -> None:
+    """Writes ``report.html``, and every figure into ``figures/`` as SVG and CSV; arguments are those of render_page."""
+    figures = make_figures(result, runs, laboratory)
+    (folder / PAGE).write_text(render_page(result, runs, laboratory, reports, figures), encoding="utf-8")
+    (folder / "figures").mkdir()
+    for name, one in figures.items():
+        (folder / f"figures/{name}.svg").write_text(one.svg, encoding="utf-8")
+        write_csv(one.data, folder / f"figures/{name}.csv")
 
 
 def render_page(

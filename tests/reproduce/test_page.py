@@ -4,10 +4,11 @@ import math
 import re
 
 import pytest
+from pyarrow.csv import read_csv
 
 from tasks.report.formats import number
 from tasks.reproduce.clock import training_clock
-from tasks.reproduce.page import compare_settings, render_page, saved
+from tasks.reproduce.page import compare_settings, render_page, saved, write_page
 from tests.report.svg import texts
 from tests.report.test_page import Outline, words
 from tests.reproduce.conftest import HOSTILE, MODELS, SYSTEMS
@@ -75,6 +76,20 @@ def test_every_figure_is_there_with_its_data(drawn, page):
         assert f"figures/{name}.csv" in page
         assert one.svg.count("<path") > 3, name
     assert HOSTILE not in drawn["laboratory-a"].svg
+
+
+def test_the_page_is_written_with_its_figures_and_their_data(tmp_path, result, system_runs):
+    cells = [cell for cell in result.cells if cell.model == "tiny"]
+    few = result.model_copy(update={"models": ["tiny"], "systems": ["mu_grpo", "grpo"], "cells": cells})
+    runs = [run for run in system_runs if run.model == "tiny" and run.system != "m2po"]
+    write_page(tmp_path, few, runs, [], {})
+    assert "mu_grpo" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    names = {path.stem for path in (tmp_path / "figures").glob("*.csv")}
+    assert names == {path.stem for path in (tmp_path / "figures").glob("*.svg")}
+    assert len(names) == 6
+    rows = read_csv(tmp_path / "figures/causes-grpo-tiny.csv").to_pylist()
+    assert [row["name"] for row in rows][:: len(rows) - 1] == ["grpo", "mu_grpo"]
+    assert sum(row["seconds"] for row in rows[1:-1]) == pytest.approx(rows[0]["seconds"] - rows[-1]["seconds"])
 
 
 def test_accuracy_is_drawn_over_the_time_of_training(drawn, system_runs):
