@@ -115,7 +115,7 @@ def training_time(run: SystemRun) -> dict[str, float]:
                 if phase in _PARTS:
                     parts[_PARTS[phase]] += devices(manifest) * seconds
                     rest -= seconds
-            # Phases exceed the span of a step that went on with what an interrupted attempt had begun.
+            # Phases exceed the span of a step that went on with what a killed attempt had begun.
             parts["rest"] += devices(manifest) * max(0.0, rest)
     return parts
 
