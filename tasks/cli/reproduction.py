@@ -14,13 +14,18 @@ def reproduction(
         list[str] | None, typer.Argument(help="Single fields to override in every run, as they were when it started.")
     ] = None,
     store: Annotated[str | None, typer.Option(help="Where the runs are; the file's without it.")] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="A folder to make: the HTML page about the runs that are there, and its figures."),
+    ] = None,
     docs: Annotated[
         Path | None, typer.Option(help="A Markdown page; what stands between its marks is replaced by the tables.")
     ] = None,
 ) -> None:
     """Compares the runs of a reproduction that are finished, and names those that are missing."""
     from tasks.artifacts import Store
-    from tasks.reproduce.find import find_reports
+    from tasks.reproduce.find import find_parts, find_reports
+    from tasks.reproduce.page import write_page
     from tasks.reproduce.step import load_runs, result_of
     from tasks.reproduce.tables import markdown
     from tasks.settings.experiment import read_experiment
@@ -28,9 +33,14 @@ def reproduction(
     experiment, written = read_experiment(config)
     opened = Store.open(store or written, create=False)
     planned = experiment.runs(opened.ref.uri, " ".join(overrides or []))
-    runs = load_runs(opened, find_reports(opened, planned))
+    found = find_reports(opened, planned)
+    runs = load_runs(opened, found)
     result = result_of(opened, experiment, planned, runs)
     print(result)
+    if page is not None:
+        page.mkdir(parents=True)
+        write_page(page, result, runs, find_parts(opened), {one.name: str(ref) for one, ref in found.items()})
+        print(f"wrote {page}/report.html")
     if docs is not None:
         renew(docs, "tables", markdown(result))
         print(f"wrote {docs}")

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.records import Manifest
+from tasks.laboratory.result import LaboratoryResult
+from tasks.laboratory.step import load_result
 from tasks.run.reproducibility import FOLDER
 from tasks.settings.experiment import PlannedRun
 
@@ -21,8 +24,22 @@ def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun
         wanted = one.settings.determining()
         fitting = [ref for ref, settings in noted if settings is not None and _fits(wanted, settings)]
         if fitting:
-            found[one] = max(fitting, key=lambda ref: store.manifest(ref).timings.finished)
+            found[one] = max(fitting, key=lambda ref: _finished(store.manifest(ref)))
     return found
+
+
+def find_parts(store: Store) -> list[LaboratoryResult]:
+    """The latest comparison of every part of the laboratory that the store has.
+
+    Raises:
+        ArtifactError: the store cannot be read.
+    """
+    latest = {one.facts["part"]: one.ref for one in sorted(store.manifests("laboratory"), key=_finished)}
+    return [load_result(store, latest[part]) for part in sorted(latest)]
+
+
+def _finished(manifest: Manifest) -> float:
+    return manifest.timings.finished
 
 
 def _settings(store: Store, report: ArtifactRef) -> dict[str, Any] | None:

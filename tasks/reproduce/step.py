@@ -4,13 +4,16 @@ from collections.abc import Mapping, Sequence
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.errors import DataError
+from tasks.laboratory.step import load_result as load_laboratory
+from tasks.reproduce.causes import split_causes
 from tasks.reproduce.compare import cells_of, check_problems, read_accuracies, tests_of
+from tasks.reproduce.page import write_page
 from tasks.reproduce.result import ReproductionResult
 from tasks.reproduce.runs import SystemRun, load_run, of_system
 from tasks.reproduce.times import speeds_of, times_of
 from tasks.settings.experiment import ExperimentSettings, PlannedRun
 
-RESULT, PAGE = "result.json", "report.html"
+RESULT = "result.json"
 
 
 def compare_runs(
@@ -25,7 +28,7 @@ def compare_runs(
         laboratory: comparisons of the laboratory's parts, if any were asked for.
 
     Returns:
-        A reproduction artifact with result.json and report.html.
+        A reproduction artifact with result.json, report.html, and every figure as SVG and CSV.
 
     Raises:
         ArtifactError: an artifact is missing or corrupted.
@@ -38,6 +41,8 @@ def compare_runs(
         runs = load_runs(store, found)
         result = result_of(store, experiment, planned, runs)
         (draft.path / RESULT).write_text(result.model_dump_json(indent=1, exclude={"folder"}), encoding="utf-8")
+        asked = [load_laboratory(store, ref) for ref in laboratory]
+        write_page(draft.path, result, runs, asked, {one.name: str(ref) for one, ref in found.items()})
         draft.facts.update(runs=len(runs), models=result.models, systems=result.systems, seeds=result.seeds)
     return draft.ref
 
@@ -78,7 +83,7 @@ def result_of(
         tests=tests_of(runs, accuracies, reference, baselines, experiment.margin),
         times=times_of(runs),
         speeds=speeds_of(runs, reference, baselines),
-        causes=[],
+        causes=split_causes(runs, reference, baselines),
     )
 
 

@@ -36,6 +36,14 @@ def test_every_run_is_there_and_compared(reproduced: tuple[Runner, Path, str]) -
     assert len(made.parents["reports"]) == 3
     result = json.loads((store.path(made.ref) / "result.json").read_text())
     assert result["missing"] == []
+    assert {one["baseline"] for one in result["causes"]} == {"grpo", "m2po"}
+    folder = store.path(made.ref)
+    assert (folder / "report.html").stat().st_size < 5_000_000
+    assert (
+        {one.stem for one in folder.glob("figures/*.svg")}
+        == {one.stem for one in folder.glob("figures/*.csv")}
+        != set()
+    )
     assert {(cell["system"], cell["benchmark"]) for cell in result["cells"]} == {
         (system, benchmark) for system in ("mu_grpo", "grpo", "m2po") for benchmark in ("easy", "hard", "mean")
     }
@@ -80,10 +88,13 @@ def test_what_is_missing_is_named_and_the_rest_compared(reproduced: tuple[Runner
     longer.write_text(yaml.safe_dump(values, sort_keys=False))
     page = tmp_path / "page.md"
     page.write_text("# Found\n\n<!-- tables -->\n<!-- end of tables -->\n")
-    shown = CliRunner().invoke(app, ["reproduction", "--config", str(longer), "--docs", str(page)])
+    shown = CliRunner().invoke(
+        app, ["reproduction", "--config", str(longer), "--docs", str(page), "--page", str(tmp_path / "made")]
+    )
     assert shown.exit_code == 0, shown.output
     assert "3 runs are missing: tiny, mu_grpo, seed 1; tiny, grpo, seed 1; tiny, m2po, seed 1" in shown.output
     assert "| tiny | mean of all |" in page.read_text()
+    assert "tiny, m2po, seed 1" in (tmp_path / "made/report.html").read_text()
     nowhere = CliRunner().invoke(app, ["reproduction", "--config", str(longer), "rollout.max_new_tokens=15"])
     assert "none of the 6 runs is there" in str(nowhere.exception)
 
