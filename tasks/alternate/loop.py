@@ -4,7 +4,7 @@ Alone, or in each of several processes: each has an engine, which generates its 
 of them train on all responses together.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -105,7 +105,10 @@ class Loop:
             self.engine.rest()
 
     def refresh(
-        self, prompts: Sequence[Prompt], after_update: Callable[[Row], None] = unseen
+        self,
+        prompts: Sequence[Prompt],
+        after_update: Callable[[Row], None] = unseen,
+        noted: Collection[int] = (),
     ) -> tuple[pa.Table, pa.Table]:
         """Generates, verifies, and makes the updates of one refresh; returns its rollouts and verdicts.
 
@@ -145,6 +148,7 @@ class Loop:
                 self.reference,
                 part_of_stage=True,
                 after_update=after_update,
+                noted=noted,
             )
         self.outcomes.append(outcome)
         return rollouts, verdicts

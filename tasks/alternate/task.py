@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
-VERSION = "6"
+VERSION = "7"
 
 
 @step(VERSION, role="train", trains=True, takes_turns=True)

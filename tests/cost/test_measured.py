@@ -94,8 +94,8 @@ def _with(history: History, timed: Mapping[ArtifactRef, Manifest]) -> History:
 
 
 def rates_of(made: Made, history: History, run: RunSettings | None = None) -> Rates:
-    rest = make_ledger(history).seconds["rest"]
-    return read_rates(run or made.run, Observed(history, "here"), rest, ASSUMED)
+    outside = make_ledger(history).outside_phases
+    return read_rates(run or made.run, Observed(history, "here"), outside, ASSUMED)
 
 
 @pytest.fixture(params=["mu_grpo", "grpo"])
