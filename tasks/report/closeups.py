@@ -14,6 +14,9 @@ FILE = "examples.parquet"
 Decode = Callable[[Sequence[int]], str]
 _WHOLE, _PART = 600, 180
 """A response of more tokens than the first shows so many of its start, around its first trigger and of its end."""
+_MARKS = ("trigger", "vetoed", "clipped", "rejected")
+"""Columns of the table that mark a token."""
+_OF_VETO = ("trigger", "vetoed")
 _NOT_TOKENIZER = (".parquet", ".safetensors", ".index.json")
 
 
@@ -23,7 +26,7 @@ class Token:
 
     text: str
     kind: str
-    """vetoed, trigger, clipped, a mixture of these words, or empty; ``gap`` of a gap."""
+    """Words of _MARKS, or none; ``gap`` of a gap."""
     words: str
     """What a reader is told who points at it."""
 
@@ -60,12 +63,13 @@ def pick_groups(store: Store, history: History) -> list[Group]:
     Raises:
         ArtifactError: a file of a policy is missing or corrupted.
     """
+    marks = [mark for mark in _MARKS if history.vetoes or mark not in _OF_VETO]
     numbers = {stage.number: stage.policy for stage in history.stages if FILE in stage.policy.files}
     policies = [numbers[number] for number in sorted({min(numbers), max(numbers)})] if numbers else []
-    return [group for policy in policies if (group := _group(store, policy)) is not None]
+    return [group for policy in policies if (group := _group(store, policy, marks)) is not None]
 
 
-def _group(store: Store, policy: Manifest) -> Group | None:
+def _group(store: Store, policy: Manifest, marks: Sequence[str]) -> Group | None:
     updates: dict[int, list[dict[str, Any]]] = {}
     for row in read_table(store.file(policy, FILE)).to_pylist():
         updates.setdefault(row["update"], []).append(row)
@@ -79,22 +83,20 @@ def _group(store: Store, policy: Manifest) -> Group | None:
         update=rows[0]["update"],
         staleness=rows[0]["staleness"],
         prompt=shown(decode(rows[0]["prompt_token_ids"])),
-        responses=[_close_up(name, row, decode) for name, row in zip(("best", "worst"), rows, strict=False)],
+        responses=[_close_up(name, row, decode, marks) for name, row in zip(("best", "worst"), rows, strict=False)],
     )
 
 
-def _close_up(name: str, row: dict[str, Any], decode: Decode) -> CloseUp:
+def _close_up(name: str, row: dict[str, Any], decode: Decode, marks: Sequence[str]) -> CloseUp:
     texts = token_texts(row["response_token_ids"], decode)
-    tokens = [
-        Token(
-            text=text,
-            kind=" ".join(kind for kind in ("trigger", "vetoed", "clipped") if row[kind][place]),
-            words=f"ratio {row['ratio'][place]:.4g}, log-probability {row['logp'][place]:.3f} after "
+    tokens = []
+    for place, text in enumerate(texts):
+        found = [mark for mark in marks if row[mark][place]]
+        words = (
+            f"ratio {row['ratio'][place]:.4g}, log-probability {row['logp'][place]:.3f} after "
             f"{row['behavior_logp'][place]:.3f}"
-            + "".join(f", {kind}" for kind in ("trigger", "vetoed", "clipped", "rejected") if row[kind][place]),
         )
-        for place, text in enumerate(texts)
-    ]
+        tokens.append(Token(text, " ".join(found), ", ".join([words, *found])))
     first = row["trigger"].index(True) if any(row["trigger"]) else len(tokens) // 2
     return CloseUp(name, row["reward"], row["advantage"], len(tokens), sum(row["vetoed"]), _shortened(tokens, first))
 

@@ -28,26 +28,30 @@ class Run:
 
     def __init__(self, store: Store, policy: ArtifactRef) -> None:
         self.store, self.base, self.policies = store, policy, [policy]
-        self.held_out = prepare_held_out(store, PROMPTS, 6)
-        training = prepare_training(store, PROMPTS, self.held_out)
-        self.prompts = [prepare_stage(store, PROMPTS, training, stage, 0) for stage in range(2)]
+        self.held_out = prepare_held_out(self.of("prepare_benchmark"), PROMPTS, 6)
+        training = prepare_training(self.of("prepare_training_set"), PROMPTS, self.held_out)
+        self.prompts = [prepare_stage(self.of("prepare_prompts"), PROMPTS, training, stage, 0) for stage in range(2)]
         self.averages: list[ArtifactRef] = []
         self.rollouts: list[ArtifactRef] = []
 
+    def of(self, task: str) -> Store:
+        """The store of a task of the workflow."""
+        return Store(self.store.ref, task)
+
     def evaluate(self) -> None:
         policy = self.policies[-1]
-        found = evaluate_policy(self.store, EVALUATE, VERIFY, policy, self.held_out, 0)
-        self.averages.append(average_evaluations(self.store, policy, [found], 0))
+        found = evaluate_policy(self.of("evaluate"), EVALUATE, VERIFY, policy, self.held_out, 0)
+        self.averages.append(average_evaluations(self.of("average"), policy, [found], 0))
 
     def generate(self, shards: int) -> None:
         stage, policy = len(self.policies) - 1, self.policies[-1]
         prompts = self.prompts[stage][:shards]
-        self.rollouts = [generate_shard(self.store, ROLLOUT, policy, one, stage, 0) for one in prompts]
+        self.rollouts = [generate_shard(self.of("generate"), ROLLOUT, policy, one, stage, 0) for one in prompts]
 
     def train(self) -> None:
         stage, policy = len(self.policies) - 1, self.policies[-1]
-        verdicts = verify_rollouts(self.store, VERIFY, self.rollouts, stage, 0)
-        made = optimize_stage(self.store, OPTIMIZE, self.base, policy, self.rollouts, verdicts, stage, 0)
+        verdicts = verify_rollouts(self.of("verify"), VERIFY, self.rollouts, stage, 0)
+        made = optimize_stage(self.of("optimize"), OPTIMIZE, self.base, policy, self.rollouts, verdicts, stage, 0)
         self.policies.append(made)
 
 
@@ -57,6 +61,8 @@ def stopped(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Run:
     base, policy = learner
     store = Store.open(tmp_path_factory.mktemp("stopped"))
     shutil.copytree(base.root / policy.folder, store.root / policy.folder)
+    manifest = base.manifest(policy).model_copy(update={"task": "prepare_policy"})
+    (store.root / policy.folder / "manifest.json").write_text(manifest.model_dump_json())
     run = Run(store, policy)
     run.evaluate()
     run.generate(2)

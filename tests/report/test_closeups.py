@@ -69,6 +69,12 @@ def test_without_a_veto_the_last_noted_update_is_shown(grpo):
     assert all(response.vetoed == 0 for group in groups_of(grpo) for response in group.responses)
 
 
+def test_without_a_veto_nothing_is_marked_as_its_trigger(grpo):
+    """Triggers are counted with the veto off too, and the synthetic run has some."""
+    worst = groups_of(grpo)[1].responses[1]
+    assert {token.kind for token in worst.tokens} == {"", "clipped"}
+
+
 def test_long_responses_are_shortened_around_their_trigger(tmp_path):
     run = make_run(tmp_path, 2, length=5000)
     for group in groups_of(run):
