@@ -18,10 +18,8 @@ def test_every_figure_has_data(figures):
     assert lines(figures["reward"], "blue").count(32) == 4
     assert lines(figures["ratios"], "orange").count(32) == 4 * 3
     assert lines(figures["ratios"], "blue").count(32) == 4 * 3
-    assert [sum(count > 20 for count in lines(figures["ratio_histograms"], one)) for one in ("blue", "orange")] == [
-        4,
-        4,
-    ]
+    for color in ("blue", "orange"):
+        assert lines(figures["ratio_histograms"], color).count(40) == 4
     assert lines(figures["length"], "blue").count(32) == 4
     assert [lines(figures["stability"], color).count(32) for color in ("green", "orange", "blue")] == [4, 4, 4]
     assert len(lines(figures["ledger"], "blue")) >= 4
