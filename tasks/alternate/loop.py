@@ -112,6 +112,11 @@ class Loop:
     ) -> tuple[pa.Table, pa.Table]:
         """Generates, verifies, and makes the updates of one refresh; returns its rollouts and verdicts.
 
+        Args:
+            prompts: of the refresh.
+            after_update: as for ``Trainer.train``, as is ``noted``.
+            noted: of this refresh's updates.
+
         Raises:
             DataError: more responses of the stage are missing than ``rollout.max_missing_share`` allows.
             GateError: the verifier could not tell too often, or see ``Trainer.train``.
