@@ -5,7 +5,7 @@ of them train on all responses together.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -108,9 +108,17 @@ class Loop:
             self.engine.rest()
 
     def refresh(
-        self, prompts: Sequence[Prompt], after_update: Callable[[Row], None] = unseen
+        self,
+        prompts: Sequence[Prompt],
+        after_update: Callable[[Row], None] = unseen,
+        noted: Collection[int] = (),
     ) -> tuple[pa.Table, pa.Table]:
         """Generates, verifies, and makes the updates of one refresh; returns its rollouts and verdicts.
+
+        Args:
+            prompts: of the refresh.
+            after_update: as for ``Trainer.train``, as is ``noted``.
+            noted: of this refresh's updates.
 
         Raises:
             DataError: more responses of the stage are missing than ``rollout.max_missing_share`` allows.
@@ -150,6 +158,7 @@ class Loop:
                 self.reference,
                 part_of_stage=True,
                 after_update=after_update,
+                noted=noted,
             )
         self.outcomes.append(outcome)
         return rollouts, verdicts

@@ -10,6 +10,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, table_writer
 from tasks.interruption import heeded
 from tasks.optimize import processes
+from tasks.optimize.examples import noted_updates
 from tasks.optimize.outcome import nothing_to_learn
 from tasks.optimize.resume import Resume
 from tasks.optimize.step import load_reference, reference_parent, save, start_of
@@ -93,8 +94,10 @@ def train_alternating(
                     progress.advance()
                 for row in [row for outcome in loop.outcomes for row in outcome.rows]:
                     show("optimize", row)
-                for refresh in refreshes[states.refreshes :]:
-                    rollouts, verdicts = loop.refresh(refresh, partial(show, "optimize"))
+                noted = noted_updates(len(refreshes) * updates_per_rollout)
+                for number in range(states.refreshes, len(refreshes)):
+                    own = [update - number * updates_per_rollout for update in noted]
+                    rollouts, verdicts = loop.refresh(refreshes[number], partial(show, "optimize"), own)
                     add_rollouts(rollouts)
                     add_verdicts(verdicts)
                     progress.advance(note=f"reward {loop.outcomes[-1].rows[-1]['reward']:.3f}")

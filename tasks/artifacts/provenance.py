@@ -1,7 +1,9 @@
 """What is noted about the code and the machine in every manifest."""
 
 import hashlib
+import os
 import subprocess
+import sys
 import time
 import uuid
 from functools import cache
@@ -31,6 +33,18 @@ def packages() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def gpus() -> int:
+    """GPUs that this process sees, in a pod those that it was given; times the nodes of its group.
+
+    0 in a process that has not loaded torch.
+    """
+    torch = sys.modules.get("torch")  # Loading it takes seconds, and nothing uses a GPU without it.
+    if torch is None:
+        return 0
+    nodes = int(os.environ.get("WORLD_SIZE", "1")) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return int(torch.cuda.device_count()) * max(1, nodes)
 
 
 @cache

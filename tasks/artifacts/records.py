@@ -75,6 +75,8 @@ class Timings(Record):
     finished: float
     phases: dict[str, float]
     """Seconds of load, generate, verify, optimize, evaluate and so on, without overlap."""
+    gpus: int = 0
+    """That the step's processes saw together."""
 
     @property
     def seconds(self) -> float:

@@ -21,7 +21,7 @@ from tasks.artifacts.draft import Draft, Parents
 from tasks.artifacts.files import MANIFEST, RESTORE, check, digests, disk_errors, entries, flush, replace_text
 from tasks.artifacts.places import MARKER, bucket_marker, bucket_of, folder_marker, local_copy
 from tasks.artifacts.progress import Progress, Saved
-from tasks.artifacts.provenance import PROCESS, PROCESS_STARTED, commit, packages
+from tasks.artifacts.provenance import PROCESS, PROCESS_STARTED, commit, gpus, packages
 from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manifest, StoreRef, Timings
 from tasks.artifacts.staging import leftovers, staged
 from tasks.errors import ArtifactError
@@ -121,6 +121,7 @@ class Store:
                 started=draft.started,
                 finished=time.time(),
                 phases=draft.phases,
+                gpus=gpus(),
             ),
         )
         (draft.path / MANIFEST).write_text(manifest.model_dump_json(indent=1))

@@ -64,6 +64,26 @@ VERDICTS = pa.schema(
     }
 )
 
+EXAMPLES = pa.schema(
+    {
+        "stage": pa.int64(),  # from 1
+        "update": pa.int64(),  # that learned from the response, as in the metrics
+        "staleness": pa.int64(),
+        "reward": pa.float32(),  # null where the verifier could not tell
+        "advantage": pa.float32(),
+        "prompt_token_ids": pa.list_(pa.int32()),
+        "response_token_ids": pa.list_(pa.int32()),
+        # Of every response token, before the update's step:
+        "ratio": pa.list_(pa.float32()),  # of the two that follow, as the objective takes it
+        "logp": pa.list_(pa.float32()),  # by the policy that is trained
+        "behavior_logp": pa.list_(pa.float32()),  # by the policy that sampled
+        "clipped": pa.list_(pa.bool_()),
+        "trigger": pa.list_(pa.bool_()),
+        "vetoed": pa.list_(pa.bool_()),
+        "rejected": pa.list_(pa.bool_()),  # by a correction of the sampling policy
+    }
+)
+
 CURVE = pa.schema(
     {
         "update": pa.int64(),

@@ -226,16 +226,15 @@ def report(
     store: StoreFolder,
     seed: Annotated[int | None, typer.Option(help="Of the run; the latest run without it.")] = None,
     algorithm: Annotated[str | None, typer.Option(help="Of the run, such as grpo; any without it.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="The file to write; report.html here of a run that is not finished.")
+    ] = None,
 ) -> None:
-    """Renders the report of a run again and prints its summary."""
+    """The page of a run and its summary: rendered again, or of a run that is not finished, as far as it came."""
     from tasks.artifacts import Store
-    from tasks.report.step import summarise, write_report
-    from tasks.stored.reports import find_reports
+    from tasks.cli.runs import report_of
 
-    opened = Store.open(store, create=False)
-    found = find_reports(opened, seed, algorithm)[0]
-    made = write_report(opened, found.parents["evaluations"], found.seed)
-    print(summarise(opened, made, []))
+    print(report_of(Store.open(store, create=False), seed, algorithm, page))
 
 
 @app.command()

@@ -1,10 +1,54 @@
-"""The runs that a store holds, found by their reports."""
+"""The runs that a store holds, found by their reports, and the one that has none yet."""
+
+from pathlib import Path
 
 from tasks.artifacts import Store
+from tasks.errors import DataError
 from tasks.report.compare import comparison_markdown
-from tasks.report.step import summarise
+from tasks.report.step import draw_page, summarise, write_report
 from tasks.report.summary import RunSummary
 from tasks.stored.reports import find_reports
+from tasks.stored.unfinished import find_unfinished
+
+PAGE = Path("report.html")
+
+
+def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path | None) -> RunSummary:
+    """Writes the page of the latest run, finished or not, and gives its summary.
+
+    Args:
+        store: that the run wrote to.
+        seed: the run's; any when None.
+        algorithm: the run's; any when None.
+        page: the file to write; without it a finished run's is only in the store, an unfinished run's at PAGE.
+
+    Raises:
+        ArtifactError: an artifact of the run is missing or corrupted.
+        DataError: there is no run, or the page cannot be written.
+    """
+    unfinished = find_unfinished(store, seed, algorithm)
+    try:
+        finished = find_reports(store, seed, algorithm)[0]
+    except DataError:
+        if unfinished is None:
+            raise
+        finished = None
+    if unfinished and (finished is None or finished.timings.finished < unfinished.latest):
+        text, summary = draw_page(store, unfinished.history(store))
+        return summary.model_copy(update={"report": _saved(text, page or PAGE)})
+    assert finished is not None
+    summary = summarise(store, write_report(store, finished.parents["evaluations"], finished.seed), [])
+    if page is not None:
+        _saved(Path(summary.report).read_text(encoding="utf-8"), page)
+    return summary
+
+
+def _saved(text: str, page: Path) -> str:
+    try:
+        page.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"--page: {page} cannot be written ({error.strerror}). Name another file.") from error
+    return str(page.absolute())
 
 
 def latest_runs(store: Store, seed: int | None = None) -> list[RunSummary]:

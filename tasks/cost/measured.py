@@ -52,7 +52,7 @@ def measure(run: RunSettings, store: "Store", alternating: bool, assumed: Assump
         raise DataError(f"{store.ref.uri}: its run made no update, so it tells nothing. Name another store.")
     observed = Observed(history, store.ref.uri)
     _check(run, observed, store.ref.uri)
-    rates = read_rates(run, observed, make_ledger(history).seconds["rest"], assumed)
+    rates = read_rates(run, observed, make_ledger(history).outside_phases, assumed)
     name = f"{history.algorithm}, mu {history.updates_per_rollout}, seed {history.seed}"
     return Measured(rates, str(report.ref), name, observed.alternating)
 
@@ -80,13 +80,13 @@ def _check(run: RunSettings, observed: Observed, place: str) -> None:
             )
 
 
-def read_rates(run: RunSettings, observed: Observed, rest: float, assumed: AssumptionSettings) -> Rates:
+def read_rates(run: RunSettings, observed: Observed, outside_phases: float, assumed: AssumptionSettings) -> Rates:
     """Rates for a planned run.
 
     Args:
         run: the planned one.
         observed: the other.
-        rest: seconds of its ledger that are in no phase.
+        outside_phases: seconds of its ledger.
         assumed: for what it could not show.
     """
     sampling, evaluating = observed.sampling(), observed.evaluating()
@@ -97,7 +97,7 @@ def read_rates(run: RunSettings, observed: Observed, rest: float, assumed: Assum
     verifier, answer = two_rates(observed.checking())
     bytes_per_shard, bytes_per_token = two_rates(observed.stored())
     engine, reading = observed.loads()
-    overheads = observed.overheads(rest)
+    overheads = observed.overheads(outside_phases)
     base, phases = observed.base()
     processes = observed.optimize.backend.processes / run.optimize.backend.processes
     # A task in which both take turns loads both, unless the engine shares the trainer's weights.

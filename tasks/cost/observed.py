@@ -180,11 +180,11 @@ class Observed:
             others += sorted(spent)[:-1]
         return mean(max(spent) for spent in shared.values()), mean(others)
 
-    def overheads(self, rest: float) -> Overheads:
+    def overheads(self, outside_phases: float) -> Overheads:
         """Splits what is in no phase into processes' starts and what every step takes besides.
 
         Args:
-            rest: of the run's ledger, all seconds outside of phases.
+            outside_phases: seconds of the run's ledger.
         """
         processes: dict[str, list[Manifest]] = {}
         for manifest in self._history.manifests.values():
@@ -200,7 +200,7 @@ class Observed:
         for manifest in [one for made in outer.values() for one in made]:
             phases = sum(spent for name, spent in manifest.timings.phases.items() if name != "save")
             own.setdefault(_step(manifest), []).append(max(0.0, manifest.timings.seconds - phases) + pause)
-        start = max(0.0, rest - sum(map(sum, own.values()))) / len(processes)
+        start = max(0.0, outside_phases - sum(map(sum, own.values()))) / len(processes)
         after = {step: mean(spent) for step, spent in own.items()}
         trained = after.get("optimize", after.get("alternate", 0.0))
         return Overheads(start, {"optimize": trained, "alternate": trained, **after})

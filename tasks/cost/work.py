@@ -45,12 +45,11 @@ class Work:
         counts: Counts = _NOTHING,
         traffic: Traffic = _NO_TRAFFIC,
     ) -> Job:
-        rates, rows, rest = self._rates, dict(seconds), self._rates.after.get(step, 0.0)
-        if not self._layout.one_process:
+        rates, rows = self._rates, dict(seconds)
+        if not self._layout.one_process or name == "open":  # the first job of a process
             rows["start"] = rates.start
-        elif name == "open":  # a ledger counts the start of its process so
-            rest += rates.start
-        rows |= {"transfer": rates.transferred_byte * (traffic.read + traffic.written), "rest": rest}
+        moved = rates.transferred_byte * (traffic.read + traffic.written)
+        rows |= {"transfer": moved, "rest": rates.after.get(step, 0.0)}
         gpus = self._layout.pod_gpus.get(role, 0)
         return Job(name, step, role, after, gpus, {row: s for row, s in rows.items() if s}, counts, traffic)
 

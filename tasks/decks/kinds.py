@@ -229,6 +229,13 @@ def _laboratory(shelf: Shelf) -> Contents:
     return made
 
 
+def _reproduction(shelf: Shelf) -> Contents:
+    (manifest,) = shelf.manifests
+    pages = [path.read_text(encoding="utf-8") for path in shelf.files("report.html")]
+    counted = {name.title(): number(len(manifest.facts[name])) for name in ("models", "systems", "seeds")}
+    return Contents(tiles={"Runs": number(manifest.facts["runs"]), **counted}, page="".join(pages))
+
+
 def _fact(made: Contents, title: str, value: Any, write: Callable[[Any], str]) -> None:
     """A tile, unless the artifact is of a time when nobody counted that."""
     if value is not None:
@@ -245,4 +252,5 @@ _OF_KIND: dict[Kind, Callable[[Shelf], Contents]] = {
     "report": _report,
     "study": _study,
     "laboratory": _laboratory,
+    "reproduction": _reproduction,
 }

@@ -4,11 +4,12 @@ Legend of shapes: T response tokens of a micro-batch, N those of the whole updat
 """
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from tasks.optimize import processes
-from tasks.optimize.histogram import HISTOGRAM_EDGES
+from tasks.optimize.histogram import EDGES
 from tasks.optimize.objective import ObjectiveResult
 from tasks.optimize.tokens import TokenBatch, log_ratio
 
@@ -79,7 +80,8 @@ class UpdateStatistics:
           KL(behavior || current), in nats per token (k1 and k3 of Schulman, "Approximating KL divergence").
         - entropy: of the current policy, nats per token.
         - zero_advantage_share: responses with A = 0.
-        - advantage_histogram, _kept: tokens by advantage, of all and of those that are not vetoed; HISTOGRAM_EDGES.
+        - advantage_histogram, _kept: tokens by advantage, of all and of those that are not vetoed; EDGES.
+        - ratio_histogram_negative, _positive: tokens with A < 0 and with A > 0 by log r; EDGES.
 
         Shares of responses are among those that have a token. Log-ratios are clamped as in the objective.
         """
@@ -103,9 +105,9 @@ class UpdateStatistics:
             "kl_k3": _mean(log_ratio_N.expm1() - log_ratio_N),
             "entropy": _mean(column["entropy"]),
             "zero_advantage_share": _mean((advantage_R == 0).double()),
-            "advantage_histogram": _histogram(advantage_N),
-            "advantage_histogram_kept": _histogram(advantage_N[vetoed_N == 0]),
         }
+        counted = (advantage_N, advantage_N[vetoed_N == 0], log_ratio_N[advantage_N < 0], log_ratio_N[advantage_N > 0])
+        row |= {name: _histogram(values, EDGES[name]) for name, values in zip(EDGES, counted, strict=True)}
         for sign, ratio_S in (("negative", ratio_N[advantage_N < 0]), ("positive", ratio_N[advantage_N > 0])):
             row[f"ratio_mean_{sign}"] = _mean(ratio_S)
             row[f"ratio_max_{sign}"] = float(ratio_S.max()) if len(ratio_S) else None
@@ -126,9 +128,8 @@ def _per_response(response_T: Tensor, advantage_T: Tensor, trigger_T: Tensor) ->
     return {"response_advantage": advantage_T[first_R], "trigger_position": position_R}
 
 
-def _histogram(advantage_N: Tensor) -> list[int]:
-    clipped_N = advantage_N.clamp(HISTOGRAM_EDGES[0], HISTOGRAM_EDGES[-1]).numpy()
-    return [int(count) for count in np.histogram(clipped_N, HISTOGRAM_EDGES)[0]]
+def _histogram(values: Tensor, edges: npt.NDArray[np.float64]) -> list[int]:
+    return [int(count) for count in np.histogram(values.clamp(edges[0], edges[-1]).numpy(), edges)[0]]
 
 
 def _mean(values: Tensor) -> float | None:

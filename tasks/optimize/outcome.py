@@ -6,7 +6,7 @@ from typing import Any
 from tasks.errors import NothingToLearnError
 
 Row = dict[str, Any]
-"""Diagnostics of an update."""
+"""Diagnostics of an update, or what it did to the tokens of a response."""
 
 
 def unseen(_: Row) -> None:
@@ -29,6 +29,8 @@ class Outcome:
     logp_mismatch: float = 0.0
     """Mean absolute difference of the engine's and the trainer's log-probabilities."""
     logp_mismatch_max: float = 0.0
+    examples: list[Row] = field(default_factory=list)
+    """Responses of the updates that were to be noted, with their tokens."""
 
 
 def nothing_to_learn(groups: int, updates: int, reward: float) -> NothingToLearnError:

@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.artifacts import ArtifactRef, Draft, Parents, Store
-from tasks.artifacts.tables import metrics_schema, read_table, write_table
+from tasks.artifacts.tables import EXAMPLES, metrics_schema, read_table, write_table
 from tasks.errors import DataError
 from tasks.interruption import heeded
 from tasks.optimize.backends import open_backend
+from tasks.optimize.examples import noted_updates
 from tasks.optimize.outcome import Outcome
 from tasks.optimize.responses import collect, plan_batches
 from tasks.optimize.resume import Resume
@@ -66,7 +67,8 @@ def optimize_stage(
         operation: how often the state is saved, and where numbers are shown.
 
     Returns:
-        The next policy: a Hugging Face folder with the optimizer's state and metrics.parquet, one row per update.
+        The next policy: a Hugging Face folder with the optimizer's state, metrics.parquet with a row per update, and
+        examples.parquet with the tokens of some responses.
 
     Raises:
         DataError: the rollouts are not of this policy, or do not fit the verdicts or the batch size.
@@ -95,7 +97,14 @@ def optimize_stage(
         resume = Resume(store.progress, operation)
         with enough_memory("optimize", MEND):
             outcome = trainer.train(
-                responses, batches, stage, draft.phase, base, after_update=partial(show, "optimize"), resume=resume
+                responses,
+                batches,
+                stage,
+                draft.phase,
+                base,
+                after_update=partial(show, "optimize"),
+                resume=resume,
+                noted=noted_updates(len(batches) * settings.objective.schedule.updates_per_batch),
             )
         save(draft, trainer, start, settings, [outcome], stage, len(outcome.rows))
     return draft.ref
@@ -168,6 +177,8 @@ def save(
         save_optimizer(draft.path, trainer.backend, trainer.updates)
         rows: list[dict[str, Any]] = [row for outcome in outcomes for row in outcome.rows]
         write_table(draft.path / "metrics.parquet", rows, metrics_schema(list(rows[0])))
+        examples = [row for outcome in outcomes for row in outcome.examples]
+        write_table(draft.path / "examples.parquet", examples, EXAMPLES)
     draft.facts.update(
         stage=stage + 1,
         updates=trainer.updates,

@@ -3,7 +3,7 @@
 Legend of shapes: T response tokens of a micro-batch, R responses.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from tasks.optimize import processes
 from tasks.optimize.backends import Backend
 from tasks.optimize.data import Flags, Selection, check_dropped, finite_responses, select
 from tasks.optimize.diagnostics import UpdateStatistics
+from tasks.optimize.examples import CloseUp
 from tasks.optimize.gate import Bounds, update_bounds
 from tasks.optimize.objective import objective
 from tasks.optimize.outcome import Outcome, Row, nothing_to_learn, unseen
@@ -89,6 +90,7 @@ class Trainer:
         part_of_stage: bool = False,
         after_update: Callable[[Row], None] = unseen,
         resume: Resume | None = None,
+        noted: Collection[int] = (),
     ) -> Outcome:
         """Makes ``schedule.updates_per_batch`` updates per element of ``batches``, over the rows that it names.
 
@@ -101,6 +103,7 @@ class Trainer:
             part_of_stage: more rollouts of this stage follow, so that zero advantages are no reason to stop yet.
             after_update: called after every update with its diagnostics, and with those before an interruption.
             resume: saves where training stands, and finds where it stood when it was interrupted.
+            noted: the staleness of updates that note what they do to the tokens of two responses.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero.
@@ -143,12 +146,14 @@ class Trainer:
                 batch = staleness // schedule.updates_per_batch
                 if staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0:
                     self._refresh_proximal(work, parts[batch : batch + schedule.batches_per_proximal])
-                row = self._update(work, selection, parts[batch])
                 rows = batches[batch]
+                close_up = CloseUp(responses, selection, taken([rows], selection)[0]) if staleness in noted else None
+                row = self._update(work, selection, parts[batch], close_up)
                 reward = float(np.nanmean(responses.reward_R[rows]))
                 length = float(responses.response_tokens.lengths[rows].mean())
                 place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
                 outcome.rows.append({**place, "reward": reward, "response_tokens": length, **row})
+                outcome.examples += close_up.examples(place) if close_up else []
                 progress.advance(note=f"reward {reward:.3f}")
                 after_update(outcome.rows[-1])
                 if resume and resume.due(staleness + 1, total, saved):
@@ -249,7 +254,9 @@ class Trainer:
         )
         return batch, entropy_T
 
-    def _update(self, work: _Stage, selection: Selection, parts: list[Ints]) -> dict[str, Any]:
+    def _update(
+        self, work: _Stage, selection: Selection, parts: list[Ints], close_up: CloseUp | None = None
+    ) -> dict[str, Any]:
         statistics = UpdateStatistics()
         bounds = self._bounds(work, selection, parts)
         for place, rows in enumerate(parts):
@@ -257,6 +264,8 @@ class Trainer:
             result = objective(batch, self._settings.objective, self._max_response_tokens, bounds)
             self.backend.backward(result.loss_sum, last=place == len(parts) - 1)
             statistics.add(result, batch, entropy_T)
+            if close_up:
+                close_up.add(rows, batch, result)
         statistics.gather()
         learning_rate = self._learning_rate()
         norm = self.backend.step(statistics.denominator, learning_rate)

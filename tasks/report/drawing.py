@@ -151,6 +151,14 @@ def whole_ticks(axes: Any) -> None:
         axes.set_xlim((low + high) / 2 - 0.5, (low + high) / 2 + 0.5)
 
 
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which an axis up to so many seconds is written, and how many seconds it has."""
+    for unit, size in (("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 3 * size:
+            return unit, size
+    return "seconds", 1.0
+
+
 def to_svg(figure: Figure, name: str, description: str) -> str:
     """The figure as an ``<svg>`` element; a color of the palette becomes a CSS variable with itself as fallback.
 

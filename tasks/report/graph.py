@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from tasks.artifacts.records import Manifest
 from tasks.report.history import History
-from tasks.report.ledger import covered
+from tasks.report.ledger import at_work
 from tasks.settings.deployment import Image
 
 FILE = Path(__file__).with_name("graphs.json")
@@ -74,15 +74,20 @@ def measured_steps(history: History) -> dict[Step, Measured]:
     # A pod runs a single step: there it is not known what an execution found.
     known = len(mine) > 1
     return {
-        step: Measured(_seconds(manifests), len(manifests), known and step not in mine)
+        step: Measured(at_work(manifests), len(manifests), known and step not in mine)
         for step, manifests in made.items()
     }
 
 
-def graph_of(steps: Iterable[Step]) -> Graph | None:
-    """The graph of which these are the steps; None when there is none, as for other numbers of stages."""
+def graph_of(steps: Iterable[Step], planned: int = 0) -> Graph | None:
+    """The graph of which these are the steps; None when there is none, as for other numbers of stages.
+
+    Args:
+        steps: of a run.
+        planned: its stages, where it has not come to all of them.
+    """
     steps = set(steps)
-    stages = max((stage or 0 for _, stage in steps), default=0)
+    stages = max(planned, *(stage or 0 for _, stage in steps), 0)
     for graph in graphs().values():
         if stages == max(node.stage or 0 for node in graph) and steps <= {node.step for node in graph}:
             return graph
@@ -118,10 +123,3 @@ def _trained(history: History) -> Iterator[tuple[Manifest, int | None]]:
         for rollouts in stage.rollouts:
             for prompts in rollouts.parents.get("prompts", []):
                 yield history.manifests[prompts], stage.number
-
-
-def _seconds(manifests: list[Manifest]) -> float:
-    timings = [manifest.timings for manifest in manifests]
-    # Phases exceed the span of a step that went on with what an interrupted attempt had begun.
-    carried = sum(max(0.0, sum(one.phases.values()) - one.seconds) for one in timings)
-    return covered((one.started, one.finished) for one in timings) + carried

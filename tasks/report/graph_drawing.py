@@ -37,18 +37,26 @@ class _Card:
     dashed: bool
 
 
-def draw(graph: Graph, title: str, measured: Mapping[Step, Measured] | None = None, *, alone: bool = False) -> str:
+def draw(
+    graph: Graph,
+    title: str,
+    measured: Mapping[Step, Measured] | None = None,
+    *,
+    unfinished: bool = False,
+    alone: bool = False,
+) -> str:
     """The graph as an ``<svg>`` element.
 
     Args:
         graph: of the workflow.
         title: what a screen reader says first; the steps, stage by stage, come after it.
         measured: what steps took. Without it they tell what they run on.
+        unfinished: the run is; steps of stages that were not measured are not made yet.
         alone: it is a file of its own and not a part of a page with the palette; readable on light and dark pages.
     """
     layout, measured = lay_out(graph), measured or {}
     wide, high = layout.size
-    cards = [_card(node, layout.boxes[node.id], measured) for node in graph]
+    cards = [_card(node, layout.boxes[node.id], measured, unfinished) for node in graph]
     seconds = {node.id: measured[node.step].seconds for node in graph if node.step in measured}
     chain = set(pairwise(longest_chain(graph, seconds)))
     strong = [edge for edge in layout.edges if (edge.source, edge.target) in chain]
@@ -73,13 +81,15 @@ def draw(graph: Graph, title: str, measured: Mapping[Step, Measured] | None = No
     )
 
 
-def _card(node: Node, box: Box, measured: Mapping[Step, Measured]) -> _Card:
+def _card(node: Node, box: Box, measured: Mapping[Step, Measured], unfinished: bool) -> _Card:
     words, color = _RUNS_ON[node.image]
     taken = measured.get(node.step)
     name, below = node.task, "" if measured else words
     if taken is not None:
         name += f" ({taken.artifacts})" if node.mapped else ""
         below = duration(taken.seconds) + (", found" if taken.found else "")
+    elif unfinished and node.stage is not None:
+        return _Card(box, name, "not made", "muted", dashed=True)
     elif node.mapped:
         below += ", per shard"
     return _Card(box, name, below, color, taken is not None and taken.found)

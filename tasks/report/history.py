@@ -29,6 +29,32 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class PlannedStage:
+    """A stage of an unfinished run, and what there is of it."""
+
+    number: int
+    """Counts from 1."""
+    shards: int
+    """Of prompts; 0 where it is not known."""
+    generated: int
+    """Shards of rollouts."""
+    verified: bool
+    trained: bool
+    evaluated: bool
+
+    @property
+    def lacks(self) -> str:
+        """The first thing that is missing; empty when nothing is."""
+        if self.trained:
+            return "" if self.evaluated else "its evaluation"
+        if self.verified:
+            return "its policy"
+        if self.shards and self.generated < self.shards:
+            return f"{self.shards - self.generated} of {self.shards} shards of rollouts"
+        return "its verdicts" if self.generated else "its rollouts"
+
+
+@dataclass(frozen=True)
 class History:
     """A run, as far as it went."""
 
@@ -47,6 +73,8 @@ class History:
     """The preset, or ``base`` before the first stage."""
     updates_per_rollout: int
     seed: int
+    planned: tuple[PlannedStage, ...] = ()
+    """Of an unfinished run, all that it was to make."""
 
     @property
     def problems(self) -> int:
@@ -93,13 +121,20 @@ class History:
         return sorted(found, key=lambda manifest: (manifest.timings.started, manifest.digest))
 
 
-def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
+def load_history(
+    store: Store,
+    evaluations: Sequence[ArtifactRef],
+    last: ArtifactRef | None = None,
+    unfinished: Sequence[ArtifactRef] = (),
+) -> History:
     """Everything about a run that its report shows.
 
     Args:
         store: where the run's artifacts are.
         evaluations: averages, one per evaluated policy of one run, in any order; an unfinished run has fewer. An
             evaluation stands for the average over it alone.
+        last: the run's last policy, where it is not evaluated.
+        unfinished: what there is of the stage after it.
 
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.
@@ -107,12 +142,12 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
     """
     if not evaluations:
         raise DataError("report: no evaluation was given; a report needs at least that of the base policy.")
-    manifests = lineage(store, evaluations)
+    manifests = lineage(store, [*evaluations, *([last] if last else []), *unfinished])
     evaluated = sorted(
         (read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),
         key=lambda policy: (policy.updates, policy.policy.digest),
     )
-    chain = _chain(manifests, evaluated[-1].policy)
+    chain = _chain(manifests, last or evaluated[-1].policy)
     strangers = [policy for policy in evaluated if policy.policy not in {manifest.ref for manifest in chain}]
     if strangers:
         raise DataError(
@@ -121,7 +156,7 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
         )
     tables = [read_table(store.file(policy, "metrics.parquet")) for policy in chain[1:]]
     stages = [_stage(manifests, before, after) for before, after in pairwise(chain)]
-    last = chain[-1]
+    final = chain[-1]
     return History(
         evaluated=evaluated,
         stages=stages,
@@ -129,9 +164,9 @@ def load_history(store: Store, evaluations: Sequence[ArtifactRef]) -> History:
         histograms=histogram_columns(tables),
         manifests=manifests,
         others=_others(store, manifests.values()),
-        algorithm=str(last.facts.get("preset") or last.settings.get("preset") or "base"),
-        updates_per_rollout=int(last.facts.get("updates_per_rollout") or 0),
-        seed=last.seed,
+        algorithm=str(final.facts.get("preset") or final.settings.get("preset") or "base"),
+        updates_per_rollout=int(final.facts.get("updates_per_rollout") or 0),
+        seed=final.seed,
     )
 
 

@@ -1,12 +1,13 @@
-"""Where a run's seconds went."""
+"""Where a run's seconds went, and those of its GPUs."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tasks.artifacts.records import Manifest, Timings
 from tasks.report.history import History
 
 ROWS = {
+    "start": "from the start of a process to its first step",
     "warm_start": "making the tiny base policy",
     "load": "reading policies, starting engines",
     "generate": "sampling responses for training",
@@ -14,7 +15,7 @@ ROWS = {
     "optimize": "behavior log-probabilities, updates",
     "switch": "between generation and updates",
     "evaluate": "held-out problems",
-    "rest": "process start, prompts, storage",
+    "rest": "prompts, storage, between steps",
 }
 """Rows of the ledger in their order, and what each counts."""
 
@@ -32,6 +33,10 @@ class Ledger:
     seconds: dict[str, float]
     wall_clock: float
     """Time during which some process of the run was working; what ran side by side counts once."""
+    gpu_seconds: dict[str, float] = field(default_factory=dict)
+    """By row: seconds times the GPUs that the process saw. Empty where no process saw one."""
+    worked: list[Interval] = field(default_factory=list)
+    """When some process of the run was working, in Unix seconds, without overlap and in order."""
 
     @property
     def total(self) -> float:
@@ -42,6 +47,15 @@ class Ledger:
     def training(self) -> float:
         """The sum without evaluation and without making the base policy."""
         return training_seconds(self.seconds)
+
+    @property
+    def outside_phases(self) -> float:
+        """Seconds that no step spent on what it is for."""
+        return self.seconds.get("start", 0.0) + self.seconds.get("rest", 0.0)
+
+    def elapsed(self, moment: float) -> float:
+        """Seconds of ``worked`` before a moment, which is in Unix seconds."""
+        return covered((start, min(end, moment)) for start, end in self.worked if start < moment)
 
 
 def training_seconds(seconds: dict[str, float]) -> float:
@@ -55,28 +69,49 @@ def make_ledger(history: History) -> Ledger:
     The time between two processes, such as between a kill and the next start, belongs to none and is not counted; nor
     is what a process did for another run.
     """
-    seconds: dict[str, float] = {}
+    spent = _Spent()
     processes: dict[str, list[Manifest]] = {}
     for manifest in sorted(history.manifests.values(), key=lambda manifest: manifest.digest):
         processes.setdefault(manifest.timings.process, []).append(manifest)
-        for phase, spent in manifest.timings.phases.items():
-            row = _row(manifest, phase)
-            seconds[row] = seconds.get(row, 0.0) + spent
-    rest = carried = 0.0
+        for phase, seconds in manifest.timings.phases.items():
+            spent.add(_row(manifest, phase), seconds, manifest.timings.gpus)
+    carried = 0.0
     worked: list[Interval] = []
     for process, made in sorted(processes.items()):
         timings = [manifest.timings for manifest in made]
-        busy = _busy(timings, [other for other in history.others if other.process == process])
+        others = [other for other in history.others if other.process == process]
+        busy, start = _busy(timings, others)
         worked += busy
-        phases = sum(sum(one.phases.values()) for one in timings)
+        gpus = max(one.gpus for one in timings)
+        outside = covered(busy) - start - sum(sum(one.phases.values()) for one in timings)
         # Phases exceed the span when an optimizer went on with what a killed process had begun.
-        rest += max(0.0, covered(busy) - phases)
-        carried += max(0.0, phases - covered(busy))
-    seconds["rest"] = seconds.get("rest", 0.0) + rest
-    order = [*ROWS, *sorted(seconds.keys() - ROWS.keys())]
-    order.append(order.pop(order.index("rest")))
-    ordered = {row: seconds[row] for row in order if row in seconds}
-    return Ledger(ordered, covered(worked) + carried)
+        carried += max(0.0, -outside)
+        spent.add("start", start, gpus)
+        spent.add("rest", max(0.0, outside), gpus)
+    return Ledger(
+        spent.ordered(spent.seconds),
+        covered(worked) + carried,
+        spent.ordered(spent.gpu_seconds) if any(spent.gpu_seconds.values()) else {},
+        merge(worked),
+    )
+
+
+class _Spent:
+    """Seconds by row, and those of GPUs."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.gpu_seconds: dict[str, float] = {}
+
+    def add(self, row: str, seconds: float, gpus: int) -> None:
+        self.seconds[row] = self.seconds.get(row, 0.0) + seconds
+        self.gpu_seconds[row] = self.gpu_seconds.get(row, 0.0) + seconds * gpus
+
+    def ordered(self, found: dict[str, float]) -> dict[str, float]:
+        """In the order of ROWS; what is none of them stands before the rest."""
+        others = sorted(found.keys() - ROWS.keys())
+        names = [row for row in ROWS if row != "rest"]
+        return {row: found[row] for row in (*names, *others, "rest") if row in found}
 
 
 def _row(manifest: Manifest, phase: str) -> str:
@@ -85,15 +120,21 @@ def _row(manifest: Manifest, phase: str) -> str:
     return _ROW_OF_PHASE.get(phase, phase)
 
 
-def _busy(own: Sequence[Timings], others: Sequence[Timings]) -> list[Interval]:
-    """The intervals in which a process worked for the run."""
-    first = min(one.started for one in own)
+def _busy(own: Sequence[Timings], others: Sequence[Timings]) -> tuple[list[Interval], float]:
+    """The intervals in which a process worked for the run, and how many of their seconds came before its first step.
+
+    The time between two steps belongs to the one that follows; so does a process's start.
+    """
+    everyone = [*own, *others]
+    first = min(one.started for one in everyone)
     begun = own[0].process_started
     start = begun if 0 <= first - begun <= _STEADY_START_SECONDS else first
-    end = max(one.finished for one in own)
-    mine = merge((one.started, one.finished) for one in own)
-    foreign = _without(merge((one.started, one.finished) for one in others), mine)
-    return _without([(start, end)], foreign)
+    ends = [start, *(one.finished for one in everyone)]
+    mine = merge((max(end for end in ends if end <= one.started), one.finished) for one in own)
+    at_own = merge((one.started, one.finished) for one in own)
+    foreign = _without(merge((one.started, one.finished) for one in others), at_own)
+    started = first - start if any(one.started == first for one in own) else 0.0
+    return _without(mine, foreign), started
 
 
 def merge(intervals: Iterable[Interval]) -> list[Interval]:
@@ -122,3 +163,11 @@ def _without(intervals: Sequence[Interval], holes: Sequence[Interval]) -> list[I
 def covered(intervals: Iterable[Interval]) -> float:
     """Seconds within some interval; where they overlap these count once."""
     return sum(end - start for start, end in merge(intervals))
+
+
+def at_work(manifests: Iterable[Manifest]) -> float:
+    """Seconds during which some of these artifacts was being made, also in earlier attempts."""
+    timings = [manifest.timings for manifest in manifests]
+    # Phases exceed the span of a step that went on with what an interrupted attempt had begun.
+    carried = sum(max(0.0, sum(one.phases.values()) - one.seconds) for one in timings)
+    return covered((one.started, one.finished) for one in timings) + carried

@@ -1,15 +1,18 @@
 """One self-contained HTML page about a run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tasks.report.closeups import Group
 from tasks.report.evaluated import EvaluatedPolicy
 from tasks.report.examples import pick_examples
 from tasks.report.figures import OVER_STALENESS, words_of
 from tasks.report.history import History, Stage
-from tasks.report.ledger import ROWS, Ledger
+from tasks.report.ledger import ROWS, Ledger, training_seconds
 from tasks.report.parameters import chosen_here, resolved_settings
+from tasks.report.series import Drawn
 from tasks.report.templates import render
 
 _OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
@@ -43,18 +46,20 @@ class Counted:
         return sum(self.counts.values())
 
 
-def render_page(history: History, ledger: Ledger, figures: dict[str, str]) -> str:
+def render_page(history: History, ledger: Ledger, figures: dict[str, Drawn], groups: Sequence[Group] = ()) -> str:
     """The page: figures inline, no script, nothing from elsewhere. Texts of responses are escaped.
 
     Args:
         history: the run.
         ledger: its seconds.
-        figures: SVG by name, as ``make_figures`` gives it.
+        figures: by name, as ``make_figures`` gives them.
+        groups: responses that it learned from, as ``pick_groups`` gives them.
     """
     counted = _outcomes(history)
     return render(
         "report/page.html.j2",
         history=history,
+        lacking=next((stage for stage in history.planned if stage.lacks), None),
         base=history.evaluated[0],
         final=history.evaluated[-1],
         gain=_gain(history),
@@ -64,10 +69,12 @@ def render_page(history: History, ledger: Ledger, figures: dict[str, str]) -> st
         outcomes=_outcome_columns(counted),
         ledger=ledger,
         ledger_words=ROWS,
-        figures=figures,
+        training_seconds=training_seconds,
+        figures={name: figure.svg for name, figure in figures.items()},
         words=words_of(history),
         over_staleness=[name for name in OVER_STALENESS if name in figures],
         examples=pick_examples(history),
+        groups=groups,
         parameters=resolved_settings(history),
         chosen_here=chosen_here(history),
         packages=_packages(history),

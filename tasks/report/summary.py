@@ -85,6 +85,8 @@ class RunSummary(FlyteModel):
     rows: list[SummaryRow]
     ledger: dict[str, float]
     """Seconds by row; they add up to the process-seconds of the run."""
+    gpu_seconds: dict[str, float] = Field(default_factory=dict)
+    """By row; empty where no process saw a GPU."""
     wall_clock: float
     """Seconds; less than the sum of the ledger when steps ran side by side."""
     execution: Execution | None = None
@@ -155,6 +157,8 @@ class RunSummary(FlyteModel):
     def _times(self) -> str:
         parts = [f"{label(row)} {duration(seconds)}" for row, seconds in self.ledger.items() if seconds >= 0.05]
         parts.append(f"training {duration(training_seconds(self.ledger))} of {duration(sum(self.ledger.values()))}")
+        if self.gpu_seconds:
+            parts.append(f"{sum(self.gpu_seconds.values()) / 3600:,.2f} GPU-hours")
         lines, line = [], "time    "
         for part in parts:
             if len(line) + len(part) > COLUMNS - 2:
@@ -180,6 +184,7 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
         samples_per_problem=history.evaluated[-1].samples_per_problem,
         rows=[summary_row(policy) for policy in history.evaluated],
         ledger=ledger.seconds,
+        gpu_seconds=ledger.gpu_seconds,
         wall_clock=ledger.wall_clock,
     )
 

@@ -2,7 +2,7 @@
 
 from tasks.platform import Artifact, StoreHandle, once, step
 
-VERSION = "4"
+VERSION = "5"
 
 
 @step(VERSION)

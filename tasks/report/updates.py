@@ -9,12 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.optimize.histogram import HISTOGRAM_EDGES
+from tasks.optimize.histogram import EDGES
 
 Column = NDArray[np.float64]
-HISTOGRAMS = ("advantage_histogram", "advantage_histogram_kept")
-"""Columns with a count per bin of HISTOGRAM_EDGES: of all tokens, and of those that are not vetoed."""
-BINS = len(HISTOGRAM_EDGES) - 1
 
 
 def number_columns(tables: Sequence[pa.Table]) -> dict[str, Column]:
@@ -28,11 +25,12 @@ def number_columns(tables: Sequence[pa.Table]) -> dict[str, Column]:
 
 
 def histogram_columns(tables: Sequence[pa.Table]) -> dict[str, Column]:
-    """The HISTOGRAMS of some stages' metrics, [updates, bins]; the row of an update without one is NaN."""
+    """Columns of counts per bin of some stages' metrics, [updates, bins]; the row of an update without one is NaN."""
     found = {}
-    for name in HISTOGRAMS:
-        rows = [counts if counts and len(counts) == BINS else [math.nan] * BINS for counts in _values(tables, name)]
-        found[name] = np.array(rows, dtype=np.float64).reshape(-1, BINS)
+    for name, edges in EDGES.items():
+        bins = len(edges) - 1
+        rows = [counts if counts and len(counts) == bins else [math.nan] * bins for counts in _values(tables, name)]
+        found[name] = np.array(rows, dtype=np.float64).reshape(-1, bins)
     return found
 
 

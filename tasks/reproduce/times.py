@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tasks.reproduce.clock import seconds_to, training_clock
+from tasks.report.clock import seconds_to, training_clock
 from tasks.reproduce.result import Speed, Times
 from tasks.reproduce.runs import SystemRun, of_system
 
@@ -26,7 +26,7 @@ def times_of(runs: Sequence[SystemRun]) -> list[Times]:
                 updates=max(run.history.evaluated[-1].updates for run in found),
                 wall_clock=float(np.mean([training_clock(run.history)[-1] for run in found])),
                 ledger=_mean([run.ledger.seconds for run in found]),
-                gpu_seconds={},
+                gpu_seconds=_mean([run.ledger.gpu_seconds for run in found]),
                 wall_clocks=[training_clock(run.history)[-1] for run in found],
             )
         )
@@ -66,7 +66,12 @@ def speeds_of(runs: Sequence[SystemRun], reference: str, baselines: Sequence[str
 
 
 def _generation(ours: SystemRun, theirs: SystemRun) -> float | None:
-    return _ratio(theirs.ledger.seconds.get("generate", 0.0), ours.ledger.seconds.get("generate", 0.0))
+    return _ratio(_generating(theirs), _generating(ours))
+
+
+def _generating(run: SystemRun) -> float:
+    """GPU-seconds where there are GPUs: shards side by side are no faster than the same GPUs at one task."""
+    return (run.ledger.gpu_seconds or run.ledger.seconds).get("generate", 0.0)
 
 
 def _end_to_end(ours: SystemRun, theirs: SystemRun) -> float | None:

@@ -30,8 +30,8 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
 def finished_runs(manifests: Mapping[str, Manifest], keep: int | None = None) -> list[list[str]]:
     """The artifacts that finished runs end with, run by run, the latest first.
 
-    They are reports (several that were rendered from the same evaluations are one run), studies and comparisons of the
-    laboratory.
+    They are reports (several that were rendered from the same evaluations are one run), studies, comparisons of the
+    laboratory and reproductions.
 
     Args:
         manifests: of a whole store, by folder.
@@ -39,7 +39,7 @@ def finished_runs(manifests: Mapping[str, Manifest], keep: int | None = None) ->
     """
     runs: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
     for name, manifest in sorted(manifests.items(), key=lambda found: -found[1].timings.finished):
-        if manifest.kind in ("report", "study", "laboratory"):
+        if manifest.kind in ("report", "study", "laboratory", "reproduction"):
             run = tuple(ref.digest for ref in manifest.parents.get("evaluations", ())) or (manifest.digest,)
             runs.setdefault(_same(manifests, manifest), {}).setdefault(run, []).append(name)
     return [names for of_same in runs.values() for names in list(of_same.values())[:keep]]

@@ -22,6 +22,7 @@ from tasks.settings import (
 from tasks.verify.step import verify_rollouts
 from tests.alternate.together import Job, alternated
 from tests.cache_versions import ROOT
+from tests.optimize.test_examples import alike
 from tests.optimize.together import farthest
 from tests.prepared import prepare_stage
 
@@ -93,6 +94,9 @@ def test_mu_of_a_whole_stage_is_the_staged_workflow(
     verdicts = verify_rollouts(store, VERIFY, rollouts, 0, 0)
     staged = optimize_stage(store, optimize(), policy, policy, rollouts, verdicts, 0, 0)
     assert apart(store, pairs["whole"], staged) < 1e-5 < apart(store, policy, staged)
+    ours, theirs = (read_table(store.path(ref) / "examples.parquet").to_pylist() for ref in (pairs["whole"], staged))
+    alike(ours, theirs, 1e-3)
+    assert {row["update"] for row in ours} == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("zero", ["zero1", "zero2", "zero3"])

@@ -208,7 +208,8 @@ def test_one_process_by_hand() -> None:
             "verify": 2 * (3.0 + 0.001 * 64),
             "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
             "evaluate": evaluate,
-            "rest": 20 + 4 * 0.5 + 3 * 1.0,
+            "start": 20,
+            "rest": 4 * 0.5 + 3 * 1.0,
         }
     )
     assert staged.wall_seconds == pytest.approx(sum(staged.seconds.values()))
@@ -222,6 +223,6 @@ def test_one_process_by_hand() -> None:
             "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
             "switch": 2 * 0.5,
             "evaluate": evaluate,
-            "rest": 20,
+            "start": 20,
         }
     )

@@ -16,6 +16,7 @@ from tasks.optimize.responses import Responses, micro_batches, shares
 from tasks.policy.loading import check_folder, load_tokenizer
 from tests.cache_versions import ROOT
 from tests.optimize import test_trainer
+from tests.optimize.test_examples import alike
 from tests.optimize.test_trainer import Small
 from tests.optimize.together import FIRST, HALF, LAST, Tensors, farthest, moments, together, work
 
@@ -74,6 +75,11 @@ def test_rows_are_those_of_one_process(alone: Path, pair: Path) -> None:
                 assert row[name] is None
             else:
                 assert row[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+
+
+def test_the_same_responses_are_noted_as_by_one_process(alone: Path, pair: Path) -> None:
+    ours, theirs = (json.loads((out / "examples.json").read_text()) for out in (pair, alone))
+    alike(ours, theirs, 1e-3)
 
 
 def test_twenty_updates_lead_to_the_weights_of_one_process(alone: Path, pair: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 
 from tasks.optimize.diagnostics import UpdateStatistics
+from tasks.optimize.histogram import EDGES
 from tasks.optimize.objective import objective
 from tasks.optimize.tokens import TokenBatch
 from tasks.settings import ObjectiveSettings
@@ -27,7 +28,7 @@ from tests.optimize.test_objective import (
 )
 
 RATIOS = ["mean", "max", "p01", "p50", "p99"]
-HISTOGRAMS = ["advantage_histogram", "advantage_histogram_kept"]
+HISTOGRAMS = list(EDGES)
 COLUMNS = [
     *HISTOGRAMS,
     *["tokens", "responses", "loss", "clip_fraction", "veto_fraction", "veto_fraction_negative", "reject_fraction"],
@@ -59,6 +60,10 @@ def test_by_hand(dtype: torch.dtype) -> None:
     assert sum(before) - sum(kept) == 2
     assert (sum(before[:8]), before[8], sum(before[9:])) == (7, 1, 2)
     assert (sum(kept[:8]), kept[8], sum(kept[9:])) == (5, 1, 2)
+    negative, positive = row.pop("ratio_histogram_negative"), row.pop("ratio_histogram_positive")
+    # Bins are 0.2 nats wide: 0.05 is e^-3.00, 0.5 e^-0.69, 1 e^0, 2 e^0.69, 3 e^1.10, 6 e^1.79.
+    assert {place - 15: count for place, count in enumerate(negative) if count} == {-15: 2, -3: 1, 0: 2, 3: 1, 5: 1}
+    assert {place - 15: count for place, count in enumerate(positive) if count} == {-15: 1, 9: 1}
     r = [1.0, 0.5, 0.05, 2.0, 0.05, 3.0, 1.0, 0.05, 6.0, 7.0]
     expected = {
         "tokens": 10,

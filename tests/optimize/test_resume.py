@@ -52,7 +52,9 @@ def attempt(
     trainer._update = counted
     plan = plan_batches(responses, 8, (0, 0))
     resume = None if store is None else Resume(store.progress, OperationSettings(updates_per_checkpoint=every))
-    outcome = trainer.train(responses, plan, 0, untimed, reference, after_update=seen, resume=resume)
+    outcome = trainer.train(
+        responses, plan, 0, untimed, reference, after_update=seen, resume=resume, noted=(0, 2, len(plan) - 1)
+    )
     return outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}, made
 
 
@@ -96,6 +98,7 @@ def test_killed_and_started_again_the_weights_are_the_same_bits(
     assert made == [update for update in all_of_them if update > 4]
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
     assert again == outcome
+    assert {row["staleness"] for row in again.examples} == {0, 2, 5}
 
 
 @pytest.mark.usefixtures("threads")

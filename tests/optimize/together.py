@@ -38,9 +38,11 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
     if begin:
         load_weights(out / f"{begin}.safetensors", trainer.backend)
         trainer.updates = load_optimizer(out / str(begin), trainer.backend)
-    rows = []
+    rows, examples = [], []
     for start, batches in rounds(responses, begin):
-        rows += trainer.train(responses, batches, start, untimed).rows
+        outcome = trainer.train(responses, batches, start, untimed, noted=(0, len(batches) - 1))
+        rows += outcome.rows
+        examples += outcome.examples
         if trainer.updates in (FIRST, HALF, LAST):
             suffix = f"{trainer.updates}" if not begin else f"{trainer.updates}-again"
             if processes.rank() == 0:
@@ -52,6 +54,7 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
         save_policy(out / "policy", trainer.backend, folder, chosen.lora)
         if processes.rank() == 0:
             (out / "rows.json").write_text(json.dumps(rows))
+            (out / "examples.json").write_text(json.dumps(examples))
 
 
 def _rank(rank: int, count: int, meeting: str, jobs: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:

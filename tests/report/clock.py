@@ -17,13 +17,14 @@ class Clock:
 
 
 @contextmanager
-def process(clock: Clock, name: str, imports: float = 6.0) -> Iterator[None]:
+def process(clock: Clock, name: str, imports: float = 6.0, gpus: int = 0) -> Iterator[None]:
     """What the store writes inside comes from the process ``name``, which started ``imports`` seconds ago."""
     place = "tasks.artifacts.store"
     fake = SimpleNamespace(time=clock, perf_counter=clock)
     with (
         mock.patch(f"{place}.PROCESS", name),
         mock.patch(f"{place}.PROCESS_STARTED", clock.now - imports),
+        mock.patch(f"{place}.gpus", return_value=gpus),
         mock.patch(f"{place}.time", fake),
         mock.patch("tasks.artifacts.draft.time", fake),
     ):

@@ -1,8 +1,9 @@
 import pytest
 
 from tasks.artifacts import ArtifactRef
+from tasks.report.series import Drawn
 from tasks.report.step import write_report
-from tests.report.svg import figures_of
+from tests.report.svg import drawn_of
 from tests.report.synthetic import SyntheticRun, make_run
 
 
@@ -17,8 +18,13 @@ def mu_grpo_report(mu_grpo) -> ArtifactRef:
 
 
 @pytest.fixture(scope="session")
-def figures(mu_grpo) -> dict[str, str]:
-    return figures_of(mu_grpo)
+def drawn(mu_grpo) -> dict[str, Drawn]:
+    return drawn_of(mu_grpo)
+
+
+@pytest.fixture(scope="session")
+def figures(drawn) -> dict[str, str]:
+    return {name: figure.svg for name, figure in drawn.items()}
 
 
 @pytest.fixture(scope="session")

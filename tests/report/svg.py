@@ -6,14 +6,19 @@ import xml.etree.ElementTree as ET
 from tasks.report.figures import make_figures
 from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
+from tasks.report.series import Drawn
 from tests.report.synthetic import SyntheticRun
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def figures_of(run: SyntheticRun) -> dict[str, str]:
+def drawn_of(run: SyntheticRun) -> dict[str, Drawn]:
     history = load_history(run.store, run.evaluations)
     return make_figures(history, make_ledger(history))
+
+
+def figures_of(run: SyntheticRun) -> dict[str, str]:
+    return {name: figure.svg for name, figure in drawn_of(run).items()}
 
 
 def colored(svg: str, color: str) -> list[ET.Element]:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer, models
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, metrics_schema, write_table
-from tasks.optimize.histogram import HISTOGRAM_EDGES
+from tasks.artifacts.tables import EXAMPLES, PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, metrics_schema, write_table
+from tasks.optimize.histogram import ADVANTAGE_EDGES, LOG_RATIO_EDGES
 from tasks.report.step import write_report
 from tasks.settings import (
     ArithmeticSettings,
@@ -26,12 +27,19 @@ from tasks.settings import (
 from tests.report.clock import Clock, process
 
 HOSTILE = "<script>alert('response')</script>\n</pre><img src=https://example.com/x.png>\x07"
+VOCABULARY = ("seven", "<b>times</b>", "8", "is", "wrong")
 PROBLEMS, K = 40, 4
 PROMPTS_SETTINGS = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
 BEFORE = {"prompts": "prepare_benchmark", "policy": "prepare_policy", "evaluation": "evaluate"}
 STAGE = {"prompts": "prepare_prompts", "evaluation": "evaluate"}
 PARTS = {"rollouts": "generate", "verdicts": "verify", "policy": "optimize"}
 SIGNED = ("mean", "max", "p01", "p50", "p99")
+
+
+def tokenizer_json() -> str:
+    """A tokenizer of words, as a policy's folder has it."""
+    words = {word: number for number, word in enumerate(VOCABULARY)}
+    return str(Tokenizer(models.WordLevel(words, unk_token=VOCABULARY[0])).to_str())
 
 
 @dataclass
@@ -130,6 +138,8 @@ class SyntheticRun:
             {
                 "metrics.parquet": (metrics, metrics_schema(list(metrics[0]))),
                 "weights": ([{"run": self.preset, "stage": self.stage}], None),
+                "examples.parquet": (self._examples(), EXAMPLES),
+                "tokenizer.json": tokenizer_json(),
             },
             stage=self.stage,
             updates=self.stage * self.updates_per_stage,
@@ -175,8 +185,11 @@ class SyntheticRun:
         self, kind: Any, settings: Any, parents: Any, phases: dict[str, float], files: dict[str, Any], **facts: Any
     ) -> ArtifactRef:
         with self._of(kind).write(kind, settings=settings, parents=parents, seed=self.seed) as draft:
-            for name, (rows, schema) in files.items():
-                write_table(draft.path / name, rows, schema)
+            for name, content in files.items():
+                if isinstance(content, str):
+                    (draft.path / name).write_text(content)
+                else:
+                    write_table(draft.path / name, *content)
             draft.facts.update(facts)
             self._pass(draft, **phases)
         return draft.ref
@@ -277,14 +290,51 @@ class SyntheticRun:
             row |= {"entropy": None if place % 2 else row["entropy"]}
         return {name: value for name, value in row.items() if not re.search(self.absent, name)}
 
+    def _examples(self) -> list[dict[str, Any]]:
+        """Two updates of the stage with two responses each; the veto takes part of the worst one in the last update."""
+        rows = []
+        for update in (1, self.updates_per_stage):
+            for reward in (1.0, 0.0):
+                count = self.length + (0 if reward else 1)
+                trigger = [not reward and update > 1 and place == 3 for place in range(count)]
+                vetoed = [any(trigger) and self.preset == "mu_grpo" and place > 3 for place in range(count)]
+                logp = [-0.5 + 0.125 * (place % 4) * (update > 1) for place in range(count)]
+                rows.append(
+                    {
+                        "stage": self.stage,
+                        "update": (self.stage - 1) * self.updates_per_stage + update,
+                        "staleness": update - 1,
+                        "reward": reward,
+                        "advantage": 2 * reward - 1,
+                        "prompt_token_ids": [1, 2],
+                        "response_token_ids": [place % len(VOCABULARY) for place in range(count)],
+                        "ratio": [math.exp(value + 0.5) for value in logp],
+                        "logp": logp,
+                        "behavior_logp": [-0.5] * count,
+                        "clipped": [place == 1 for place in range(count)],
+                        "trigger": trigger,
+                        "vetoed": vetoed,
+                        "rejected": [False] * count,
+                    }
+                )
+        return rows
+
     def _histograms(self, age: float) -> dict[str, list[int]]:
         """Of 16 responses: two have advantage 0, and of those below it the veto takes a part."""
-        counts = np.zeros(len(HISTOGRAM_EDGES) - 1, dtype=int)
+        counts = np.zeros(len(ADVANTAGE_EDGES) - 1, dtype=int)
         counts[[5, 7, 8, 10]] = self.length * np.array([2, 6, 2, 6])
         kept = counts.copy()
         if self.preset == "mu_grpo":
             kept[:8] -= np.round(0.15 * age * counts[:8]).astype(int)
-        return {"advantage_histogram": counts.tolist(), "advantage_histogram_kept": kept.tolist()}
+        middles = (LOG_RATIO_EDGES[:-1] + LOG_RATIO_EDGES[1:]) / 2
+        bell = np.exp(-(middles**2) / (0.02 + age))
+        ratios = np.round(8 * self.length * bell / bell.sum()).astype(int).tolist()
+        return {
+            "advantage_histogram": counts.tolist(),
+            "advantage_histogram_kept": kept.tolist(),
+            "ratio_histogram_negative": ratios[::-1],
+            "ratio_histogram_positive": ratios,
+        }
 
 
 def make_run(root: Path, stages: int, **fields: Any) -> SyntheticRun:

@@ -12,11 +12,14 @@ from tests.report.synthetic import make_run
 
 def test_every_figure_has_data(figures):
     assert list(figures) == [name for name in WORDS if name != "benchmarks"]
+    assert 5 in lines(figures["accuracy_over_time"], "blue")
     assert 5 in lines(figures["accuracy"], "blue")
     assert 5 in lines(figures["accuracy"], "orange")
     assert lines(figures["reward"], "blue").count(32) == 4
     assert lines(figures["ratios"], "orange").count(32) == 4 * 3
     assert lines(figures["ratios"], "blue").count(32) == 4 * 3
+    for color in ("blue", "orange"):
+        assert lines(figures["ratio_histograms"], color).count(40) == 4
     assert lines(figures["length"], "blue").count(32) == 4
     assert [lines(figures["stability"], color).count(32) for color in ("green", "orange", "blue")] == [4, 4, 4]
     assert len(lines(figures["ledger"], "blue")) >= 4

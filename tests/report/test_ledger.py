@@ -1,6 +1,10 @@
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from tasks.artifacts import Store
+from tasks.artifacts.provenance import gpus
 from tasks.report.history import load_history
 from tasks.report.ledger import Ledger, make_ledger
 from tests.report.clock import Clock, process
@@ -21,10 +25,11 @@ def test_one_process_by_hand(tmp_path):
             "verify": 2.5,
             "optimize": 1.5 + 14.0,
             "evaluate": 2 * (4.0 + 0.7),
-            "rest": 6.0 + 0.5 * 9,  # the start of the process, and half a second for each of nine artifacts
+            "start": 6.0,
+            "rest": 0.5 * 9,  # half a second for each of nine artifacts
         }
     )
-    assert list(ledger.seconds) == ["warm_start", "load", "generate", "verify", "optimize", "evaluate", "rest"]
+    assert list(ledger.seconds) == ["start", "warm_start", "load", "generate", "verify", "optimize", "evaluate", "rest"]
     assert ledger.total == pytest.approx(89.9)
     assert ledger.wall_clock == pytest.approx(89.9)
     assert ledger.training == pytest.approx(89.9 - 31.0 - 9.4)
@@ -39,7 +44,8 @@ def test_time_between_two_processes_is_not_counted(tmp_path):
     with process(clock, "second", imports=8.0):
         run.stages(1)
     ledger = ledger_of(run)
-    assert ledger.seconds["rest"] == pytest.approx(6.0 + 8.0 + 0.5 * 9)
+    assert ledger.seconds["start"] == pytest.approx(6.0 + 8.0)
+    assert ledger.seconds["rest"] == pytest.approx(0.5 * 9)
     assert ledger.total == pytest.approx(89.9 + 8.0)
     assert ledger.wall_clock == pytest.approx(89.9 + 8.0)
 
@@ -49,6 +55,7 @@ def test_a_process_that_is_older_than_the_run_counts_from_its_first_artifact(tmp
     run = SyntheticRun(Store.open(tmp_path), clock)
     with process(clock, "notebook", imports=3600.0):
         run.base().stages(1)
+    assert ledger_of(run).seconds["start"] == 0
     assert ledger_of(run).seconds["rest"] == pytest.approx(0.5 * 9)
 
 
@@ -90,5 +97,45 @@ def test_alternating_in_one_task(grpo):
 
 def test_base_alone(base_only):
     assert ledger_of(base_only).seconds == pytest.approx(
-        {"warm_start": 31.0, "load": 0.3, "evaluate": 4.7, "rest": 6.0 + 3 * 0.5}
+        {"start": 6.0, "warm_start": 31.0, "load": 0.3, "evaluate": 4.7, "rest": 3 * 0.5}
     )
+
+
+def test_without_a_gpu_there_are_no_gpu_seconds(mu_grpo):
+    assert ledger_of(mu_grpo).gpu_seconds == {}
+
+
+def test_seconds_of_gpus_are_those_of_the_processes_that_saw_them(tmp_path):
+    """The base policy is made and evaluated in a process without one, the stage in a process with four."""
+    clock = Clock()
+    run = SyntheticRun(Store.open(tmp_path), clock)
+    with process(clock, "cpu"):
+        run.base()
+    with process(clock, "pod", imports=8.0, gpus=4):
+        run.stages(1)
+    ledger = ledger_of(run)
+    assert ledger.gpu_seconds == pytest.approx(
+        {
+            "start": 4 * 8.0,
+            "warm_start": 0.0,
+            "load": 4 * (2 * 0.4 + 0.1 + 0.5 + 0.3),
+            "generate": 4 * 19.0,
+            "verify": 4 * 2.5,
+            "optimize": 4 * 15.5,
+            "evaluate": 4 * 4.7,
+            "rest": 4 * 0.5 * 6,
+        }
+    )
+    assert list(ledger.gpu_seconds) == list(ledger.seconds)
+
+
+def test_the_gpus_of_a_process_are_those_that_torch_sees(monkeypatch):
+    """Of a group on two nodes with four processes each, every one of which sees its node's GPUs."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert gpus() == 0
+    seen = SimpleNamespace(cuda=SimpleNamespace(device_count=lambda: 4))
+    monkeypatch.setitem(sys.modules, "torch", seen)
+    assert gpus() == 4
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert gpus() == 8

@@ -8,12 +8,13 @@ from typing import Any, get_args
 
 import pytest
 
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS, metrics_schema, to_table
+from tasks.artifacts.tables import EXAMPLES, ROLLOUTS, VERDICTS, metrics_schema, to_table
 from tasks.evaluate.metrics import measure
 from tasks.optimize.diagnostics import UpdateStatistics
 from tasks.optimize.outcome import Outcome as Trained
 from tasks.optimize.responses import collect, plan_batches
 from tasks.optimize.step import load_trainer
+from tasks.report.ledger import ROWS as LEDGER
 from tasks.report.updates import histogram_columns, number_columns
 from tasks.settings import OptimizeSettings, RunSettings, Settings
 from tasks.verify.step import Tally
@@ -56,6 +57,11 @@ def test_every_column_of_a_row_is_named(rows):
     assert columns - NAMED == set()
 
 
+def test_columns_of_other_tables_are_named():
+    assert set(EXAMPLES.names) - NAMED == set()
+    assert set(LEDGER) - NAMED == set()
+
+
 def test_the_report_reads_every_column_of_a_row(rows):
     table = to_table(rows, metrics_schema(list(rows[0])))
     numbers, histograms = number_columns([table]), histogram_columns([table])
@@ -73,7 +79,7 @@ def test_numbers_of_stages_rollouts_and_evaluations_are_named():
         0,
         "held_out",
     )
-    stage = {field.name for field in dataclasses.fields(Trained)} - {"rows", "teaches"}
+    stage = {field.name for field in dataclasses.fields(Trained)} - {"rows", "teaches", "examples"}
     assert "logp_mismatch" in stage
     for numbers in (stage, Tally().facts(), evaluation, evaluation["accuracy"], list(map(str, Outcome))):
         assert set(numbers) - NAMED == set()

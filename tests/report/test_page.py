@@ -51,7 +51,7 @@ def test_self_contained(page):
 
 
 def test_small(page):
-    assert len(page.encode()) < 400_000
+    assert len(page.encode()) < 500_000
 
 
 def test_large_run_stays_below_two_megabytes(tmp_path):
@@ -70,7 +70,7 @@ def test_responses_are_escaped(page):
 def test_examples_are_the_first_of_their_kind(page):
     changes = re.findall(r'<span class="tag">((?:turned|stayed) \w+)</span>', page)
     assert changes == ["turned right"] * 3 + ["stayed wrong", "turned wrong"]
-    assert len(Outline(page).responses) == 10
+    assert len(Outline(page.split('<section id="tokens">')[0] + "</main></body></html>").responses) == 10
 
 
 def test_headline_and_tables(page):
@@ -79,7 +79,9 @@ def test_headline_and_tables(page):
     assert "Accuracy (avg@4) on 40 held-out problems" in text
     assert "+51.6 points" in text
     assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 %" in text
-    assert "generate sampling responses for training 76.0 33.2 %" in text
+    assert "generate sampling responses for training 76.0 33.2 % 0" in text
+    assert "start from the start of a process to its first step 6.0 2.6 % 0" in text
+    assert "here none saw one" in text
     assert "training, stage 1 262 238 11 1 512" in text
     assert "stage 1 512 0.512 1.0 % 64 11 1 3.2e-05" in text
 
@@ -94,7 +96,7 @@ def test_says_what_is_chosen_here_and_what_the_paper_states(page):
 
 
 def test_grpo_does_not_speak_of_a_veto(grpo):
-    text = words(page_of(grpo))
+    text = words(page_of(grpo).partition("</style>")[2])
     assert "trigger" not in text
     assert "objective.veto.scope off" in text
     assert "veto.kappa" not in text

@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 import pytest
 
-from tasks.optimize.histogram import HISTOGRAM_EDGES
+from tasks.optimize.histogram import ADVANTAGE_EDGES
 from tasks.report.figures import OVER_STALENESS, make_figures, words_of
 from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
@@ -95,7 +95,9 @@ def test_some_of_many_stages(many, many_figures):
         assert words[name].caption.endswith("Shown are 8 of 10 stages: the first, the last and evenly spaced ones.")
         assert escape(words[name].caption) in many_figures[name]
     assert "Shown are" not in words["reward"].caption
-    assert page_of(many).count("Shown are 8 of 10 stages") == 2 * len(("advantages", *OVER_STALENESS))
+    assert page_of(many).count("Shown are 8 of 10 stages") == 2 * len(
+        ("advantages", "ratio_histograms", *OVER_STALENESS)
+    )
 
 
 def test_long_stages_stay_light(many, many_figures):
@@ -107,7 +109,7 @@ def test_long_stages_stay_light(many, many_figures):
     kept = {name: history.updates[name] for name in ("stage", "update", "staleness")}
     noisy = make_figures(replace(history, updates={**noise, **kept}), make_ledger(history))
     for name in OVER_STALENESS:
-        assert 20_000 < len(noisy[name].encode()) < 150_000, name
+        assert 20_000 < len(noisy[name].svg.encode()) < 150_000, name
 
 
 def test_thinning_by_hand():
@@ -122,7 +124,7 @@ def test_thinning_by_hand():
 
 def test_histograms_are_sums_over_the_stage(mu_grpo):
     history = history_of(mu_grpo)
-    assert history.histograms["advantage_histogram"].shape == (128, len(HISTOGRAM_EDGES) - 1)
+    assert history.histograms["advantage_histogram"].shape == (128, len(ADVANTAGE_EDGES) - 1)
     for stage in (1, 4):
         rows = history.updates["stage"] == stage
         counts, kept = advantage_counts(history, stage)
@@ -148,7 +150,7 @@ def test_bars_are_the_counts(mu_grpo, figures):
 def test_old_artifacts_have_what_they_can_have(tmp_path):
     run = make_run(tmp_path, 2, absent=NEW_COLUMNS)
     figures = figures_of(run)
-    assert not {"advantages", "triggers", "ess"} & set(figures)
+    assert not {"advantages", "ratio_histograms", "triggers", "ess"} & set(figures)
     assert {"clip_veto", "ratios_negative", "ratios_positive", "kl", "stability", "length"} <= set(figures)
     assert "vetoed, of tokens with A < 0" not in texts(figures["clip_veto"])
     assert [len(lines(figures["kl"], color)) > 0 for color in ("orange", "blue")] == [True, False]
@@ -157,7 +159,7 @@ def test_old_artifacts_have_what_they_can_have(tmp_path):
 
 def test_without_staleness_there_is_no_such_section(tmp_path):
     run = make_run(tmp_path, 1, absent="staleness|histogram")
-    assert not {"advantages", *OVER_STALENESS} & set(figures_of(run))
+    assert not {"advantages", "ratio_histograms", *OVER_STALENESS} & set(figures_of(run))
     assert 'id="staleness"' not in page_of(run)
 
 

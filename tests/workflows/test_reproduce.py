@@ -14,6 +14,7 @@ from tasks.errors import SettingsError
 from tasks.settings import ExperimentSettings
 from tests.workflows.experiments import experiment
 from tests.workflows.runs import Runner, steps
+from tests.workflows.test_decks import deck_of, decks_of, words
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +40,8 @@ def test_every_run_is_there_and_compared(reproduced: tuple[Runner, Path, str]) -
     assert {one["baseline"] for one in result["causes"]} == {"grpo", "m2po"}
     folder = store.path(made.ref)
     assert (folder / "report.html").stat().st_size < 5_000_000
-    assert (
-        {one.stem for one in folder.glob("figures/*.svg")}
-        == {one.stem for one in folder.glob("figures/*.csv")}
-        != set()
-    )
+    figures, data = ({one.stem for one in folder.glob(f"figures/*.{kind}")} for kind in ("svg", "csv"))
+    assert figures == data != set()
     assert {(cell["system"], cell["benchmark"]) for cell in result["cells"]} == {
         (system, benchmark) for system in ("mu_grpo", "grpo", "m2po") for benchmark in ("easy", "hard", "mean")
     }
@@ -70,6 +68,14 @@ def test_what_runs_share_is_done_once(reproduced: tuple[Runner, Path, str]) -> N
     )
     evaluated = [one for one in store.manifests("average") if one.parents["policy"] in ([two.ref] for two in base)]
     assert len(evaluated) == 2
+
+
+def test_its_deck_is_the_page(reproduced: tuple[Runner, Path, str]) -> None:
+    runner, _, _ = reproduced
+    (made,) = Store.open(runner.store).manifests("reproduction")
+    shown = words(deck_of(decks_of(runner), made))
+    assert "tiny" in shown
+    assert "m2po" in shown
 
 
 def test_again_nothing_is_done(reproduced: tuple[Runner, Path, str]) -> None:

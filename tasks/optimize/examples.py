@@ -1,0 +1,88 @@
+"""Responses of a stage, token by token, as the update that learned from them found them.
+
+Which tokens the veto leaves out follows from the weights at the update, which nothing keeps: so a few updates of a
+stage note it, of the best and the worst response of one group.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tasks.optimize import processes
+from tasks.optimize.data import Selection
+from tasks.optimize.objective import ObjectiveResult
+from tasks.optimize.outcome import Row
+from tasks.optimize.responses import Floats, Ints, Responses
+from tasks.optimize.tokens import TokenBatch
+
+NOTED = 5
+"""Updates of a stage that are noted."""
+_FLAGS = ("clipped", "trigger", "vetoed", "rejected")
+_COLUMNS = ("ratio", "logp", "behavior_logp", *_FLAGS)
+
+
+def noted_updates(updates: int) -> list[int]:
+    """Which of a stage's updates are noted, from 0: the first, the last and evenly spaced ones between."""
+    return sorted({round(place) for place in np.linspace(0, updates - 1, NOTED)})
+
+
+class CloseUp:
+    """Takes up the micro-batches of an update and gives two of its responses, the same in every process."""
+
+    def __init__(self, responses: Responses, selection: Selection, rows: Ints) -> None:
+        self._responses = responses
+        self._advantage_R = selection.advantage_R.numpy()
+        self._rows = rows
+        """Of the update's responses that take part."""
+        self._tokens: dict[int, Floats] = {}
+        """[columns, tokens] of this process's responses, by row."""
+
+    def add(self, rows: Ints, batch: TokenBatch, result: ObjectiveResult) -> None:
+        """Takes up a micro-batch, which has these rows."""
+        if not len(rows):
+            return
+        flags = (result.clipped_T, result.trigger_T, result.vetoed_T, result.rejected_T)
+        columns = (result.ratio_T, batch.logp_T.detach(), batch.behavior_logp_T, *flags)
+        table = torch.stack([column.float() for column in columns]).cpu().numpy()
+        ends = np.cumsum(self._responses.response_tokens.lengths[rows])
+        self._tokens.update(zip(rows.tolist(), np.split(table, ends[:-1], axis=1), strict=True))
+
+    def examples(self, place: Row) -> list[Row]:
+        """The best response of a group, and the worst if there is one, each with its tokens; every process must ask.
+
+        It is the first group of the update with a vetoed token; else the first with different advantages, else the
+        first. Of the worst responses it is the one with most vetoed tokens.
+
+        Args:
+            place: stage, update and staleness.
+        """
+        own = [self._tokens[row][_COLUMNS.index("vetoed")].sum() if row in self._tokens else 0 for row in self._rows]
+        vetoed = processes.total(torch.tensor(own, dtype=torch.float64)).numpy()
+        return [{**place, **self._example(row)} for row in self._chosen(vetoed)]
+
+    def _chosen(self, vetoed: np.ndarray[Any, Any]) -> list[int]:
+        if not len(self._rows):
+            return []
+        advantage, group = self._advantage_R[self._rows], self._responses.group_R[self._rows]
+        groups = [group == number for number in dict.fromkeys(group.tolist())]
+        differ = [own for own in groups if np.ptp(advantage[own]) > 0] or groups
+        own = next((own for own in differ if vetoed[own].any()), differ[0])
+        best = max(np.flatnonzero(own), key=lambda place: advantage[place])
+        worst = max(np.flatnonzero(own), key=lambda place: (-advantage[place], vetoed[place]))
+        return [int(self._rows[place]) for place in dict.fromkeys((best, worst))]
+
+    def _example(self, row: int) -> Row:
+        responses = self._responses
+        length, reward = int(responses.response_tokens.lengths[row]), float(responses.reward_R[row])
+        own = self._tokens.get(row, np.zeros((len(_COLUMNS), length), np.float32))
+        table = processes.total(torch.from_numpy(own.astype(np.float64))).numpy()
+        columns = dict(zip(_COLUMNS, table, strict=True))
+        return {
+            "reward": None if np.isnan(reward) else reward,
+            "advantage": float(self._advantage_R[row]),
+            "prompt_token_ids": responses.prompt_tokens[row].tolist(),
+            "response_token_ids": responses.response_tokens[row].tolist(),
+            **{name: columns[name].tolist() for name in _COLUMNS if name not in _FLAGS},
+            **{name: columns[name].astype(bool).tolist() for name in _FLAGS},
+        }

@@ -1,0 +1,123 @@
+"""``mu-grpo report`` of a run that was interrupted: what there is, and what is missing, from its artifacts alone."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.evaluate.average import average_evaluations
+from tasks.evaluate.step import evaluate_policy
+from tasks.optimize.step import optimize_stage
+from tasks.prompts.step import prepare_stage
+from tasks.report.step import write_report
+from tasks.rollout.step import generate_shard
+from tasks.stored.unfinished import find_unfinished
+from tasks.verify.step import verify_rollouts
+from tests.cli.synthetic import command, words
+from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY
+from tests.prepared import prepare_held_out, prepare_training
+from tests.workflows import test_grpo
+
+learner = test_grpo.learner
+Learner = tuple[Store, ArtifactRef]
+
+
+class Run:
+    """The steps of a run of two stages, made one by one."""
+
+    def __init__(self, store: Store, policy: ArtifactRef) -> None:
+        self.store, self.base, self.policies = store, policy, [policy]
+        self.held_out = prepare_held_out(self.of("prepare_benchmark"), PROMPTS, 6)
+        training = prepare_training(self.of("prepare_training_set"), PROMPTS, self.held_out)
+        self.prompts = [prepare_stage(self.of("prepare_prompts"), PROMPTS, training, stage, 0) for stage in range(2)]
+        self.averages: list[ArtifactRef] = []
+        self.rollouts: list[ArtifactRef] = []
+
+    def of(self, task: str) -> Store:
+        """The store of a task of the workflow."""
+        return Store(self.store.ref, task)
+
+    def evaluate(self) -> None:
+        policy = self.policies[-1]
+        found = evaluate_policy(self.of("evaluate"), EVALUATE, VERIFY, policy, self.held_out, 0)
+        self.averages.append(average_evaluations(self.of("average"), policy, [found], 0))
+
+    def generate(self, shards: int) -> None:
+        stage, policy = len(self.policies) - 1, self.policies[-1]
+        prompts = self.prompts[stage][:shards]
+        self.rollouts = [generate_shard(self.of("generate"), ROLLOUT, policy, one, stage, 0) for one in prompts]
+
+    def train(self) -> None:
+        stage, policy = len(self.policies) - 1, self.policies[-1]
+        verdicts = verify_rollouts(self.of("verify"), VERIFY, self.rollouts, stage, 0)
+        made = optimize_stage(self.of("optimize"), OPTIMIZE, self.base, policy, self.rollouts, verdicts, stage, 0)
+        self.policies.append(made)
+
+
+@pytest.fixture(scope="module")
+def stopped(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """In the second stage, with one of two shards, and with its first policy not evaluated."""
+    base, policy = learner
+    store = Store.open(tmp_path_factory.mktemp("stopped"))
+    shutil.copytree(base.root / policy.folder, store.root / policy.folder)
+    manifest = base.manifest(policy).model_copy(update={"task": "prepare_policy"})
+    (store.root / policy.folder / "manifest.json").write_text(manifest.model_dump_json())
+    run = Run(store, policy)
+    run.evaluate()
+    run.generate(2)
+    run.train()
+    run.generate(1)
+    return run
+
+
+def report(run: Run, tmp_path: Path, *arguments: str) -> tuple[str, str]:
+    """What the command prints, and the page."""
+    page = tmp_path / "page.html"
+    done = command("report", "--store", str(run.store.root), "--page", str(page), *arguments)
+    assert done.returncode == 0, done.stderr
+    return words(done.stdout), page.read_text(encoding="utf-8") if page.exists() else ""
+
+
+def test_the_page_says_what_is_missing_and_shows_what_is_there(stopped: Run, tmp_path: Path) -> None:
+    told, page = report(stopped, tmp_path)
+    assert "mu_grpo, mu 4, seed 0" in told
+    assert str(tmp_path / "page.html") in told
+    top = words(page.split("<header>")[0].split('<aside id="unfinished"')[1])
+    assert "This run is not finished" in top
+    assert "Stage 1 of 2 lacks its evaluation." in top
+    for name in ("reward", "ess", "timeline", "ledger", "steps"):
+        assert f'id="figure-{name}"' in page
+    assert "There is no second evaluation yet." in page
+    assert stopped.rollouts[0].digest in page
+    assert "not made" in page
+    assert stopped.store.refs("report") == []
+
+
+def test_it_goes_on_and_the_page_follows(stopped: Run, tmp_path: Path) -> None:
+    stopped.evaluate()
+    _, page = report(stopped, tmp_path)
+    assert "Stage 2 of 2 lacks 1 of 2 shards of rollouts." in page
+    stopped.generate(2)
+    assert "Stage 2 of 2 lacks its verdicts." in report(stopped, tmp_path)[1]
+    stopped.train()
+    stopped.evaluate()
+    assert "Every stage is made, the report is not." in report(stopped, tmp_path)[1]
+
+    write_report(stopped.store, stopped.averages, 0)
+    assert find_unfinished(stopped.store) is None
+    assert 'id="unfinished"' not in report(stopped, tmp_path)[1]
+
+
+@pytest.mark.parametrize(("option", "value"), [("--seed", "7"), ("--algorithm", "grpo")])
+def test_another_run_is_not_shown(option: str, value: str, stopped: Run, tmp_path: Path) -> None:
+    done = command("report", "--store", str(stopped.store.root), option, value, "--page", str(tmp_path / "page.html"))
+    assert done.returncode == 1
+    assert f"no finished run with {option[2:]} {value} in this store" in words(done.stderr)
+
+
+def test_a_page_that_cannot_be_written_is_named(stopped: Run, tmp_path: Path) -> None:
+    done = command("report", "--store", str(stopped.store.root), "--page", str(tmp_path / "nowhere" / "page.html"))
+    assert done.returncode == 1
+    assert "--page:" in words(done.stderr)
+    assert "Name another file." in words(done.stderr)

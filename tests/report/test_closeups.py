@@ -1,0 +1,93 @@
+"""Tokens of responses that a stage learned from, and what the page shows of them."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from tasks.report.closeups import _WHOLE, pick_groups, token_texts
+from tasks.report.history import load_history
+from tests.report.synthetic import SyntheticRun, make_run, page_of
+
+
+@pytest.fixture(scope="module")
+def byte_level() -> Tokenizer:
+    """A token per byte, as the vocabularies of large models begin."""
+    alphabet = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    made = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffd"), max_size=40))
+def test_texts_of_tokens_make_the_text(text, byte_level):
+    ids = byte_level.encode(text).ids
+    texts = token_texts(ids, lambda some: byte_level.decode(list(some), skip_special_tokens=False))
+    assert len(texts) == len(ids)
+    assert "".join(texts) == text
+
+
+def test_a_character_of_three_bytes_stands_at_its_last(byte_level):
+    ids = byte_level.encode("a漢b").ids
+    assert token_texts(ids, lambda some: byte_level.decode(list(some))) == ["a", "", "", "漢", "b"]
+
+
+def test_a_character_that_is_cut_off_is_still_there(byte_level):
+    ids = byte_level.encode("a漢").ids[:-1]
+    assert token_texts(ids, lambda some: byte_level.decode(list(some)))[:2] == ["a", ""]
+
+
+def groups_of(run: SyntheticRun):
+    return pick_groups(run.store, load_history(run.store, run.evaluations))
+
+
+def test_of_the_first_and_of_the_last_stage_the_update_that_vetoed(mu_grpo):
+    first, last = groups_of(mu_grpo)
+    assert (first.stage, first.update, first.staleness) == (1, 32, 31)
+    assert (last.stage, last.update, last.staleness) == (4, 128, 31)
+    best, worst = last.responses
+    assert (best.name, best.reward, best.length, best.vetoed) == ("best", 1.0, 24, 0)
+    assert (worst.name, worst.reward, worst.length, worst.vetoed) == ("worst", 0.0, 25, 21)
+    assert [token.kind for token in worst.tokens[:6]] == ["", "clipped", "", "trigger", "vetoed", "vetoed"]
+    assert [token.text for token in worst.tokens[:3]] == ["seven", " <b>times</b>", " 8"]
+    assert worst.tokens[3].words == "ratio 1.455, log-probability -0.125 after -0.500, trigger"
+
+
+def test_the_page_marks_them_and_escapes_their_text(page):
+    section = page.split('<section id="tokens">')[1].split("</section>")[0]
+    assert section.count('class="vetoed"') == 2 * 21 + 1  # and once where marks are explained
+    assert section.count('class="trigger"') == 2 + 1
+    assert "<b>times" not in page
+    assert re.search(r'<span title="ratio 1.133, [^"]+, clipped" class="clipped"> &lt;b&gt;times', section)
+
+
+def test_without_a_veto_the_last_noted_update_is_shown(grpo):
+    assert [(group.stage, group.staleness) for group in groups_of(grpo)] == [(1, 31), (4, 31)]
+    assert all(response.vetoed == 0 for group in groups_of(grpo) for response in group.responses)
+
+
+def test_without_a_veto_nothing_is_marked_as_its_trigger(grpo):
+    """Triggers are counted with the veto off too, and the synthetic run has some."""
+    worst = groups_of(grpo)[1].responses[1]
+    assert {token.kind for token in worst.tokens} == {"", "clipped"}
+
+
+def test_long_responses_are_shortened_around_their_trigger(tmp_path):
+    run = make_run(tmp_path, 2, length=5000)
+    for group in groups_of(run):
+        for response in group.responses:
+            assert response.length >= 5000
+            assert len(response.tokens) < _WHOLE
+            gaps = [token.text for token in response.tokens if token.kind == "gap"]
+            shown = len(response.tokens) - len(gaps)
+            assert sum(int(re.search(r"\d+", gap)[0]) for gap in gaps) + shown == response.length
+        assert any(token.kind == "trigger" for token in group.responses[1].tokens)
+    assert len(page_of(run).encode()) < 600_000
+
+
+def test_policies_that_noted_nothing_show_nothing(base_only):
+    assert groups_of(base_only) == []
+    assert 'id="tokens"' not in page_of(base_only)
