@@ -141,10 +141,8 @@ def highlights(manifest: Manifest) -> list[str]:
             shown = [(len(benchmarks) or None, "{} benchmarks"), (accuracy, f"mean {percent(accuracy)}")]
         case "report":
             shown = [(facts.get("algorithm"), "{}")]
-        case "reproduction":
-            shown = [(facts.get("runs"), "{} runs")]
-        case "laboratory":
-            shown = [(facts.get("part"), "part {}")]
+        case "laboratory" | "reproduction":
+            shown = [(facts.get("part"), "part {}"), (facts.get("runs"), "{} runs")]
     return [text.format(value) for value, text in shown if value is not None]
 
 
