@@ -13,7 +13,7 @@ SEEDS ?= 0 1 2
 # One more than cores: tests wait for servers and for processes that start.
 TEST_JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
-.PHONY: demo compare results test proofs test-vllm faults check format versions graph configs benchmarks clean help
+.PHONY: demo compare results reproduce test proofs test-vllm faults check format versions graph configs benchmarks clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -37,6 +37,11 @@ results: $(BIN)/.installed ## both on three seeds, into docs/results.md
 	@$(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG) | grep ^now >> docs/results.md
 	@printf '```\n' >> docs/results.md
 	@$(BIN)/python -m tests.benchmarks.generation --append docs/results.md
+
+EXPERIMENT := configs/reproduce-tiny.yaml
+reproduce: $(BIN)/.installed ## the paper's comparison in small, into docs/reproduction.md; half an hour
+	@$(BIN)/pyflyte run workflows/reproduce.py reproduce --inputs-file $(EXPERIMENT)
+	@$(BIN)/mu-grpo reproduction --config $(EXPERIMENT) --docs docs/reproduction.md
 
 LABORATORY := laboratory-a laboratory-b laboratory-c laboratory-d
 laboratory: $(LABORATORY) ## every part of the laboratory, hours; each is a target of its own and goes on where it stopped

@@ -1,5 +1,6 @@
 """The command that shows a reproduction, finished or not."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +20,13 @@ def reproduction(
         typer.Option(help="A folder to make: the HTML page about the runs that are there, and its figures."),
     ] = None,
     docs: Annotated[
-        Path | None, typer.Option(help="A Markdown page; what stands between its marks is replaced by the tables.")
+        Path | None,
+        typer.Option(help="A Markdown page; what stands between its marks is replaced by tables and figures."),
     ] = None,
 ) -> None:
     """Compares the runs of a reproduction that are finished, and names those that are missing."""
     from tasks.artifacts import Store
+    from tasks.reproduce.figures import make_figures
     from tasks.reproduce.find import find_parts, find_reports
     from tasks.reproduce.page import write_page
     from tasks.reproduce.step import load_runs, result_of
@@ -42,5 +45,15 @@ def reproduction(
         write_page(page, result, runs, find_parts(opened), {one.name: str(ref) for one, ref in found.items()})
         print(f"wrote {page}/report.html")
     if docs is not None:
-        renew(docs, "tables", markdown(result))
+        figures = {name: (one.title, one.svg) for name, one in make_figures(result, runs, find_parts(opened)).items()}
+        renew(docs, "tables", f"{markdown(result)}\n{_beside(docs, figures)}\n")
         print(f"wrote {docs}")
+
+
+def _beside(page: Path, figures: Mapping[str, tuple[str, str]]) -> str:
+    """Writes figures, titles and SVG by name, into the folder that is named like the page; what shows them there."""
+    folder = page.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    for name, (_, svg) in figures.items():
+        (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+    return "\n\n".join(f"![{title}]({folder.name}/{name}.svg)" for name, (title, _) in figures.items())

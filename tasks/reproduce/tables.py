@@ -45,13 +45,18 @@ def how_to_read(result: ReproductionResult) -> str:
 
 def tables(result: ReproductionResult) -> dict[str, Table]:
     """By title."""
-    found = {f"Accuracy after the last update, {len(result.seeds)} seeds": _accuracies(result)}
+    found = {f"Accuracy after the last update, {_seeds(result)}": _accuracies(result)}
     if result.tests:
         found[f"{result.reference} against each baseline"] = _tests(result.tests)
     found["Seconds of training, mean over seeds"] = _times(result)
     if result.speeds:
         found[f"How much faster {result.reference} is"] = _speeds(result.speeds)
     return found
+
+
+def _seeds(result: ReproductionResult) -> str:
+    numbers = sorted({len(cell.by_seed) for cell in result.cells})
+    return f"{' to '.join(str(number) for number in numbers[:: max(1, len(numbers) - 1)])} seeds"
 
 
 def _missing(result: ReproductionResult) -> str:

@@ -98,6 +98,7 @@ def test_what_is_missing_is_named_and_the_rest_compared(reproduced: tuple[Runner
     assert shown.exit_code == 0, shown.output
     assert "3 runs are missing: tiny, mu_grpo, seed 1; tiny, grpo, seed 1; tiny, m2po, seed 1" in shown.output
     assert "| tiny | mean of all |" in page.read_text()
+    assert "](page/accuracy-tiny.svg)" in page.read_text()
     assert "tiny, m2po, seed 1" in (tmp_path / "made/report.html").read_text()
     nowhere = CliRunner().invoke(app, ["reproduction", "--config", str(longer), "rollout.max_new_tokens=15"])
     assert "none of the 6 runs is there" in str(nowhere.exception)
