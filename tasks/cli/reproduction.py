@@ -21,7 +21,7 @@ def reproduction(
     ] = None,
     docs: Annotated[
         Path | None,
-        typer.Option(help="A Markdown page; what stands between its marks is replaced by tables and figures."),
+        typer.Option(help="A Markdown page; between its marks stand tables and figures then."),
     ] = None,
 ) -> None:
     """Compares the runs of a reproduction that are finished, and names those that are missing."""
