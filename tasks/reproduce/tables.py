@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tasks.report.formats import MISSING, duration, label, percent, percent_range
 from tasks.report.tables import render, render_markdown
-from tasks.reproduce.result import MEAN, PairedTest, ReproductionResult, Speed
+from tasks.reproduce.result import MEAN, Cause, PairedTest, ReproductionResult, Speed
 
 _COLUMNS = 132
 _HOW_TO_READ = (
@@ -51,6 +51,8 @@ def tables(result: ReproductionResult) -> dict[str, Table]:
     found["Seconds of training, mean over seeds"] = _times(result)
     if result.speeds:
         found[f"How much faster {result.reference} is"] = _speeds(result.speeds)
+    if result.causes:
+        found[f"Seconds that {result.reference} saves, by cause"] = _causes(result.causes)
     return found
 
 
@@ -133,3 +135,23 @@ def _speeds(speeds: Sequence[Speed]) -> Table:
         ratio = "not on every seed" if one.ratio is None else f"{one.ratio:.2f}"
         table.add_row(one.baseline, one.model, one.name, ratio, by_seed)
     return table
+
+
+def _causes(causes: Sequence[Cause]) -> Table:
+    columns = list(dict.fromkeys(_about(cause) for cause in causes))
+    table = _table("", *(f"{model}, against {baseline}" for model, baseline in columns))
+    seconds = {(cause.model, cause.baseline, cause.name): cause.seconds for cause in causes}
+    for name in dict.fromkeys(cause.name for cause in causes):
+        table.add_row(name, *(_or_missing(seconds.get((*column, name)), _seconds_saved) for column in columns))
+    table.add_row(
+        "in all", *(_seconds_saved(sum(one.seconds for one in causes if _about(one) == pair)) for pair in columns)
+    )
+    return table
+
+
+def _about(cause: Cause) -> tuple[str, str]:
+    return cause.model, cause.baseline
+
+
+def _seconds_saved(seconds: float) -> str:
+    return f"{seconds:+.1f} s"
