@@ -61,7 +61,7 @@ def test_what_runs_share_is_done_once(reproduced: tuple[Runner, Path, str]) -> N
     runner, _, _ = reproduced
     store = Store.open(runner.store)
     of_runs = [one for one in store.manifests("policy") if one.facts.get("stage") is not None]
-    base = [one for one in of_runs if one.facts["stage"] == 0]
+    base = [[one.ref] for one in of_runs if one.facts["stage"] == 0]
     assert len(base) == 1
     first = [one for one in store.manifests("rollouts") if one.parents["policy"] in base]
     assert sorted(one.task for one in first) == ["alternate", "generate"]
