@@ -39,7 +39,7 @@ results: $(BIN)/.installed ## both on three seeds, into docs/results.md
 	@$(BIN)/python -m tests.benchmarks.generation --append docs/results.md
 
 EXPERIMENT := configs/reproduce-tiny.yaml
-reproduce: $(BIN)/.installed ## the paper's comparison in small, into docs/reproduction.md; half an hour
+reproduce: $(BIN)/.installed ## the paper's comparison in small, into docs/reproduction.md; takes long
 	@$(BIN)/pyflyte run workflows/reproduce.py reproduce --inputs-file $(EXPERIMENT)
 	@$(BIN)/mu-grpo reproduction --config $(EXPERIMENT) --docs docs/reproduction.md
 

@@ -40,7 +40,8 @@ class Shape:
         return rank * self.layers * (attention + 3 * (self.hidden + self.intermediate))
 
 
-# From the models' config.json on the Hugging Face hub; these are Qwen2 models of one shape.
+# As the models' config.json have it, which were not at hand; tests count the parameters of these shapes. The first two
+# are Qwen2 models of one shape.
 _QWEN_7B = Shape(
     parameters=7_615_616_512,
     layers=28,

@@ -87,7 +87,7 @@ def _gain(history: History) -> str | None:
     if len(history.evaluated) < 2:
         return None
     gain = history.evaluated[-1].accuracy.value - history.evaluated[0].accuracy.value
-    return f"{100 * gain:+.1f}".replace("-", "−")  # noqa: RUF001
+    return f"{100 * gain:+.1f}".replace("-", "−")  # noqa: RUF001 - a minus
 
 
 def _levels(evaluated: list[EvaluatedPolicy]) -> list[str]:

@@ -51,7 +51,7 @@ def test_headlines_say_how_the_reference_stands(page):
     assert "Planned and not there: tiny, m2po, seed 1." in text
     assert (
         "With tiny, mu_grpo matches grpo: 70.0 % (65.0 to 75.0) against 60.0 % (55.0 to 65.0), "
-        "+0.4 points (−0.6 to +1.4; p 0.400); speed: generation 1.82x (1.82 to 1.92 over seeds)"  # noqa: RUF001
+        "+0.4 points (−0.6 to +1.4; p 0.400); speed: generation 1.82x (1.82 to 1.92 over seeds)"  # noqa: RUF001 - a minus
     ) in text.replace("&lt;", "<")
     assert "mu_grpo exceeds m2po" in text
     assert "to the level of the baseline not on every seed" in text
