@@ -1,12 +1,13 @@
 """The door of the step in which generation and optimization alternate."""
 
-from tasks.platform import Artifact, StoreHandle, once, step
+from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
 VERSION = "7"
+JUDGING = judging(VERSION)
 
 
-@step(VERSION, role="train", trains=True, takes_turns=True)
+@step(JUDGING, role="train", trains=True, takes_turns=True)
 def alternate(
     store: StoreHandle,
     rollout: RolloutSettings,
@@ -26,7 +27,7 @@ def alternate(
     return once(
         store,
         "alternate",
-        VERSION,
+        JUDGING,
         train_alternating,
         rollout,
         verify,

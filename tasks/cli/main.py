@@ -53,28 +53,21 @@ def plan(
     ] = None,
     plain: Annotated[bool, typer.Option("--json", help="Print the part of --gpus alone, as JSON.")] = False,
 ) -> None:
-    """What a run will do: stages, prompts, responses, updates, shards, memory, and every number that follows."""
-    from tasks.cli.plan import plan_tables
+    """What a run will do: stages, prompts, responses, updates, shards, memory, and every number that follows.
 
-    settings = RunSettings.read(config, " ".join(overrides or []))
-    console = Console()
-    if not plain:
-        for table in plan_tables(settings, stages):
-            console.print(table)
+    Of a file with an experiment, what all of its runs do together.
+    """
+    from tasks.cli.plan import Pool, print_plan
+    from tasks.cli.plan_experiment import print_experiment
+    from tasks.settings.experiment import holds_experiment
+
     if gpus is None:
         given = {"--accelerator": accelerator, "--prices": prices, "--measured": measured, "--json": plain or None}
         if named := [name for name, value in given.items() if value is not None]:
             raise SettingsError(f"{named[0]}: belongs to --gpus, which is not given. Add it, or leave both out.")
-        return
-    from tasks.cli.cluster import cluster_json, cluster_tables
-    from tasks.cost.plan import PRICES, plan_cluster
-
-    planned = plan_cluster(settings, stages, gpus, accelerator, prices or PRICES, measured)
-    if plain:
-        print(cluster_json(planned))
-        return
-    for table in cluster_tables(planned, settings.updates_per_rollout is not None):
-        _console().print(table)
+    pool = None if gpus is None else Pool(gpus, accelerator, prices, measured)
+    show = print_experiment if holds_experiment(config) else print_plan
+    show(_console(), config, " ".join(overrides or []), stages, pool, plain)
 
 
 @app.command()

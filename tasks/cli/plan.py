@@ -1,15 +1,59 @@
 """Every number that follows from a run's settings, before anything runs."""
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from rich import box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tasks.cli.algorithms import describe
-from tasks.cost.problems import problems_of
+from tasks.cost.problems import answers_of, problems_of
 from tasks.cost.shapes import BYTES, shape_of
 from tasks.report.formats import size
 from tasks.settings import PRESETS, RunSettings
 from tasks.settings.evaluate import Measure
+
+if TYPE_CHECKING:  # a plan without GPUs answers before these are loaded
+    from tasks.cost.plan import ClusterPlan
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What a run would be done on."""
+
+    gpus: int
+    """0 for one process here."""
+    accelerator: str | None
+    prices: Path | None
+    measured: str | None
+    """A store with a run whose rates are taken."""
+
+    def plan(self, settings: RunSettings, stages: int) -> "ClusterPlan":
+        """What the run takes there."""
+        from tasks.cost.plan import PRICES, plan_cluster
+
+        return plan_cluster(settings, stages, self.gpus, self.accelerator, self.prices or PRICES, self.measured)
+
+
+def print_plan(console: Console, config: Path, overrides: str, stages: int, pool: Pool | None, plain: bool) -> None:
+    """The plan of a run; ``plain`` is the pool's part alone, as JSON."""
+    settings = RunSettings.read(config, overrides)
+    if not plain:
+        for table in plan_tables(settings, stages):
+            console.print(table)
+    if pool is None:
+        return
+    from tasks.cli.cluster import cluster_json, cluster_tables
+
+    planned = pool.plan(settings, stages)
+    if plain:
+        print(cluster_json(planned))
+        return
+    for table in cluster_tables(planned, settings.updates_per_rollout is not None):
+        console.print(table)
 
 
 def plan_tables(settings: RunSettings, stages: int) -> list[Table]:
@@ -35,7 +79,7 @@ def _schedule(run: RunSettings, stages: int) -> Table:
     longest, mu = run.rollout.max_new_tokens, run.mu
     responses, updates = run.responses_per_stage, run.updates_per_stage
     policies, measured = stages + 1, run.measures
-    answers = [problems_of(run, one) * (one.evaluation.samples_per_problem + one.evaluation.greedy) for one in measured]
+    answers = [answers_of(run, one) for one in measured]
     rows: list[tuple[str, int | str, str]] = [
         ("stages", stages, "a constant of the workflow"),
         ("prompts per stage", prompts, f"{stages * prompts} in all"),

@@ -1,4 +1,4 @@
-"""How many problems a benchmark has, without fetching it."""
+"""How many problems a benchmark has, and how many answers it asks for, without fetching it."""
 
 from tasks.prompts.arithmetic import split
 from tasks.settings import RunSettings
@@ -13,3 +13,8 @@ def problems_of(run: RunSettings, measure: Measure) -> int:
     if source is not None and source.arithmetic is not None:
         return len(split(list(source.arithmetic.levels), source.arithmetic.held_out_share)[1])
     return run.evaluate.problems
+
+
+def answers_of(run: RunSettings, measure: Measure) -> int:
+    """Responses of one evaluation."""
+    return problems_of(run, measure) * (measure.evaluation.samples_per_problem + measure.evaluation.greedy)

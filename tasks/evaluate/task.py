@@ -1,12 +1,13 @@
 """The doors of the steps that evaluate a policy."""
 
-from tasks.platform import Artifact, StoreHandle, once, step
+from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import EvaluationSettings, OperationSettings, VerifySettings
 
 VERSION = "4"
+JUDGING = judging(VERSION)
 
 
-@step(VERSION, role="evaluate")
+@step(JUDGING, role="evaluate")
 def evaluate(
     store: StoreHandle,
     settings: EvaluationSettings,
@@ -20,7 +21,7 @@ def evaluate(
     from tasks.evaluate.step import evaluate_policy
 
     return once(
-        store, "evaluate", VERSION, evaluate_policy, settings, verify, policy, prompts, seed, operation=operation
+        store, "evaluate", JUDGING, evaluate_policy, settings, verify, policy, prompts, seed, operation=operation
     )
 
 

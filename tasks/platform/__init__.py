@@ -2,5 +2,6 @@
 
 from tasks.platform.pods import DEPLOYMENT
 from tasks.platform.steps import Artifact, StoreHandle, always, once, step, unrolling
+from tasks.platform.versions import judging
 
-__all__ = ["DEPLOYMENT", "Artifact", "StoreHandle", "always", "once", "step", "unrolling"]
+__all__ = ["DEPLOYMENT", "Artifact", "StoreHandle", "always", "judging", "once", "step", "unrolling"]

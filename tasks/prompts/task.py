@@ -1,6 +1,6 @@
 """The doors of the step that provides prompts."""
 
-from tasks.platform import Artifact, StoreHandle, once, step
+from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import (
     BenchmarkSettings,
     OperationSettings,
@@ -10,6 +10,7 @@ from tasks.settings import (
 )
 
 VERSION = "2"
+JUDGING = judging(VERSION)
 
 
 @step(VERSION)
@@ -22,7 +23,7 @@ def prepare_prompts(
     return once(store, "prepare_prompts", VERSION, logic.prepare_stage, settings, training, stage, seed)
 
 
-@step(VERSION, role="prefetch")
+@step(JUDGING, role="prefetch")
 def prepare_training_set(
     store: StoreHandle,
     settings: TrainingSetSettings,
@@ -35,15 +36,15 @@ def prepare_training_set(
     from tasks.prompts.training import prepare_training_set as prepare
 
     return once(
-        store, "prepare_training_set", VERSION, prepare, settings, verify, source, benchmarks, operation=operation
+        store, "prepare_training_set", JUDGING, prepare, settings, verify, source, benchmarks, operation=operation
     )
 
 
-@step(VERSION, role="prefetch")
+@step(JUDGING, role="prefetch")
 def prepare_benchmark(
     store: StoreHandle, settings: BenchmarkSettings, verify: VerifySettings, source: str, operation: OperationSettings
 ) -> Artifact:
     """The problems of a benchmark. ``source`` is a fingerprint of what settings name outside of the hub."""
     from tasks.prompts.benchmarks import prepare_benchmark as prepare
 
-    return once(store, "prepare_benchmark", VERSION, prepare, settings, verify, source, operation=operation)
+    return once(store, "prepare_benchmark", JUDGING, prepare, settings, verify, source, operation=operation)

@@ -2,12 +2,24 @@
 
 from datetime import datetime
 
-MISSING = "–"  # noqa: RUF001
+MISSING = "–"  # noqa: RUF001 - a dash in a table
+MINUS = "−"  # noqa: RUF001 - as wide as a plus
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
     """``0.849`` is ``84.9 %``."""
     return MISSING if fraction is None else f"{100 * fraction:.{digits}f} %"
+
+
+def points(difference: float | None) -> str:
+    """A difference of fractions in percentage points: ``0.012`` is ``+1.2``."""
+    return MISSING if difference is None else f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", MINUS)
+
+
+def saved(seconds: float) -> str:
+    """Seconds with a minus where they were spent, and none before a zero."""
+    written = number(seconds)
+    return "0.0" if written == "-0.0" else written.replace("-", MINUS)
 
 
 def percent_range(low: float, high: float) -> str:

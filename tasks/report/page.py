@@ -9,6 +9,7 @@ from tasks.report.closeups import Group
 from tasks.report.evaluated import EvaluatedPolicy
 from tasks.report.examples import pick_examples
 from tasks.report.figures import OVER_STALENESS, words_of
+from tasks.report.formats import points
 from tasks.report.history import History, Stage
 from tasks.report.ledger import ROWS, Ledger, training_seconds
 from tasks.report.parameters import chosen_here, resolved_settings
@@ -86,8 +87,7 @@ def render_page(history: History, ledger: Ledger, figures: dict[str, Drawn], gro
 def _gain(history: History) -> str | None:
     if len(history.evaluated) < 2:
         return None
-    gain = history.evaluated[-1].accuracy.value - history.evaluated[0].accuracy.value
-    return f"{100 * gain:+.1f}".replace("-", "−")  # noqa: RUF001 - a minus
+    return points(history.evaluated[-1].accuracy.value - history.evaluated[0].accuracy.value)
 
 
 def _levels(evaluated: list[EvaluatedPolicy]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyarrow.csv import write_csv
 
 from tasks.laboratory.result import LaboratoryResult
-from tasks.report.formats import MISSING, number, percent, percent_range
+from tasks.report.formats import MISSING, percent, percent_range, points, saved
 from tasks.report.history import History
 from tasks.report.ledger import ROWS
 from tasks.report.parameters import resolved_settings
@@ -96,17 +96,6 @@ def render_page(
         ratio=ratio,
         over_seeds=over_seeds,
     )
-
-
-def points(value: float | None) -> str:
-    """A difference of accuracies: ``0.012`` is ``+1.2``."""
-    return MISSING if value is None else f"{100 * value:+.1f}".replace("-", "−")  # noqa: RUF001 - a minus
-
-
-def saved(seconds: float) -> str:
-    """Seconds with a minus where they were spent, and none before a zero."""
-    written = number(seconds)
-    return "0.0" if written == "-0.0" else written.replace("-", "−")  # noqa: RUF001 - a minus
 
 
 def ratio(value: float | None) -> str:

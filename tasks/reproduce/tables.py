@@ -112,7 +112,7 @@ def p_value(p: float | None) -> str:
 
 
 def _points(difference: float) -> str:
-    return f"{100 * difference:+.1f}"
+    return _signed(100 * difference)
 
 
 def _or_missing(value: float | None, write: Callable[[float], str]) -> str:
@@ -154,4 +154,9 @@ def _about(cause: Cause) -> tuple[str, str]:
 
 
 def _seconds_saved(seconds: float) -> str:
-    return f"{seconds:+.1f} s"
+    return f"{_signed(seconds)} s"
+
+
+def _signed(value: float) -> str:
+    """With one digit; zero, however small it was before, is ``+0.0``."""
+    return f"{round(value, 1) + 0.0:+.1f}"

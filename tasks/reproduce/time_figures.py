@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from tasks.artifacts.records import Manifest
 from tasks.report import drawing
-from tasks.report.formats import duration, label
+from tasks.report.formats import MINUS, duration, label
 from tasks.report.history import History
 from tasks.report.ledger import merge
 from tasks.report.palette import BLUE, GREEN, INK, MUTED, ORANGE
@@ -219,4 +219,4 @@ def _note(axes: Any, x: float, y: float, text: str) -> None:
 
 def _signed(seconds: float) -> str:
     written = duration(abs(seconds))
-    return written if written == "0.0 s" else f"{'+' if seconds > 0 else '−'}{written}"  # noqa: RUF001 - a minus
+    return written if written == "0.0 s" else f"{'+' if seconds > 0 else MINUS}{written}"

@@ -113,6 +113,15 @@ class ExperimentSettings(Settings):
         return _merged(f"model {model!r} with system {system!r}", layers, overrides)
 
 
+def holds_experiment(path: Path) -> bool:
+    """Whether a YAML file is about an experiment, not about a run.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
+    return "experiment" in read_yaml(path, RunSettings.model_fields, "configs/tiny-cpu.yaml")
+
+
 def read_experiment(path: Path) -> tuple[ExperimentSettings, str]:
     """The experiment in a YAML file, and the store that it names.
 

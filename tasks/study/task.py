@@ -1,12 +1,13 @@
 """The door of the step that is a whole training run."""
 
-from tasks.platform import Artifact, StoreHandle, once, step
+from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
 VERSION = "4"
+JUDGING = judging(VERSION)
 
 
-@step(VERSION, role="train")
+@step(JUDGING, role="train")
 def study(
     store: StoreHandle,
     rollout: RolloutSettings,
@@ -26,7 +27,7 @@ def study(
     return once(
         store,
         "study",
-        VERSION,
+        JUDGING,
         run_study,
         rollout,
         verify,

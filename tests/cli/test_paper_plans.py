@@ -9,13 +9,16 @@ from typer.testing import CliRunner
 
 from tasks.cli.main import app
 from tasks.settings.deployment import VARIABLE, DeploymentSettings
+from tasks.settings.experiment import read_experiment
 from tests.cache_versions import ROOT
 from tests.cli.synthetic import words
 from tests.paper_configs import STAGES
 from tests.paper_table import PaperRun, runs
 
+EXPERIMENTS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("configs/**/reproduce*.yaml"))
 
-@pytest.fixture(autouse=True)
+
+@pytest.fixture
 def placed(run: PaperRun, monkeypatch: pytest.MonkeyPatch) -> DeploymentSettings:
     """The deployment that a run's file names in its head; no server answers."""
     file = ROOT / f"configs/deployments/{run.hardware}.yaml"
@@ -51,9 +54,38 @@ def test_a_plan_takes_the_file_and_its_pods_have_the_time_that_is_foreseen(
         assert phases["generate"]["wall_seconds"] / STAGES < 60 * placed.pod("rollout").timeout_minutes
 
 
+@pytest.mark.usefixtures("placed")
 @pytest.mark.parametrize("run", runs()[:3], ids=lambda run: run.system)
 def test_a_plan_prints_what_a_run_of_each_system_does(run: PaperRun) -> None:
     text = words(plan(run))
     assert f"updates in all 4096 {STAGES} x 1024" in text
     assert f"mu, updates per rollout {4 if run.system == 'grpo' else 1024}" in text
     assert f"pods of {'grpo' if run.system == 'grpo' else 'mu_grpo'} on 4 GPUs" in text
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS)
+def test_a_plan_takes_an_experiment_as_all_of_its_runs(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(socket.socket, "connect", _refuse)
+    experiment, store = read_experiment(ROOT / file)
+    count = len(experiment.models) * len(experiment.systems)
+    done = CliRunner().invoke(app, ["plan", "--config", file])
+    assert done.exit_code == 0, done.output
+    text = words(done.output)
+    assert f"{count} runs for each seed (0, 1, 2), {3 * count} in all" in text
+    run = experiment.runs(store)[0].settings
+    responses = STAGES * run.responses_per_stage
+    assert f"mu_grpo mu_grpo {STAGES * run.updates_per_stage:,} {run.mu:,} {STAGES} {responses:,}" in text
+
+
+def test_the_price_of_an_experiment_is_that_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv(VARIABLE, str(ROOT / "configs/deployments/gpu-4.yaml"))
+    file = "configs/paper/reproduce.yaml"
+    command = ["plan", "--config", file, "--gpus", "4"]
+    rows = json.loads(CliRunner().invoke(app, [*command, "--json"]).output)
+    assert len(rows) == 15
+    prices = [
+        row["runs"] * sum(row["grpo" if row["system"] == "grpo" else "mu_grpo"]["price"].values()) for row in rows
+    ]
+    assert f"{sum(prices):,.2f}" in CliRunner().invoke(app, command).output

@@ -15,7 +15,8 @@ from tasks.interruption import Interrupted
 from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.report.step import write_report
 from tasks.settings import OptimizeSettings
-from tests.report.synthetic import HOSTILE, PROMPTS_SETTINGS, SyntheticRun, make_run
+from tests.report.synthetic import PROMPTS_SETTINGS, SyntheticRun, make_run
+from tests.report.synthetic_rows import HOSTILE
 from tests.report.test_page import Outline
 from tests.report.test_page_in_browser import browse
 

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer, models
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import EXAMPLES, PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, metrics_schema, write_table
-from tasks.optimize.histogram import ADVANTAGE_EDGES, LOG_RATIO_EDGES
 from tasks.report.step import write_report
 from tasks.settings import (
     ArithmeticSettings,
@@ -25,21 +23,13 @@ from tasks.settings import (
     VerifySettings,
 )
 from tests.report.clock import Clock, process
+from tests.report.synthetic_rows import PROBLEMS, K, example_rows, histograms, prompt_rows, sample_rows, tokenizer_json
 
-HOSTILE = "<script>alert('response')</script>\n</pre><img src=https://example.com/x.png>\x07"
-VOCABULARY = ("seven", "<b>times</b>", "8", "is", "wrong")
-PROBLEMS, K = 40, 4
 PROMPTS_SETTINGS = PromptsSettings(prompts_per_stage=64, arithmetic=ArithmeticSettings(levels=[2, 3]))
 BEFORE = {"prompts": "prepare_benchmark", "policy": "prepare_policy", "evaluation": "evaluate"}
 STAGE = {"prompts": "prepare_prompts", "evaluation": "evaluate"}
 PARTS = {"rollouts": "generate", "verdicts": "verify", "policy": "optimize"}
 SIGNED = ("mean", "max", "p01", "p50", "p99")
-
-
-def tokenizer_json() -> str:
-    """A tokenizer of words, as a policy's folder has it."""
-    words = {word: number for number, word in enumerate(VOCABULARY)}
-    return str(Tokenizer(models.WordLevel(words, unk_token=VOCABULARY[0])).to_str())
 
 
 @dataclass
@@ -65,9 +55,7 @@ class SyntheticRun:
 
     def base(self) -> "SyntheticRun":
         self._begin()
-        self.held_out = self._write(
-            "prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (self._prompts(), PROMPTS)}
-        )
+        self.held_out = self._write("prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (prompt_rows(), PROMPTS)})
         with self._of("policy").write(
             "policy", settings=PolicySettings(tiny=TinyPolicySettings()), parents={}, seed=self.seed
         ) as draft:
@@ -99,7 +87,7 @@ class SyntheticRun:
         self.stage += 1
         colocated = self.updates_per_rollout < self.updates_per_stage
         skill = self._skill(self.stage - 0.5)
-        marked = [{**row, "prompt_id": f"{row['prompt_id']} {self.preset} {self.stage}"} for row in self._prompts()]
+        marked = [{**row, "prompt_id": f"{row['prompt_id']} {self.preset} {self.stage}"} for row in prompt_rows()]
         source = self._write("prompts", PROMPTS_SETTINGS, {}, {}, {"prompts.parquet": (marked, PROMPTS)})
         rollout = RolloutSettings(responses_per_prompt=8, max_new_tokens=48)
         shards = [
@@ -125,6 +113,7 @@ class SyntheticRun:
             outcomes=outcomes,
             truncated=0.01,
         )
+        examples = example_rows(self.stage, self.updates_per_stage, self.length, self.preset)
         metrics = [self._update(place) for place in range(self.updates_per_stage)]
         settings = OptimizeSettings(preset=self.preset, responses_per_update=16, learning_rate=1e-4)
         phases = {"load": 0.5, "logp": 1.5, "optimize": 14.0}
@@ -138,7 +127,7 @@ class SyntheticRun:
             {
                 "metrics.parquet": (metrics, metrics_schema(list(metrics[0]))),
                 "weights": ([{"run": self.preset, "stage": self.stage}], None),
-                "examples.parquet": (self._examples(), EXAMPLES),
+                "examples.parquet": (examples, EXAMPLES),
                 "tokenizer.json": tokenizer_json(),
             },
             stage=self.stage,
@@ -177,7 +166,7 @@ class SyntheticRun:
             seed=self.seed,
         ) as draft:
             (draft.path / "metrics.json").write_text(json.dumps(metrics))
-            write_table(draft.path / "samples.parquet", self._samples(skill), SAMPLES)
+            write_table(draft.path / "samples.parquet", sample_rows(self.stage, skill), SAMPLES)
             self._pass(draft, load=0.3, generate=4.0, verify=0.7)
         self.evaluations.append(draft.ref)
 
@@ -207,47 +196,17 @@ class SyntheticRun:
     def _skill(self, stage: float) -> float:
         return 0.32 + 0.53 * (1 - math.exp(-0.9 * stage)) + 0.004 * self.seed
 
-    def _prompts(self) -> list[dict[str, Any]]:
-        return [
-            {"prompt_id": f"L2:{a}+7*8", "prompt": f"{a}+7*8=", "answer": str(a + 56), "level": 2, "chat": False}
-            for a in range(10, 10 + PROBLEMS)
-        ]
-
     def _rollouts(self, shard: int) -> list[dict[str, Any]]:
         return [
             {**row, "sample_index": shard, "response": f"{self.preset} {self.stage}", "policy": self.policy.digest}
-            for row in ({key: one[key] for key in ("prompt_id", "prompt", "answer")} for one in self._prompts())
+            for row in ({key: one[key] for key in ("prompt_id", "prompt", "answer")} for one in prompt_rows())
         ]
 
     def _verdicts(self) -> list[dict[str, Any]]:
         return [
             {"prompt_id": one["prompt_id"], "sample_index": self.stage, "outcome": "wrong", "extracted": self.preset}
-            for one in self._prompts()
+            for one in prompt_rows()
         ]
-
-    def _samples(self, skill: float) -> list[dict[str, Any]]:
-        rows = []
-        for place, one in enumerate(self._prompts()):
-            a, answer = int(one["answer"]) - 56, one["answer"]
-            for index in range(-1, K):
-                right = (place * 7 + 3 * max(index, 0)) % PROBLEMS < skill * PROBLEMS
-                if place in (33, 39):  # One turns wrong, and the hostile one stays wrong.
-                    right = place == 33 and self.stage == 0
-                text = f"7*8=56;{a}+56={answer};\\boxed{{{answer}}}" if right else f"\\boxed{{{int(answer) + 3}}}"
-                rows.append(
-                    {
-                        **{key: one[key] for key in ("prompt_id", "level", "prompt", "answer")},
-                        "sample_index": index,
-                        "response": HOSTILE if place == 39 else text,
-                        "response_tokens": len(text),
-                        "finish_reason": "stop",
-                        "outcome": "correct" if right else "no_answer" if place == 39 else "wrong",
-                        "reward": float(right),
-                        "shows_working": right,
-                    }
-                )
-        # The hostile problem comes first, so that it is among the examples.
-        return sorted(rows, key=lambda row: row["prompt_id"] != "L2:49+7*8")
 
     def _update(self, place: int) -> dict[str, Any]:
         staleness = place % self.updates_per_rollout
@@ -278,7 +237,7 @@ class SyntheticRun:
             "kl_k3": 0.05 * age + 0.005 * abs(noise) * age,
             "entropy": 0.6 * math.exp(-0.5 * done) + 0.01 * noise,
             "zero_advantage_share": 0.1,
-            **self._histograms(age),
+            **histograms(age, self.length, self.preset),
         }
         for sign, pull in (("negative", 1.0), ("positive", 0.5)):
             p01, p99 = math.exp(-2.6 * pull * age - 0.1 * abs(noise) * age), math.exp(1.1 * age)
@@ -289,52 +248,6 @@ class SyntheticRun:
             row |= dict.fromkeys(hidden)
             row |= {"entropy": None if place % 2 else row["entropy"]}
         return {name: value for name, value in row.items() if not re.search(self.absent, name)}
-
-    def _examples(self) -> list[dict[str, Any]]:
-        """Two updates of the stage with two responses each; the veto takes part of the worst one in the last update."""
-        rows = []
-        for update in (1, self.updates_per_stage):
-            for reward in (1.0, 0.0):
-                count = self.length + (0 if reward else 1)
-                trigger = [not reward and update > 1 and place == 3 for place in range(count)]
-                vetoed = [any(trigger) and self.preset == "mu_grpo" and place > 3 for place in range(count)]
-                logp = [-0.5 + 0.125 * (place % 4) * (update > 1) for place in range(count)]
-                rows.append(
-                    {
-                        "stage": self.stage,
-                        "update": (self.stage - 1) * self.updates_per_stage + update,
-                        "staleness": update - 1,
-                        "reward": reward,
-                        "advantage": 2 * reward - 1,
-                        "prompt_token_ids": [1, 2],
-                        "response_token_ids": [place % len(VOCABULARY) for place in range(count)],
-                        "ratio": [math.exp(value + 0.5) for value in logp],
-                        "logp": logp,
-                        "behavior_logp": [-0.5] * count,
-                        "clipped": [place == 1 for place in range(count)],
-                        "trigger": trigger,
-                        "vetoed": vetoed,
-                        "rejected": [False] * count,
-                    }
-                )
-        return rows
-
-    def _histograms(self, age: float) -> dict[str, list[int]]:
-        """Of 16 responses: two have advantage 0, and of those below it the veto takes a part."""
-        counts = np.zeros(len(ADVANTAGE_EDGES) - 1, dtype=int)
-        counts[[5, 7, 8, 10]] = self.length * np.array([2, 6, 2, 6])
-        kept = counts.copy()
-        if self.preset == "mu_grpo":
-            kept[:8] -= np.round(0.15 * age * counts[:8]).astype(int)
-        middles = (LOG_RATIO_EDGES[:-1] + LOG_RATIO_EDGES[1:]) / 2
-        bell = np.exp(-(middles**2) / (0.02 + age))
-        ratios = np.round(8 * self.length * bell / bell.sum()).astype(int).tolist()
-        return {
-            "advantage_histogram": counts.tolist(),
-            "advantage_histogram_kept": kept.tolist(),
-            "ratio_histogram_negative": ratios[::-1],
-            "ratio_histogram_positive": ratios,
-        }
 
 
 def make_run(root: Path, stages: int, **fields: Any) -> SyntheticRun:

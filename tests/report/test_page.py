@@ -2,7 +2,8 @@ import re
 from html.parser import HTMLParser
 
 from tasks.report.step import write_report
-from tests.report.synthetic import HOSTILE, make_run, page_of
+from tests.report.synthetic import make_run, page_of
+from tests.report.synthetic_rows import HOSTILE
 
 
 class Outline(HTMLParser):

@@ -7,8 +7,8 @@ import pytest
 from pyarrow.csv import read_csv
 
 from tasks.report.clock import training_clock
-from tasks.report.formats import number
-from tasks.reproduce.page import compare_settings, render_page, saved, write_page
+from tasks.report.formats import number, saved
+from tasks.reproduce.page import compare_settings, render_page, write_page
 from tests.report.svg import texts
 from tests.report.test_page import Outline, words
 from tests.reproduce.conftest import HOSTILE, MODELS, SYSTEMS

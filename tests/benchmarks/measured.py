@@ -1,0 +1,137 @@
+"""What a benchmark found, beside what was found before.
+
+A measurement is kept as JSON in ``baselines/``; a ratio that falls by more than ``TOLERANCE`` below the kept one is a
+regression, whoever is to blame.
+"""
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+BASELINES = Path(__file__).parent / "baselines"
+TOLERANCE = 0.05
+PACKAGES = ("torch", "transformers", "trl", "deepspeed", "flytekit", "math-verify", "moto")
+Values = list[float]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Ours beside theirs, in turn: the median of the pairs' ratios is what counts."""
+
+    of: str
+    beside: str
+    values: Values
+    bar: float | None = None
+    """What is asked for."""
+    at_most: bool = False
+    """The bar is an upper one."""
+
+    @property
+    def value(self) -> float:
+        """The median."""
+        return statistics.median(self.values)
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the bar is reached; None without one."""
+        if self.bar is None:
+            return None
+        return self.value <= self.bar if self.at_most else self.value >= self.bar
+
+    def fell(self, kept: "Ratio") -> bool:
+        """Whether it is worse than what was kept by more than the tolerance."""
+        if self.at_most:
+            return self.value > kept.value * (1 + TOLERANCE)
+        return self.value < kept.value * (1 - TOLERANCE)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A benchmark's result."""
+
+    name: str
+    what: str
+    """A sentence: what was measured, on what."""
+    unit: str
+    ways: dict[str, Values]
+    """Every repeat of every way."""
+    ratios: list[Ratio]
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Sizes, and what else a reader needs."""
+    machine: dict[str, Any] = field(default_factory=lambda: machine())
+
+    def write(self, folder: Path = BASELINES) -> None:
+        """Keeps it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{self.name}.json").write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @staticmethod
+    def read(name: str, folder: Path = BASELINES) -> "Measured | None":
+        """The kept one."""
+        path = folder / f"{name}.json"
+        if not path.exists():
+            return None
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return Measured(**values | {"ratios": [Ratio(**one) for one in values["ratios"]]})
+
+    def regressions(self, kept: "Measured | None") -> list[str]:
+        """Sentences about ratios that fell."""
+        before = {(one.of, one.beside): one for one in kept.ratios} if kept else {}
+        found = []
+        for now in self.ratios:
+            then = before.get((now.of, now.beside))
+            if then and now.fell(then):
+                found.append(f"{self.name}: {now.of} beside {now.beside} is {now.value:.3g}, and was {then.value:.3g}")
+        return found
+
+
+def in_turn(ways: Mapping[str, Callable[[], float]], repeats: int, title: str) -> dict[str, Values]:
+    """Measures every way once, then all again: a machine that changes its pace is unfair to none."""
+    values: dict[str, Values] = {name: [] for name in ways}
+    with Progress(transient=True) as progress:
+        task = progress.add_task(title, total=repeats * len(ways))
+        for _ in range(repeats):
+            for name, measure in ways.items():
+                progress.update(task, description=f"{title}: {name}")
+                values[name].append(measure())
+                progress.advance(task)
+    return values
+
+
+def ratio(values: Mapping[str, Values], of: str, beside: str, bar: float | None = None, at_most: bool = False) -> Ratio:
+    """Of two ways that were measured in turn."""
+    pairs = zip(values[of], values[beside], strict=True)
+    return Ratio(of, beside, [ours / theirs for ours, theirs in pairs], bar, at_most)
+
+
+def machine() -> dict[str, Any]:
+    """Where a measurement was made, and with what."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "cores": os.cpu_count(),
+        "processor": _processor(),
+        "python": platform.python_version(),
+        "when": datetime.now(UTC).strftime("%Y-%m-%d"),
+        **versions,
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,1 @@
+"""The trainer beside TRL's GRPOTrainer, which `.venv-bench` has."""
