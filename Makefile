@@ -13,7 +13,7 @@ SEEDS ?= 0 1 2
 # One more than cores: tests wait for servers and for processes that start.
 TEST_JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
-.PHONY: demo compare results reproduce test proofs test-vllm faults check format versions graph configs benchmarks clean help
+.PHONY: demo compare results reproduce test proofs test-vllm faults check format versions graph configs benchmarks bench clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -105,6 +105,8 @@ CPU_TORCH = $(shell $(BIN)/python -c "import urllib.request as r; r.urlopen('$(T
   && echo --torch-backend cpu || echo $(PIP_FIND_LINKS:%=--find-links %))
 lock: $(BIN)/.developing ## constraints*.txt and the images' lock files with hashes, from pyproject.toml
 	$(COMPILE) --extra dev --no-emit-package torch $(CPU_TORCH) -o constraints.txt pyproject.toml
+	$(COMPILE) --extra dev --extra bench --no-emit-package torch $(CPU_TORCH) -c constraints.txt -o constraints-bench.txt \
+	  pyproject.toml
 	$(LOCK) $(CPU_TORCH) -c constraints.txt -o $(CPU_LOCK) pyproject.toml
 	@grep -q '^torch==.*+cpu' $(CPU_LOCK) || { echo "no CPU build of torch: set TORCH_INDEX or PIP_FIND_LINKS"; exit 1; }
 	$(COMPILE) --extra gpu --extra track -o constraints-gpu.txt pyproject.toml
@@ -155,8 +157,18 @@ benchmarks: $(BIN)/.developing ## generation and verification beside plain ones,
 	@$(BIN)/python -m tests.benchmarks.commands
 	@$(BIN)/python -m tests.benchmarks.prediction
 
+# TRL, which some of these are beside, pins nothing that the project needs otherwise.
+bench: .venv-bench/.installed ## what has a counterpart, beside it and beside what was measured before
+	@.venv-bench/bin/python -m tests.benchmarks
+
+.venv-bench/.installed: pyproject.toml constraints.txt constraints-bench.txt | $(BIN)/python
+	@$(BIN)/python -m venv .venv-bench
+	$(call torch,.venv-bench/bin)
+	$(call install,.venv-bench/bin,-c constraints-bench.txt -e '.[dev$(comma)bench]')
+	@touch $@
+
 clean: ## remove what was set up here and what runs left in runs/
-	rm -rf .venv .venv-proxy .venv-vllm .liger runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .liger runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; name another with make PYTHON=python3.12"; exit 1; }

@@ -9,6 +9,7 @@ A task's sources are the modules of tasks/ that its door reaches by imports, wit
 import ast
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +45,7 @@ def sources(door: Path) -> list[Path]:
     return sorted(found)
 
 
+@cache
 def _imports(path: Path) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -63,6 +65,7 @@ def fingerprint(door: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+@cache
 def _code(path: Path) -> str:
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
@@ -78,6 +81,7 @@ def _code(path: Path) -> str:
     return ast.dump(tree)
 
 
+@cache
 def current() -> dict[str, dict[str, str]]:
     """Version and fingerprint of every door, by step."""
     return {door.parent.name: {"version": version(door), "sources": fingerprint(door)} for door in doors()}

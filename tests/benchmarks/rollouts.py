@@ -1,6 +1,6 @@
 """Rollout tokens per second through the step that generates a shard, beside the engine alone.
 
-    python -m tests.benchmarks.rollouts
+    python -m tests.benchmarks rollouts
 
 The step reads prompts and policy from a store, tokenises, samples in parts, decodes texts, writes Parquet with digests
 and keeps parts for a restart. The engine gets the same requests in the same parts, with the step's own seeds, so that
@@ -45,7 +45,7 @@ def policy_and_prompts(store: Store) -> tuple[ArtifactRef, ArtifactRef]:
     return policy, draft.ref
 
 
-def measure(repeats: int = 5) -> Measured:
+def measure(repeats: int) -> Measured:
     """Both in turn."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(str(Path(folder) / "store"))
@@ -92,8 +92,3 @@ def measure(repeats: int = 5) -> Measured:
 
 def _unseen(_responses: int, _tokens: int) -> None:
     """Shows nothing."""
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(2)
-    print(measure())

@@ -1,6 +1,6 @@
 """How long commands take before they do anything, and when there is nothing to do: wall-clock seconds.
 
-    python -m tests.benchmarks.starts
+    python -m tests.benchmarks starts
 
 `pyflyte run` until the code of its first step runs, as that step's manifest says; a finished run, started again;
 `mu-grpo plan`. Flyte's cache and the store are new for each of the first.
@@ -63,7 +63,7 @@ def plan() -> float:
     return time.perf_counter() - began
 
 
-def measure(repeats: int = 5) -> Measured:
+def measure(repeats: int) -> Measured:
     """All three in turn."""
     with tempfile.TemporaryDirectory() as folder:
         numbers = itertools.count()
@@ -80,7 +80,3 @@ def measure(repeats: int = 5) -> Measured:
         ways=values,
         ratios=[Ratio(name, "1 s", values[name], bar, at_most=True) for name, bar in BARS.items()],
     )
-
-
-if __name__ == "__main__":
-    print(measure())

@@ -1,6 +1,6 @@
 """What an update costs besides the model: packing, the objective, diagnostics, bookkeeping.
 
-    python -m tests.benchmarks.trainer
+    python -m tests.benchmarks trainer
 
 The tiny policy's updates with the whole trainer, minus the time inside its backend: forward and backward passes,
 clipping and AdamW. What autograd does for the objective counts as backward and is measured apart, on log-probabilities
@@ -83,7 +83,7 @@ def stage(preset: str) -> dict[str, float]:
     return {name: 1000 * value / UPDATES for name, value in {"the trainer's own": own, **inside}.items()}
 
 
-def measure(repeats: int = 5) -> Measured:
+def measure(repeats: int) -> Measured:
     """Of Mu-GRPO, whose objective has a veto besides."""
     stage("mu_grpo")
     found = [stage("mu_grpo") for _ in range(repeats)]
@@ -97,8 +97,3 @@ def measure(repeats: int = 5) -> Measured:
         ratios=[Ratio("the trainer's own", "1 ms", own, LIMIT_MS, at_most=True)],
         facts={"tokens an update": FROZEN.tokens / UPDATES, "threads": torch.get_num_threads()},
     )
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(2)
-    print(measure())

@@ -103,7 +103,7 @@ def test_what_is_cached_has_its_version(registered: Registered) -> None:
         assert mine, module
         for name, spec in mine.items():
             own = version(door)
-            expected = judging(own) if name.rpartition(".")[2] in JUDGING else own
+            expected = judging(own) if function_of(name) in JUDGING else own
             assert spec.template.metadata.discovery_version == expected, name
             assert spec.template.metadata.cache_serializable
             assert spec.template.metadata.generates_deck.value

@@ -24,7 +24,7 @@ def history_of(run: SyntheticRun) -> History:
 @pytest.fixture(scope="module")
 def many(tmp_path_factory) -> SyntheticRun:
     """More stages than panels, and more updates than points."""
-    return make_run(tmp_path_factory.mktemp("many"), 10, updates_per_stage=1024, updates_per_rollout=1024)
+    return make_run(tmp_path_factory.mktemp("many"), 10, updates_per_stage=512, updates_per_rollout=512)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Peak memory of an update, and the longest response that fits into a limit, each in a process of its own.
 
-    python -m tests.benchmarks.trl.memory
+    python -m tests.benchmarks memory
 
 A Qwen2 with the true vocabulary of 151,936 tokens on a small body, so that the output embedding dominates. The peak is
 that of an update after a first one, above what the process held before it; the limit is one on what the process may
@@ -73,7 +73,7 @@ def peak(name: str, frozen: Frozen, limit_mib: int | None = None) -> float | Non
         RuntimeError: it failed for another reason.
     """
     shape = asdict(frozen)
-    command = [sys.executable, "-m", "tests.benchmarks.trl.memory", "--child", json.dumps([name, shape, limit_mib])]
+    command = [sys.executable, "-m", "tests.benchmarks.trl.memory", json.dumps([name, shape, limit_mib])]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode == OUT_OF_MEMORY:
         return None
@@ -98,7 +98,7 @@ def longest(name: str, limit_mib: int) -> float:
     return float(low)
 
 
-def same_run(repeats: int) -> Measured:
+def measure(repeats: int) -> Measured:
     """Peak memory of one update."""
     ways = {name: lambda name=name: float(peak(name, SAME_RUN) or 0) for name in (OURS, THEIRS, THEIRS_BEST)}
     values = in_turn(ways, repeats, "memory")
@@ -112,15 +112,6 @@ def same_run(repeats: int) -> Measured:
     )
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["--child"]:
-        name, made, limit = json.loads(sys.argv[2])
-        child(name, Frozen(**made | {"shape": Shape(**made["shape"])}), limit)
-        return
-    print(same_run(3))
-    for name in (OURS, THEIRS_BEST):
-        print(name, longest(name, 2048))
-
-
 if __name__ == "__main__":
-    main()
+    of, made, limit = json.loads(sys.argv[1])
+    child(of, Frozen(**made | {"shape": Shape(**made["shape"])}), limit)

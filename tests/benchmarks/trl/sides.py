@@ -5,6 +5,7 @@ budget of tokens; TRL pads all responses of a generation to the longest one. TRL
 time and that of rewards is not counted.
 """
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -108,7 +109,9 @@ class Theirs:
 
     def __post_init__(self) -> None:
         from datasets import Dataset
-        from transformers import TrainerCallback
+        from transformers import PrinterCallback, TrainerCallback
+
+        os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
         from trl import GRPOConfig, GRPOTrainer
 
         frozen, seen = self.frozen, self
@@ -136,7 +139,7 @@ class Theirs:
         class Timed(GRPOTrainer):  # type: ignore[misc]  # TRL has no types here
             def compute_loss(self, *arguments: Any, **named: Any) -> Any:
                 loss = super().compute_loss(*arguments, **named)
-                seen._loss += float(loss)
+                seen._loss += float(loss.detach())
                 return loss
 
             def _generate_and_score_completions(self, inputs: Any) -> Any:
@@ -186,6 +189,7 @@ class Theirs:
             rollout_func=rollouts,
             callbacks=[Clock()],
         )
+        self.trainer.remove_callback(PrinterCallback)
 
     def gradients(self) -> tuple[float, dict[str, Tensor]]:
         """Loss and gradients of an update; they are looked at after clipping, which must not have done anything."""

@@ -1,0 +1,62 @@
+"""Benchmarks beside what they are compared with, and beside what was measured before.
+
+    python -m tests.benchmarks [NAME ...] [--repeats 5] [--keep]
+
+Without names all that this machine has the packages for. Exits with 1 when a ratio fell by more than 5 % below the kept
+one; ``--keep`` makes the new ones the kept.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+
+import torch
+from rich.console import Console
+
+from tasks.logs import logger
+from tests.benchmarks.measured import TOLERANCE, Measured
+from tests.benchmarks.page import table_of
+
+BENCHMARKS = {
+    "training": ("tests.benchmarks.trl.training", "trl"),
+    "memory": ("tests.benchmarks.trl.memory", "trl"),
+    "grpo": ("tests.benchmarks.trl.grpo", "trl"),
+    "rollouts": ("tests.benchmarks.rollouts", ""),
+    "trainer": ("tests.benchmarks.trainer", ""),
+    "starts": ("tests.benchmarks.starts", ""),
+}
+"""Module with a function ``measure``, and the package that it needs besides the project's."""
+THREADS = 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--keep", action="store_true", help="keep what is measured in tests/benchmarks/baselines")
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in BENCHMARKS]:
+        parser.error(f"{unknown[0]} is no benchmark; there are {', '.join(BENCHMARKS)}")
+    torch.set_num_threads(THREADS)
+    logger().setLevel("WARNING")  # no progress bars inside of what is measured
+    console, fell = Console(), []
+    for name in options.names or BENCHMARKS:
+        module, package = BENCHMARKS[name]
+        if package and not find_spec(package):
+            console.print(f"{name}: skipped, {package} is not installed; `make bench` sets it up")
+            continue
+        measure: Callable[[int], Measured] = import_module(module).measure
+        found = measure(options.repeats)
+        fell += found.regressions(Measured.read(name))
+        console.print(table_of(found))
+        if options.keep:
+            found.write()
+    for sentence in fell:
+        console.print(f"[red]{sentence}; {TOLERANCE:.0%} less is allowed[/]")
+    sys.exit(bool(fell) and not options.keep)
+
+
+if __name__ == "__main__":
+    main()
