@@ -150,15 +150,14 @@ graph: $(BIN)/.developing ## the workflows' graphs, for the README and reports, 
 configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, from configs/paper/table.yaml
 	@$(BIN)/python -m tests.paper_configs
 
-benchmarks: $(BIN)/.developing ## generation and verification beside plain ones, plans beside runs, commands; takes long
+benchmarks: $(BIN)/.developing ## generation and verification beside plain ones, plans beside runs; takes long
 	@$(BIN)/python -m tests.benchmarks.generation
 	@$(BIN)/python -m tests.benchmarks.verify_throughput
 	@$(BIN)/python -m tests.benchmarks.verify_code
-	@$(BIN)/python -m tests.benchmarks.commands
 	@$(BIN)/python -m tests.benchmarks.prediction
 
 # TRL, which some of these are beside, pins nothing that the project needs otherwise.
-bench: .venv-bench/.installed ## what has a counterpart, beside it and beside what was measured before
+bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts, the trainer, starts; beside what was kept
 	@.venv-bench/bin/python -m tests.benchmarks
 
 .venv-bench/.installed: pyproject.toml constraints.txt constraints-bench.txt | $(BIN)/python

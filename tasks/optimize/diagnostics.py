@@ -111,9 +111,7 @@ class UpdateStatistics:
         for sign, ratio_S in (("negative", ratio_N[advantage_N < 0]), ("positive", ratio_N[advantage_N > 0])):
             row[f"ratio_mean_{sign}"] = _mean(ratio_S)
             row[f"ratio_max_{sign}"] = float(ratio_S.max()) if len(ratio_S) else None
-            for name, quantile in _QUANTILES.items():
-                # numpy, because torch.quantile refuses more than 2^24 values.
-                row[f"ratio_{name}_{sign}"] = float(np.quantile(ratio_S.numpy(), quantile)) if len(ratio_S) else None
+            row |= {f"ratio_{name}_{sign}": value for name, value in _quantiles(ratio_S).items()}
         return row
 
 
@@ -130,6 +128,13 @@ def _per_response(response_T: Tensor, advantage_T: Tensor, trigger_T: Tensor) ->
 
 def _histogram(values: Tensor, edges: npt.NDArray[np.float64]) -> list[int]:
     return [int(count) for count in np.histogram(values.clamp(edges[0], edges[-1]).numpy(), edges)[0]]
+
+
+def _quantiles(values: Tensor) -> dict[str, float | None]:
+    if not len(values):
+        return dict.fromkeys(_QUANTILES)
+    # numpy, because torch.quantile refuses more than 2^24 values.
+    return dict(zip(_QUANTILES, np.quantile(values.numpy(), list(_QUANTILES.values())).tolist(), strict=True))
 
 
 def _mean(values: Tensor) -> float | None:

@@ -155,6 +155,11 @@ def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSet
     if unusable and (whole or len(rows) < wanted):
         more = f" {len(unusable) - 1} other rows cannot be used either." if len(unusable) > 1 else ""
         raise DataError(f"{unusable[0].place}: {unusable[0].reason}.{more}")
+    if not rows and settings.name == HELD_OUT:
+        raise DataError(
+            f"evaluate.problems: {wanted}, but no prompt is held out. Raise prompts.held_out_share, or name other "
+            "benchmarks in evaluate.benchmarks."
+        )
     if len(rows) < wanted:
         name, found = (
             ("evaluate.problems", "prompts are held out")

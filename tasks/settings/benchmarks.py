@@ -141,15 +141,17 @@ BENCHMARKS: dict[str, Benchmark] = {
     ),
     "livecodebench": _benchmark(
         _BESIDES,
-        "4 samples; no commit of it was known here, so it is looked up",
+        "all files up to release 6, 4 samples",
         answer_type="code",
         source={
             "hub": "livecodebench/code_generation_lite",
+            "revision": "0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
             "files": ["test.jsonl", *(f"test{number}.jsonl" for number in range(2, 7))],
             "prompt": "prompt",
             "answer": "answer",
             "gold": "livecodebench",
         },
+        problems=1055,
         samples_per_problem=4,
     ),
 }

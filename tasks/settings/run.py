@@ -204,18 +204,30 @@ def parse_overrides(text: str) -> dict[str, Any]:
     """``a.b=1 c=x`` as nested dictionaries; values are read as YAML.
 
     Raises:
-        SettingsError: a part is not of the form field=value.
+        SettingsError: a part is not of the form field=value, or a quotation mark or a value is not closed.
     """
     changes: dict[str, Any] = {}
-    for part in shlex.split(text):
+    for part in _parts(text):
         name, separator, value = part.partition("=")
         if not separator or not name:
             raise SettingsError(f"overrides: {part!r} is not of the form field=value, as in optimize.preset=relaxed")
-        change: Any = yaml.safe_load(value)
+        try:
+            change: Any = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise SettingsError(
+                f"overrides: {name}: {value!r} is not YAML. Quote a value that has spaces: {name}='[{{a: 1}}, b]'"
+            ) from None
         for key in reversed(name.split(".")):
             change = {key: change}
         changes = merge(changes, change)
     return changes
+
+
+def _parts(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        raise SettingsError(f"overrides: {text!r} has a quotation mark that is not closed; close it.") from None
 
 
 def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

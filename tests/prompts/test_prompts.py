@@ -171,6 +171,13 @@ def test_too_few_prompts_say_how_many_there_are(store: Store) -> None:
         prepare_held_out(store, ARITHMETIC, 9999)
 
 
+def test_a_file_of_which_no_prompt_is_held_out_says_what_to_do(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path, [{"prompt": "1+1=", "answer": 2}, {"prompt": "1+2=", "answer": 3}])
+    settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0.01)
+    with pytest.raises(DataError, match=r"no prompt is held out\. Raise prompts\.held_out_share, or name other"):
+        prepare_held_out(store, settings, 1)
+
+
 def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, tmp_path: Path) -> None:
     rows = [{"prompt": f"What is {number}+1?", "answer": number + 1} for number in range(40)]
     text = "".join(json.dumps(row) + "\n" for row in rows)

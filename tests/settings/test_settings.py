@@ -160,6 +160,18 @@ def test_overrides_that_are_none(run: RunSettings, text: str) -> None:
         run.override(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("evaluate.benchmarks=[{name: a}]", r"overrides: evaluate\.benchmarks: '\[\{name:' is not YAML\. Quote"),
+        ("policy.path='a b", "has a quotation mark that is not closed"),
+    ],
+)
+def test_overrides_that_a_shell_or_yaml_cannot_read(run: RunSettings, text: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        run.override(text)
+
+
 def test_defaults_of_the_veto_are_the_documented_ones() -> None:
     veto = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 8}).objective.veto
     assert veto == VetoSettings(
