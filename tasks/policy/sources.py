@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tasks.artifacts.fetch import fetch, snapshot
+from tasks.artifacts.files import MANIFEST
 from tasks.errors import DataError
 from tasks.policy.loading import check_folder, check_vocabulary
 from tasks.settings import PolicySettings
@@ -41,6 +42,7 @@ def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
         check_folder(local, settings.trust_remote_code)
         for pattern in patterns:
             for file in local.glob(pattern):
-                shutil.copyfile(file, folder / file.name)
+                if file.name != MANIFEST:  # A policy of another store has one, which tells of that artifact.
+                    shutil.copyfile(file, folder / file.name)
     check_vocabulary(folder)
     return facts

@@ -68,6 +68,13 @@ def test_a_folder_is_taken_as_it_is(small: Small, store: Store, folder: Path) ->
     assert take(store, folder) == policy
 
 
+def test_a_policy_of_another_store_is_taken_without_its_manifest(small: Small, store: Store) -> None:
+    other, policy = small
+    taken = take(store, other.path(policy))
+    assert store.holds(taken)
+    assert store.manifest(taken).settings["path"] == str(other.path(policy))
+
+
 @pytest.mark.parametrize(
     ("lost", "message"),
     [
