@@ -156,7 +156,7 @@ def reproduced(cluster: Cluster, here: Runner) -> ReproductionResult:
     """A part of the laboratory, and runs of two systems, which are workflows inside of a part that is unrolled."""
     asked = experiment(seeds=[0], laboratory=True)
     file = here.folder / "experiment.yaml"
-    file.write_text(yaml.safe_dump({"experiment": asked}))
+    file.write_text(yaml.safe_dump({"experiment": asked}, sort_keys=False))  # systems have an order
     command = Runner(here.folder, file)
     locally(command, "reproduce", "--store", str(here.folder / "reproduction"))
     return cluster.run(reproduce, experiment=ExperimentSettings.parse(asked), overrides="")["o0"]
