@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-
 _CPU_LOGITS = 2**24
 """Most logits of a chunk on a CPU, 64 MiB: more of a large vocabulary are no faster there, and take memory."""
 
