@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,9 @@ def test_a_changed_task_has_a_new_cache_version(step: str) -> None:
         f"the sources of tasks/{step} changed. If what the task computes can differ, raise VERSION in "
         f"tasks/{step}/task.py; then run `make versions` and commit tests/cache_versions.json."
     )
+
+
+def test_every_benchmark_finds_what_it_imports() -> None:
+    """They are not run here, so that nothing else would tell of a name that moved."""
+    for path in ROOT.glob("tests/benchmarks/**/*.py"):
+        import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+_CPU_LOGITS = 2**24
+"""Most logits of a chunk on a CPU, 64 MiB: more of a large vocabulary are no faster there, and take memory."""
+
 
 class _ChunkedLogp(torch.autograd.Function):
     @staticmethod
@@ -18,7 +21,7 @@ class _ChunkedLogp(torch.autograd.Function):
         for part in _parts(len(target_N), chunk):
             logp_CV = _log_softmax(hidden_NE[part], weight_VE)
             logp_N[part] = logp_CV.gather(1, target_N[part, None]).squeeze(1)
-            entropy_N[part] = -(logp_CV.exp() * logp_CV).sum(1)
+            entropy_N[part] = -logp_CV.exp().mul_(logp_CV).sum(1)
         ctx.save_for_backward(hidden_NE, weight_VE, target_N)
         ctx.chunk = chunk
         ctx.mark_non_differentiable(entropy_N)
@@ -31,7 +34,7 @@ class _ChunkedLogp(torch.autograd.Function):
         grad_hidden_NE = torch.empty_like(hidden_NE)
         grad_weight_VE = torch.zeros_like(weight_VE)
         for part in _parts(len(target_N), ctx.chunk):
-            grad_logits_CV = -_log_softmax(hidden_NE[part], weight_VE).exp()
+            grad_logits_CV = _log_softmax(hidden_NE[part], weight_VE).exp_().neg_()
             grad_logits_CV.scatter_add_(1, target_N[part, None], torch.ones_like(grad_logits_CV[:, :1]))
             grad_logits_CV.mul_(grad_logp_N[part, None])
             grad_logits_CV = grad_logits_CV.to(weight_VE.dtype)
@@ -57,10 +60,12 @@ def chunked_logp(hidden_NE: Tensor, weight_VE: Tensor, target_N: Tensor, chunk: 
         hidden_NE: the model's last hidden states at the places that predict the targets.
         weight_VE: the output embedding.
         target_N: token ids.
-        chunk: tokens whose logits exist at the same time.
+        chunk: tokens whose logits exist at the same time; on a CPU, fewer with a large vocabulary.
 
     Returns:
         logp_N, differentiable, and entropy_N, which is not.
     """
+    if hidden_NE.device.type == "cpu":
+        chunk = max(1, min(chunk, _CPU_LOGITS // len(weight_VE)))
     logp_N, entropy_N = _ChunkedLogp.apply(hidden_NE, weight_VE, target_N, chunk)
     return logp_N, entropy_N

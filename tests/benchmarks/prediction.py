@@ -25,7 +25,7 @@ from rich.table import Table
 from tasks.artifacts import Store
 from tasks.cli.runs import latest_runs
 from tasks.report.ledger import ROWS, training_seconds
-from tasks.report.summary import render_markdown
+from tasks.report.tables import render_markdown
 from tests.workflows.runs import ROOT, Runner
 
 CONFIG = ROOT / "configs/tiny-cpu.yaml"
