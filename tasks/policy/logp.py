@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _CPU_LOGITS = 2**24
-"""Most logits of a chunk on a CPU, 64 MiB: more of a large vocabulary are no faster there, and take memory."""
+"""Most logits of a chunk on a CPU, 64 MiB: with a large vocabulary more take memory, and fewer take time."""
 
 
 class _ChunkedLogp(torch.autograd.Function):

@@ -3,8 +3,7 @@
     python -m tests.benchmarks trainer
 
 The tiny policy's updates with the whole trainer, minus the time inside its backend: forward and backward passes,
-clipping and AdamW. What autograd does for the objective counts as backward and is measured apart, on log-probabilities
-that no model made.
+clipping and AdamW. What autograd does for the objective counts as backward.
 """
 
 import time

@@ -25,6 +25,7 @@ from tasks.policy.loading import OPTIMIZER
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tests.benchmarks.measured import Measured, Values, in_turn, ratio
 from tests.benchmarks.rollouts import PROMPT_COUNT, policy_and_prompts
+from tests.benchmarks.trl.sides import EPSILON, PLAIN
 
 MU, GROUP, PER_UPDATE = 4, 8, 64
 NEW_TOKENS = 32
@@ -34,7 +35,11 @@ ROLLOUT = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=NEW_TOKENS)
 OPTIMIZE = OptimizeSettings.parse(
     {
         "preset": "grpo",
-        "objective": {"aggregation": "token_mean", "gate": {"low": 0.8, "high": 1.2}, "advantage": {"epsilon": 1e-4}},
+        "objective": {
+            "aggregation": "token_mean",
+            "gate": {"low": 0.8, "high": 1.2},
+            "advantage": {"epsilon": EPSILON},
+        },
         "responses_per_update": PER_UPDATE,
         "learning_rate": LEARNING_RATE,
         "weight_decay": 0.0,
@@ -94,14 +99,8 @@ def theirs(policy: Path, rows: list[dict[str, Any]], best: bool, rewards: Values
                     max_completion_length=NEW_TOKENS,
                     gradient_checkpointing=not best,
                     learning_rate=LEARNING_RATE,
-                    lr_scheduler_type="constant",
                     max_steps=len(rows) * GROUP // PER_UPDATE,
-                    bf16=False,
-                    use_cpu=True,
-                    report_to="none",
-                    save_strategy="no",
-                    logging_strategy="no",
-                    disable_tqdm=True,
+                    **PLAIN,
                 ),
             )
             trainer.remove_callback(PrinterCallback)

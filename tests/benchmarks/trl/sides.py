@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from torch import Tensor
@@ -26,6 +27,16 @@ from tasks.settings import OptimizeSettings
 from tests.benchmarks.trl.frozen import Frozen
 
 LEARNING_RATE = 1e-6
+PLAIN: dict[str, Any] = {
+    "lr_scheduler_type": "constant",
+    "bf16": False,
+    "use_cpu": True,
+    "report_to": "none",
+    "save_strategy": "no",
+    "logging_strategy": "no",
+    "disable_tqdm": True,
+}
+"""TRL on a CPU in float32, which shows and saves nothing."""
 EPSILON = 1e-4
 """Added to the standard deviation of a group's rewards, as TRL does."""
 
@@ -68,16 +79,16 @@ class Ours:
 
     def gradients(self) -> tuple[float, dict[str, Tensor]]:
         """Loss and gradients of an update, before they are clipped."""
-        backend, step = self.trainer.backend, self.trainer.backend.step
+        backend = self.trainer.backend
+        step = backend.step
         found: dict[str, Tensor] = {}
 
         def stepped(denominator: float, learning_rate: float) -> float:
             found.update({name: p.grad / denominator for name, p in backend.model.named_parameters()})
             return step(denominator, learning_rate)
 
-        backend.step = stepped  # type: ignore[method-assign]  # looked at for one update
-        outcome = self._train()
-        backend.step = step  # type: ignore[method-assign]
+        with patch.object(backend, "step", stepped):
+            outcome = self._train()
         return outcome.rows[-1]["loss"], found
 
     def update(self) -> float:
@@ -170,15 +181,9 @@ class Theirs:
             gradient_checkpointing=self.checkpointing,
             learning_rate=LEARNING_RATE,
             max_grad_norm=self.max_grad_norm,
-            lr_scheduler_type="constant",
             max_steps=1,
-            bf16=False,
-            use_cpu=True,
-            report_to="none",
-            save_strategy="no",
-            logging_strategy="no",
-            disable_tqdm=True,
             shuffle_dataset=False,
+            **PLAIN,
         )
         self.trainer = Timed(
             model=frozen.shape.model("sdpa"),
