@@ -111,7 +111,7 @@ def gate(ratio_T: Tensor, batch: TokenBatch, settings: GateSettings, bounds: Bou
     low_T, high_T = torch.full_like(ratio_T, bounds.low), torch.full_like(ratio_T, bounds.high)
     if settings.kind == "centred":
         proximal_T = required(batch.proximal_logp_T, "log-probabilities of the proximal policy")
-        centre_T = log_ratio(proximal_T, batch.behavior_logp_T, batch.mask()).exp()
+        centre_T = log_ratio(proximal_T, batch.behavior_logp_T, batch.mask_T).exp()
         low_T, high_T = (centre_T - settings.half_width).clamp(min=0), centre_T + settings.half_width
     above_low_T, below_high_T = ratio_T >= low_T, ratio_T <= high_T
     match settings.kind:

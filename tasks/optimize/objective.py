@@ -14,7 +14,7 @@ from torch import Tensor
 from tasks.optimize.gate import Bounds, Gated, gate
 from tasks.optimize.ratio import behavior_weight, mismatch_weight, ratios
 from tasks.optimize.regulariser import penalty
-from tasks.optimize.tokens import TokenBatch
+from tasks.optimize.tokens import TokenBatch, masked
 from tasks.optimize.veto import veto_mask
 from tasks.settings.objective import ObjectiveSettings
 
@@ -32,6 +32,8 @@ class ObjectiveResult:
     logp_T is that of the penalty minus coefficient_T, times the aggregation's weight."""
     denominator: Tensor
     """Scalar, int64."""
+    log_ratio_T: Tensor
+    """Of the current to the behavior probability of the token, clamped."""
     ratio_T: Tensor
     """Current over behavior probability of the token."""
     coefficient_T: Tensor
@@ -72,8 +74,8 @@ def objective(
         if settings.gate.bounds != "static":
             raise ValueError(f"gate.bounds {settings.gate.bounds} are found over a whole update and must be given")
         bounds = Bounds(settings.gate.low, settings.gate.high)
-    mask_T = batch.mask()
-    advantage_T = torch.where(mask_T, batch.advantage_T.detach(), 0)
+    mask_T = batch.counted_T
+    advantage_T = masked(batch.advantage_T.detach(), batch.mask_T)
     ratio = ratios(batch, settings)
     gated = gate(ratio.gate_T, batch, settings.gate, bounds)
     weight_T = _weight(ratio.weight_T, advantage_T, gated, settings)
@@ -90,11 +92,12 @@ def objective(
     coefficient_T = torch.where(keep_T & gated.passes_T, weight_T * advantage_T, 0)
     aggregate_T, denominator = _aggregate(batch, mask_T, keep_T, settings, max_response_tokens)
     # Straight-through: the difference is 0 in value and carries the coefficient's gradient.
-    difference_T = torch.where(mask_T, batch.logp_T - batch.logp_T.detach(), 0)
+    difference_T = masked(batch.logp_T - batch.logp_T.detach(), batch.mask_T)
     loss_T = aggregate_T * (surrogate_T - coefficient_T * difference_T + penalty(batch, settings.regulariser))
     return ObjectiveResult(
         loss_sum=loss_T.sum(dtype=torch.float64),
         denominator=denominator,
+        log_ratio_T=ratio.log_T,
         ratio_T=ratio.token_T,
         coefficient_T=coefficient_T,
         surrogate_T=surrogate_T,

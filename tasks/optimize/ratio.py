@@ -14,6 +14,7 @@ from tasks.optimize.tokens import (
     first_token,
     last_token,
     log_ratio,
+    masked,
     required,
     running_mean,
     running_sum,
@@ -25,6 +26,8 @@ from tasks.settings.objective import MismatchSettings, ObjectiveSettings, Weight
 class Ratios:
     """Ratios of every token, detached; 0 at masked tokens."""
 
+    log_T: Tensor
+    """Logarithm of token_T, clamped."""
     token_T: Tensor
     """Current over behavior probability, whatever the settings: for diagnostics."""
     gate_T: Tensor
@@ -39,25 +42,23 @@ def ratios(batch: TokenBatch, settings: ObjectiveSettings) -> Ratios:
     Sequence levels are those of GSPO (arXiv 2507.18071) and TOPR (2503.14286). ``prefix_minimum`` multiplies the weight
     by the smallest ratio before the token, 1 included, a reading of MinPRO (2601.22718).
     """
-    mask_T = batch.mask()
+    mask_T = batch.mask_T
     token_log_T = log_ratio(batch.logp_T, batch.behavior_logp_T, mask_T)
     log_T = token_log_T
     if settings.ratio.reference == "proximal":
         proximal_T = required(batch.proximal_logp_T, "log-probabilities of the proximal policy")
         log_T = log_ratio(batch.logp_T, proximal_T, mask_T)
-    gate_T = weight_T = _at_level(log_T, mask_T, batch.response_T, settings.ratio.level)
+    level_log_T = _at_level(log_T, batch.counted_T, batch.response_T, settings.ratio.level)
+    token_T = masked(token_log_T.exp(), mask_T)
+    gate_T = weight_T = token_T if level_log_T is token_log_T else masked(level_log_T.exp(), mask_T)
     if settings.ratio.level == "prefix_minimum":
-        weight_T = weight_T + _smallest_before(log_T, batch.response_T)
-    return Ratios(
-        token_T=torch.where(mask_T, token_log_T.exp(), 0),
-        gate_T=torch.where(mask_T, gate_T.exp(), 0),
-        weight_T=torch.where(mask_T, weight_T.exp(), 0),
-    )
+        weight_T = masked((level_log_T + _smallest_before(log_T, batch.response_T)).exp(), mask_T)
+    return Ratios(log_T=token_log_T, token_T=token_T, gate_T=gate_T, weight_T=weight_T)
 
 
 def behavior_weight(batch: TokenBatch, settings: WeightSettings) -> tuple[Tensor, Tensor]:
     """Proximal over behavior probability with its cap (arXiv 2505.24298), and which tokens the cap leaves out."""
-    mask_T = batch.mask()
+    mask_T = batch.counted_T
     proximal_T = required(batch.proximal_logp_T, "log-probabilities of the proximal policy")
     weight_T = log_ratio(proximal_T, batch.behavior_logp_T, mask_T).exp()
     beyond_T = weight_T > settings.behavior_cap
@@ -71,7 +72,7 @@ def mismatch_weight(batch: TokenBatch, settings: MismatchSettings) -> tuple[Tens
 
     At a sequence level all tokens of a response share the weight.
     """
-    mask_T = batch.mask()
+    mask_T = batch.counted_T
     engine_T = required(batch.engine_logp_T, "log-probabilities of the engine")
     log_T = log_ratio(batch.behavior_logp_T, engine_T, mask_T)
     weight_T = _at_level(log_T, mask_T, batch.response_T, settings.level).exp()

@@ -6,7 +6,7 @@ Legend of shapes: T response tokens of a micro-batch.
 import torch
 from torch import Tensor
 
-from tasks.optimize.tokens import TokenBatch, log_ratio, required
+from tasks.optimize.tokens import TokenBatch, log_ratio, masked, required
 from tasks.settings.objective import RegulariserSettings
 
 
@@ -17,13 +17,12 @@ def penalty(batch: TokenBatch, settings: RegulariserSettings) -> Tensor:
     by the importance ratio, gradient included (DeepSeek-V3.2, arXiv 2512.02556). The squared log-ratio to the behavior
     policy is OPMD's, with its factor 1/2 absorbed (arXiv 2509.24203).
     """
-    mask_T = batch.mask()
     if settings.kind == "none" or settings.coefficient == 0:
-        return torch.zeros_like(mask_T, dtype=batch.logp_T.dtype)
-    logp_T = torch.where(mask_T, batch.logp_T, 0)
+        return torch.zeros_like(batch.logp_T)
+    mask_T = batch.mask_T
     match settings.kind:
         case "likelihood":
-            return -settings.coefficient * logp_T
+            return -settings.coefficient * masked(batch.logp_T, mask_T)
         case "behavior_l2":
             return settings.coefficient * _bounded(batch.logp_T, batch.behavior_logp_T, mask_T) ** 2
         case "reference_kl":
@@ -41,8 +40,8 @@ def penalty(batch: TokenBatch, settings: RegulariserSettings) -> Tensor:
             return settings.coefficient * kl_T
 
 
-def _bounded(logp_T: Tensor, other_logp_T: Tensor, mask_T: Tensor) -> Tensor:
+def _bounded(logp_T: Tensor, other_logp_T: Tensor, mask_T: Tensor | None) -> Tensor:
     """The log-ratio with its gradient, clamped in value alone, so that a far token is still pulled back."""
     # A masked token may hold NaN, which must not reach the backward pass.
-    difference_T = torch.where(mask_T, logp_T, 0) - torch.where(mask_T, other_logp_T, 0)
+    difference_T = masked(logp_T, mask_T) - masked(other_logp_T, mask_T)
     return difference_T - difference_T.detach() + log_ratio(logp_T, other_logp_T, mask_T)

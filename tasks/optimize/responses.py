@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ class Ragged:
     def __getitem__(self, row: int) -> npt.NDArray[np.generic]:
         return self.flat[self.offsets[row] : self.offsets[row + 1]]
 
-    @property
+    @cached_property
     def lengths(self) -> Ints:
         """Length of every row."""
         return np.diff(self.offsets)

@@ -4,6 +4,7 @@ Legend of shapes: T response tokens of a micro-batch, the responses one after th
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -36,12 +37,18 @@ class TokenBatch:
     engine_logp_T: Tensor | None = None
     """By the engine that sampled; for the correction of its mismatch."""
 
-    def mask(self) -> Tensor:
+    @cached_property
+    def counted_T(self) -> Tensor:
         """mask_T, or all True."""
         return torch.ones_like(self.response_T, dtype=torch.bool) if self.mask_T is None else self.mask_T
 
 
-def log_ratio(logp_T: Tensor, other_logp_T: Tensor, mask_T: Tensor) -> Tensor:
+def masked(x_T: Tensor, mask_T: Tensor | None) -> Tensor:
+    """0 where masked out, whatever stands there, and no gradient; without a mask as it is."""
+    return x_T if mask_T is None else torch.where(mask_T, x_T, 0)
+
+
+def log_ratio(logp_T: Tensor, other_logp_T: Tensor, mask_T: Tensor | None) -> Tensor:
     """Clamped log-ratio of two policies, detached; 0 where masked out.
 
     Args:
@@ -50,7 +57,7 @@ def log_ratio(logp_T: Tensor, other_logp_T: Tensor, mask_T: Tensor) -> Tensor:
         mask_T: bool; what stands at False positions is never read.
     """
     difference_T = logp_T.detach() - other_logp_T.detach()
-    return torch.where(mask_T, difference_T, 0).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return masked(difference_T, mask_T).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def required(column_T: Tensor | None, what: str) -> Tensor:

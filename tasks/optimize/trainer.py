@@ -60,11 +60,20 @@ class _Stage:
             [self.responses.prompt_tokens[row] for row in rows], [self.responses.response_tokens[row] for row in rows]
         )
 
-    def column(self, flat: Floats | None, rows: Ints, device: torch.device) -> torch.Tensor | None:
-        """The tokens of some rows."""
-        if flat is None:
-            return None
-        return torch.from_numpy(flat[self.responses.response_tokens.places(rows)]).to(device)
+    def columns(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
+        """Log-probabilities of the tokens of some rows, as a ``TokenBatch`` names them."""
+        places = self.responses.response_tokens.places(rows)
+        flats = {
+            "behavior": self.behavior,
+            "proximal": self.proximal,
+            "reference": self.reference,
+            "engine": self.engine,
+        }
+        return {
+            f"{name}_logp_T": torch.from_numpy(flat[places]).to(device)
+            for name, flat in flats.items()
+            if flat is not None
+        }
 
 
 class Trainer:
@@ -231,7 +240,7 @@ class Trainer:
                 for rows in parts:
                     batch, _ = self._token_batch(work, selection, rows)
                     below_T = batch.behavior_logp_T if batch.proximal_logp_T is None else batch.proximal_logp_T
-                    log_ratios.append(log_ratio(batch.logp_T, below_T, batch.mask()).cpu())
+                    log_ratios.append(log_ratio(batch.logp_T, below_T, batch.mask_T).cpu())
                     advantages.append(batch.advantage_T.cpu())
         return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate, processes.gather_rows)
 
@@ -240,17 +249,12 @@ class Trainer:
         packed = work.micro_batch(rows)
         logp_T, entropy_T = self.backend(packed)
         device = logp_T.device
-        behavior_logp_T = work.column(work.behavior, rows, device)
-        assert behavior_logp_T is not None
         batch = TokenBatch(
             logp_T=logp_T,
-            behavior_logp_T=behavior_logp_T,
             advantage_T=selection.advantage_R[torch.from_numpy(rows)][packed.response_T].to(device),
             response_T=packed.response_T.to(device),
             responses=len(rows),
-            proximal_logp_T=work.column(work.proximal, rows, device),
-            reference_logp_T=work.column(work.reference, rows, device),
-            engine_logp_T=work.column(work.engine, rows, device),
+            **work.columns(rows, device),
         )
         return batch, entropy_T
 

@@ -42,16 +42,16 @@ class PackedLayout:
     @staticmethod
     def of(lengths: Sequence[int]) -> "PackedLayout":
         """The layout of sequences with these lengths."""
-        lengths_B = torch.as_tensor(np.asarray(lengths, dtype=np.int64))
+        lengths_B = np.asarray(lengths, dtype=np.int64)
         longest = int(lengths_B.max())
-        starts_B = lengths_B.cumsum(0) - lengths_B
-        place_L = torch.arange(longest)
+        bound_C = np.concatenate([[0], lengths_B.cumsum()])
+        place_L = np.arange(longest)
         real_BL = place_L < lengths_B[:, None]
         return PackedLayout(
-            to_rectangle_BL=torch.where(real_BL, starts_B[:, None] + place_L, 0),
-            to_row_P=real_BL.flatten().nonzero().squeeze(1),
-            position_P=place_L.expand_as(real_BL)[real_BL],
-            bound_C=torch.cat([starts_B, lengths_B.sum()[None]]).int(),
+            to_rectangle_BL=torch.from_numpy(np.where(real_BL, bound_C[:-1, None] + place_L, 0)),
+            to_row_P=torch.from_numpy(real_BL.ravel().nonzero()[0]),
+            position_P=torch.from_numpy(real_BL.nonzero()[1]),
+            bound_C=torch.from_numpy(bound_C.astype(np.int32)),
             longest=longest,
         )
 

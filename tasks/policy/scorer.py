@@ -42,17 +42,17 @@ def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -
     """
     pairs = [(np.asarray(p), np.asarray(r)) for p, r in zip(prompts, responses, strict=True)]
     pairs = pairs or [(np.zeros(1), np.zeros(0))]
-    lengths = [len(p) + len(r) for p, r in pairs]
-    starts = np.cumsum(lengths) - lengths
-    token_P = np.concatenate([part for pair in pairs for part in pair])
-    # The token before a response token predicts it: the prompt's last one predicts the first.
-    predictors = [start + len(p) - 1 + np.arange(len(r)) for start, (p, r) in zip(starts, pairs, strict=True)]
+    prompt_R, length_R = (np.array([len(part) for part in parts]) for parts in zip(*pairs, strict=True))
+    token_P = np.concatenate([part for pair in pairs for part in pair]).astype(np.int64)
+    response_T = np.repeat(np.arange(len(pairs)), length_R)
+    target_T = np.arange(len(response_T)) + prompt_R.cumsum()[response_T]
     return MicroBatch(
-        token_P=torch.from_numpy(token_P.astype(np.int64)),
-        layout=PackedLayout.of(lengths),
-        predictor_T=torch.from_numpy(np.concatenate(predictors)),
-        target_T=torch.from_numpy(np.concatenate([r for _, r in pairs]).astype(np.int64)),
-        response_T=torch.from_numpy(np.repeat(np.arange(len(pairs)), [len(r) for _, r in pairs])),
+        token_P=torch.from_numpy(token_P),
+        layout=PackedLayout.of(prompt_R + length_R),
+        # The token before a response token predicts it: the prompt's last one predicts the first.
+        predictor_T=torch.from_numpy(target_T - 1),
+        target_T=torch.from_numpy(token_P[target_T]),
+        response_T=torch.from_numpy(response_T),
     )
 
 

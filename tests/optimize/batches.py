@@ -52,7 +52,7 @@ def bounds_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings, gather
     """The interval of an update, as the trainer finds it from the micro-batches."""
     log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
     for batch in batches:
-        mask_T = batch.mask()
+        mask_T = batch.counted_T
         below_T = batch.behavior_logp_T if settings.ratio.reference == "behavior" else batch.proximal_logp_T
         log_ratios.append(log_ratio(batch.logp_T, below_T, mask_T)[mask_T])
         advantages.append(batch.advantage_T[mask_T])

@@ -281,7 +281,7 @@ def test_any_split_order_and_padding_gives_the_same_update(
     make = data.draw(st.sampled_from([batch_of, lambda part: padded(part, math.nan)]))
     batches = [make([rows[index] for index in part]) for part in parts if part]
     got_loss, got = update(batches, settings)
-    present = torch.cat([batch.mask() for batch in batches])
+    present = torch.cat([batch.counted_T for batch in batches])
     assert got_loss == pytest.approx(loss, abs=1e-12)
     assert not torch.tensor(got)[~present].any()
     in_order = [g for index in order for g in by_response[index]]
@@ -293,5 +293,5 @@ def test_only_the_loss_carries_a_gradient_and_masked_tokens_hold_nothing() -> No
     result = objective(batch, nav(), LONGEST)
     assert [name for name, value in vars(result).items() if value.requires_grad] == ["loss_sum"]
     columns = [value for value in vars(result).values() if value.dim() == 1]
-    assert len(columns) == 7
-    assert not any(column_T[~batch.mask()].any() for column_T in columns)
+    assert len(columns) == 8
+    assert not any(column_T[~batch.counted_T].any() for column_T in columns)

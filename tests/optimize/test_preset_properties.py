@@ -156,7 +156,7 @@ def test_any_split_order_and_padding_gives_the_same_update(
     if rubbish is not None:
         batches = [pad(batch, rubbish, front) for batch in batches]
     got_loss, got = update(batches, settings)
-    present = torch.cat([batch.mask() for batch in batches])
+    present = torch.cat([batch.counted_T for batch in batches])
     got_T = torch.tensor(got, dtype=torch.float64)
     assert got_loss == pytest.approx(loss, rel=1e-9, abs=1e-9)
     assert not got_T[~present].any()

@@ -67,7 +67,7 @@ def test_masked_tokens_do_nothing(over: dict[str, Any], rubbish: float) -> None:
     spoiled = pad(packed, rubbish, front=2)
     for batch in (packed, spoiled):
         penalty(batch, regulariser(**over)).sum().backward()
-    there_T = spoiled.mask()
+    there_T = spoiled.counted_T
     value_T = penalty(spoiled, regulariser(**over))
     assert torch.equal(value_T[there_T], penalty(packed, regulariser(**over)))
     assert torch.equal(spoiled.logp_T.grad[there_T], packed.logp_T.grad)

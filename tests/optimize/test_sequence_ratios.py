@@ -200,7 +200,7 @@ def by_loop(row: Sequence[float], level: str) -> list[float]:
 def test_levels_are_what_a_loop_gives(rows: list[Response], level: str, front: int | None) -> None:
     settings = preset("cispo", ratio={"level": level}, weight={"kind": "ratio"})
     batch = batch_of(rows) if front is None else pad(batch_of(rows), math.nan, front)
-    got = objective(batch, settings, LONGEST).coefficient_T[batch.mask()].tolist()
+    got = objective(batch, settings, LONGEST).coefficient_T[batch.counted_T].tolist()
     expected = [a * r for a, row in rows for r in by_loop(row, level)]
     assert got == pytest.approx(expected, rel=1e-7, abs=1e-9)
 
