@@ -22,6 +22,7 @@ class _ChunkedLogp(torch.autograd.Function):
             logp_CV = _log_softmax(hidden_NE[part], weight_VE)
             logp_N[part] = logp_CV.gather(1, target_N[part, None]).squeeze(1)
             entropy_N[part] = -logp_CV.exp().mul_(logp_CV).sum(1)
+            del logp_CV  # before the next chunk's is made
         ctx.save_for_backward(hidden_NE, weight_VE, target_N)
         ctx.chunk = chunk
         ctx.mark_non_differentiable(entropy_N)
@@ -39,7 +40,8 @@ class _ChunkedLogp(torch.autograd.Function):
             grad_logits_CV.mul_(grad_logp_N[part, None])
             grad_logits_CV = grad_logits_CV.to(weight_VE.dtype)
             grad_hidden_NE[part] = grad_logits_CV @ weight_VE
-            grad_weight_VE += grad_logits_CV.T @ hidden_NE[part]
+            grad_weight_VE.addmm_(grad_logits_CV.T, hidden_NE[part])
+            del grad_logits_CV
         return grad_hidden_NE, grad_weight_VE, None, None
 
 
