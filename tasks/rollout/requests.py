@@ -83,5 +83,7 @@ def _chats(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[lis
     if not tokenizer.chat_template:
         raise DataError("prompts.chat: true, but the policy's tokenizer has no chat template; allowed: false.")
     chats = [[{"role": "user", "content": text}] for text in texts]
-    found: list[list[int]] = tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"]
+    found: list[list[int]] = tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)[
+        "input_ids"
+    ]
     return found

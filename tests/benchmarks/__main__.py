@@ -22,6 +22,7 @@ from tests.benchmarks.page import table_of
 BENCHMARKS = {
     "training": ("tests.benchmarks.trl.training", "trl"),
     "memory": ("tests.benchmarks.trl.memory", "trl"),
+    "longest": ("tests.benchmarks.trl.longest", "trl"),
     "grpo": ("tests.benchmarks.trl.grpo", "trl"),
     "rollouts": ("tests.benchmarks.rollouts", ""),
     "trainer": ("tests.benchmarks.trainer", ""),

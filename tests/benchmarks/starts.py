@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tasks.artifacts import Store
+from tasks.artifacts.records import KINDS
 from tests.benchmarks.measured import Measured, Ratio, in_turn
 from tests.cache_versions import ROOT
 from tests.workflows.runs import Runner
@@ -34,13 +35,18 @@ def until_first_step(run: Runner) -> float:
     """Kills the run once its first artifact is there."""
     began = time.time()
     with run.start("mu_grpo") as process:
-        while not (manifests := list(run.store.glob("*/*/manifest.json"))):
+        while not (manifests := _manifests(run.store)):
             if process.poll() is not None:
                 raise RuntimeError(f"ended with {process.returncode} and no artifact")
             time.sleep(0.02)
         process.kill()
     store = Store.open(str(run.store), create=False)
     return min(one.started for path in manifests for one in store.manifests(path.parts[-3])) - began
+
+
+def _manifests(store: Path) -> list[Path]:
+    """Of artifacts that are whole."""
+    return [path for path in store.glob("*/*/manifest.json") if path.parts[-3] in KINDS]
 
 
 def again(run: Runner) -> Callable[[], float]:

@@ -23,27 +23,27 @@ BUDGET = 1024
 OURS, THEIRS, THEIRS_BEST = "ours", "TRL, its defaults", "TRL, its best"
 
 
-def side(name: str, folder: Path) -> Ours | Theirs:
+def side(name: str, frozen: Frozen, folder: Path) -> Ours | Theirs:
     """One of the three; ours and TRL's both compute activations again in the backward pass, as TRL does by default."""
     if name == OURS:
-        return Ours(FROZEN, BUDGET, checkpointing=True)
-    return Theirs(FROZEN, folder, 8 if name == THEIRS else 1)
+        return Ours(frozen, BUDGET, checkpointing=True)
+    return Theirs(frozen, folder, 8 if name == THEIRS else 1)
 
 
 def child(name: str) -> None:
     """Prints MiB of the peak."""
     torch.set_num_threads(2)
     with tempfile.TemporaryDirectory() as folder:
-        trained = side(name, Path(folder))
+        trained = side(name, FROZEN, Path(folder))
         trained.update()
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
-        before = _status("VmRSS")
+        before = status("VmRSS")
         trained.update()
-        print((_status("VmHWM") - before) / 1024)
+        print((status("VmHWM") - before) / 1024)
 
 
-def _status(name: str) -> int:
-    """KiB."""
+def status(name: str) -> int:
+    """KiB of this process, as Linux names it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
