@@ -41,7 +41,7 @@ def until_first_step(run: Runner) -> float:
             time.sleep(0.02)
         process.kill()
     store = Store.open(str(run.store), create=False)
-    return min(one.started for path in manifests for one in store.manifests(path.parts[-3])) - began
+    return min(one.timings.started for path in manifests for one in store.manifests(path.parts[-3])) - began
 
 
 def _manifests(store: Path) -> list[Path]:
