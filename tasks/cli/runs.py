@@ -5,8 +5,8 @@ from pathlib import Path
 from tasks.artifacts import Store
 from tasks.errors import DataError
 from tasks.report.compare import comparison_markdown
-from tasks.report.step import draw_page, summarise, write_report
-from tasks.report.summary import RunSummary
+from tasks.report.step import draw_page, write_report
+from tasks.report.summary import RunSummary, summarise
 from tasks.stored.reports import find_reports
 from tasks.stored.unfinished import find_unfinished
 

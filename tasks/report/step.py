@@ -1,19 +1,16 @@
-"""The report as an artifact, and its summary."""
+"""The report as an artifact."""
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.report.closeups import pick_groups
 from tasks.report.figures import make_figures
-from tasks.report.history import History, lineage, load_history
+from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
 from tasks.report.page import render_page
-from tasks.report.summary import Execution, RunSummary, make_summary
-
-PAGE, SUMMARY = "report.html", "summary.json"
+from tasks.report.summary import PAGE, SUMMARY, RunSummary, make_summary
 
 
 def write_report(store: Store, evaluations: Sequence[ArtifactRef], seed: int) -> ArtifactRef:
@@ -55,21 +52,3 @@ def draw_page(store: Store, history: History) -> tuple[str, RunSummary]:
     ledger = make_ledger(history)
     page = render_page(history, ledger, make_figures(history, ledger), pick_groups(store, history))
     return page, make_summary(history, ledger)
-
-
-def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> RunSummary:
-    """The summary of a written report, with the path of its page and what to do next.
-
-    Raises:
-        ArtifactError: the report is missing or corrupted.
-    """
-    folder = store.path(report)
-    summary = RunSummary.model_validate_json((folder / SUMMARY).read_text(encoding="utf-8"))
-    return summary.model_copy(update={"report": str(folder / PAGE), "next_commands": list(next_commands)})
-
-
-def execution_since(store: Store, report: ArtifactRef, started: float) -> Execution:
-    """What was made for a run since a moment, in Unix seconds, and how long that took until now."""
-    manifests = lineage(store, [report]).values()
-    made = sum(manifest.timings.started >= started for manifest in manifests)
-    return Execution(artifacts=len(manifests), made=made, seconds=time.time() - started)

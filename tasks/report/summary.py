@@ -1,16 +1,21 @@
 """The short summary of a run that the terminal ends with, and that runs are compared by."""
 
+import time
+
 from pydantic import ConfigDict, Field
 from rich import box
 from rich.table import Table
 
+from tasks.artifacts import ArtifactRef, Store
 from tasks.flyte_model import FlyteModel
 from tasks.report.evaluated import Estimate, EvaluatedPolicy, Evaluation, headline
 from tasks.report.formats import duration, label, number, percent, percent_range
-from tasks.report.history import History
+from tasks.report.history import History, lineage
 from tasks.report.ledger import Ledger, training_seconds
 from tasks.report.tables import COLUMNS, render
 
+PAGE, SUMMARY = "report.html", "summary.json"
+"""Of a report's artifact."""
 _ROWS = 12
 """A longer table is shown without its middle."""
 
@@ -222,3 +227,21 @@ def _benchmark_row(evaluation: Evaluation) -> BenchmarkRow:
         response_tokens=evaluation.response_tokens,
         truncated=evaluation.truncated,
     )
+
+
+def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> RunSummary:
+    """The summary of a written report, with the path of its page and what to do next.
+
+    Raises:
+        ArtifactError: the report is missing or corrupted.
+    """
+    folder = store.path(report)
+    summary = RunSummary.model_validate_json((folder / SUMMARY).read_text(encoding="utf-8"))
+    return summary.model_copy(update={"report": str(folder / PAGE), "next_commands": list(next_commands)})
+
+
+def execution_since(store: Store, report: ArtifactRef, started: float) -> Execution:
+    """What was made for a run since a moment, in Unix seconds, and how long that took until now."""
+    manifests = lineage(store, [report]).values()
+    made = sum(manifest.timings.started >= started for manifest in manifests)
+    return Execution(artifacts=len(manifests), made=made, seconds=time.time() - started)

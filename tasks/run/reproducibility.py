@@ -68,7 +68,8 @@ def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
 @cache
 def installed() -> dict[str, str]:
     """Every installed distribution and its version."""
-    return dict(sorted((one.metadata["Name"], one.version) for one in distributions() if one.metadata["Name"]))
+    found = [one.metadata for one in distributions()]  # read from its file every time that it is asked for
+    return dict(sorted((one["Name"], one["Version"]) for one in found if one["Name"]))
 
 
 @cache

@@ -140,7 +140,7 @@ def seed_of_week(kickoff: datetime) -> int:
 @always
 def close_run(store: StoreHandle, report: Artifact, settings: RunSettings, started: float) -> RunSummary:
     """The end of a run: its reproducibility manifest, a short table, what this execution did, and what to do next."""
-    from tasks.report.step import execution_since, summarise
+    from tasks.report.summary import execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
 
     opened = Store(store)

@@ -17,7 +17,8 @@ from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.metrics import CORRECT, measure
 from tasks.report.compare import compare
 from tasks.report.history import load_history
-from tasks.report.step import summarise, write_report
+from tasks.report.step import write_report
+from tasks.report.summary import summarise
 from tasks.run.reproducibility import chain
 from tasks.settings import EvaluationSettings
 from tasks.stored.evaluated import evaluated_policy

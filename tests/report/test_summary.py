@@ -6,8 +6,7 @@ from tasks.errors import DataError
 from tasks.report.compare import compare, comparison_markdown
 from tasks.report.history import lineage, load_history
 from tasks.report.ledger import make_ledger
-from tasks.report.step import execution_since, summarise
-from tasks.report.summary import Execution, RunSummary, make_summary
+from tasks.report.summary import Execution, RunSummary, execution_since, make_summary, summarise
 from tests.report.synthetic import make_run
 
 COMMANDS = ["mu-grpo inspect --store runs --stage 1", "make compare"]
