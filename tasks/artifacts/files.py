@@ -3,10 +3,11 @@
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from tasks.artifacts.records import FileEntry
 from tasks.errors import ArtifactError
@@ -19,6 +20,8 @@ RESTORE = (
 
 _AT_ONCE = min(8, os.cpu_count() or 1)
 """Files that are digested side by side."""
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 _MENDS = {
     errno.ENOSPC: "The disk is full: free some space",
     errno.EDQUOT: "The disk quota is used up: free some space",
@@ -26,6 +29,14 @@ _MENDS = {
     errno.EPERM: "No permission: choose another store, or allow writing",
     errno.EROFS: "Read-only file system: choose another store",
 }
+
+
+def side_by_side(one: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
+    """What a function that waits for the disk makes of items, in their order."""
+    if len(items) < 2:
+        return [one(item) for item in items]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(one, items))
 
 
 def sha256(path: Path) -> str:
@@ -42,19 +53,15 @@ def entries(folder: Path) -> dict[str, FileEntry]:
         return FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
 
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip([path.relative_to(folder).as_posix() for path in paths], pool.map(entry, paths), strict=True))
+    return dict(zip([path.relative_to(folder).as_posix() for path in paths], side_by_side(entry, paths), strict=True))
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
     """Hex digests of files of a folder, by name; None for one that is not there."""
-
-    def digest(name: str) -> str | None:
-        return sha256(folder / name) if (folder / name).is_file() else None
-
-    names = list(names)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(names, pool.map(digest, names), strict=True))
+    found: dict[str, str | None] = dict.fromkeys(names)
+    there = [name for name in found if (folder / name).is_file()]
+    found.update(zip(there, side_by_side(lambda name: sha256(folder / name), there), strict=True))
+    return found
 
 
 def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
