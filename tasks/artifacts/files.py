@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,11 +46,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def entries(folder: Path) -> dict[str, FileEntry]:
-    """Every file below a folder, by its relative name, flushed to the disk."""
+def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
+    """Every file below a folder, by its relative name; flushed to the disk, unless ``flushed`` is false."""
 
     def entry(path: Path) -> FileEntry:
-        flush(path)
+        if flushed:
+            flush(path)
         return FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
 
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -81,6 +83,14 @@ def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
             )
 
 
+def is_json(text: bytes | None) -> bool:
+    """Whether a text is whole; what a power failure leaves of one is not."""
+    try:
+        return text is not None and bool(json.loads(text))
+    except ValueError:
+        return False
+
+
 def flush(path: Path) -> None:
     """Waits until a file or a folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -90,11 +100,12 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Writes a small file at once: a reader sees the old text or the new one."""
+def replace_text(path: Path, text: str, flushed: bool = True) -> None:
+    """Writes a small file at once: a reader sees the old text or the new one, after a power failure if ``flushed``."""
     staged = path.with_name(f".{path.name}.{os.getpid()}")
     staged.write_text(text)
-    flush(staged)
+    if flushed:
+        flush(staged)
     staged.replace(path)
 
 

@@ -16,18 +16,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tasks.artifacts import files as disk
 from tasks.artifacts.draft import Draft, Parents
-from tasks.artifacts.files import (
-    MANIFEST,
-    RESTORE,
-    check,
-    digests,
-    disk_errors,
-    entries,
-    flush,
-    replace_text,
-    side_by_side,
-)
+from tasks.artifacts.files import MANIFEST, RESTORE, check, disk_errors, flush, is_json, replace_text
 from tasks.artifacts.places import MARKER, bucket_marker, bucket_of, folder_marker, local_copy
 from tasks.artifacts.progress import Progress, Saved
 from tasks.artifacts.provenance import PROCESS, PROCESS_STARTED, commit, gpus, packages
@@ -108,7 +99,9 @@ class Store:
             draft._ref = self._commit(draft, kind, plain, seed)
 
     def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], seed: int) -> ArtifactRef:
-        files = entries(draft.path)
+        # On S3 the objects last: what a power failure leaves of a local copy is checked, and fetched again.
+        lasting = self.remote is None
+        files = disk.entries(draft.path, flushed=lasting)
         parents = {role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()}
         ref = ArtifactRef(kind=kind, digest=content_digest(kind, files, parents))
         manifest = Manifest(
@@ -134,7 +127,8 @@ class Store:
             ),
         )
         (draft.path / MANIFEST).write_text(manifest.model_dump_json(indent=1))
-        flush(draft.path / MANIFEST)
+        if lasting:
+            flush(draft.path / MANIFEST)
         final = self.root / ref.folder
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -147,8 +141,9 @@ class Store:
             except ArtifactError:
                 shutil.rmtree(final)
                 draft.path.rename(final)
-        flush(final.parent)
-        if self.remote is not None:
+        if self.remote is None:
+            flush(final.parent)
+        else:
             self.remote.upload(final, files, ref.folder, last=MANIFEST)
         return ref
 
@@ -212,7 +207,8 @@ class Store:
         found: dict[str, bytes | None] = {}
         for ref in refs:
             local = self.root / ref.folder / MANIFEST
-            found[ref.folder] = local.read_bytes() if (copied or self.remote is None) and local.is_file() else None
+            text = local.read_bytes() if (copied or self.remote is None) and local.is_file() else None
+            found[ref.folder] = text if self.remote is None or is_json(text) else None
         missing = [folder for folder, text in found.items() if text is None]
         if self.remote is not None:
             found.update(zip(missing, self.remote.read_all([f"{one}/{MANIFEST}" for one in missing]), strict=True))
@@ -279,17 +275,14 @@ class Store:
         if self.remote is None:
             check(self.root, files)
         elif missing := {
-            key: files[key] for key, found in digests(self.root, files).items() if found != files[key].sha256
+            key: files[key] for key, found in disk.digests(self.root, files).items() if found != files[key].sha256
         }:
             with disk_errors(self.root):
                 self.remote.download(missing, self.root)
-        whole = [
-            (self.root / manifest.ref.folder / MANIFEST, manifest)
-            for manifest, some in wanted
-            if some.keys() == manifest.files.keys()
-        ]
-        new = [(place, manifest) for place, manifest in whole if not place.is_file()]
-        side_by_side(lambda one: replace_text(one[0], one[1].model_dump_json(indent=1)), new)
+        for manifest, some in wanted:
+            place = self.root / manifest.ref.folder / MANIFEST
+            if some.keys() == manifest.files.keys() and not (place.is_file() and is_json(place.read_bytes())):
+                replace_text(place, manifest.model_dump_json(indent=1), flushed=False)
         return [self.root / manifest.ref.folder for manifest, _ in wanted]
 
     def _check_local(self, ref: ArtifactRef) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.records import Manifest
 from tasks.artifacts.s3 import PART_BYTES
 from tasks.errors import ArtifactError
 from tests.s3 import S3
@@ -161,6 +162,19 @@ def test_a_damaged_local_copy_is_fetched_again(bucket: str) -> None:
     ref = write(store)
     (store.root / ref.folder / "sub/data.txt").write_text("hellp")
     assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
+
+
+@pytest.mark.parametrize("left", [b"", bytes(300), b'{"schema_version": 1, "ki'], ids=["empty", "zeros", "half"])
+def test_what_a_power_failure_leaves_of_a_local_copy_is_fetched_again(bucket: str, left: bytes) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    manifest = store.manifest(ref)
+    for name in ("manifest.json", "sub/data.txt"):
+        (store.root / ref.folder / name).write_bytes(left)
+    assert store.holds(ref)
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
+    assert Manifest.model_validate_json((store.root / ref.folder / "manifest.json").read_text()) == manifest
+    assert write(store) == ref
 
 
 def test_what_is_not_needed_is_not_fetched(bucket: str) -> None:
