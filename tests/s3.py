@@ -19,8 +19,10 @@ import boto3
 class S3:
     """A running server."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, pid: int) -> None:
         self.endpoint = f"http://127.0.0.1:{port}"
+        self.pid = pid
+        """Of its process."""
 
     def environment(self, cache: Path, endpoint: str = "") -> dict[str, str]:
         """What a process needs to reach it, with its local copy of stores below ``cache``."""
@@ -70,7 +72,7 @@ def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull))
     ):
         try:
             wait_until_open(port)
-            yield S3(port)
+            yield S3(port, process.pid)
         finally:
             process.kill()
 

@@ -2,11 +2,13 @@
 
 import errno
 import hashlib
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from tasks.artifacts.records import FileEntry
 from tasks.errors import ArtifactError
@@ -19,6 +21,8 @@ RESTORE = (
 
 _AT_ONCE = min(8, os.cpu_count() or 1)
 """Files that are digested side by side."""
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 _MENDS = {
     errno.ENOSPC: "The disk is full: free some space",
     errno.EDQUOT: "The disk quota is used up: free some space",
@@ -28,33 +32,38 @@ _MENDS = {
 }
 
 
+def side_by_side(one: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
+    """What a function that waits for the disk makes of items, in their order."""
+    if len(items) < 2:
+        return [one(item) for item in items]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(one, items))
+
+
 def sha256(path: Path) -> str:
     """Hex digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def entries(folder: Path) -> dict[str, FileEntry]:
-    """Every file below a folder, by its relative name, flushed to the disk."""
+def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
+    """Every file below a folder, by its relative name; flushed to the disk, unless ``flushed`` is false."""
 
     def entry(path: Path) -> FileEntry:
-        flush(path)
+        if flushed:
+            flush(path)
         return FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
 
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip([path.relative_to(folder).as_posix() for path in paths], pool.map(entry, paths), strict=True))
+    return dict(zip([path.relative_to(folder).as_posix() for path in paths], side_by_side(entry, paths), strict=True))
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
     """Hex digests of files of a folder, by name; None for one that is not there."""
-
-    def digest(name: str) -> str | None:
-        return sha256(folder / name) if (folder / name).is_file() else None
-
-    names = list(names)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(names, pool.map(digest, names), strict=True))
+    found: dict[str, str | None] = dict.fromkeys(names)
+    there = [name for name in found if (folder / name).is_file()]
+    found.update(zip(there, side_by_side(lambda name: sha256(folder / name), there), strict=True))
+    return found
 
 
 def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
@@ -74,6 +83,14 @@ def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
             )
 
 
+def is_json(text: bytes | None) -> bool:
+    """Whether a text is whole; what a power failure leaves of one is not."""
+    try:
+        return text is not None and bool(json.loads(text))
+    except ValueError:
+        return False
+
+
 def flush(path: Path) -> None:
     """Waits until a file or a folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -83,11 +100,12 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Writes a small file at once: a reader sees the old text or the new one."""
+def replace_text(path: Path, text: str, flushed: bool = True) -> None:
+    """Writes a small file at once: a reader sees the old text or the new one, after a power failure if ``flushed``."""
     staged = path.with_name(f".{path.name}.{os.getpid()}")
     staged.write_text(text)
-    flush(staged)
+    if flushed:
+        flush(staged)
     staged.replace(path)
 
 

@@ -57,8 +57,7 @@ class Progress:
             final.parent.mkdir(parents=True, exist_ok=True)
             staging.rename(final)
         if self._store.remote is not None:
-            self._store.remote.upload(final, part.files, f"{self._prefix}/{place}")
-            self._store.remote.write(f"{self._prefix}/{place}/{MANIFEST}", (final / MANIFEST).read_bytes())
+            self._store.remote.upload(final, part.files, f"{self._prefix}/{place}", last=MANIFEST, over=True)
         self._saved(f"{self._prefix}/{place}")
 
     def get(self, name: str, number: int) -> Path | None:

@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 
 import aiohttp
 import s3fs
+from aiobotocore.session import AioSession
+from botocore.awsrequest import AWSRequest
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from tasks.artifacts.files import RESTORE, disk_mend
@@ -91,7 +94,10 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
     own = environment.get("AWS_ACCESS_KEY_ID") or environment.get("AWS_PROFILE")
     # Servers other than Amazon's seldom answer to host names made of bucket names.
     style = environment.get("FLYTE_AWS_ADDRESSING_STYLE") or ("path" if endpoint else "auto")
+    session = AioSession()
+    session.register("before-sign.s3.PutObject", _sign_no_body_twice)
     files = s3fs.S3FileSystem(
+        session=session,
         key=None if own else key,
         secret=None if own else secret,
         endpoint_url=endpoint,
@@ -102,12 +108,21 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
             "retries": {"mode": "standard", "total_max_attempts": 1},
             "s3": {"addressing_style": style},
             "max_pool_connections": connections,
+            "user_agent": "mu-grpo",
         },
         skip_instance_cache=True,
     )
     # Both libraries try again by themselves, as often as they see fit; here the patience that was asked for decides.
     files.retries = 1
     return files
+
+
+def _sign_no_body_twice(request: AWSRequest, **_: Any) -> None:
+    """Leaves the body out of a signature that covers its SHA-256 in a header."""
+    if "x-amz-checksum-sha256" in request.headers:
+        config = request.context["client_config"]
+        # A copy: the config is that of all requests.
+        request.context["client_config"] = config.merge(Config(s3={**config.s3, "payload_signing_enabled": False}))
 
 
 def explain(uri: str, failed: OfObject, patience: float) -> str:

@@ -10,15 +10,15 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from tasks.artifacts import files as disk
 from tasks.artifacts.draft import Draft, Parents
-from tasks.artifacts.files import MANIFEST, RESTORE, check, digests, disk_errors, entries, flush, replace_text
+from tasks.artifacts.files import MANIFEST, RESTORE, check, disk_errors, flush, is_json, replace_text
 from tasks.artifacts.places import MARKER, bucket_marker, bucket_of, folder_marker, local_copy
 from tasks.artifacts.progress import Progress, Saved
 from tasks.artifacts.provenance import PROCESS, PROCESS_STARTED, commit, gpus, packages
@@ -26,8 +26,6 @@ from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manife
 from tasks.artifacts.staging import leftovers, staged
 from tasks.errors import ArtifactError
 from tasks.settings.base import Settings
-
-_MANIFESTS_AT_ONCE = 16
 
 
 def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]) -> str:
@@ -76,7 +74,9 @@ class Store:
         if marker is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
         place = bucket.uri if bucket else str(Path(uri).expanduser().absolute())
-        return cls(StoreRef(uri=place, id=json.loads(marker)["id"]))
+        store = cls(StoreRef(uri=place, id=json.loads(marker)["id"]))
+        store.remote = bucket  # Its connection is open.
+        return store
 
     def sweep(self) -> None:
         """Removes what writers that died on this machine left behind."""
@@ -99,7 +99,9 @@ class Store:
             draft._ref = self._commit(draft, kind, plain, seed)
 
     def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], seed: int) -> ArtifactRef:
-        files = entries(draft.path)
+        # On S3 the objects last: what a power failure leaves of a local copy is checked, and fetched again.
+        lasting = self.remote is None
+        files = disk.entries(draft.path, flushed=lasting)
         parents = {role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()}
         ref = ArtifactRef(kind=kind, digest=content_digest(kind, files, parents))
         manifest = Manifest(
@@ -125,7 +127,8 @@ class Store:
             ),
         )
         (draft.path / MANIFEST).write_text(manifest.model_dump_json(indent=1))
-        flush(draft.path / MANIFEST)
+        if lasting:
+            flush(draft.path / MANIFEST)
         final = self.root / ref.folder
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -138,10 +141,10 @@ class Store:
             except ArtifactError:
                 shutil.rmtree(final)
                 draft.path.rename(final)
-        flush(final.parent)
-        if self.remote is not None:
-            self.remote.upload(final, files, ref.folder)
-            self.remote.write_new(f"{ref.folder}/{MANIFEST}", (final / MANIFEST).read_bytes())
+        if self.remote is None:
+            flush(final.parent)
+        else:
+            self.remote.upload(final, files, ref.folder, last=MANIFEST)
         return ref
 
     def read_note(self, name: str) -> str | None:
@@ -185,8 +188,10 @@ class Store:
         Raises:
             ArtifactError: there is no such artifact here, or its manifest cannot be read.
         """
+        return self._parsed(ref, self._manifest_texts([ref], copied)[0])
+
+    def _parsed(self, ref: ArtifactRef, text: bytes | None) -> Manifest:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
-        text = self._manifest_text(ref, copied)
         if text is None:
             raise ArtifactError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
         try:
@@ -197,11 +202,17 @@ class Store:
         except (ValueError, ValidationError, AttributeError) as error:
             raise ArtifactError(f"{name}: not a manifest ({error}). {RESTORE}") from None
 
-    def _manifest_text(self, ref: ArtifactRef, copied: bool) -> str | bytes | None:
-        local = self.root / ref.folder / MANIFEST
-        if (copied or self.remote is None) and local.is_file():
-            return local.read_bytes()
-        return self.remote.read(f"{ref.folder}/{MANIFEST}") if self.remote else None
+    def _manifest_texts(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[bytes | None]:
+        """Of each artifact, or None where there is none; what must be fetched is fetched side by side."""
+        found: dict[str, bytes | None] = {}
+        for ref in refs:
+            local = self.root / ref.folder / MANIFEST
+            text = local.read_bytes() if (copied or self.remote is None) and local.is_file() else None
+            found[ref.folder] = text if self.remote is None or is_json(text) else None
+        missing = [folder for folder, text in found.items() if text is None]
+        if self.remote is not None:
+            found.update(zip(missing, self.remote.read_all([f"{one}/{MANIFEST}" for one in missing]), strict=True))
+        return [found[ref.folder] for ref in refs]
 
     def holds(self, ref: ArtifactRef) -> bool:
         """Whether the artifact is here and whole; on S3, whether all its objects have their sizes."""
@@ -226,7 +237,7 @@ class Store:
         Raises:
             ArtifactError: a file is missing or differs.
         """
-        manifest = self._manifest_of(ref)
+        manifest = self._checked(ref, self._manifest_texts([ref])[0])
         wanted = {
             name: entry
             for name, entry in manifest.files.items()
@@ -236,8 +247,7 @@ class Store:
 
     def paths(self, refs: Sequence[ArtifactRef]) -> list[Path]:
         """The folders of many artifacts; as ``path``, but what must be fetched is fetched side by side."""
-        with ThreadPoolExecutor(_MANIFESTS_AT_ONCE) as pool:
-            manifests = list(pool.map(self._manifest_of, refs))
+        manifests = [self._checked(ref, text) for ref, text in zip(refs, self._manifest_texts(refs), strict=True)]
         return self._fetched([(manifest, manifest.files) for manifest in manifests])
 
     def file(self, manifest: Manifest, name: str) -> Path:
@@ -251,9 +261,9 @@ class Store:
             raise ArtifactError(f"{where}: missing. Make it again with the step {manifest.task or manifest.kind!r}.")
         return self._fetched([(manifest, {name: manifest.files[name]})])[0] / name
 
-    def _manifest_of(self, ref: ArtifactRef) -> Manifest:
+    def _checked(self, ref: ArtifactRef, text: bytes | None) -> Manifest:
         """The manifest in the artifact's folder, which is named by an abbreviated digest; it must have all of it."""
-        manifest = self.manifest(ref)
+        manifest = self._parsed(ref, text)
         if manifest.digest != ref.digest:
             folder = f"{self.ref.uri}/{ref.folder}"
             raise ArtifactError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
@@ -265,15 +275,15 @@ class Store:
         if self.remote is None:
             check(self.root, files)
         elif missing := {
-            key: files[key] for key, found in digests(self.root, files).items() if found != files[key].sha256
+            key: files[key] for key, found in disk.digests(self.root, files).items() if found != files[key].sha256
         }:
             with disk_errors(self.root):
                 self.remote.download(missing, self.root)
-        folders = [self.root / manifest.ref.folder for manifest, _ in wanted]
-        for folder, (manifest, some) in zip(folders, wanted, strict=True):
-            if some.keys() == manifest.files.keys() and not (folder / MANIFEST).is_file():
-                replace_text(folder / MANIFEST, manifest.model_dump_json(indent=1))
-        return folders
+        for manifest, some in wanted:
+            place = self.root / manifest.ref.folder / MANIFEST
+            if some.keys() == manifest.files.keys() and not (place.is_file() and is_json(place.read_bytes())):
+                replace_text(place, manifest.model_dump_json(indent=1), flushed=False)
+        return [self.root / manifest.ref.folder for manifest, _ in wanted]
 
     def _check_local(self, ref: ArtifactRef) -> None:
         manifest = self.root / ref.folder / MANIFEST

@@ -51,8 +51,9 @@ class Objects(Bucket):
     async def _digest(self, key: str, size: int) -> str | None:
         digest = hashlib.sha256()
 
-        async def part(start: int) -> bytes:
-            content: bytes = await self._fs._cat_file(self._path(key), start=start, end=min(start + PART_BYTES, size))
+        async def part(start: int) -> bytearray:
+            content = bytearray()
+            await self._fetch_part(key, start, min(start + PART_BYTES, size), lambda chunk, _: content.extend(chunk))
             return content
 
         for start in range(0, size, PART_BYTES):

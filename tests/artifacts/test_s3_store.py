@@ -1,18 +1,19 @@
 """A store on S3: what holds for a folder, and what a server and a local copy add."""
 
 import base64
+import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import zlib
 from pathlib import Path
 
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.records import Manifest
 from tasks.artifacts.s3 import PART_BYTES
 from tasks.errors import ArtifactError
 from tests.s3 import S3
@@ -70,7 +71,7 @@ def test_a_writer_killed_before_the_manifest_leaves_no_artifact(bucket: str, tmp
 import os, signal
 from tasks.artifacts import Store
 store = Store.open({bucket!r})
-store.remote.write_new = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+store.remote._write_new = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 with store.write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
     (draft.path / "data.txt").write_text("whole")
 """
@@ -163,6 +164,19 @@ def test_a_damaged_local_copy_is_fetched_again(bucket: str) -> None:
     assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
 
 
+@pytest.mark.parametrize("left", [b"", bytes(300), b'{"schema_version": 1, "ki'], ids=["empty", "zeros", "half"])
+def test_what_a_power_failure_leaves_of_a_local_copy_is_fetched_again(bucket: str, left: bytes) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    manifest = store.manifest(ref)
+    for name in ("manifest.json", "sub/data.txt"):
+        (store.root / ref.folder / name).write_bytes(left)
+    assert store.holds(ref)
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
+    assert Manifest.model_validate_json((store.root / ref.folder / "manifest.json").read_text()) == manifest
+    assert write(store) == ref
+
+
 def test_what_is_not_needed_is_not_fetched(bucket: str) -> None:
     store = Store.open(bucket)
     ref = write(store)
@@ -248,9 +262,10 @@ def test_the_server_can_check_what_it_receives(
     for name, data in content.items():
         place = {"Bucket": bucket.removeprefix("s3://"), "Key": f"{draft.ref.folder}/{name}"}
         head = s3.client().head_object(**place, ChecksumMode="ENABLED")
-        assert ("ChecksumCRC32" in head) == there
+        algorithm = "ChecksumSHA256" if name == "small.bin" else "ChecksumCRC32"
+        assert (algorithm in head) == there
         if there and name == "small.bin":
-            assert base64.b64decode(head["ChecksumCRC32"]) == zlib.crc32(data).to_bytes(4, "big")
+            assert base64.b64decode(head[algorithm]) == hashlib.sha256(data).digest()
 
 
 def test_an_upload_goes_on_file_by_file(bucket: str, s3: S3) -> None:

@@ -1,10 +1,11 @@
 """A store on S3 beside plain boto3 transfers: seconds and memory, on one server, in turn.
 
-    python -m tests.benchmarks.storage [--page docs/storage.md]
+    python -m tests.benchmarks.storage [--page docs/storage.md] [--only artifacts] [--shards 300] [--repeats 2]
 
 Ours writes artifacts (digests, data, manifest) and reads them into an empty local copy, every digest checked; boto3
 uploads and downloads the same files with its own transfer manager and checks nothing. Every measurement is a process of
-its own, whose clock starts after imports and the first connection. The last table is the check of a whole artifact on
+its own, whose clock starts after imports and the first connection. Shards are also measured on an S3 server of compiled
+code where ``rclone`` is on the path. The last table is the check of a whole artifact on
 the disk beside sha256sum.
 """
 
@@ -19,31 +20,37 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
+import psutil
 from rich.table import Table
 
 from tasks.report.tables import render_markdown
+from tests.benchmarks.native_s3 import native_server
+from tests.benchmarks.native_s3 import version as native_version
 from tests.s3 import S3, server
 
 PAGE = """# Storage
 
 Written by `python -m tests.benchmarks.storage --page docs/storage.md` on {machine}.
 
-A store on an S3 server (moto, a process on the same machine, which shares its cores) beside plain boto3 with ten
-files at once, {repeats} times in turn; medians. Ours makes and checks digests and writes manifests; boto3 checks
-nothing. An artifact of one file is two requests, the file and its manifest, where boto3 uploads with one; in a run
-every shard is written by a step of its own.
+A store on an S3 server of this machine, which shares its cores, beside plain boto3 with ten files at once,
+{repeats} times in turn; medians. Ours makes and checks digests and writes manifests; boto3 checks nothing. An
+artifact of one file is two requests, the file and its manifest, where boto3 uploads with one: `boto3-twice` uploads a
+second object of 1.5 KB after every file, as a store must. CPU is that of both processes during the transfer. In a run
+every shard is written by a step of its own. moto is Python and closes the connection after every request; {native}.
 
 """
+PARTS = ("checkpoint", "shards", "artifacts", "digests")
 MEBIBYTE = 2**20
 AT_ONCE = 10
 """Files, as boto3's own command line does; also writers of artifacts."""
 Work = Callable[[], object]
 """What is timed; imports and connections are made before."""
+SERVER_PID = "STORAGE_BENCHMARK_SERVER_PID"
 
 
 def fill(folder: Path, files: int, mebibytes: int) -> None:
@@ -99,6 +106,21 @@ def boto3_up(address: str, folder: Path, split: bool) -> Work:
     return work
 
 
+def boto3_twice_up(address: str, folder: Path, split: bool) -> Work:
+    """As many objects as artifacts of one file have: each file, then a small one."""
+    client, bucket, prefix = _client(address)
+
+    def write(file: Path) -> None:
+        client.upload_file(str(file), bucket, f"{prefix}/{file.name}")
+        client.put_object(Bucket=bucket, Key=f"{prefix}/{file.name}.json", Body=b" " * 1500, IfNoneMatch="*")
+
+    def work() -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(write, folder.iterdir()))
+
+    return work
+
+
 def boto3_down(address: str, folder: Path, split: bool) -> Work:
     client, bucket, prefix = _client(address)
     target = folder.with_name("downloaded")
@@ -123,6 +145,7 @@ def _client(address: str):
 SIDES: dict[str, Callable[[str, Path, bool], Work]] = {
     "ours up": ours_up,
     "boto3 up": boto3_up,
+    "boto3-twice up": boto3_twice_up,
     "ours down": ours_down,
     "boto3 down": boto3_down,
 }
@@ -131,32 +154,35 @@ SIDES: dict[str, Callable[[str, Path, bool], Work]] = {
 def measure(side: str, address: str, folder: Path, split: bool) -> None:
     """In a process of its own: does the work, and prints seconds and peak memory."""
     work = SIDES[side](address, folder, split)
-    start = time.perf_counter()
+    server = psutil.Process(int(os.environ[SERVER_PID]))
+    start, busy, server_busy = time.perf_counter(), time.process_time(), sum(server.cpu_times()[:2])
     work()
-    seconds = time.perf_counter() - start
+    seconds, busy = time.perf_counter() - start, time.process_time() - busy
+    server_busy = sum(server.cpu_times()[:2]) - server_busy
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": seconds, "peak_mebibytes": peak}))
+    print(json.dumps({"seconds": seconds, "cpu": busy, "server_cpu": server_busy, "peak_mebibytes": peak}))
 
 
 def compare(s3: S3, folder: Path, split: bool, repeats: int) -> Table:
     """Both sides in turn; medians, and the throughput of ours over that of boto3."""
     place, size = folder.parent, sum(file.stat().st_size for file in folder.iterdir()) / MEBIBYTE
-    found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    sides = [side for side in SIDES if split or side != "boto3-twice up"]
+    found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for repeat in range(repeats):
         bucket = s3.bucket()
-        for side in SIDES:
+        for side in sides:
             cache = place / "cache"
             shutil.rmtree(cache, ignore_errors=True)
             shutil.rmtree(folder.with_name("downloaded"), ignore_errors=True)
             command = [sys.executable, "-m", "tests.benchmarks.storage", "--side", side]
             command += ["--address", f"s3://{bucket}/{side.split()[0]}", "--folder", str(folder)]
             command += ["--split"] if split else []
-            environment = {**os.environ, **s3.environment(cache)}
-            done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+            environment = {**os.environ, **s3.environment(cache), SERVER_PID: str(s3.pid)}
+            done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
             found[side].append(json.loads(done.stdout.splitlines()[-1]))
             print(f"{folder.name}, {repeat + 1}/{repeats}, {side}: {found[side][-1]}", file=sys.stderr)
         s3.empty(bucket)
-    table = Table("", "seconds", "range", "MiB/s", "of boto3's", "peak MiB")
+    table = Table("", "seconds", "range", "MiB/s", "of boto3's", "CPU s", "server's", "peak MiB")
     for side, runs in found.items():
         seconds = [run["seconds"] for run in runs]
         other = statistics.median(run["seconds"] for run in found[f"boto3 {side.split()[1]}"])
@@ -165,7 +191,9 @@ def compare(s3: S3, folder: Path, split: bool, repeats: int) -> Table:
             f"{statistics.median(seconds):.1f}",
             f"{min(seconds):.1f} to {max(seconds):.1f}",
             f"{size / statistics.median(seconds):.0f}",
-            f"{other / statistics.median(seconds):.2f}" if side.startswith("ours") else "",
+            "" if side.startswith("boto3 ") else f"{other / statistics.median(seconds):.2f}",
+            f"{statistics.median(run['cpu'] for run in runs):.1f}",
+            f"{statistics.median(run['server_cpu'] for run in runs):.1f}",
             f"{max(run['peak_mebibytes'] for run in runs):.0f}",
         )
     return table
@@ -191,10 +219,45 @@ def digests(folder: Path, repeats: int) -> Table:
     return table
 
 
+def all_tables(place: Path, parts: Sequence[str], shards: int, repeats: int) -> dict[str, Table]:
+    """The tables by their titles."""
+    tables: dict[str, Table] = {}
+    large, small = place / "8 x 256 MiB", place / f"{shards} x 1 MiB"
+    if {"checkpoint", "digests"} & set(parts):
+        fill(large, 8, 256)
+    fill(small, shards, 1)
+    with server() as s3:
+        if "checkpoint" in parts:
+            tables["A checkpoint: 8 files of 256 MiB, moto"] = compare(s3, large, False, repeats)
+        tables |= of_shards(s3, "moto", small, parts, repeats)
+    if native_version():
+        with native_server(place / "served") as s3:
+            tables |= of_shards(s3, "rclone", small, parts, repeats)
+    else:
+        print("no table on a native server: no rclone on the path that can serve s3", file=sys.stderr)
+    if "digests" in parts:
+        tables["The check of 2 GiB on the disk"] = digests(large, repeats)
+    return tables
+
+
+def of_shards(s3: S3, name: str, folder: Path, parts: Sequence[str], repeats: int) -> dict[str, Table]:
+    """The tables of rollout shards on one server, by their titles."""
+    tables, count = {}, f"{len(list(folder.iterdir())):,}"
+    if "shards" in parts:
+        title = f"Rollout shards: {count} files of 1 MiB, {name}"
+        tables[title] = compare(s3, folder, False, repeats)
+    if "artifacts" in parts:
+        title = f"Rollout shards: {count} files of 1 MiB, each an artifact with a manifest, {name}"
+        tables[title] = compare(s3, folder, True, repeats)
+    return tables
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--page", type=Path, help="a Markdown file to write the tables to")
+    parser.add_argument("--only", choices=PARTS, nargs="+", help="of the tables")
+    parser.add_argument("--shards", type=int, default=2000, help="rollout shards, of 1 MiB each")
     parser.add_argument("--side", choices=SIDES)
     parser.add_argument("--address")
     parser.add_argument("--folder", type=Path)
@@ -203,22 +266,18 @@ def main() -> None:
     if options.side:
         measure(options.side, options.address, options.folder, options.split)
         return
-    with tempfile.TemporaryDirectory() as name, server() as s3:
-        large, small = Path(name) / "8 x 256 MiB", Path(name) / "2000 x 1 MiB"
-        fill(large, 8, 256)
-        fill(small, 2000, 1)
-        tables = {
-            "A checkpoint: 8 files of 256 MiB": compare(s3, large, False, options.repeats),
-            "Rollout shards: 2,000 files of 1 MiB": compare(s3, small, False, options.repeats),
-            "The same, each an artifact with a manifest": compare(s3, small, True, options.repeats),
-            "The check of 2 GiB on the disk": digests(large, options.repeats),
-        }
+    with tempfile.TemporaryDirectory() as name:
+        tables = all_tables(Path(name), options.only or PARTS, options.shards, options.repeats)
     sections = [f"## {title}\n\n{render_markdown(table)}\n" for title, table in tables.items()]
     print("\n".join(sections))
     if options.page:
         versions = ", ".join(f"{name} {version(name)}" for name in ("boto3", "s3fs", "moto"))
         machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
-        options.page.write_text(PAGE.format(repeats=options.repeats, machine=machine) + "\n".join(sections))
+        found = native_version()
+        native = f"{found} is compiled and keeps connections" if found else "a native server was not there to measure"
+        options.page.write_text(
+            PAGE.format(repeats=options.repeats, machine=machine, native=native) + "\n".join(sections)
+        )
         print(f"wrote {options.page}")
 
 

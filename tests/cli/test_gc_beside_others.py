@@ -102,7 +102,7 @@ import os, signal
 from tasks.artifacts import Store
 from tasks.artifacts import store as module
 store = Store.open({address!r})
-{patched} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+{patched} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
     (draft.path / "deep").mkdir()
     (draft.path / "deep/data.txt").write_text("x" * 1000)
@@ -112,7 +112,7 @@ with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
 
 
 def test_staging_of_a_dead_writer_goes_and_that_of_a_living_one_stays(store: Store) -> None:
-    killed(str(store.root), "module.entries")
+    killed(str(store.root), "module.disk.entries")
     with staged(store.root) as living:
         (living / "x").write_text("x")
         garbage = find_garbage(store)
@@ -154,7 +154,7 @@ delete_garbage(store, find_garbage(store))
 def test_on_s3_objects_and_local_copies_go_and_a_finished_run_stays(bucket: str, s3: S3) -> None:
     store = Store.open(f"{bucket}/prefix")
     done, left = finished(store, stages=1), unfinished(store, stages=1, preset="relaxed")
-    killed(f"{bucket}/prefix", "store.remote.write_new")
+    killed(f"{bucket}/prefix", "store.remote._write_new")
     before = s3.keys(bucket.removeprefix("s3://"))
     assert not find_garbage(store).items
     garbage = find_garbage(store, hours=0)
