@@ -147,7 +147,7 @@ class Loop:
             self.count(rollouts, verdicts)
         self.learning()
         with self._phase("switch"):
-            responses = collect([rollouts], verdicts, self._rollout.responses_per_prompt)
+            responses = collect([rollouts], [verdicts], self._rollout.responses_per_prompt)
         rows = np.arange(rollouts.num_rows).reshape(-1, self._optimize.responses_per_update)
         with enough_memory("optimize", MEND):
             outcome = self.trainer.train(

@@ -8,6 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+ROWS_AT_ONCE = 512
+"""Of a table that is read bit by bit."""
+
 PROMPTS = pa.schema(
     {
         "prompt_id": pa.string(),
@@ -145,6 +148,13 @@ def table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table],
     """A function that appends a table to a parquet file, so that a long one is never in memory as a whole."""
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         yield writer.write_table
+
+
+def stream_table(path: Path, columns: list[str] | None = None, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+    """Reads a parquet file a number of rows at a time, or only some of its columns."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(rows, columns=columns):
+            yield pa.Table.from_batches([batch])
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
