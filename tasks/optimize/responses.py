@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.artifacts.tables import Rows
 from tasks.errors import DataError
 from tasks.optimize.columns import Column
 
@@ -91,7 +92,7 @@ def collect(
     """
     prompts, responses, engine = (_Lists(dtype, folder) for dtype in (np.int32, np.int32, np.float32))
     reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
-    judged, left = _Rows(verdicts), iter(rollouts)
+    judged, left = Rows(verdicts), iter(rollouts)
     count, prompt_id = 0, ""
     for table in left:
         beside = judged.take(table.num_rows)
@@ -137,32 +138,6 @@ class _Lists:
         return Ragged(self._flat.mapped(), self._offsets.mapped())
 
 
-class _Rows:
-    """The rows of tables that come one after the other, in portions of another size."""
-
-    def __init__(self, tables: Iterable[pa.Table]) -> None:
-        self.taken = 0
-        self._tables = iter(tables)
-        self._begun: list[pa.Table] = []
-
-    def take(self, count: int) -> pa.Table:
-        """The next rows; fewer when there are no more."""
-        found = sum(table.num_rows for table in self._begun)
-        while found < count and (table := next(self._tables, None)) is not None:
-            self._begun.append(table)
-            found += table.num_rows
-        if not self._begun:
-            return pa.table({})
-        whole = pa.concat_tables(self._begun)
-        self._begun = [whole.slice(count)]
-        self.taken += min(count, found)
-        return whole.slice(0, count)
-
-    def rest(self) -> int:
-        """The number of rows that are left."""
-        return sum(table.num_rows for table in (*self._begun, *self._tables))
-
-
 def _array(table: pa.Table, name: str) -> pa.Array:
     return pa.concat_arrays(table[name].chunks) if table[name].num_chunks else pa.array([], table[name].type)
 
@@ -173,7 +148,7 @@ def _same_responses(table: pa.Table, beside: pa.Table) -> bool:
     )
 
 
-def _other_responses(judged: _Rows, responses: int, left: Iterable[pa.Table]) -> DataError:
+def _other_responses(judged: Rows, responses: int, left: Iterable[pa.Table]) -> DataError:
     return DataError(
         f"verdicts name {judged.taken + judged.rest()} responses and rollouts "
         f"{responses + sum(table.num_rows for table in left)}, or in another order: verify again."
