@@ -1,15 +1,24 @@
 """Responses of the base policy beside those of the final one, on the same held-out problems."""
 
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from tasks.artifacts.tables import read_table
+import pyarrow.compute as pc
+
+from tasks.artifacts.tables import stream_table
+from tasks.report.evaluated import Evaluation
 from tasks.report.history import History
 
 _SHOWN_CHARACTERS = 1600
 _MOST = 8
 """Examples of a policy without another one to compare it with."""
-_COLUMNS = ["prompt_id", "sample_index", "prompt", "answer", "response", "outcome", "response_tokens"]
+_COLUMNS = ["prompt_id", "prompt", "answer", "response", "outcome", "response_tokens"]
+Row = dict[str, Any]
+Problem = tuple[str, str]
+"""Benchmark and prompt_id."""
 
 
 @dataclass(frozen=True)
@@ -44,50 +53,61 @@ def pick_examples(history: History) -> list[Example]:
     """
     if len(history.evaluated) == 1:
         return [example for one in history.evaluated[0].evaluations for example in examples_of(one.samples)][:_MOST]
-    before, after = (
-        {name: row for one in policy.evaluations for name, row in _first_samples(one.samples, one.benchmark).items()}
-        for policy in (history.evaluated[0], history.evaluated[-1])
-    )
+    policies = history.evaluated[0].evaluations, history.evaluated[-1].evaluations
+    before, after = (_correct(one) for one in policies)
     wanted = [("turned right", 3), ("stayed wrong", 1), ("turned wrong", 1), ("stayed right", 1)]
-    examples: list[Example] = []
+    chosen: dict[Problem, str] = {}
     for change, count in wanted:
-        found = [
-            Example(change, prompt, answer, response, after[prompt_id][2])
-            for prompt_id, (prompt, answer, response) in before.items()
-            if prompt_id in after and _change(response, after[prompt_id][2]) == change
-        ]
-        if change != "stayed right" or not examples:
-            examples += found[:count]
-    return examples
+        found = (name for name in before if name in after and _change(before[name], after[name]) == change)
+        if change != "stayed right" or not chosen:
+            chosen |= dict.fromkeys(islice(found, count), change)
+    rows_before, rows_after = (_rows_of(one, chosen) for one in policies)
+    return [_example(change, rows_before[name], rows_after[name]) for name, change in chosen.items()]
 
 
 def examples_of(samples: Path) -> list[Example]:
     """Of one evaluation: two right responses and two wrong ones, as far as there are; the first of their sort."""
-    responses = _first_samples(samples).values()
     return [
-        Example(change, prompt, answer, response, None)
+        _example(change, row)
         for change, right in (("right", True), ("wrong", False))
-        for prompt, answer, response in [row for row in responses if row[2].correct == right][:2]
+        for row in islice((row for row in _first_samples(samples) if (row["outcome"] == "correct") == right), 2)
     ]
 
 
-def _change(before: Response, after: Response) -> str:
-    verb = "stayed" if before.correct == after.correct else "turned"
-    return f"{verb} {'right' if after.correct else 'wrong'}"
+def _example(change: str, before: Row, after: Row | None = None) -> Example:
+    responses = [
+        Response(shown(row["response"]), row["outcome"], row["response_tokens"]) for row in (before, after) if row
+    ]
+    return Example(change, shown(before["prompt"]), shown(before["answer"]), responses[0], (*responses[1:], None)[0])
 
 
-def _first_samples(path: Path, benchmark: str = "") -> dict[tuple[str, str], tuple[str, str, Response]]:
-    """Prompt, answer and first sampled response by problem."""
-    rows = read_table(path, columns=_COLUMNS).to_pylist()
+def _change(before: bool, after: bool) -> str:
+    return f"{'stayed' if before == after else 'turned'} {'right' if after else 'wrong'}"
+
+
+def _correct(evaluations: Sequence[Evaluation]) -> dict[Problem, bool]:
+    """Whether the first sampled response to a problem is right, by benchmark and problem."""
     return {
-        (benchmark, row["prompt_id"]): (
-            shown(row["prompt"]),
-            shown(row["answer"]),
-            Response(shown(row["response"]), row["outcome"], row["response_tokens"]),
-        )
-        for row in rows
-        if row["sample_index"] == 0
+        (one.benchmark, row["prompt_id"]): row["outcome"] == "correct"
+        for one in evaluations
+        for row in _first_samples(one.samples, ["prompt_id", "outcome"])
     }
+
+
+def _rows_of(evaluations: Sequence[Evaluation], chosen: Collection[Problem]) -> dict[Problem, Row]:
+    """First sampled responses to the chosen problems."""
+    return {
+        (one.benchmark, row["prompt_id"]): row
+        for one in evaluations
+        for row in _first_samples(one.samples)
+        if (one.benchmark, row["prompt_id"]) in chosen
+    }
+
+
+def _first_samples(path: Path, columns: Sequence[str] = _COLUMNS) -> Iterator[Row]:
+    """The first sampled response to every problem."""
+    for table in stream_table(path, ["sample_index", *columns]):
+        yield from table.filter(pc.equal(table["sample_index"], 0)).to_pylist()
 
 
 def shown(text: str) -> str:

@@ -1,0 +1,188 @@
+"""Memory of each step as rollouts grow: peak anonymous MiB above where the step starts.
+
+    python -m tests.benchmarks rows
+
+A process of its own per step and number of rows: the step as it is, on one shard of responses of a few tokens, with a
+policy of two layers. Anonymous memory is what has no file behind it, so that only it can run out: pages of mapped files
+are the system's to drop. The peak of all resident pages is told beside it.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import ROLLOUTS, VERDICTS, table_writer
+from tasks.logs import logger
+from tests.benchmarks.measured import Measured, Ratio
+from tests.benchmarks.trl.frozen import Shape
+
+SIZES = (10**3, 10**4, 10**5, 10**6)
+GROUP_SIZE, PER_UPDATE = 8, 1000
+PROMPT_TOKENS, RESPONSE_TOKENS = 2, 3
+SHAPE = Shape(vocabulary=32, width=32, layers=2)
+_ROWS = 4096
+"""Written at a time."""
+_MIB = 2**20
+
+
+def responses(rows: int, policy: str) -> Iterator[pa.Table]:
+    """Rows of a rollouts table; every second response of a group has the right answer, of ten different ones."""
+    for start in range(0, rows, _ROWS):
+        row_R = np.arange(start, min(start + _ROWS, rows))
+        count = len(row_R)
+        answer_R = row_R // GROUP_SIZE % 10
+        given_R = np.where(row_R % 2, answer_R, answer_R + 1)
+        columns = {
+            "prompt_id": [f"problem-{group}" for group in row_R // GROUP_SIZE],
+            "sample_index": pa.array(row_R % GROUP_SIZE, pa.int32()),
+            "prompt": ["?"] * count,
+            "answer": [str(answer) for answer in answer_R],
+            "prompt_token_ids": _lists(row_R % SHAPE.vocabulary, PROMPT_TOKENS, pa.int32()),
+            "response_token_ids": _lists(row_R // 2 % SHAPE.vocabulary, RESPONSE_TOKENS, pa.int32()),
+            "engine_logp": _lists(-np.ones(count), RESPONSE_TOKENS, pa.float32()),
+            "finish_reason": ["stop"] * count,
+            "response": [rf"so \boxed{{{given}}}" for given in given_R],
+            "policy": [policy] * count,
+        }
+        yield pa.table(columns, schema=ROLLOUTS)
+
+
+def _lists(first: Any, length: int, kind: pa.DataType) -> pa.ListArray:
+    flat = pa.array(np.repeat(first, length), kind)
+    return pa.ListArray.from_arrays(pa.array(np.arange(0, len(flat) + 1, length), pa.int32()), flat)
+
+
+def judged(rollouts: pa.Table) -> pa.Table:
+    """The verdicts on them, without a verifier."""
+    right = np.arange(rollouts.num_rows) % 2
+    columns = {
+        "prompt_id": rollouts["prompt_id"],
+        "sample_index": rollouts["sample_index"],
+        "outcome": pa.array(np.where(right, "correct", "wrong").tolist()),
+        "reward": pa.array(right, pa.float32()),
+        "extracted": pa.array(["1"] * rollouts.num_rows),
+        "shows_working": pa.array([True] * rollouts.num_rows),
+    }
+    return pa.table(columns, schema=VERDICTS)
+
+
+def stored(store: Store, rows: int) -> dict[str, ArtifactRef]:
+    """Policy, rollouts and verdicts of a stage."""
+    with store.write("policy", settings={}, parents={}, seed=0) as policy:
+        SHAPE.model("eager").save_pretrained(policy.path)
+    made = {"responses_per_prompt": GROUP_SIZE, "max_new_tokens": RESPONSE_TOKENS}
+    with (
+        store.write("rollouts", settings=made, parents={}, seed=0) as rollouts,
+        store.write("verdicts", settings={}, parents={}, seed=0) as verdicts,
+        table_writer(rollouts.path / "rollouts.parquet", ROLLOUTS) as add_rollouts,
+        table_writer(verdicts.path / "verdicts.parquet", VERDICTS) as add_verdicts,
+    ):
+        for table in responses(rows, policy.ref.digest):
+            add_rollouts(table)
+            add_verdicts(judged(table))
+    return {"policy": policy.ref, "rollouts": rollouts.ref, "verdicts": verdicts.ref}
+
+
+def verify(store: Store, refs: dict[str, ArtifactRef], _: int) -> Callable[[], object]:
+    """Of ten golds and eleven answers, so that what is measured is not math-verify."""
+    from tasks.settings import VerifySettings
+    from tasks.verify.step import verify_rollouts
+
+    return lambda: verify_rollouts(store, VerifySettings(workers=1), [refs["rollouts"]], 0, 0)
+
+
+def optimize(store: Store, refs: dict[str, ArtifactRef], rows: int) -> Callable[[], object]:
+    """The whole stage by Mu-GRPO, its updates as many whatever the number of rows."""
+    from tasks.optimize.step import optimize_stage
+    from tasks.settings import OptimizeSettings
+
+    settings = OptimizeSettings.parse(
+        {
+            "preset": "mu_grpo",
+            "responses_per_update": PER_UPDATE,
+            "learning_rate": 1e-6,
+            "max_logp_mismatch": 1e9,
+        }
+    )
+    policy, rollouts, verdicts = refs["policy"], refs["rollouts"], refs["verdicts"]
+    return lambda: optimize_stage(store, settings, policy, policy, [rollouts], verdicts, 0, 0)
+
+
+STEPS = {"verify": verify, "optimize": optimize}
+
+
+def child(step: str, folder: str, rows: int) -> None:
+    """Says when the step starts, and the most MiB that were resident, mapped files included."""
+    logger().setLevel("WARNING")
+    torch.set_num_threads(2)
+    store = Store.open(folder, create=False)
+    refs = {name: store.refs(name)[0] for name in ("policy", "rollouts", "verdicts")}
+    refs = {name: store.manifest(ref).ref for name, ref in refs.items()}
+    work = STEPS[step](store, refs, rows)
+    print("start", flush=True)
+    work()
+    print(json.dumps(_status("self", "VmHWM")))
+
+
+def _status(process: str, field: str) -> float:
+    """A field of a process's status, MiB."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def watched(step: str, folder: str, rows: int) -> dict[str, float]:
+    """Runs a step and looks at its memory, a hundred times a second."""
+    command = [sys.executable, "-m", "tests.benchmarks.rows", step, folder, str(rows)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        if process.stdout.readline() != "start\n":
+            raise RuntimeError(f"{step} of {rows} rows did not start")
+        began, before = time.perf_counter(), _status(str(process.pid), "RssAnon")
+        peak = before
+        while process.poll() is None:
+            peak = max(peak, _status(str(process.pid), "RssAnon"))
+            time.sleep(0.01)
+        if process.returncode:
+            raise RuntimeError(f"{step} of {rows} rows ended with {process.returncode}")
+        resident = json.loads(process.stdout.readlines()[-1])
+    seconds = time.perf_counter() - began
+    return {"start": before, "above": peak - before, "resident": resident, "seconds": seconds}
+
+
+def measure(_: int) -> Measured:
+    """Every step once at every size: what a step holds varies by less than what is asked for."""
+    found: dict[str, dict[int, dict[str, float]]] = {step: {} for step in STEPS}
+    for rows in SIZES:
+        with tempfile.TemporaryDirectory() as folder:
+            stored(Store.open(folder), rows)
+            for step in STEPS:
+                found[step][rows] = watched(step, folder, rows)
+                print(step, rows, {k: round(v, 1) for k, v in found[step][rows].items()}, file=sys.stderr)
+    largest, before = SIZES[-1], SIZES[-2]
+    return Measured(
+        name="rows",
+        what="Peak anonymous MiB of a step above where it starts, on one shard of so many responses.",
+        unit="MiB",
+        ways={f"{step}, {rows:,} rows": [at["above"]] for step, sizes in found.items() for rows, at in sizes.items()},
+        ratios=[
+            Ratio(f"{step}, {largest:,} rows", f"{before:,}", [at[largest]["above"] / at[before]["above"]], 1.1, True)
+            for step, at in found.items()
+        ],
+        facts={},
+    )
+
+
+if __name__ == "__main__":
+    child(sys.argv[1], sys.argv[2], int(sys.argv[3]))
