@@ -3,6 +3,7 @@
 Legend of shapes: R responses.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -51,18 +52,13 @@ def select(
     random = np.random.default_rng([*seed, 1]) if rules.balance_negatives else None
     # Everything but a scale of the whole batch is found group by group.
     at_once = len(responses.group_R) if settings.objective.advantage.scale == "batch_std" else _ROWS_AT_ONCE
-    parts = [
-        _selected(responses, settings, max_response_tokens, dropped_R, rows, random)
-        for rows in _portions(responses.group_R, at_once)
-    ]
-    advantages = [part.advantages for part in parts]
-    return Selection(
-        Advantages(
-            torch.cat([one.advantage_R for one in advantages]),
-            **{name: sum(getattr(one, name) for one in advantages) for name in _COUNTS},
-        ),
-        np.concatenate([part.takes_part_R for part in parts]),
-    )
+    advantage_R, takes_part_R = torch.zeros(len(responses.group_R)), np.zeros(len(responses.group_R), dtype=bool)
+    counts: Counter[str] = Counter()
+    for rows in _portions(responses.group_R, at_once):
+        part = _selected(responses, settings, max_response_tokens, dropped_R, rows, random)
+        advantage_R[rows], takes_part_R[rows] = part.advantage_R, part.takes_part_R
+        counts.update({name: getattr(part.advantages, name) for name in _COUNTS})
+    return Selection(Advantages(advantage_R, **{name: counts[name] for name in _COUNTS}), takes_part_R)
 
 
 def _portions(group_R: Ints, at_once: int) -> Iterator[slice]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -187,7 +188,36 @@ def group_order(groups: int, seed: Sequence[int]) -> Ints:
     return np.random.default_rng(list(seed)).permutation(groups)
 
 
-def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> list[Ints]:
+class Batches(Sequence[Ints]):
+    """The rows of each batch, found when they are asked for.
+
+    Args:
+        order: of the groups.
+        group_size: responses in each.
+        groups_per_batch: divides their number.
+    """
+
+    def __init__(self, order: Ints, group_size: int, groups_per_batch: int) -> None:
+        self._order = order.reshape(-1, groups_per_batch)
+        self._group_size = group_size
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, place: int) -> Ints: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Ints]: ...
+
+    def __getitem__(self, place: int | slice) -> Ints | list[Ints]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(len(self))[place]]
+        rows: Ints = self._order[place][:, None] * self._group_size + np.arange(self._group_size)
+        return rows.reshape(-1)
+
+
+def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> Batches:
     """The rows of each batch: a random permutation of whole groups, each used once.
 
     Args:
@@ -195,14 +225,13 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
         responses_per_update: a multiple of the group size that divides the number of responses.
         seed: determines the permutation.
     """
-    size = responses.group_size
-    rows_R = (group_order(responses.groups, seed)[:, None] * size + np.arange(size)).reshape(-1)
-    if len(rows_R) % responses_per_update or responses_per_update % size:
+    size, count = responses.group_size, len(responses.group_R)
+    if count % responses_per_update or responses_per_update % size:
         raise DataError(
-            f"optimize.responses_per_update: {responses_per_update} does not cut {len(rows_R)} responses "
+            f"optimize.responses_per_update: {responses_per_update} does not cut {count} responses "
             f"in groups of {size} into whole updates."
         )
-    return list(rows_R.reshape(-1, responses_per_update))
+    return Batches(group_order(responses.groups, seed), size, responses_per_update // size)
 
 
 def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int) -> list[Ints]:

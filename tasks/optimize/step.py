@@ -15,7 +15,7 @@ from tasks.interruption import heeded
 from tasks.optimize.backends import open_backend
 from tasks.optimize.examples import noted_updates
 from tasks.optimize.outcome import Outcome
-from tasks.optimize.responses import collect, plan_batches
+from tasks.optimize.responses import Responses, collect, plan_batches
 from tasks.optimize.resume import Resume
 from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
 from tasks.optimize.trainer import Trainer
@@ -87,11 +87,8 @@ def optimize_stage(
         shown(operation.tracker, store, part, settings.model_dump(mode="json")) as show,
     ):
         with draft.phase("load"):
-            shards = zip(rollouts, store.paths(rollouts), strict=True)
-            sampled = (table for shard, path in shards for table in _own(shard, path, policy))
-            judged = stream_table(store.path(verdicts) / "verdicts.parquet", _JUDGED)
             made = store.manifest(rollouts[0]).settings
-            responses = collect(sampled, judged, made["responses_per_prompt"], scratch)
+            responses = stage_responses(store, policy, rollouts, verdicts, scratch)
             folder = store.path(policy)
             start = start_of(store, settings, reference, folder)
             trainer = load_trainer(folder, settings, made["max_new_tokens"], seed, start)
@@ -112,6 +109,20 @@ def optimize_stage(
             )
         save(draft, trainer, start, settings, [outcome], stage, len(outcome.rows))
     return draft.ref
+
+
+def stage_responses(
+    store: Store, policy: ArtifactRef, rollouts: Sequence[ArtifactRef], verdicts: ArtifactRef, scratch: Path
+) -> Responses:
+    """A stage's responses, whose columns are kept on the disk of ``scratch``.
+
+    Raises:
+        DataError: the rollouts are not of this policy, or do not fit the verdicts.
+    """
+    shards = zip(rollouts, store.paths(rollouts), strict=True)
+    sampled = (table for shard, path in shards for table in _own(shard, path, policy))
+    judged = stream_table(store.path(verdicts) / "verdicts.parquet", _JUDGED)
+    return collect(sampled, judged, store.manifest(rollouts[0]).settings["responses_per_prompt"], scratch)
 
 
 def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict[str, ArtifactRef]:

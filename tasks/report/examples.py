@@ -1,6 +1,6 @@
 """Responses of the base policy beside those of the final one, on the same held-out problems."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tasks.artifacts.tables import stream_table
-from tasks.report.evaluated import Evaluation
 from tasks.report.history import History
 
 _SHOWN_CHARACTERS = 1600
@@ -53,15 +52,24 @@ def pick_examples(history: History) -> list[Example]:
     """
     if len(history.evaluated) == 1:
         return [example for one in history.evaluated[0].evaluations for example in examples_of(one.samples)][:_MOST]
-    policies = history.evaluated[0].evaluations, history.evaluated[-1].evaluations
-    before, after = (_correct(one) for one in policies)
+    policies = history.evaluated[0], history.evaluated[-1]
+    return compared(*({one.benchmark: one.samples for one in policy.evaluations} for policy in policies))
+
+
+def compared(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Example]:
+    """The examples of two policies, whose samples are given by benchmark."""
+    right_before, right_after = _right(before), _right(after)
     wanted = [("turned right", 3), ("stayed wrong", 1), ("turned wrong", 1), ("stayed right", 1)]
     chosen: dict[Problem, str] = {}
     for change, count in wanted:
-        found = (name for name in before if name in after and _change(before[name], after[name]) == change)
+        found = (
+            name
+            for name, right in right_before.items()
+            if name in right_after and _change(right, right_after[name]) == change
+        )
         if change != "stayed right" or not chosen:
             chosen |= dict.fromkeys(islice(found, count), change)
-    rows_before, rows_after = (_rows_of(one, chosen) for one in policies)
+    rows_before, rows_after = _rows_of(before, chosen), _rows_of(after, chosen)
     return [_example(change, rows_before[name], rows_after[name]) for name, change in chosen.items()]
 
 
@@ -85,22 +93,22 @@ def _change(before: bool, after: bool) -> str:
     return f"{'stayed' if before == after else 'turned'} {'right' if after else 'wrong'}"
 
 
-def _correct(evaluations: Sequence[Evaluation]) -> dict[Problem, bool]:
+def _right(samples: Mapping[str, Path]) -> dict[Problem, bool]:
     """Whether the first sampled response to a problem is right, by benchmark and problem."""
     return {
-        (one.benchmark, row["prompt_id"]): row["outcome"] == "correct"
-        for one in evaluations
-        for row in _first_samples(one.samples, ["prompt_id", "outcome"])
+        (benchmark, row["prompt_id"]): row["outcome"] == "correct"
+        for benchmark, path in samples.items()
+        for row in _first_samples(path, ["prompt_id", "outcome"])
     }
 
 
-def _rows_of(evaluations: Sequence[Evaluation], chosen: Collection[Problem]) -> dict[Problem, Row]:
+def _rows_of(samples: Mapping[str, Path], chosen: Collection[Problem]) -> dict[Problem, Row]:
     """First sampled responses to the chosen problems."""
     return {
-        (one.benchmark, row["prompt_id"]): row
-        for one in evaluations
-        for row in _first_samples(one.samples)
-        if (one.benchmark, row["prompt_id"]) in chosen
+        (benchmark, row["prompt_id"]): row
+        for benchmark, path in samples.items()
+        for row in _first_samples(path)
+        if (benchmark, row["prompt_id"]) in chosen
     }
 
 

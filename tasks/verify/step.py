@@ -50,26 +50,30 @@ def verify_rollouts(
         failed: list[tuple[Verdict, str]] = []
         verifier = standing(settings)
         with draft.phase("verify"), table_writer(draft.path / "verdicts.parquet", VERDICTS) as add:
-            portions = [portion for shard in zip(paths, sizes, strict=True) for portion in _portions(*shard, tally)]
+
+            def take_up(table: pa.Table) -> None:
+                verdicts = table_verdicts(table)
+                failed.extend(
+                    (verdict, table["prompt_id"][row].as_py())
+                    for row, verdict in enumerate(verdicts)
+                    if verdict.outcome in FAILURES
+                )
+                # Of all responses, those to come included: what is too much already stops before the next portion.
+                check_failures([one for one, _ in failed], settings, [name for _, name in failed], sum(sizes))
+                tally.add_verdicts(verdicts)
+                add(table)
+
+            count = sum(len(range(0, size, _JUDGED_AT_ONCE)) for size in sizes)
+            portions = (portion for shard in zip(paths, sizes, strict=True) for portion in _portions(*shard, tally))
             for number, portion in enumerate(portions):
-                named = title if len(portions) == 1 else f"{title} {number + 1}/{len(portions)}"
+                named = title if count == 1 else f"{title} {number + 1}/{count}"
 
                 def judge(portion: _Portion = portion, named: str = named) -> pa.Table:
                     verdicts = verifier.verify(portion.pairs(), named)
                     return to_table(verdict_rows(portion.names(), verdicts), VERDICTS)
 
-                table = store.progress.table("judged", number, judge)
+                take_up(store.progress.table("judged", number, judge))
                 portion.finish()
-                verdicts = table_verdicts(table)
-                failed += [
-                    (verdict, table["prompt_id"][row].as_py())
-                    for row, verdict in enumerate(verdicts)
-                    if verdict.outcome in FAILURES
-                ]
-                # Of all responses, those to come included: what is too much already stops before the next portion.
-                check_failures([one for one, _ in failed], settings, [name for _, name in failed], sum(sizes))
-                tally.add_verdicts(verdicts)
-                add(table)
         draft.facts.update(tally.facts())
     return draft.ref
 
@@ -110,10 +114,11 @@ class _Portion:
             yield table
 
 
-def _portions(path: Path, size: int, tally: "Tally") -> list[_Portion]:
+def _portions(path: Path, size: int, tally: "Tally") -> Iterator[_Portion]:
     """Of a shard, to be read in order."""
     rows = Rows(stream_table(path, [*_NAMES, *_READ, "response_token_ids"]))
-    return [_Portion(rows, min(_JUDGED_AT_ONCE, size - first), tally) for first in range(0, size, _JUDGED_AT_ONCE)]
+    for first in range(0, size, _JUDGED_AT_ONCE):
+        yield _Portion(rows, min(_JUDGED_AT_ONCE, size - first), tally)
 
 
 def verdict_rows(rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:

@@ -13,32 +13,45 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
+from pydantic import BaseModel
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS, table_writer
+from tasks.artifacts.tables import ROLLOUTS, SAMPLES, VERDICTS, table_writer
 from tasks.logs import logger
 from tests.benchmarks.measured import Measured, Ratio
 from tests.benchmarks.trl.frozen import Shape
 
 SIZES = (10**3, 10**4, 10**5, 10**6)
-GROUP_SIZE, PER_UPDATE = 8, 1000
+GROUP_SIZE, PER_UPDATE, UPDATES = 8, 5000, 6
 PROMPT_TOKENS, RESPONSE_TOKENS = 2, 3
+_STAGE = "stage.json"
 SHAPE = Shape(vocabulary=32, width=32, layers=2)
-_ROWS = 4096
-"""Written at a time."""
+SHARD = 10**5
+"""Most responses in one."""
+_ROWS = 1000
+"""Responses after which a shard has a part of its own; rollout.responses_per_part is 1024."""
 _MIB = 2**20
 
 
-def responses(rows: int, policy: str) -> Iterator[pa.Table]:
+class Stage(BaseModel):
+    """What a step is given."""
+
+    policy: ArtifactRef
+    rollouts: list[ArtifactRef]
+    verdicts: ArtifactRef
+
+
+def responses(first: int, end: int, policy: str) -> Iterator[pa.Table]:
     """Rows of a rollouts table; every second response of a group has the right answer, of ten different ones."""
-    for start in range(0, rows, _ROWS):
-        row_R = np.arange(start, min(start + _ROWS, rows))
+    for start in range(first, end, _ROWS):
+        row_R = np.arange(start, min(start + _ROWS, end))
         count = len(row_R)
         answer_R = row_R // GROUP_SIZE % 10
         given_R = np.where(row_R % 2, answer_R, answer_R + 1)
@@ -76,49 +89,90 @@ def judged(rollouts: pa.Table) -> pa.Table:
     return pa.table(columns, schema=VERDICTS)
 
 
-def stored(store: Store, rows: int) -> dict[str, ArtifactRef]:
-    """Policy, rollouts and verdicts of a stage."""
+def samples(rows: int, stage: int) -> Iterator[pa.Table]:
+    """Rows of a samples table, whose answers are right at either stage by a rule of its own."""
+    for table in responses(0, rows, ""):
+        group_R = np.array([int(name.rpartition("-")[2]) for name in table["prompt_id"].to_pylist()])
+        right_R = group_R // (1 + stage) % 2
+        columns = {name: table[name] for name in ("prompt_id", "sample_index", "prompt", "answer", "response")}
+        columns["level"] = pa.array([1] * len(group_R), pa.int32())
+        columns["response_tokens"] = pa.array([RESPONSE_TOKENS] * len(group_R), pa.int32())
+        columns["finish_reason"] = table["finish_reason"]
+        columns["outcome"] = np.where(right_R, "correct", "wrong").tolist()
+        columns["reward"] = pa.array(right_R, pa.float32())
+        columns["shows_working"] = [True] * len(group_R)
+        yield pa.table(columns).select(SAMPLES.names).cast(SAMPLES)
+
+
+def stored(folder: Path, rows: int) -> None:
+    """Policy, rollouts and verdicts of a stage, and the samples of two evaluations."""
+    store = Store.open(folder)
     with store.write("policy", settings={}, parents={}, seed=0) as policy:
         SHAPE.model("eager").save_pretrained(policy.path)
     made = {"responses_per_prompt": GROUP_SIZE, "max_new_tokens": RESPONSE_TOKENS}
+    shards = []
     with (
-        store.write("rollouts", settings=made, parents={}, seed=0) as rollouts,
         store.write("verdicts", settings={}, parents={}, seed=0) as verdicts,
-        table_writer(rollouts.path / "rollouts.parquet", ROLLOUTS) as add_rollouts,
         table_writer(verdicts.path / "verdicts.parquet", VERDICTS) as add_verdicts,
     ):
-        for table in responses(rows, policy.ref.digest):
-            add_rollouts(table)
-            add_verdicts(judged(table))
-    return {"policy": policy.ref, "rollouts": rollouts.ref, "verdicts": verdicts.ref}
+        for start in range(0, rows, SHARD):
+            with (
+                store.write("rollouts", settings=made, parents={}, seed=0) as rollouts,
+                table_writer(rollouts.path / "rollouts.parquet", ROLLOUTS) as add_rollouts,
+            ):
+                for table in responses(start, min(start + SHARD, rows), policy.ref.digest):
+                    add_rollouts(table)
+                    add_verdicts(judged(table))
+            shards.append(rollouts.ref)
+    for stage in range(2):
+        with table_writer(folder / f"{stage}.parquet", SAMPLES) as add_samples:
+            for table in samples(rows, stage):
+                add_samples(table)
+    found = Stage(policy=policy.ref, rollouts=shards, verdicts=verdicts.ref)
+    (folder / _STAGE).write_text(found.model_dump_json())
 
 
-def verify(store: Store, refs: dict[str, ArtifactRef], _: int) -> Callable[[], object]:
+def verify(store: Store, stage: Stage, _: int) -> Callable[[], object]:
     """Of ten golds and eleven answers, so that what is measured is not math-verify."""
     from tasks.settings import VerifySettings
     from tasks.verify.step import verify_rollouts
 
-    return lambda: verify_rollouts(store, VerifySettings(workers=1), [refs["rollouts"]], 0, 0)
+    return lambda: verify_rollouts(store, VerifySettings(workers=1), stage.rollouts, 0, 0)
 
 
-def optimize(store: Store, refs: dict[str, ArtifactRef], rows: int) -> Callable[[], object]:
-    """The whole stage by Mu-GRPO, its updates as many whatever the number of rows."""
-    from tasks.optimize.step import optimize_stage
+def optimize(store: Store, stage: Stage, rows: int) -> Callable[[], object]:
+    """Mu-GRPO's stage as far as its first updates; what one more takes does not depend on the number of rows."""
+    from tasks.optimize.responses import plan_batches
+    from tasks.optimize.step import load_trainer, stage_responses
     from tasks.settings import OptimizeSettings
 
     settings = OptimizeSettings.parse(
         {
             "preset": "mu_grpo",
-            "responses_per_update": PER_UPDATE,
+            "responses_per_update": min(PER_UPDATE, rows),
             "learning_rate": 1e-6,
             "max_logp_mismatch": 1e9,
         }
     )
-    policy, rollouts, verdicts = refs["policy"], refs["rollouts"], refs["verdicts"]
-    return lambda: optimize_stage(store, settings, policy, policy, [rollouts], verdicts, 0, 0)
+
+    def work() -> None:
+        made = stage_responses(store, stage.policy, stage.rollouts, stage.verdicts, store.root)
+        batches = plan_batches(made, settings.responses_per_update, (0, 0))[:UPDATES]
+        trainer = load_trainer(store.path(stage.policy), settings, RESPONSE_TOKENS, 0)
+        trainer.train(made, batches, 0, lambda _: nullcontext(), scratch=store.root)
+
+    return work
 
 
-STEPS = {"verify": verify, "optimize": optimize}
+def report(store: Store, _stage: Stage, _: int) -> Callable[[], object]:
+    """What it reads of two policies' responses to problems; of all else it reads a row per update or problem."""
+    from tasks.report.examples import compared
+
+    before, after = ({"made": store.root / f"{stage}.parquet"} for stage in range(2))
+    return lambda: compared(before, after)
+
+
+STEPS = {"verify": verify, "optimize": optimize, "report": report}
 
 
 def child(step: str, folder: str, rows: int) -> None:
@@ -126,9 +180,8 @@ def child(step: str, folder: str, rows: int) -> None:
     logger().setLevel("WARNING")
     torch.set_num_threads(2)
     store = Store.open(folder, create=False)
-    refs = {name: store.refs(name)[0] for name in ("policy", "rollouts", "verdicts")}
-    refs = {name: store.manifest(ref).ref for name, ref in refs.items()}
-    work = STEPS[step](store, refs, rows)
+    stage = Stage.model_validate_json((store.root / _STAGE).read_text())
+    work = STEPS[step](store, stage, rows)
     print("start", flush=True)
     work()
     print(json.dumps(_status("self", "VmHWM")))
@@ -166,7 +219,7 @@ def measure(_: int) -> Measured:
     found: dict[str, dict[int, dict[str, float]]] = {step: {} for step in STEPS}
     for rows in SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            stored(Store.open(folder), rows)
+            stored(Path(folder), rows)
             for step in STEPS:
                 found[step][rows] = watched(step, folder, rows)
                 print(step, rows, {k: round(v, 1) for k, v in found[step][rows].items()}, file=sys.stderr)
