@@ -1,6 +1,6 @@
 """Responses of the base policy beside those of the final one, on the same held-out problems."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,10 +14,10 @@ from tasks.report.history import History
 _SHOWN_CHARACTERS = 1600
 _MOST = 8
 """Examples of a policy without another one to compare it with."""
-_COLUMNS = ["prompt_id", "prompt", "answer", "response", "outcome", "response_tokens"]
+_WANTED = {"turned right": 3, "stayed wrong": 1, "turned wrong": 1, "stayed right": 1}
+"""Examples of each change; the last only where there is no other."""
+_COLUMNS = ["prompt_id", "sample_index", "prompt", "answer", "response", "outcome", "response_tokens"]
 Row = dict[str, Any]
-Problem = tuple[str, str]
-"""Benchmark and prompt_id."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,15 @@ def pick_examples(history: History) -> list[Example]:
 
 
 def compared(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Example]:
-    """The examples of two policies, whose samples are given by benchmark."""
-    right_before, right_after = _right(before), _right(after)
-    wanted = [("turned right", 3), ("stayed wrong", 1), ("turned wrong", 1), ("stayed right", 1)]
-    chosen: dict[Problem, str] = {}
-    for change, count in wanted:
-        found = (
-            name
-            for name, right in right_before.items()
-            if name in right_after and _change(right, right_after[name]) == change
-        )
-        if change != "stayed right" or not chosen:
-            chosen |= dict.fromkeys(islice(found, count), change)
-    rows_before, rows_after = _rows_of(before, chosen), _rows_of(after, chosen)
-    return [_example(change, rows_before[name], rows_after[name]) for name, change in chosen.items()]
+    """The examples of two policies, whose samples are given by benchmark: the same problems in the same order."""
+    found: dict[str, list[Example]] = {change: [] for change in _WANTED}
+    for benchmark in (one for one in before if one in after):
+        for old, new in zip(_first_samples(before[benchmark]), _first_samples(after[benchmark]), strict=False):
+            change = _change(old, new)
+            if old["prompt_id"] == new["prompt_id"] and len(found[change]) < _WANTED[change]:
+                found[change].append(_example(change, old, new))
+    kept = found.pop("stayed right")
+    return [example for examples in found.values() for example in examples] or kept
 
 
 def examples_of(samples: Path) -> list[Example]:
@@ -89,32 +84,14 @@ def _example(change: str, before: Row, after: Row | None = None) -> Example:
     return Example(change, shown(before["prompt"]), shown(before["answer"]), responses[0], (*responses[1:], None)[0])
 
 
-def _change(before: bool, after: bool) -> str:
-    return f"{'stayed' if before == after else 'turned'} {'right' if after else 'wrong'}"
+def _change(before: Row, after: Row) -> str:
+    was, now = (row["outcome"] == "correct" for row in (before, after))
+    return f"{'stayed' if was == now else 'turned'} {'right' if now else 'wrong'}"
 
 
-def _right(samples: Mapping[str, Path]) -> dict[Problem, bool]:
-    """Whether the first sampled response to a problem is right, by benchmark and problem."""
-    return {
-        (benchmark, row["prompt_id"]): row["outcome"] == "correct"
-        for benchmark, path in samples.items()
-        for row in _first_samples(path, ["prompt_id", "outcome"])
-    }
-
-
-def _rows_of(samples: Mapping[str, Path], chosen: Collection[Problem]) -> dict[Problem, Row]:
-    """First sampled responses to the chosen problems."""
-    return {
-        (benchmark, row["prompt_id"]): row
-        for benchmark, path in samples.items()
-        for row in _first_samples(path)
-        if (benchmark, row["prompt_id"]) in chosen
-    }
-
-
-def _first_samples(path: Path, columns: Sequence[str] = _COLUMNS) -> Iterator[Row]:
+def _first_samples(path: Path) -> Iterator[Row]:
     """The first sampled response to every problem."""
-    for table in stream_table(path, ["sample_index", *columns]):
+    for table in stream_table(path, _COLUMNS):
         yield from table.filter(pc.equal(table["sample_index"], 0)).to_pylist()
 
 

@@ -45,7 +45,7 @@ def read(paths: tuple[Path, Path], folder: Path) -> Responses:
 
 def test_fifty_times_the_responses_take_a_few_bytes_each(tmp_path: Path, pool: pa.MemoryPool) -> None:
     few, many = (stored(tmp_path, rows) for rows in (2_000, 100_000))
-    settings = OptimizeSettings.parse({"preset": "mu_grpo"})
+    settings = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 1000})
 
     def peak(paths: tuple[Path, Path]) -> int:
         tracemalloc.start()
@@ -88,7 +88,8 @@ def test_advantages_do_not_depend_on_how_many_groups_are_looked_at_together(
     random = np.random.default_rng(0)
     found.reward_R[:] = random.integers(0, 2, 4_000)
     found.reward_R[random.integers(0, 4_000, 200)] = np.nan
-    settings, dropped_R = OptimizeSettings.parse({"preset": preset}), random.random(4_000) < 0.1
+    settings = OptimizeSettings.parse({"preset": preset, "responses_per_update": 1000})
+    dropped_R = random.random(4_000) < 0.1
     whole = select(found, settings, 3, dropped_R, (0, 0))
     monkeypatch.setattr(data, "_ROWS_AT_ONCE", 100)
     parts = select(found, settings, 3, dropped_R, (0, 0))
