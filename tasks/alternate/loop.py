@@ -147,7 +147,7 @@ class Loop:
             self.count(rollouts, verdicts)
         self.learning()
         with self._phase("switch"):
-            responses = collect([rollouts], verdicts, self._rollout.responses_per_prompt)
+            responses = collect([rollouts], [verdicts], self._rollout.responses_per_prompt)
         rows = np.arange(rollouts.num_rows).reshape(-1, self._optimize.responses_per_update)
         with enough_memory("optimize", MEND):
             outcome = self.trainer.train(
@@ -169,7 +169,8 @@ class Loop:
         Raises:
             DataError: too many responses are missing.
         """
-        self.tally.add(rollouts.select(["response_token_ids", "finish_reason"]).to_pylist(), table_verdicts(verdicts))
+        self.tally.add_rollouts(rollouts)
+        self.tally.add_verdicts(table_verdicts(verdicts))
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
             if name not in self._unfit:
                 self.missing.add(name, 1, "the engine gave it up.")

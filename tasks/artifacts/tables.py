@@ -1,12 +1,15 @@
 """Columns of every table, in one place, and how tables are written and read."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+ROWS_AT_ONCE = 512
+"""Of a table that is read bit by bit."""
 
 PROMPTS = pa.schema(
     {
@@ -145,6 +148,40 @@ def table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table],
     """A function that appends a table to a parquet file, so that a long one is never in memory as a whole."""
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         yield writer.write_table
+
+
+def stream_table(path: Path, columns: list[str] | None = None, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
+    """Reads a parquet file a number of rows at a time, or only some of its columns."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(rows, columns=columns):
+            yield pa.Table.from_batches([batch])
+
+
+class Rows:
+    """The rows of tables that come one after the other, in portions of another size."""
+
+    def __init__(self, tables: Iterable[pa.Table]) -> None:
+        self.taken = 0
+        """Rows so far."""
+        self._tables = iter(tables)
+        self._begun: list[pa.Table] = []
+
+    def take(self, count: int) -> pa.Table:
+        """The next rows; fewer when there are no more."""
+        found = sum(table.num_rows for table in self._begun)
+        while found < count and (table := next(self._tables, None)) is not None:
+            self._begun.append(table)
+            found += table.num_rows
+        if not self._begun:
+            return pa.table({})
+        whole = pa.concat_tables(self._begun)
+        self._begun = [whole.slice(count)]
+        self.taken += min(count, found)
+        return whole.slice(0, count)
+
+    def rest(self) -> int:
+        """The number of rows that are left."""
+        return sum(table.num_rows for table in (*self._begun, *self._tables))
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:

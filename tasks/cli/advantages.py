@@ -73,7 +73,7 @@ def advantages(
         part = rollouts.slice(start, count)
         judged = verdicts.slice(start, count)
         start += count
-        responses = collect([part], judged, made.settings["responses_per_prompt"])
+        responses = collect([part], [judged], made.settings["responses_per_prompt"])
         before = int(sampler.partition("+")[2] or updates)
         selection = select(
             responses,

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -127,13 +128,13 @@ def _rollouts(shelf: Shelf) -> Contents:
     missing = sum(one.get("missing", 0) for one in facts)
     made.tiles = {"Responses": number(responses), "Shards": number(len(facts)), "Missing": number(missing)}
     reasons: Counter[str] = Counter()
-    lengths: list[int] = []
+    lengths = [np.zeros(0, np.int32)]
     for path in shelf.files("rollouts.parquet"):
         for batch in _batches(path, ["finish_reason", "response_token_ids"]):
             reasons.update(batch["finish_reason"].to_pylist())
-            lengths += pc.list_value_length(batch["response_token_ids"]).to_pylist()
+            lengths.append(pc.list_value_length(batch["response_token_ids"]).to_numpy())
     made.count("responses by finish reason", dict(reasons.most_common()))
-    made.count("responses by tokens", histogram(lengths))
+    made.count("responses by tokens", histogram(np.concatenate(lengths)))
     rows = [
         [
             str(manifest.ref),
@@ -184,7 +185,7 @@ def _of_every_outcome(judged: Path, sampled: Path) -> list[Example]:
     """The first response with every outcome, among the first ones; verdicts are in the order of the rollouts."""
     columns = ["prompt", "answer", "response", "response_token_ids"]
     rows = [row for batch in islice(_batches(sampled, columns), 1) for row in batch.to_pylist()]
-    outcomes = read_table(judged, columns=["outcome"])["outcome"].to_pylist()
+    outcomes = [row["outcome"] for batch in islice(_batches(judged, ["outcome"]), 1) for row in batch.to_pylist()]
     found: dict[str, Example] = {}
     for row, outcome in zip(rows, outcomes, strict=False):
         if outcome not in found:

@@ -45,7 +45,7 @@ class CloseUp:
         flags = (result.clipped_T, result.trigger_T, result.vetoed_T, result.rejected_T)
         columns = (result.ratio_T, batch.logp_T.detach(), batch.behavior_logp_T, *flags)
         table = torch.stack([column.float() for column in columns]).cpu().numpy()
-        ends = np.cumsum(self._responses.response_tokens.lengths[rows])
+        ends = np.cumsum(self._responses.response_tokens.lengths_of(rows))
         self._tokens.update(zip(rows.tolist(), np.split(table, ends[:-1], axis=1), strict=True))
 
     def examples(self, place: Row) -> list[Row]:
@@ -74,7 +74,7 @@ class CloseUp:
 
     def _example(self, row: int) -> Row:
         responses = self._responses
-        length, reward = int(responses.response_tokens.lengths[row]), float(responses.reward_R[row])
+        length, reward = len(responses.response_tokens[row]), float(responses.reward_R[row])
         own = self._tokens.get(row, np.zeros((len(_COLUMNS), length), np.float32))
         table = processes.total(torch.from_numpy(own.astype(np.float64))).numpy()
         columns = dict(zip(_COLUMNS, table, strict=True))

@@ -55,6 +55,13 @@ def total(values: Tensor) -> Tensor:
     return summed
 
 
+def add_up(values: Tensor, at_once: int) -> None:
+    """Replaces values by their element-wise sum over all processes, so many at a time."""
+    if count() > 1:
+        for part in values.split(at_once):
+            dist.all_reduce(part)
+
+
 def agreed(number: int) -> int:
     """The leader's number, in every process."""
     if count() == 1:

@@ -1,14 +1,18 @@
 """A stage's responses in flat arrays, and the order in which updates consume them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tasks.artifacts.tables import Rows
 from tasks.errors import DataError
+from tasks.optimize.columns import Column
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -24,14 +28,19 @@ class Ragged:
     def __getitem__(self, row: int) -> npt.NDArray[np.generic]:
         return self.flat[self.offsets[row] : self.offsets[row + 1]]
 
-    @cached_property
+    @property
     def lengths(self) -> Ints:
         """Length of every row."""
         return np.diff(self.offsets)
 
+    def lengths_of(self, rows: Ints) -> Ints:
+        """Lengths of some rows."""
+        lengths: Ints = self.offsets[rows + 1] - self.offsets[rows]
+        return lengths
+
     def places(self, rows: Ints) -> Ints:
         """Indices into ``flat`` of all elements of some rows, row after row."""
-        lengths = self.lengths[rows]
+        lengths = self.lengths_of(rows)
         ends = lengths.cumsum()
         return np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - ends + lengths, lengths)
 
@@ -61,44 +70,117 @@ class Responses:
         """Number of prompts."""
         return int(self.group_R[-1]) + 1
 
-    @property
-    def sequence_tokens_R(self) -> Ints:
-        """Tokens of prompt and response together."""
-        return self.prompt_tokens.lengths + self.response_tokens.lengths
+    def sequence_tokens(self, rows: Ints) -> Ints:
+        """Tokens of prompt and response together, of some rows."""
+        return self.prompt_tokens.lengths_of(rows) + self.response_tokens.lengths_of(rows)
 
 
-def collect(rollouts: Sequence[pa.Table], verdicts: pa.Table, group_size: int) -> Responses:
+def collect(
+    rollouts: Iterable[pa.Table], verdicts: Iterable[pa.Table], group_size: int, folder: Path | None = None
+) -> Responses:
     """Responses from rollout tables and the verdicts on them, which must be in the same order.
+
+    The tables are taken one at a time, and all columns are kept in files.
+
+    Args:
+        rollouts: tables of whole responses; a group may begin in one and end in another.
+        verdicts: tables cut anywhere.
+        group_size: responses per prompt.
+        folder: on whose disk the columns are kept; None for the system's folder of temporary files.
 
     Raises:
         DataError: the tables name different responses, or a group is not whole.
     """
-    table = pa.concat_tables(rollouts)
-    names = list(zip(table["prompt_id"].to_pylist(), table["sample_index"].to_pylist(), strict=True))
-    judged = list(zip(verdicts["prompt_id"].to_pylist(), verdicts["sample_index"].to_pylist(), strict=True))
-    if names != judged:
-        raise DataError(
-            f"verdicts name {len(judged)} responses and rollouts {len(names)}, or in another order: verify again."
-        )
-    expected = [(names[row - row % group_size][0], row % group_size) for row in range(len(names))]
-    for name, due in zip(names, expected, strict=True):
-        if name != due:
-            raise DataError(f"response {name}: {due} was due. Every group must have {group_size} responses, in order.")
-    if len(names) % group_size:
-        raise DataError(f"prompt {names[-1][0]}: its group has {len(names) % group_size} of {group_size} responses.")
+    prompts, responses, engine = (_Lists(dtype, folder) for dtype in (np.int32, np.int32, np.float32))
+    reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
+    judged, left = Rows(verdicts), iter(rollouts)
+    count, prompt_id = 0, ""
+    for table in left:
+        beside = judged.take(table.num_rows)
+        if not _same_responses(table, beside):
+            raise _other_responses(judged, count + table.num_rows, left)
+        prompt_id = _check_groups(table, count, group_size, prompt_id)
+        prompts.add(_array(table, "prompt_token_ids"))
+        responses.add(_array(table, "response_token_ids"))
+        engine.add(_array(table, "engine_logp"))
+        reward.add(beside["reward"].to_numpy())
+        group.add((count + np.arange(table.num_rows)) // group_size)
+        truncated.add(pc.equal(table["finish_reason"], "length").to_numpy())
+        count += table.num_rows
+    if judged.take(1).num_rows:
+        raise _other_responses(judged, count, left)
+    if count % group_size:
+        raise DataError(f"prompt {prompt_id}: its group has {count % group_size} of {group_size} responses.")
     return Responses(
-        prompt_tokens=_ragged(table["prompt_token_ids"]),
-        response_tokens=_ragged(table["response_token_ids"]),
-        engine_logp=_ragged(table["engine_logp"]),
-        reward_R=verdicts["reward"].to_numpy(zero_copy_only=False).astype(np.float32),
-        group_R=np.arange(len(names)) // group_size,
-        truncated_R=np.array([reason == "length" for reason in table["finish_reason"].to_pylist()]),
+        prompt_tokens=prompts.ragged(),
+        response_tokens=responses.ragged(),
+        engine_logp=engine.ragged(),
+        reward_R=reward.mapped(),
+        group_R=group.mapped(),
+        truncated_R=truncated.mapped(),
     )
 
 
-def _ragged(column: pa.ChunkedArray) -> Ragged:
-    array = column.combine_chunks()
-    return Ragged(array.flatten().to_numpy(zero_copy_only=False), np.append(0, np.cumsum(array.value_lengths())))
+class _Lists:
+    """Rows of unequal length, as they come."""
+
+    def __init__(self, dtype: npt.DTypeLike, folder: Path | None) -> None:
+        self._flat, self._offsets = Column(dtype, folder), Column(np.int64, folder)
+        self._offsets.add([0])
+        self._end = 0
+
+    def add(self, lists: pa.ListArray) -> None:
+        ends = self._end + np.cumsum(lists.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+        self._flat.add(lists.flatten().to_numpy(zero_copy_only=False))
+        self._offsets.add(ends)
+        self._end = int(ends[-1]) if len(ends) else self._end
+
+    def ragged(self) -> Ragged:
+        return Ragged(self._flat.mapped(), self._offsets.mapped())
+
+
+def _array(table: pa.Table, name: str) -> pa.Array:
+    return pa.concat_arrays(table[name].chunks) if table[name].num_chunks else pa.array([], table[name].type)
+
+
+def _same_responses(table: pa.Table, beside: pa.Table) -> bool:
+    return table.num_rows == beside.num_rows and all(
+        bool(pc.all(pc.equal(table[name], beside[name]), min_count=0).as_py()) for name in ("prompt_id", "sample_index")
+    )
+
+
+def _other_responses(judged: Rows, responses: int, left: Iterable[pa.Table]) -> DataError:
+    return DataError(
+        f"verdicts name {judged.taken + judged.rest()} responses and rollouts "
+        f"{responses + sum(table.num_rows for table in left)}, or in another order: verify again."
+    )
+
+
+def _check_groups(table: pa.Table, first: int, group_size: int, group: str) -> str:
+    """Looks whether rows from ``first`` on, the first of them perhaps still of ``group``, go on in whole groups.
+
+    Returns:
+        The last row's prompt_id.
+
+    Raises:
+        DataError: another response was due.
+    """
+    if not table.num_rows:
+        return group
+    names, sample_index = _array(table, "prompt_id"), table["sample_index"].to_numpy()
+    row = np.arange(table.num_rows)
+    index = (first + row) % group_size
+    # The name of the group's first row, which may stand before these rows.
+    known = pa.concat_arrays([pa.array([group], names.type), names])
+    due = known.take(pa.array(np.maximum(row - index, -1) + 1))
+    wrong = (sample_index != index) | ~pc.equal(names, due).to_numpy(zero_copy_only=False)
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise DataError(
+            f"response {(names[place].as_py(), int(sample_index[place]))}: {(due[place].as_py(), int(index[place]))} "
+            f"was due. Every group must have {group_size} responses, in order."
+        )
+    return str(due[-1].as_py())
 
 
 def group_order(groups: int, seed: Sequence[int]) -> Ints:
@@ -106,7 +188,36 @@ def group_order(groups: int, seed: Sequence[int]) -> Ints:
     return np.random.default_rng(list(seed)).permutation(groups)
 
 
-def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> list[Ints]:
+class Batches(Sequence[Ints]):
+    """The rows of each batch, found when they are asked for.
+
+    Args:
+        order: of the groups.
+        group_size: responses in each.
+        groups_per_batch: divides their number.
+    """
+
+    def __init__(self, order: Ints, group_size: int, groups_per_batch: int) -> None:
+        self._order = order.reshape(-1, groups_per_batch)
+        self._group_size = group_size
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, place: int) -> Ints: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Ints]: ...
+
+    def __getitem__(self, place: int | slice) -> Ints | list[Ints]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(len(self))[place]]
+        rows: Ints = self._order[place][:, None] * self._group_size + np.arange(self._group_size)
+        return rows.reshape(-1)
+
+
+def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> Batches:
     """The rows of each batch: a random permutation of whole groups, each used once.
 
     Args:
@@ -114,14 +225,13 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
         responses_per_update: a multiple of the group size that divides the number of responses.
         seed: determines the permutation.
     """
-    size = responses.group_size
-    rows_R = (group_order(responses.groups, seed)[:, None] * size + np.arange(size)).reshape(-1)
-    if len(rows_R) % responses_per_update or responses_per_update % size:
+    size, count = responses.group_size, len(responses.group_R)
+    if count % responses_per_update or responses_per_update % size:
         raise DataError(
-            f"optimize.responses_per_update: {responses_per_update} does not cut {len(rows_R)} responses "
+            f"optimize.responses_per_update: {responses_per_update} does not cut {count} responses "
             f"in groups of {size} into whole updates."
         )
-    return list(rows_R.reshape(-1, responses_per_update))
+    return Batches(group_order(responses.groups, seed), size, responses_per_update // size)
 
 
 def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int) -> list[Ints]:

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
+from safetensors.torch import load_file
 
 from tasks.artifacts.progress import Progress
 from tasks.errors import ArtifactError
@@ -38,7 +39,7 @@ class Resume:
     def logp(self) -> Columns:
         """Log-probabilities of the stage's tokens that were computed before; empty when there are none."""
         folder = self.of_all(_LOGP, 0, lambda: self.progress.get(_LOGP, 0))
-        return {} if folder is None else load_file(folder / _COLUMNS)
+        return {} if folder is None else _mapped(folder / _COLUMNS)
 
     def keep_logp(self, columns: Columns) -> None:
         """Keeps log-probabilities of the stage's tokens, by policy."""
@@ -93,7 +94,7 @@ class Resume:
         load_weights(folder / _WEIGHTS, backend)
         updates = load_optimizer(folder, backend)
         outcomes = [Outcome(**plain) for plain in json.loads((folder / _STATE).read_text())]
-        return done, updates, outcomes, load_file(folder / _COLUMNS)
+        return done, updates, outcomes, _mapped(folder / _COLUMNS)
 
     def of_all(self, name: str, number: int, find: Callable[[], Found | None]) -> Found | None:
         """A part as the leader finds it, and after the leader every process; None when the leader does not.
@@ -112,3 +113,8 @@ class Resume:
                 "the same store."
             )
         return found
+
+
+def _mapped(path: Path) -> Columns:
+    # Torch's way of loading maps the file, numpy's reads it.
+    return {name: column.numpy() for name, column in load_file(path).items()}

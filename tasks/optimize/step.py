@@ -1,6 +1,6 @@
 """A stage's rollouts and verdicts become the next policy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.artifacts import ArtifactRef, Draft, Parents, Store
-from tasks.artifacts.tables import EXAMPLES, metrics_schema, read_table, write_table
+from tasks.artifacts.staging import staged
+from tasks.artifacts.tables import EXAMPLES, metrics_schema, stream_table, write_table
 from tasks.errors import DataError
 from tasks.interruption import heeded
 from tasks.optimize.backends import open_backend
 from tasks.optimize.examples import noted_updates
 from tasks.optimize.outcome import Outcome
-from tasks.optimize.responses import collect, plan_batches
+from tasks.optimize.responses import Responses, collect, plan_batches
 from tasks.optimize.resume import Resume
 from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
 from tasks.optimize.trainer import Trainer
@@ -40,6 +41,7 @@ _COLUMNS = [
     "finish_reason",
     "policy",
 ]
+_JUDGED = ["prompt_id", "sample_index", "reward"]
 
 
 def optimize_stage(
@@ -80,15 +82,13 @@ def optimize_stage(
     part = f"stage {stage + 1} optimize"
     with (
         heeded(),
+        staged(store.root) as scratch,
         store.write("policy", settings=settings, parents=parents, seed=seed) as draft,
         shown(operation.tracker, store, part, settings.model_dump(mode="json")) as show,
     ):
         with draft.phase("load"):
-            tables = [_own(*shard, policy) for shard in zip(rollouts, store.paths(rollouts), strict=True)]
             made = store.manifest(rollouts[0]).settings
-            responses = collect(
-                tables, read_table(store.path(verdicts) / "verdicts.parquet"), made["responses_per_prompt"]
-            )
+            responses = stage_responses(store, policy, rollouts, verdicts, scratch)
             folder = store.path(policy)
             start = start_of(store, settings, reference, folder)
             trainer = load_trainer(folder, settings, made["max_new_tokens"], seed, start)
@@ -105,9 +105,24 @@ def optimize_stage(
                 after_update=partial(show, "optimize"),
                 resume=resume,
                 noted=noted_updates(len(batches) * settings.objective.schedule.updates_per_batch),
+                scratch=scratch,
             )
         save(draft, trainer, start, settings, [outcome], stage, len(outcome.rows))
     return draft.ref
+
+
+def stage_responses(
+    store: Store, policy: ArtifactRef, rollouts: Sequence[ArtifactRef], verdicts: ArtifactRef, scratch: Path
+) -> Responses:
+    """A stage's responses, whose columns are kept on the disk of ``scratch``.
+
+    Raises:
+        DataError: the rollouts are not of this policy, or do not fit the verdicts.
+    """
+    shards = zip(rollouts, store.paths(rollouts), strict=True)
+    sampled = (table for shard, path in shards for table in _own(shard, path, policy))
+    judged = stream_table(store.path(verdicts) / "verdicts.parquet", _JUDGED)
+    return collect(sampled, judged, store.manifest(rollouts[0]).settings["responses_per_prompt"], scratch)
 
 
 def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict[str, ArtifactRef]:
@@ -193,12 +208,12 @@ def save(
     )
 
 
-def _own(shard: ArtifactRef, folder: Path, policy: ArtifactRef) -> pa.Table:
-    table = read_table(folder / "rollouts.parquet", columns=_COLUMNS)
-    for digest in table["policy"].unique().to_pylist():
-        if digest != policy.digest:
-            raise DataError(
-                f"{shard}: sampled by policy {digest[:16]}, but policy {policy.digest[:16]} is to be optimised. "
-                "Generate again."
-            )
-    return table
+def _own(shard: ArtifactRef, folder: Path, policy: ArtifactRef) -> Iterator[pa.Table]:
+    for table in stream_table(folder / "rollouts.parquet", _COLUMNS):
+        for digest in table["policy"].unique().to_pylist():
+            if digest != policy.digest:
+                raise DataError(
+                    f"{shard}: sampled by policy {digest[:16]}, but policy {policy.digest[:16]} is to be optimised. "
+                    "Generate again."
+                )
+        yield table

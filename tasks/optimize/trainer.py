@@ -6,6 +6,7 @@ Legend of shapes: T response tokens of a micro-batch, R responses.
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from tasks.errors import GateError
 from tasks.optimize import processes
 from tasks.optimize.backends import Backend
+from tasks.optimize.columns import AT_ONCE, zeros
 from tasks.optimize.data import Flags, Selection, check_dropped, finite_responses, select
 from tasks.optimize.diagnostics import UpdateStatistics
 from tasks.optimize.examples import CloseUp
@@ -41,6 +43,8 @@ class _Stage:
     behavior: Floats
     reference: Floats | None = None
     proximal: Floats | None = None
+    scratch: Path | None = None
+    """On whose disk log-probabilities are kept."""
 
     def scored(self) -> Columns:
         """Columns that stay the same throughout the stage."""
@@ -100,6 +104,7 @@ class Trainer:
         after_update: Callable[[Row], None] = unseen,
         resume: Resume | None = None,
         noted: Collection[int] = (),
+        scratch: Path | None = None,
     ) -> Outcome:
         """Makes ``schedule.updates_per_batch`` updates per element of ``batches``, over the rows that it names.
 
@@ -113,6 +118,7 @@ class Trainer:
             after_update: called after every update with its diagnostics, and with those before an interruption.
             resume: saves where training stands, and finds where it stood when it was interrupted.
             noted: the staleness of updates that note what they do to the tokens of two responses.
+            scratch: on whose disk log-probabilities are kept; None for the system's folder of temporary files.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero.
@@ -121,24 +127,22 @@ class Trainer:
             Interrupted: a stop was asked for, and ``resume`` saved the state.
         """
         schedule = self._settings.objective.schedule
-        work = self._prepared(responses, stage)
+        work = self._prepared(responses, stage, scratch)
         dropped_R = ~finite_responses(work.engine, responses)
         selection = self._select(work, dropped_R, len(batches), part_of_stage)
-        parts = self._parts(responses, batches, selection)
         with phase("logp"):
             known = resume.logp() if resume else {}
             if not known:
-                work.behavior = self._scored(work, parts, self.backend, "logp")
+                work.behavior = self._scored(work, batches, selection, self.backend, "logp")
             work.adopt(known)
             unusable_R = ~finite_responses(work.behavior, responses)
             if unusable_R.any():
                 dropped_R |= unusable_R
                 selection = self._select(work, dropped_R, len(batches), part_of_stage)
-                parts = self._parts(responses, batches, selection)
             check_dropped(dropped_R, self._settings.max_dropped_share)
             outcome = self._outcome(work, batches, selection, dropped_R)
             if reference is not None and work.reference is None:
-                work.reference = self._scored(work, parts, reference, "reference logp")
+                work.reference = self._scored(work, batches, selection, reference, "reference logp")
             if resume and not known:
                 resume.keep_logp(work.scored())
         total = len(batches) * schedule.updates_per_batch
@@ -154,12 +158,12 @@ class Trainer:
             for staleness in range(start, total):
                 batch = staleness // schedule.updates_per_batch
                 if staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0:
-                    self._refresh_proximal(work, parts[batch : batch + schedule.batches_per_proximal])
+                    self._refresh_proximal(work, batches[batch : batch + schedule.batches_per_proximal], selection)
                 rows = batches[batch]
-                close_up = CloseUp(responses, selection, taken([rows], selection)[0]) if staleness in noted else None
-                row = self._update(work, selection, parts[batch], close_up)
+                close_up = CloseUp(responses, selection, taken(rows, selection)) if staleness in noted else None
+                row = self._update(work, selection, self._parts(responses, rows, selection), close_up)
                 reward = float(np.nanmean(responses.reward_R[rows]))
-                length = float(responses.response_tokens.lengths[rows].mean())
+                length = float(responses.response_tokens.lengths_of(rows).mean())
                 place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
                 outcome.rows.append({**place, "reward": reward, "response_tokens": length, **row})
                 outcome.examples += close_up.examples(place) if close_up else []
@@ -170,9 +174,9 @@ class Trainer:
                     resume.save(saved, self.backend, self.updates, [outcome], work.moving())
         return outcome
 
-    def _prepared(self, responses: Responses, stage: int) -> _Stage:
+    def _prepared(self, responses: Responses, stage: int, scratch: Path | None) -> _Stage:
         engine = np.asarray(responses.engine_logp.flat, dtype=np.float32)
-        return _Stage(responses, stage, engine, np.zeros_like(engine))
+        return _Stage(responses, stage, engine, np.zeros_like(engine), scratch=scratch)
 
     def _select(self, work: _Stage, dropped_R: Flags, batches: int, part_of_stage: bool) -> Selection:
         seed = (self._seed, work.number, self.updates)
@@ -183,44 +187,49 @@ class Trainer:
             raise nothing_to_learn(selection.advantages.groups, updates, reward)
         return selection
 
-    def _parts(self, responses: Responses, batches: Sequence[Ints], selection: Selection) -> list[list[Ints]]:
-        """This process's micro-batches of every batch."""
-        tokens_R, budget = responses.sequence_tokens_R, self._settings.tokens_per_micro_batch
-        return [
-            shares(micro_batches(tokens_R, rows, budget), tokens_R, processes.count())[processes.rank()]
-            for rows in taken(batches, selection)
-        ]
+    def _parts(self, responses: Responses, batch: Ints, selection: Selection) -> list[Ints]:
+        """This process's micro-batches of a batch."""
+        rows = taken(batch, selection)
+        tokens, budget = responses.sequence_tokens(rows), self._settings.tokens_per_micro_batch
+        parts = micro_batches(tokens, np.arange(len(rows)), budget)
+        return [rows[part] for part in shares(parts, tokens, processes.count())[processes.rank()]]
 
     @torch.no_grad()
-    def _scored(self, work: _Stage, parts: Sequence[list[Ints]], scorer: Backend | Scorer, what: str) -> Floats:
+    def _scored(
+        self, work: _Stage, batches: Sequence[Ints], selection: Selection, scorer: Backend | Scorer, what: str
+    ) -> Floats:
         """Log-probabilities of all tokens in some batches, 0 elsewhere.
 
         In the very micro-batches of the updates, so that the first update's ratio is 1 to the last bit.
         """
-        flat = np.zeros_like(work.engine)
-        with bar(f"stage {work.number + 1} {what}", len(parts)) as progress:
-            for batch_parts in parts:
-                for rows in batch_parts:
+        flat: Floats = zeros(len(work.engine), np.float32, work.scratch)
+        with bar(f"stage {work.number + 1} {what}", len(batches)) as progress:
+            for batch in batches:
+                for rows in self._parts(work.responses, batch, selection):
                     flat[work.responses.response_tokens.places(rows)] = scorer(work.micro_batch(rows))[0].cpu().numpy()
                 progress.advance()
-        return processes.total(torch.from_numpy(flat)).numpy()
+        processes.add_up(torch.from_numpy(flat), AT_ONCE)
+        return flat
 
-    def _refresh_proximal(self, work: _Stage, parts: Sequence[list[Ints]]) -> None:
+    def _refresh_proximal(self, work: _Stage, batches: Sequence[Ints], selection: Selection) -> None:
         if self._settings.objective.needs_proximal:
-            work.proximal = self._scored(work, parts, self.backend, "proximal logp")
+            work.proximal = self._scored(work, batches, selection, self.backend, "proximal logp")
 
     def _outcome(self, work: _Stage, batches: Sequence[Ints], selection: Selection, dropped_R: Flags) -> Outcome:
-        rows = np.concatenate([np.zeros(0, dtype=np.int64), *taken(batches, selection)])
-        places = work.responses.response_tokens.places(rows)
-        difference_T = np.abs(work.behavior[places].astype(np.float64) - work.engine[places])
+        tokens, total, largest = 0, 0.0, 0.0
+        for batch in batches:
+            places = work.responses.response_tokens.places(taken(batch, selection))
+            difference_T = np.abs(work.behavior[places].astype(np.float64) - work.engine[places])
+            tokens, total = tokens + len(places), total + float(difference_T.sum())
+            largest = max(largest, float(difference_T.max(initial=0.0)))
         outcome = Outcome(
             groups=selection.advantages.groups,
             zero_variance_groups=selection.advantages.zero_variance_groups,
             unscored=selection.advantages.unscored,
             teaches=bool(selection.advantage_R.any()),
             dropped=int(dropped_R.sum()),
-            logp_mismatch=float(difference_T.mean()) if len(places) else 0.0,
-            logp_mismatch_max=float(difference_T.max(initial=0.0)),
+            logp_mismatch=total / tokens if tokens else 0.0,
+            logp_mismatch_max=largest,
         )
         if not outcome.logp_mismatch <= self._settings.max_logp_mismatch:
             raise GateError(
@@ -286,6 +295,6 @@ class Trainer:
         return self._settings.learning_rate * min(1.0, (self.updates + 1) / (self._settings.warmup_updates + 1))
 
 
-def taken(batches: Sequence[Ints], selection: Selection) -> list[Ints]:
-    """The rows of every batch that take part."""
-    return [rows[selection.takes_part_R[rows]] for rows in batches]
+def taken(batch: Ints, selection: Selection) -> Ints:
+    """The rows of a batch that take part."""
+    return batch[selection.takes_part_R[batch]]

@@ -1,15 +1,23 @@
 """Responses of the base policy beside those of the final one, on the same held-out problems."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from tasks.artifacts.tables import read_table
+import pyarrow.compute as pc
+
+from tasks.artifacts.tables import stream_table
 from tasks.report.history import History
 
 _SHOWN_CHARACTERS = 1600
 _MOST = 8
 """Examples of a policy without another one to compare it with."""
+_WANTED = {"turned right": 3, "stayed wrong": 1, "turned wrong": 1, "stayed right": 1}
+"""Examples of each change; the last only where there is no other."""
 _COLUMNS = ["prompt_id", "sample_index", "prompt", "answer", "response", "outcome", "response_tokens"]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,50 +52,47 @@ def pick_examples(history: History) -> list[Example]:
     """
     if len(history.evaluated) == 1:
         return [example for one in history.evaluated[0].evaluations for example in examples_of(one.samples)][:_MOST]
-    before, after = (
-        {name: row for one in policy.evaluations for name, row in _first_samples(one.samples, one.benchmark).items()}
-        for policy in (history.evaluated[0], history.evaluated[-1])
-    )
-    wanted = [("turned right", 3), ("stayed wrong", 1), ("turned wrong", 1), ("stayed right", 1)]
-    examples: list[Example] = []
-    for change, count in wanted:
-        found = [
-            Example(change, prompt, answer, response, after[prompt_id][2])
-            for prompt_id, (prompt, answer, response) in before.items()
-            if prompt_id in after and _change(response, after[prompt_id][2]) == change
-        ]
-        if change != "stayed right" or not examples:
-            examples += found[:count]
-    return examples
+    policies = history.evaluated[0], history.evaluated[-1]
+    return compared(*({one.benchmark: one.samples for one in policy.evaluations} for policy in policies))
+
+
+def compared(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Example]:
+    """The examples of two policies, whose samples are given by benchmark: the same problems in the same order."""
+    found: dict[str, list[Example]] = {change: [] for change in _WANTED}
+    for benchmark in (one for one in before if one in after):
+        for old, new in zip(_first_samples(before[benchmark]), _first_samples(after[benchmark]), strict=False):
+            change = _change(old, new)
+            if old["prompt_id"] == new["prompt_id"] and len(found[change]) < _WANTED[change]:
+                found[change].append(_example(change, old, new))
+    kept = found.pop("stayed right")
+    return [example for examples in found.values() for example in examples] or kept
 
 
 def examples_of(samples: Path) -> list[Example]:
     """Of one evaluation: two right responses and two wrong ones, as far as there are; the first of their sort."""
-    responses = _first_samples(samples).values()
     return [
-        Example(change, prompt, answer, response, None)
+        _example(change, row)
         for change, right in (("right", True), ("wrong", False))
-        for prompt, answer, response in [row for row in responses if row[2].correct == right][:2]
+        for row in islice((row for row in _first_samples(samples) if (row["outcome"] == "correct") == right), 2)
     ]
 
 
-def _change(before: Response, after: Response) -> str:
-    verb = "stayed" if before.correct == after.correct else "turned"
-    return f"{verb} {'right' if after.correct else 'wrong'}"
+def _example(change: str, before: Row, after: Row | None = None) -> Example:
+    responses = [
+        Response(shown(row["response"]), row["outcome"], row["response_tokens"]) for row in (before, after) if row
+    ]
+    return Example(change, shown(before["prompt"]), shown(before["answer"]), responses[0], (*responses[1:], None)[0])
 
 
-def _first_samples(path: Path, benchmark: str = "") -> dict[tuple[str, str], tuple[str, str, Response]]:
-    """Prompt, answer and first sampled response by problem."""
-    rows = read_table(path, columns=_COLUMNS).to_pylist()
-    return {
-        (benchmark, row["prompt_id"]): (
-            shown(row["prompt"]),
-            shown(row["answer"]),
-            Response(shown(row["response"]), row["outcome"], row["response_tokens"]),
-        )
-        for row in rows
-        if row["sample_index"] == 0
-    }
+def _change(before: Row, after: Row) -> str:
+    was, now = (row["outcome"] == "correct" for row in (before, after))
+    return f"{'stayed' if was == now else 'turned'} {'right' if now else 'wrong'}"
+
+
+def _first_samples(path: Path) -> Iterator[Row]:
+    """The first sampled response to every problem."""
+    for table in stream_table(path, _COLUMNS):
+        yield from table.filter(pc.equal(table["sample_index"], 0)).to_pylist()
 
 
 def shown(text: str) -> str:

@@ -1,21 +1,24 @@
 """Rollouts become verdicts."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import VERDICTS, read_table, table_writer, to_table
+from tasks.artifacts.tables import ROWS_AT_ONCE, VERDICTS, Rows, stream_table, table_writer, to_table
 from tasks.interruption import heeded
 from tasks.settings import VerifySettings
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 from tasks.verify.verifier import check_failures, standing
 
-_COLUMNS = ["prompt_id", "sample_index", "answer", "response", "finish_reason", "response_token_ids"]
+_NAMES, _READ = ["prompt_id", "sample_index"], ["answer", "response", "finish_reason"]
+_JUDGED_AT_ONCE = 2**15
+"""Responses of a shard that are judged and kept together; at their end workers wait for the slowest."""
 
 
 def verify_rollouts(
@@ -35,39 +38,42 @@ def verify_rollouts(
 
     Raises:
         GateError: the verifier could not tell for too large a share of the responses.
-        Interrupted: SIGTERM came; the shards that are done are kept.
+        Interrupted: SIGTERM came; the portions that are done are kept.
     """
     title = f"stage {stage + 1} verify"
     parents = {"rollouts": rollouts}
     with heeded(), store.write("verdicts", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             paths = [folder / "rollouts.parquet" for folder in store.paths(rollouts)]
-            responses = sum(pq.read_metadata(path).num_rows for path in paths)
+            sizes = [pq.read_metadata(path).num_rows for path in paths]
         tally = Tally()
         failed: list[tuple[Verdict, str]] = []
         verifier = standing(settings)
-        with table_writer(draft.path / "verdicts.parquet", VERDICTS) as add:
-            for shard, path in enumerate(paths):
-                with draft.phase("load"):
-                    rows = _rows(path)
-                named = title if len(paths) == 1 else f"{title} {shard + 1}/{len(paths)}"
+        with draft.phase("verify"), table_writer(draft.path / "verdicts.parquet", VERDICTS) as add:
 
-                def judge(rows: list[dict[str, Any]] = rows, named: str = named) -> pa.Table:
-                    verdicts = verifier.verify([pair(row) for row in rows], named)
-                    return to_table(verdict_rows(rows, verdicts), VERDICTS)
+            def take_up(table: pa.Table) -> None:
+                verdicts = table_verdicts(table)
+                failed.extend(
+                    (verdict, table["prompt_id"][row].as_py())
+                    for row, verdict in enumerate(verdicts)
+                    if verdict.outcome in FAILURES
+                )
+                # Of all responses, those to come included: what is too much already stops before the next portion.
+                check_failures([one for one, _ in failed], settings, [name for _, name in failed], sum(sizes))
+                tally.add_verdicts(verdicts)
+                add(table)
 
-                with draft.phase("verify"):
-                    table = store.progress.table("verdicts", shard, judge)
-                    verdicts = table_verdicts(table)
-                    failed += [
-                        (verdict, row["prompt_id"])
-                        for row, verdict in zip(rows, verdicts, strict=True)
-                        if verdict.outcome in FAILURES
-                    ]
-                    # Of all responses, those to come included: what is too much already stops before the next shard.
-                    check_failures([one for one, _ in failed], settings, [name for _, name in failed], responses)
-                    tally.add(rows, verdicts)
-                    add(table)
+            count = sum(len(range(0, size, _JUDGED_AT_ONCE)) for size in sizes)
+            portions = (portion for shard in zip(paths, sizes, strict=True) for portion in _portions(*shard, tally))
+            for number, portion in enumerate(portions):
+                named = title if count == 1 else f"{title} {number + 1}/{count}"
+
+                def judge(portion: _Portion = portion, named: str = named) -> pa.Table:
+                    verdicts = verifier.verify(portion.pairs(), named)
+                    return to_table(verdict_rows(portion.names(), verdicts), VERDICTS)
+
+                take_up(store.progress.table("judged", number, judge))
+                portion.finish()
         draft.facts.update(tally.facts())
     return draft.ref
 
@@ -77,13 +83,42 @@ def pair(row: Mapping[str, Any]) -> tuple[str, str | None]:
     return row["answer"], None if row["finish_reason"] == "missing" else row["response"]
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """A shard's rows; their token ids stay Arrow's, because only their number is asked for."""
-    table = read_table(path, _COLUMNS)
-    rows: list[dict[str, Any]] = table.drop_columns("response_token_ids").to_pylist()
-    for row, token_ids in zip(rows, table["response_token_ids"], strict=True):
-        row["response_token_ids"] = token_ids
-    return rows
+class _Portion:
+    """Responses that are judged and kept together, read as they are asked for; of a table only the names are held."""
+
+    def __init__(self, rows: Rows, count: int, tally: "Tally") -> None:
+        self._rows, self._left, self._tally = rows, count, tally
+        self._names: list[pa.Table] = []
+
+    def pairs(self) -> Iterator[tuple[str, str | None]]:
+        """What the verifier takes."""
+        for table in self._read():
+            yield from map(pair, table.select(_READ).to_pylist())
+
+    def names(self) -> list[dict[str, Any]]:
+        """prompt_id and sample_index of those read."""
+        rows: list[dict[str, Any]] = pa.concat_tables(self._names).to_pylist()
+        return rows
+
+    def finish(self) -> None:
+        """Reads what nobody asked for, since its verdicts were there."""
+        for _ in self._read():
+            pass
+
+    def _read(self) -> Iterator[pa.Table]:
+        while self._left:
+            table = self._rows.take(min(self._left, ROWS_AT_ONCE))
+            self._left -= table.num_rows
+            self._tally.add_rollouts(table)
+            self._names.append(table.select(_NAMES))
+            yield table
+
+
+def _portions(path: Path, size: int, tally: "Tally") -> Iterator[_Portion]:
+    """Of a shard, to be read in order."""
+    rows = Rows(stream_table(path, [*_NAMES, *_READ, "response_token_ids"]))
+    for first in range(0, size, _JUDGED_AT_ONCE):
+        yield _Portion(rows, min(_JUDGED_AT_ONCE, size - first), tally)
 
 
 def verdict_rows(rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
@@ -110,22 +145,25 @@ def table_verdicts(table: pa.Table) -> list[Verdict]:
 
 
 class Tally:
-    """Sums over a stage's responses, taken up shard by shard."""
+    """Sums over a stage's responses, taken up bit by bit."""
 
     def __init__(self) -> None:
         self._outcomes: Counter[Outcome] = Counter()
         self._reward = 0.0
         self._scored = self._working = self._tokens = self._truncated = 0
 
-    def add(self, rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> None:
-        """Takes up responses: rows of the rollouts table, of which token ids and finish reason count, and verdicts."""
-        for row, verdict in zip(rollouts, verdicts, strict=True):
+    def add_rollouts(self, rollouts: pa.Table) -> None:
+        """Takes up rows of the rollouts table, of which token ids and finish reason count."""
+        self._tokens += pc.sum(pc.list_value_length(rollouts["response_token_ids"])).as_py() or 0
+        self._truncated += pc.sum(pc.equal(rollouts["finish_reason"], "length")).as_py() or 0
+
+    def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
+        """Takes up verdicts."""
+        for verdict in verdicts:
             self._outcomes[verdict.outcome] += 1
             self._reward += verdict.reward or 0.0
             self._scored += verdict.reward is not None
             self._working += verdict.shows_working
-            self._tokens += len(row["response_token_ids"])
-            self._truncated += row["finish_reason"] == "length"
 
     def facts(self) -> dict[str, Any]:
         """Counts per outcome, and means: of the reward over scored responses, of the rest over all; None over none."""

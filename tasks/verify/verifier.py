@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from multiprocessing.connection import wait
 from types import TracebackType
 
@@ -10,6 +10,7 @@ from tasks.errors import GateError
 from tasks.progress import Bar, bar
 from tasks.resident import resident
 from tasks.settings import VerifySettings
+from tasks.verify.answers import Extracted
 from tasks.verify.domains import domain_of, require
 from tasks.verify.process import Job, WorkerProcess
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
@@ -53,11 +54,11 @@ class Verifier:
         while self._workers:
             self._workers.pop().stop()
 
-    def verify(self, pairs: Sequence[tuple[str, str | None]], title: str = "verify") -> list[Verdict]:
+    def verify(self, pairs: Iterable[tuple[str, str | None]], title: str = "verify") -> list[Verdict]:
         """Checks responses; equal pairs of gold and extracted answer are checked once.
 
         Args:
-            pairs: gold answer and response, None where it is missing, [R].
+            pairs: gold answer and response, None where it is missing, [R]. Of a response only its answer is held.
             title: of the progress bar.
 
         Returns:
@@ -66,22 +67,24 @@ class Verifier:
         Raises:
             SettingsError: a worker cannot start.
         """
-        with bar(title, len(pairs)) as progress:
-            extracted_R = [self._domain.extract(response or "") for _, response in pairs]
-            jobs_R = [
-                (gold, one.answer) if one.answer is not None and len(one.answer) <= self._domain.longest else None
-                for (gold, _), one in zip(pairs, extracted_R, strict=True)
-            ]
-            times = Counter(job for job in jobs_R if job is not None)
-            progress.advance(len(pairs) - times.total())
+        extracted_R: list[Extracted] = []
+        jobs_R: list[Job | Outcome] = []
+        for gold, response in pairs:
+            found = self._domain.extract(response or "")
+            answered = found.answer is not None and len(found.answer) <= self._domain.longest
+            extracted_R.append(found)
+            jobs_R.append((gold, found.answer or "") if answered else _without_answer(response))
+        times = Counter(job for job in jobs_R if not isinstance(job, Outcome))
+        with bar(title, len(jobs_R)) as progress:
+            progress.advance(len(jobs_R) - times.total())
             try:
                 outcomes = self._check(times, progress)
             except BaseException:
                 self.close()  # Workers that are still busy would answer the next call with the outcomes of this one.
                 raise
         return [
-            Verdict.of(_without_answer(response) if job is None else outcomes[job], one)
-            for (_, response), job, one in zip(pairs, jobs_R, extracted_R, strict=True)
+            Verdict.of(job if isinstance(job, Outcome) else outcomes[job], found)
+            for job, found in zip(jobs_R, extracted_R, strict=True)
         ]
 
     def _check(self, times: Counter[Job], progress: Bar) -> dict[Job, Outcome]:

@@ -27,6 +27,7 @@ BENCHMARKS = {
     "rollouts": ("tests.benchmarks.rollouts", ""),
     "trainer": ("tests.benchmarks.trainer", ""),
     "starts": ("tests.benchmarks.starts", ""),
+    "rows": ("tests.benchmarks.rows", ""),
 }
 """Module with a function ``measure``, and the package that it needs besides the project's."""
 THREADS = 2

@@ -52,7 +52,7 @@ def responses(small: Small) -> Responses:
         TransformersEngine.load(folder, EngineSettings()), load_tokenizer(folder), rollout, prompts, "x", 0, 0
     )
     rewards = np.random.default_rng(0).integers(0, 2, len(rows)).astype(float)
-    return collect([to_table(rows, ROLLOUTS)], verdicts(rows, rewards), GROUP)
+    return collect([to_table(rows, ROLLOUTS)], [verdicts(rows, rewards)], GROUP)
 
 
 def verdicts(rows: list[dict], rewards: np.ndarray) -> pa.Table:
@@ -248,7 +248,7 @@ def test_damaged_rollouts_are_refused(change, message: str) -> None:
     damaged = rows()
     change(damaged)
     with pytest.raises(DataError, match=message):
-        collect([to_table(damaged, ROLLOUTS)], verdicts(damaged, np.zeros(len(damaged))), GROUP)
+        collect([to_table(damaged, ROLLOUTS)], [verdicts(damaged, np.zeros(len(damaged)))], GROUP)
 
 
 def test_responses_whose_log_probabilities_are_not_finite_are_dropped(small: Small, responses: Responses) -> None:
@@ -266,4 +266,4 @@ def test_responses_whose_log_probabilities_are_not_finite_are_dropped(small: Sma
 
 def test_verdicts_on_other_rollouts_are_refused() -> None:
     with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 8"):
-        collect([to_table(rows(), ROLLOUTS)], verdicts(rows()[:4], np.zeros(4)), GROUP)
+        collect([to_table(rows(), ROLLOUTS)], [verdicts(rows()[:4], np.zeros(4))], GROUP)

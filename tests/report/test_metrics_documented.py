@@ -44,7 +44,7 @@ def rows(small) -> list[dict[str, Any]]:
     judged = [{**row, "reward": float(index % 2)} for index, row in enumerate(sampled)]
     keys = ("prompt_id", "sample_index", "reward")
     verdicts = to_table([{key: row[key] for key in keys} for row in judged], VERDICTS)
-    responses = collect([to_table(sampled, ROLLOUTS)], verdicts, 4)
+    responses = collect([to_table(sampled, ROLLOUTS)], [verdicts], 4)
     settings = OptimizeSettings(preset="mu_grpo", responses_per_update=8, learning_rate=1e-3, max_logp_mismatch=100.0)
     trainer = load_trainer(store.path(policy), settings, 3, 0)
     return trainer.train(responses, plan_batches(responses, 8, (0, 0)), 0, lambda _: nullcontext()).rows

@@ -1,8 +1,10 @@
+import shutil
 from contextlib import nullcontext
 from unittest.mock import Mock
 
 import pytest
 
+from tasks.artifacts import Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, write_table
 from tasks.errors import GateError
 from tasks.settings import VerifySettings
@@ -79,6 +81,27 @@ def test_the_same_again(store):
         verify_rollouts(store, VerifySettings(workers=n, deadline_seconds=30.0), shards, 0, 0) for n in (1, 2)
     )
     assert first == second
+
+
+def test_portions_of_a_shard_give_what_the_whole_gives(store, monkeypatch):
+    shards = [shard(store, ROWS), shard(store, ROWS[:3])]
+    whole = verify_rollouts(store, ONE, shards, 0, 0)
+    monkeypatch.setattr("tasks.verify.step._JUDGED_AT_ONCE", 2)
+    parts = verify_rollouts(store, ONE, shards, 0, 0)
+    tables = [read_table(store.path(ref) / "verdicts.parquet").to_pylist() for ref in (whole, parts)]
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == 8
+    assert store.manifest(whole).facts == store.manifest(parts).facts
+
+
+def test_what_was_judged_before_an_interruption_counts_as_well(store, monkeypatch):
+    monkeypatch.setattr("tasks.verify.step._JUDGED_AT_ONCE", 2)
+    shards, working = [shard(store, ROWS)], Store(store.ref, work="key")
+    first = verify_rollouts(working, ONE, shards, 0, 0)
+    shutil.rmtree(store.root / "progress/key/judged-000001")
+    again = verify_rollouts(working, ONE, shards, 0, 0)
+    assert again == first
+    assert store.manifest(again).facts == store.manifest(first).facts
 
 
 def test_nothing_scored(store):
