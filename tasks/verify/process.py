@@ -107,6 +107,8 @@ class WorkerProcess:
             if word == READY:
                 self._write(f"{numbers[0]}\n".encode())
                 self._judge = int(numbers[1])
+            elif word == ENDED and self._judge is None:
+                raise self._not_started(f"ended with {numbers[0]}")
             elif word == ENDED:
                 outcomes += self._without_judge(int(numbers[0]))
             elif word:  # An empty line says that it is alive.
@@ -155,19 +157,23 @@ class WorkerProcess:
         return [(self._left.pop(0), Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED)]
 
     def _give_up(self, overdue: bool) -> list[tuple[Job, Outcome]]:
-        last_words, started = self._last_words(), self._judge is not None
+        if self._judge is None:
+            raise self._not_started(f"said nothing for {_START_SECONDS:.0f} s" if overdue else "")
         status = self.stop()
-        if not started:
-            how = f"said nothing for {_START_SECONDS:.0f} s" if overdue else f"ended with {status}"
-            raise SettingsError(
-                f"{self._domain.start_setting}; a verifier worker {how} while it started ({last_words}). "
-                f"{self._domain.start_mend}"
-            )
         if overdue:  # Whatever it ended with, the verifier ended it.
             self._without_judge(SPENT)
             self.disturbed = Outcome.TIMEOUT
             return []
         return self._without_judge(status)
+
+    def _not_started(self, how: str) -> SettingsError:
+        last_words = self._last_words()
+        how = how or f"ended with {self._process.wait()}"
+        self.stop()
+        return SettingsError(
+            f"{self._domain.start_setting}; a verifier worker {how} while it started ({last_words}). "
+            f"{self._domain.start_mend}"
+        )
 
     def _last_words(self) -> str:
         self._errors.seek(0)

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks stages
 
-The settings are those of configs/reproduce-tiny.yaml with an eighth of its prompts, 32 updates. A repeat has a seed,
+The settings are those of configs/reproduce-tiny.yaml with a quarter of its prompts, 64 updates. A repeat has a seed,
 stores and caches of its own; the base policy is made before. Times, passes and causes are what a reproduction computes
 (docs/speedup.md).
 """
@@ -31,7 +31,7 @@ from tests.cache_versions import ROOT
 from tests.workflows.runs import Runner
 
 CONFIG = ROOT / "configs/reproduce-tiny.yaml"
-PROMPTS = 64
+PROMPTS = 128
 OURS, BASELINE = "mu_grpo", "grpo"
 NAMES = {OURS: "Mu-GRPO", BASELINE: "GRPO"}
 BARS = {END_TO_END: 1.53, GENERATION: 1.82, TO_LEVEL: 2.2}
@@ -52,7 +52,7 @@ def run(planned: PlannedRun, folder: Path) -> tuple[float, SystemRun]:
     """Seconds of the command, and what it left."""
     folder.mkdir()
     config = folder / "run.yaml"
-    config.write_text(yaml.safe_dump(planned.settings.model_dump(mode="json")), encoding="utf-8")
+    config.write_text(yaml.safe_dump(planned.settings.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
     runner = Runner(folder, config)
     began = time.perf_counter()
     done = runner.run(planned.system)
