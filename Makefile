@@ -150,15 +150,16 @@ graph: $(BIN)/.developing ## the workflows' graphs, for the README and reports, 
 configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, from configs/paper/table.yaml
 	@$(BIN)/python -m tests.paper_configs
 
-benchmarks: $(BIN)/.developing ## generation and verification beside plain ones, plans beside runs; takes long
+benchmarks: $(BIN)/.developing ## generation beside a plain one, what programs cost to judge, plans beside runs; takes long
 	@$(BIN)/python -m tests.benchmarks.generation
-	@$(BIN)/python -m tests.benchmarks.verify_throughput
 	@$(BIN)/python -m tests.benchmarks.verify_code
 	@$(BIN)/python -m tests.benchmarks.prediction
 
 # TRL, which some of these are beside, pins nothing that the project needs otherwise.
-bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts, the trainer, starts; beside what was kept
-	@.venv-bench/bin/python -m tests.benchmarks
+# KEEP=--keep keeps what is found, and writes docs/performance.md from it.
+bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts, verification, the trainer, starts; beside what was kept
+	@.venv-bench/bin/python -m tests.benchmarks $(KEEP)
+	@$(if $(KEEP),.venv-bench/bin/python -m tests.benchmarks --page docs/performance.md)
 
 .venv-bench/.installed: pyproject.toml constraints.txt constraints-bench.txt | $(BIN)/python
 	@$(BIN)/python -m venv .venv-bench

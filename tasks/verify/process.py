@@ -1,4 +1,4 @@
-"""A worker process as its parent sees it."""
+"""A worker as its parent sees it: a process, and the judge that it forked."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from tasks.errors import SettingsError
 from tasks.settings import VerifySettings
 from tasks.verify.domains import domain_of
 from tasks.verify.verdicts import Outcome
-from tasks.verify.worker import SPENT
+from tasks.verify.worker import ENDED, READY, SPENT, STOP
 
 Job = tuple[str, str]
 """Gold answer and extracted answer."""
@@ -25,7 +25,8 @@ Job = tuple[str, str]
 _START_SECONDS = 120.0
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 """Exit statuses that no answer brings about."""
-_JOBS_AHEAD = 8
+_STOP_SECONDS = 5.0
+_JOBS_AHEAD = 64
 _BYTES_AHEAD = 4096  # No pipe is smaller, so sending to a worker that hangs never blocks.
 _ROOT = Path(__file__).parents[2]
 
@@ -50,7 +51,8 @@ class WorkerProcess:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         os.set_blocking(self._stdout.fileno(), False)
         self._sent: deque[tuple[Job, bytes]] = deque()
-        self._ready = False
+        self._left: list[Job] = []
+        self._judge: int | None = None
         self._partial = b""
         self.ended = False
         self.disturbed: Outcome | None = None
@@ -61,33 +63,33 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
-
-    @property
-    def unanswered(self) -> list[Job]:
-        """Sent jobs without an outcome; after the end they must be sent to another worker."""
-        return [job for job, _ in self._sent]
+        """Of the judge; of the worker's own process before there is one."""
+        return self._judge or self._process.pid
 
     def fileno(self) -> int:
         """Becomes readable when ``collect`` has something to do."""
         return self._stdout.fileno()
 
-    def fill(self, waiting: deque[Job]) -> None:
-        """Sends jobs from the front of ``waiting`` until the worker has enough."""
-        while self._ready and waiting and len(self._sent) < _JOBS_AHEAD:
+    def fill(self, waiting: deque[Job], most: int = _JOBS_AHEAD) -> None:
+        """Sends jobs from the front of ``waiting`` until the worker has ``most``, or enough."""
+        if self._judge is None:
+            return
+        idle, lines = not self._sent, []
+        size = sum(len(sent) for _, sent in self._sent)
+        while waiting and len(self._sent) < min(most, _JOBS_AHEAD):
             line = json.dumps(waiting[0]).encode() + b"\n"
-            if self._sent and sum(len(sent) for _, sent in self._sent) + len(line) > _BYTES_AHEAD:
-                return
+            size += len(line)
+            if self._sent and size > _BYTES_AHEAD:
+                break
             self._sent.append((waiting.popleft(), line))
-            with suppress(BrokenPipeError):  # It has died: collect will find out.
-                self._stdin.write(line)
-                self._stdin.flush()
-            if len(self._sent) == 1:
+            lines.append(line)
+        if lines:
+            self._write(b"".join(lines))
+            if idle:
                 self.due = time.monotonic() + self._domain.patience
 
     def collect(self) -> list[tuple[Job, Outcome]]:
-        """Outcomes that have come since the last call. Ends a worker that is overdue, died or is used up.
+        """Outcomes that have come since the last call. Ends a worker that is overdue or died.
 
         Raises:
             SettingsError: the worker ended, or was overdue, before it was ready.
@@ -101,46 +103,77 @@ class WorkerProcess:
         *lines, self._partial = (self._partial + chunk).split(b"\n")
         outcomes: list[tuple[Job, Outcome]] = []
         for line in lines:
-            if not self._ready:
-                self._ready = True
-                continue
-            if not line:  # It is alive.
-                continue
-            word, _, rest = line.decode().partition(" ")
-            outcomes.append((self._sent.popleft()[0], Outcome(word)))
-            if rest == SPENT or outcomes[-1][1] is Outcome.CRASHED:
-                self.stop()
-                return outcomes
-        self.due = time.monotonic() + self._domain.patience if self._sent else math.inf
+            word, *numbers = line.decode().split()[:3] or [""]
+            if word == READY:
+                self._write(f"{numbers[0]}\n".encode())
+                self._judge = int(numbers[1])
+            elif word == ENDED and self._judge is None:
+                raise self._not_started(f"ended with {numbers[0]}")
+            elif word == ENDED:
+                outcomes += self._without_judge(int(numbers[0]))
+            elif word:  # An empty line says that it is alive.
+                outcomes.append((self._sent.popleft()[0], Outcome(word)))
+        if self._judge is None:
+            self.due = time.monotonic() + _START_SECONDS
+        else:
+            self.due = time.monotonic() + self._domain.patience if self._sent else math.inf
         return outcomes
 
+    def take_back(self) -> list[Job]:
+        """Jobs that were sent to a judge that ended before it answered them: to be sent again, to any worker."""
+        left, self._left = self._left, []
+        return left
+
     def stop(self) -> int:
-        """Kills the worker, waits for its end and returns its exit status."""
-        self.ended = True
-        self._process.kill()
-        status = self._process.wait()
+        """Ends the worker, waits for that and returns its exit status."""
+        self.ended, self._judge = True, None
+        self._process.send_signal(STOP)
+        try:
+            status = self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:  # Somebody stopped it.
+            self._process.kill()
+            status = self._process.wait()
         with suppress(BrokenPipeError):
             self._stdin.close()
         self._stdout.close()
         self._errors.close()
         return status
 
+    def _write(self, lines: bytes) -> None:
+        with suppress(BrokenPipeError):  # It has died: collect will find out.
+            self._stdin.write(lines)
+            self._stdin.flush()
+
+    def _without_judge(self, status: int) -> list[tuple[Job, Outcome]]:
+        """Only the job that the judge was on is to blame; the others, and that one if it is not, are left."""
+        self._judge = None
+        self._left = [job for job, _ in self._sent]
+        self._sent.clear()
+        if not self._left or status == SPENT:
+            return []
+        if status in _FROM_OUTSIDE:
+            self.disturbed = Outcome.CRASHED
+            return []
+        return [(self._left.pop(0), Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED)]
+
     def _give_up(self, overdue: bool) -> list[tuple[Job, Outcome]]:
-        """Only the job that the worker was on is to blame."""
-        last_words = self._last_words()
+        if self._judge is None:
+            raise self._not_started(f"said nothing for {_START_SECONDS:.0f} s" if overdue else "")
         status = self.stop()
-        if not self._ready:
-            how = f"said nothing for {_START_SECONDS:.0f} s" if overdue else f"ended with {status}"
-            raise SettingsError(
-                f"{self._domain.start_setting}; a verifier worker {how} while it started ({last_words}). "
-                f"{self._domain.start_mend}"
-            )
-        if not self._sent:
+        if overdue:  # Whatever it ended with, the verifier ended it.
+            self._without_judge(SPENT)
+            self.disturbed = Outcome.TIMEOUT
             return []
-        if overdue or status in _FROM_OUTSIDE:
-            self.disturbed = Outcome.TIMEOUT if overdue else Outcome.CRASHED
-            return []
-        return [(self._sent.popleft()[0], Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED)]
+        return self._without_judge(status)
+
+    def _not_started(self, how: str) -> SettingsError:
+        last_words = self._last_words()
+        how = how or f"ended with {self._process.wait()}"
+        self.stop()
+        return SettingsError(
+            f"{self._domain.start_setting}; a verifier worker {how} while it started ({last_words}). "
+            f"{self._domain.start_mend}"
+        )
 
     def _last_words(self) -> str:
         self._errors.seek(0)

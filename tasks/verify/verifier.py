@@ -16,7 +16,11 @@ from tasks.verify.process import Job, WorkerProcess
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 
 _TRIES = 3
-"""Workers that may end on a job for a reason outside it before it is to blame after all."""
+"""Judges that may end on a job for a reason outside it before it is to blame after all."""
+_LEAST_AHEAD = 2
+"""Jobs that a worker has when few are left; before that half of its share, so that all end together."""
+_BREATH_SECONDS = 0.005
+"""Outcomes are taken in together, since every look at the workers costs what judging a number does."""
 
 
 class Verifier:
@@ -46,7 +50,7 @@ class Verifier:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers."""
+        """Process ids of the workers' judges."""
         return [worker.pid for worker in self._workers]
 
     def close(self) -> None:
@@ -98,9 +102,10 @@ class Verifier:
             while len(self._workers) < wanted:
                 self._workers.append(WorkerProcess(self._settings))
             for worker in self._workers:
-                worker.fill(waiting)
+                worker.fill(waiting, max(_LEAST_AHEAD, len(waiting) // (2 * len(self._workers))))
             due = min(worker.due for worker in self._workers)
             wait([worker.fileno() for worker in self._workers], timeout=max(0.0, due - time.monotonic()))
+            time.sleep(_BREATH_SECONDS)
             for job, outcome in self._collect(waiting):
                 outcomes[job] = outcome
                 failures += times[job] * (outcome in FAILURES)
@@ -114,12 +119,13 @@ class Verifier:
             outcomes += worker.collect()
             if worker.ended:
                 self._workers.remove(worker)
-                left = worker.unanswered
-                if worker.disturbed:
-                    self._disturbed[left[0]] += 1
-                    if self._disturbed[left[0]] == _TRIES:
-                        outcomes.append((left.pop(0), worker.disturbed))
-                waiting.extendleft(reversed(left))
+            left = worker.take_back()
+            if worker.disturbed:
+                self._disturbed[left[0]] += 1
+                if self._disturbed[left[0]] == _TRIES:
+                    outcomes.append((left.pop(0), worker.disturbed))
+                worker.disturbed = None
+            waiting.extendleft(reversed(left))
         return outcomes
 
 

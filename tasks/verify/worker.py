@@ -1,28 +1,46 @@
-"""The program of a worker process: reads ``[gold, answer]`` as JSON lines, writes one outcome per line.
+"""The program of a worker: reads ``[gold, answer]`` as JSON lines, writes one outcome per line.
 
-It says ``ready`` first. Everything about it is expendable: the verifier kills and replaces it.
+The process loads what judging takes and forks a judge, which answers; when that ends, it says how and forks the next
+without loading anything again. A judge says ``ready`` with its number and its process id, and
+passes over all lines until one that is its number: they were meant for its predecessor. Everything about a judge is
+expendable.
 """
 
+import gc
 import json
 import logging
 import os
 import resource
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tasks.verify.code.confine import die_with
 from tasks.verify.verdicts import Outcome
 
 READY = "ready"
-SPENT = "spent"
-"""Stands after an outcome when the worker has used so much memory that it should be replaced."""
-
+ENDED = "ended"
+"""Stands before the exit status of a judge, as subprocess has it."""
+SPENT = 3
+"""The exit status of a judge that should be replaced: it used much memory, or what it judged raised."""
+STOP = signal.SIGUSR1
+"""Ends the judge and the worker."""
+_CANNOT_START = 4
+_EQUAL = (
+    (r"\frac{1}{2}", "0.5"),
+    (r"2\sqrt{2}", r"\sqrt{8}"),
+    (r"\{1, 2\}", r"\{2, 1\}"),
+    ("(1, 2]", "(1, 2]"),
+    ("x^2+2x+1", "(x+1)^2"),
+)
 
 Judge = Callable[[str, str], tuple[Outcome, bool]]
-"""From gold answer and answer to the outcome, and whether the worker is spent."""
+"""From gold answer and answer to the outcome, and whether the judge is spent."""
+Maker = Callable[[], Judge]
 
 
 def main(parent: int, settings: Mapping[str, Any]) -> None:
@@ -33,25 +51,71 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable(logging.CRITICAL)  # math-verify warns that its own timeouts are off.
     replies = os.dup(1)
-    judge = {"math": _mathematics, "code": _programs}[settings["kind"]](settings, replies)
-    with Path(os.devnull).open("w") as nowhere:  # Nothing that a library prints gets between the replies.
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
-    os.write(replies, f"{READY}\n".encode())
-    for line in sys.stdin.buffer:
+    make = {"math": _mathematics, "code": _programs}[settings["kind"]](settings, replies)
+    gc.collect()
+    gc.freeze()  # A collection in a judge would touch, and so copy, all that it shares with this process.
+    own, judge = os.getpid(), 0
+    try:
+        signal.signal(STOP, lambda *_: sys.exit())
+        for number in count(1):
+            judge = os.fork()
+            if not judge:
+                _judge(own, number, make, replies)
+            status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
+            judge = 0
+            if status in (0, _CANNOT_START):
+                sys.exit(status)
+            os.write(replies, f"{ENDED} {status}\n".encode())
+    finally:
+        if judge:
+            os.kill(judge, signal.SIGKILL)
+            os.waitpid(judge, 0)
+
+
+def _judge(parent: int, number: int, make: Maker, replies: int) -> NoReturn:
+    """A judge's life; never returns into that of the worker."""
+    status = _CANNOT_START
+    try:
+        signal.signal(STOP, signal.SIG_DFL)
+        die_with(parent)
+        judge = make()
+        with Path(os.devnull).open("w") as nowhere:  # Nothing that a library prints gets between the replies.
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+        status = 1
+        status = _answer(number, judge, replies)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _answer(number: int, judge: Judge, replies: int) -> int:
+    os.write(replies, f"{READY} {number} {os.getpid()}\n".encode())
+    mine = f"{number}\n".encode()
+    lines = iter(sys.stdin.buffer)
+    for line in lines:
+        if line == mine:
+            break
+    for line in lines:
         gold, answer = json.loads(line)
         outcome, spent = judge(gold, answer)
-        os.write(replies, f"{outcome} {SPENT if spent else ''}\n".encode())
+        os.write(replies, f"{outcome}\n".encode())
+        if spent or outcome is Outcome.CRASHED:
+            return SPENT
+    return 0
 
 
-def _mathematics(settings: Mapping[str, Any], replies: int) -> Judge:  # noqa: ARG001 (as _programs)
+def _mathematics(settings: Mapping[str, Any], replies: int) -> Maker:  # noqa: ARG001 (as _programs)
     memory_mib, deadline_seconds = settings["memory_mib"], settings["deadline_seconds"]
     _limit_memory(memory_mib)
 
     from tasks.verify.judge import judge  # Under the limits, so that one that is too low shows here.
 
-    if judge(r"\frac{1}{2}", "0.5") is not Outcome.CORRECT:  # Also warms the parser up.
-        raise RuntimeError(r"math-verify does not find \frac{1}{2} and 0.5 equal")
+    for gold, answer in _EQUAL:  # Also warms the parser up, for every judge.
+        if judge(gold, answer) is not Outcome.CORRECT:
+            raise RuntimeError(f"math-verify does not find {gold} and {answer} equal")
 
     def bounded(gold: str, answer: str) -> tuple[Outcome, bool]:
         # CPU time, so that what else the machine does changes no outcome. The signal ends this process even where
@@ -66,23 +130,26 @@ def _mathematics(settings: Mapping[str, Any], replies: int) -> Judge:  # noqa: A
             outcome = Outcome.CRASHED
         return outcome, spent
 
-    return bounded
+    return lambda: bounded
 
 
-def _programs(settings: Mapping[str, Any], replies: int) -> Judge:
+def _programs(settings: Mapping[str, Any], replies: int) -> Maker:
     from tasks.verify.code.judge import DisturbedError, ProgramJudge
 
-    judge = ProgramJudge(settings["code"], before_each=lambda: os.write(replies, b"\n"))
-    _limit_memory(settings["memory_mib"])  # Of this process alone: a program has limits of its own.
+    def make() -> Judge:
+        judge = ProgramJudge(settings["code"], before_each=lambda: os.write(replies, b"\n"))
+        _limit_memory(settings["memory_mib"])  # Of this process alone: a program has limits of its own.
 
-    def bounded(gold: str, answer: str) -> tuple[Outcome, bool]:
-        try:
-            return judge(gold, answer), False
-        except DisturbedError:
-            os.kill(os.getpid(), signal.SIGKILL)  # What a worker dies of that was killed from outside: ask another.
-            raise
+        def bounded(gold: str, answer: str) -> tuple[Outcome, bool]:
+            try:
+                return judge(gold, answer), False
+            except DisturbedError:
+                os.kill(os.getpid(), signal.SIGKILL)  # What a judge dies of that was killed from outside: ask another.
+                raise
 
-    return bounded
+        return bounded
+
+    return make
 
 
 def _limit_memory(memory_mib: int) -> None:

@@ -1,9 +1,11 @@
 """Benchmarks beside what they are compared with, and beside what was measured before.
 
     python -m tests.benchmarks [NAME ...] [--repeats 5] [--keep]
+    python -m tests.benchmarks --page docs/performance.md
 
-Without names all that this machine has the packages for. Exits with 1 when a ratio fell by more than 5 % below the kept
-one; ``--keep`` makes the new ones the kept.
+Without names all that this machine has the packages for, but for those that take long. Exits with 1 when a ratio fell
+by more than 5 % below the kept one; ``--keep`` makes the new ones the kept. ``--page`` measures nothing: it writes what
+is kept.
 """
 
 import argparse
@@ -11,11 +13,13 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 from rich.console import Console
 
 from tasks.logs import logger
+from tests.benchmarks.document import write_page
 from tests.benchmarks.measured import TOLERANCE, Measured
 from tests.benchmarks.page import table_of
 
@@ -25,11 +29,16 @@ BENCHMARKS = {
     "longest": ("tests.benchmarks.trl.longest", "trl"),
     "grpo": ("tests.benchmarks.trl.grpo", "trl"),
     "rollouts": ("tests.benchmarks.rollouts", ""),
+    "verification": ("tests.benchmarks.verification", ""),
     "trainer": ("tests.benchmarks.trainer", ""),
     "starts": ("tests.benchmarks.starts", ""),
     "rows": ("tests.benchmarks.rows", ""),
+    "stages": ("tests.benchmarks.stages", ""),
+    "overhead": ("tests.benchmarks.overhead", ""),
 }
 """Module with a function ``measure``, and the package that it needs besides the project's."""
+BY_NAME = ("overhead", "stages")
+"""Take too long for a run of all."""
 THREADS = 2
 
 
@@ -37,14 +46,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--page", type=Path, help="a Markdown file whose part between marks is written from what is kept"
+    )
     parser.add_argument("--keep", action="store_true", help="keep what is measured in tests/benchmarks/baselines")
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in BENCHMARKS]:
         parser.error(f"{unknown[0]} is no benchmark; there are {', '.join(BENCHMARKS)}")
+    if options.page:
+        write_page(options.page)
+        return
     torch.set_num_threads(THREADS)
     logger().setLevel("WARNING")  # no progress bars inside of what is measured
     console, fell = Console(), []
-    for name in options.names or BENCHMARKS:
+    for name in options.names or [name for name in BENCHMARKS if name not in BY_NAME]:
         module, package = BENCHMARKS[name]
         if package and not find_spec(package):
             console.print(f"{name}: skipped, {package} is not installed; `make bench` sets it up")

@@ -67,6 +67,8 @@ class Measured:
     ratios: list[Ratio]
     facts: dict[str, Any] = field(default_factory=dict)
     """Sizes, and what else a reader needs."""
+    finding: str = ""
+    """What a profiler showed, and what was changed for it; empty where nothing was."""
     machine: dict[str, Any] = field(default_factory=lambda: machine())
 
     def write(self, folder: Path = BASELINES) -> None:

@@ -1,4 +1,4 @@
-"""What benchmarks found, as tables for the terminal and for docs/performance.md."""
+"""What benchmarks found, as tables for the terminal."""
 
 import statistics
 
@@ -13,22 +13,27 @@ def table_of(found: Measured) -> Table:
     for heading in ("", found.unit, "range", "asked for"):
         table.add_column(heading, justify="left" if not heading else "right")
     for name, values in found.ways.items():
-        table.add_row(name, _number(statistics.median(values)), _range(values), "")
+        table.add_row(name, number(statistics.median(values)), spread(values), "")
     table.add_section()
     for one in found.ratios:
-        table.add_row(f"{one.of} by {one.beside}", f"{one.value:.2f}", _range(one.values), _bar(one))
+        table.add_row(f"{one.of} by {one.beside}", f"{one.value:.2f}", spread(one.values), _bar(one))
     return table
 
 
+def asked(one: Ratio) -> str:
+    """``at least 1.5``; empty without a bar."""
+    return "" if one.bar is None else f"{'at most' if one.at_most else 'at least'} {one.bar:g}"
+
+
+def spread(values: list[float]) -> str:
+    """The range."""
+    return f"{number(min(values))} to {number(max(values))}"
+
+
+def number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def _bar(one: Ratio) -> str:
-    if one.bar is None:
-        return ""
-    return f"{'at most' if one.at_most else 'at least'} {one.bar:g}: {'holds' if one.holds else 'short'}"
-
-
-def _range(values: list[float]) -> str:
-    return f"{_number(min(values))} to {_number(max(values))}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{asked(one)}: {'holds' if one.holds else 'short'}" if one.bar is not None else ""

@@ -145,7 +145,7 @@ def test_an_update_that_every_response_has_left_changes_no_direction(
 def test_decoupled_ppo_shares_a_proximal_policy_among_four_batches(small: Small, responses: Responses) -> None:
     chosen = settings(preset="decoupled_ppo", learning_rate=FAST, tokens_per_micro_batch=400)
     trainer = load_trainer(small[0].path(small[1]), chosen, 12, 0)
-    outcome = trainer.train(responses, plan_batches(responses, 16, (0, 0)) * 2, 0, untimed)
+    outcome = trainer.train(responses, [*plan_batches(responses, 16, (0, 0))] * 2, 0, untimed)
     assert clips(outcome.rows) == [False, True, True, True, False, True]
 
 

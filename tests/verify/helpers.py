@@ -3,7 +3,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
@@ -24,15 +24,13 @@ def settings(**given) -> VerifySettings:
 
 
 def workers_of(pid: int | None = None) -> list[psutil.Process]:
-    """Worker processes below a process, by default this one."""
+    """Workers, without the judges that they forked, below a process, by default this one."""
     found = []
     for child in psutil.Process(pid).children(recursive=True):
-        try:
+        with suppress(psutil.NoSuchProcess):
             if "tasks.verify.worker" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
                 found.append(child)
-        except psutil.NoSuchProcess:
-            continue
-    return found
+    return [one for one in found if one.ppid() not in {other.pid for other in found}]
 
 
 def eventually(condition, seconds: float = 20.0) -> bool:

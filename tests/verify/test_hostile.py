@@ -106,10 +106,11 @@ def test_an_answer_that_takes_all_memory_crashes():
 def test_a_worker_near_its_memory_limit_is_replaced_and_its_no_is_not_believed():
     # What a worker needs for itself is more than half of this, so that every answer seems to come near the limit.
     with Verifier(settings(workers=1, memory_mib=100)) as verifier:
-        outcomes = []
+        outcomes, judges = [], set()
         for answer in ("42", "43", "42"):
             outcomes += [verdict.outcome for verdict in verifier.verify([("42", boxed(answer))])]
-            assert verifier.pids == []
+            judges |= set(verifier.pids)
+        assert len(judges) > 1
     assert outcomes == [Outcome.CORRECT, Outcome.CRASHED, Outcome.CORRECT]
 
 
@@ -122,7 +123,7 @@ def test_a_worker_killed_from_outside_in_the_middle_of_an_answer(times, outcome)
         def kill_busy() -> None:
             while len(killed) < times:
                 for worker in list(verifier._workers):
-                    if worker.pid not in killed and worker._ready and worker._sent:
+                    if worker.pid not in killed and worker._judge and worker._sent:
                         time.sleep(0.3)
                         killed.add(worker.pid)
                         os.kill(worker.pid, signal.SIGKILL)
@@ -163,7 +164,7 @@ def test_workers_killed_at_random_cost_no_answer():
 
         def kill_some() -> None:
             while not stop.wait(0.2) and len(killed) < 2:
-                for worker in [one for one in list(verifier._workers) if one._ready and one.pid not in killed][:1]:
+                for worker in [one for one in list(verifier._workers) if one._judge and one.pid not in killed][:1]:
                     os.kill(worker.pid, signal.SIGKILL)
                     killed.add(worker.pid)
 
@@ -183,7 +184,7 @@ def test_a_worker_that_died_while_idle_is_replaced_without_blame():
         verifier.verify([("1", boxed("1"))])
         (idle,) = verifier.pids
         os.kill(idle, signal.SIGKILL)
-        assert eventually(lambda: psutil.Process(idle).status() == psutil.STATUS_ZOMBIE)
+        assert eventually(lambda: not psutil.pid_exists(idle))
         (verdict,) = verifier.verify([("42", boxed("42"))])
         assert verdict.outcome == Outcome.CORRECT
         assert verifier.pids != [idle]

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import transformers
 
+from tasks.cli.pages import renew
 from tasks.errors import SettingsError
 from tests.benchmarks.gpu.generation import generation
 from tests.benchmarks.gpu.made import PEAKS, SHAPES, Rollouts, make_backend, operations
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--gib", type=float, default=40, help="memory for the longest response")
     parser.add_argument("--new-tokens", type=int, default=256, help="of every generated response")
-    parser.add_argument("--page", type=Path, help="a Markdown file that gets the tables")
+    parser.add_argument("--page", type=Path, help="a Markdown file whose part between marks gets the tables")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no GPU here; try --device cpu --shape tiny --responses 16 --median 60")
@@ -65,7 +66,7 @@ def main() -> None:
     text = page(result)
     print(text)
     if options.page:
-        options.page.write_text(text, encoding="utf-8")
+        renew(options.page, "gpu", text)
 
 
 def training(options: argparse.Namespace, device: torch.device, name: str) -> dict[str, Any]:

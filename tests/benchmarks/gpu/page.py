@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-_HEAD = """# Performance
-
-Written by `python -m tests.benchmarks.gpu` (`make bench-gpu`) on one {device}, torch {torch}, transformers
+_HEAD = """Written by `python -m tests.benchmarks.gpu` (`make bench-gpu`) on one {device}, torch {torch}, transformers
 {transformers}: a {shape} model with random weights; {responses} responses with log-normal lengths, median
 {median:.0f} and at most {longest} tokens; {tokens} tokens an update, {budget} a micro-batch; {repeats} times in turn,
 medians.
