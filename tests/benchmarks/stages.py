@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks stages
 
-The settings are those of configs/reproduce-tiny.yaml with a quarter of its prompts, 64 updates. A repeat has a seed,
-stores and caches of its own; the base policy is made before. Times, passes and causes are what a reproduction computes
-(docs/speedup.md).
+Settings are those of configs/reproduce-tiny.yaml with a quarter of its prompts, in one shard: 64 updates. Repeats have
+seeds, stores and caches of their own; the base policy is made before. Times, passes and causes are what a reproduction
+computes (docs/speedup.md).
 """
 
 import statistics
@@ -44,7 +44,7 @@ def planned(policy: Path, seed: int) -> list[PlannedRun]:
     one = experiment.model_copy(
         update={"seeds": [seed], "systems": {name: experiment.systems[name] for name in (OURS, BASELINE)}}
     )
-    shorter = f"prompts.prompts_per_stage={PROMPTS} prompts.prompts_per_shard={PROMPTS // 2}"
+    shorter = f"prompts.prompts_per_stage={PROMPTS} prompts.prompts_per_shard={PROMPTS}"
     return one.runs("runs", f"policy.path={policy} {shorter} optimize.learning_rate=1e-4")
 
 
@@ -111,7 +111,7 @@ def _ratios(runs: Sequence[SystemRun]) -> tuple[list[Ratio], dict[str, str]]:
     for speed in speeds_of(runs, OURS, [BASELINE]):
         known = [one for one in speed.by_seed if one is not None]
         if len(known) == len(speed.by_seed):
-            ratios.append(Ratio(f"Mu-GRPO, {speed.name}", BASELINE, known, BARS[speed.name]))
+            ratios.append(Ratio(f"Mu-GRPO, {speed.name}", NAMES[BASELINE], known, BARS[speed.name]))
         else:
             missed[speed.name] = f"reached on {len(known)} of {len(speed.by_seed)} seeds, {BARS[speed.name]} asked for"
     return ratios, missed
