@@ -3,6 +3,9 @@
 Legend of shapes: T response tokens of a micro-batch, N those of the whole update, R responses, C columns.
 """
 
+from functools import cached_property
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,7 +16,7 @@ from tasks.optimize.histogram import EDGES
 from tasks.optimize.objective import ObjectiveResult
 from tasks.optimize.tokens import TokenBatch
 
-_COLUMNS = ("log_ratio", "advantage", "entropy", "clipped", "vetoed", "rejected", "trigger", "begins")
+_COLUMNS = ("log_ratio", "advantage", "entropy", "clipped", "vetoed", "rejected", "trigger")
 _QUANTILES = {"p01": 0.01, "p50": 0.50, "p99": 0.99}
 _Numbers = npt.NDArray[np.float64]
 _Flags = npt.NDArray[np.bool_]
@@ -22,14 +25,15 @@ _Flags = npt.NDArray[np.bool_]
 class UpdateStatistics:
     """Takes up micro-batches and gives the update's row, which does not depend on how the update was split.
 
-    What is taken up stays on its device until ``gather``, so that no micro-batch waits for the one before.
+    What is taken up stays on its device, so that no micro-batch waits for the one before. All micro-batches of all
+    processes are brought together when ``denominator`` or ``row`` is first asked for, which every process must do.
     """
 
     def __init__(self) -> None:
-        self._sums: list[Tensor] = []
-        """[loss, denominator, responses] of every micro-batch."""
-        self._tokens: list[Tensor] = []
-        """[C, T] of every micro-batch."""
+        self._sums: list[tuple[Tensor, Tensor, int]] = []
+        """Loss, denominator and responses of every micro-batch."""
+        self._tokens: list[tuple[Tensor, ...]] = []
+        """response_T and the columns of every micro-batch."""
 
     def add(self, result: ObjectiveResult, batch: TokenBatch, entropy_T: Tensor) -> None:
         """Takes up a micro-batch.
@@ -39,35 +43,34 @@ class UpdateStatistics:
             batch: the tokens.
             entropy_T: of the current policy at every token, nats.
         """
-        response_T = batch.response_T
-        columns_CT = torch.stack([result.log_ratio_T, batch.advantage_T, entropy_T])
-        flags_CT = torch.stack([result.clipped_T, result.vetoed_T, result.rejected_T, result.trigger_T])
-        if batch.mask_T is not None:
-            response_T, columns_CT, flags_CT = (x[..., batch.mask_T] for x in (response_T, columns_CT, flags_CT))
-        begins_1T = response_T.diff(prepend=response_T.new_full((1,), -1))[None] != 0
-        self._tokens.append(torch.cat([columns_CT, flags_CT, begins_1T]))
-        responses = result.denominator.new_tensor(batch.responses)
-        sums = (result.loss_sum.detach(), result.denominator, responses)
-        self._sums.append(torch.stack([value.double() for value in sums]))
+        flags = (result.clipped_T, result.vetoed_T, result.rejected_T, result.trigger_T)
+        tokens = (batch.response_T, result.log_ratio_T, batch.advantage_T.detach(), entropy_T.detach(), *flags)
+        self._tokens.append(tokens if batch.mask_T is None else tuple(column[batch.mask_T] for column in tokens))
+        self._sums.append((result.loss_sum.detach(), result.denominator, batch.responses))
 
-    def gather(self) -> None:
-        """Takes up what the other processes have taken up."""
+    @cached_property
+    def _gathered(self) -> tuple[list[float], _Numbers, _Flags]:
+        """[loss, denominator, responses], the columns [C, N], and which tokens are the first of a response."""
+        sums = np.zeros(3)
+        table = np.zeros((1 + len(_COLUMNS), sum(len(tokens[0]) for tokens in self._tokens)))
+        start = 0
+        for own, tokens in zip(self._sums, self._tokens, strict=True):
+            sums += [float(value) for value in own]
+            response_T, *columns = (column.cpu().numpy() for column in tokens)
+            end = start + len(response_T)
+            table[0, start:end] = np.diff(response_T, prepend=-1) != 0
+            for place, column in enumerate(columns, 1):
+                table[place, start:end] = column
+            start = end
         if processes.count() > 1:
-            self._sums = [processes.total(self._total())]
-            self._tokens = [processes.gather_rows(self._table().T).T]
-
-    def _total(self) -> Tensor:
-        """[3], on the CPU."""
-        return torch.stack(self._sums).cpu().sum(0) if self._sums else torch.zeros(3, dtype=torch.float64)
-
-    def _table(self) -> Tensor:
-        """[C, N], float64, on the CPU."""
-        return torch.cat(self._tokens, dim=1).cpu().double() if self._tokens else torch.zeros(len(_COLUMNS), 0).double()
+            sums = processes.total(torch.from_numpy(sums)).numpy()
+            table = processes.gather_rows(torch.from_numpy(table).T).T.numpy()
+        return sums.tolist(), table[1:], table[0] > 0
 
     @property
     def denominator(self) -> int:
-        """Of the loss, over all micro-batches so far."""
-        return int(self._total()[1])
+        """Of the loss."""
+        return int(self._gathered[0][1])
 
     def row(self) -> dict[str, float | int | list[int] | None]:
         """The update's numbers; one about nothing, such as a ratio of no negative tokens, is None.
@@ -89,14 +92,13 @@ class UpdateStatistics:
 
         Shares of responses are among those that have a token. Log-ratios are clamped as in the objective.
         """
-        loss, denominator, responses = self._total().tolist()
-        columns = self._table().numpy()
+        (loss, denominator, responses), columns, begins_N = self._gathered
         log_ratio_N, advantage_N = columns[:2]
-        vetoed_N, trigger_N, begins_N = (columns[_COLUMNS.index(name)] > 0 for name in ("vetoed", "trigger", "begins"))
+        vetoed_N, trigger_N = (columns[_COLUMNS.index(name)] > 0 for name in ("vetoed", "trigger"))
         means = columns.mean(1).tolist() if len(log_ratio_N) else [None] * len(_COLUMNS)
         mean = dict(zip(_COLUMNS, means, strict=True))
         ratio_N = np.exp(log_ratio_N)
-        negative_N, positive_N = advantage_N < 0, advantage_N > 0
+        negative_N = advantage_N < 0
         first_R = begins_N.nonzero()[0]
         advantage_R, position_R = advantage_N[first_R], _trigger_positions(trigger_N, first_R)
         has_trigger_R = (advantage_R < 0) & ~np.isnan(position_R)
@@ -116,12 +118,13 @@ class UpdateStatistics:
             "entropy": mean["entropy"],
             "zero_advantage_share": _mean(advantage_R == 0),
         }
-        counted = (advantage_N, advantage_N[~vetoed_N], log_ratio_N[negative_N], log_ratio_N[positive_N])
-        row |= {name: _histogram(values, EDGES[name]) for name, values in zip(EDGES, counted, strict=True)}
-        for sign, ratio_S in (("negative", ratio_N[negative_N]), ("positive", ratio_N[positive_N])):
-            row[f"ratio_mean_{sign}"] = _mean(ratio_S)
-            row[f"ratio_max_{sign}"] = float(ratio_S.max()) if len(ratio_S) else None
-            row |= {f"ratio_{name}_{sign}": value for name, value in _quantiles(ratio_S).items()}
+        row["advantage_histogram"] = _histogram(np.sort(advantage_N), EDGES["advantage_histogram"])
+        kept_N = advantage_N[~vetoed_N]
+        row["advantage_histogram_kept"] = _histogram(np.sort(kept_N), EDGES["advantage_histogram_kept"])
+        for sign, of_sign_N in (("negative", negative_N), ("positive", advantage_N > 0)):
+            ascending = np.sort(log_ratio_N[of_sign_N])
+            row |= {f"ratio_{name}_{sign}": value for name, value in _of_ratios(np.exp(ascending)).items()}
+            row[f"ratio_histogram_{sign}"] = _histogram(ascending, EDGES[f"ratio_histogram_{sign}"])
         return row
 
 
@@ -131,27 +134,25 @@ def _trigger_positions(trigger_N: _Flags, first_R: npt.NDArray[np.int64]) -> _Nu
         return np.zeros(0)
     place_N = np.where(trigger_N, np.arange(len(trigger_N)), len(trigger_N))
     trigger_R = np.minimum.reduceat(place_N, first_R)
-    position_R = (trigger_R - first_R) / np.diff(first_R, append=len(trigger_N))
+    position_R = (trigger_R - first_R) / (np.append(first_R[1:], len(trigger_N)) - first_R)
     return np.where(trigger_R < len(trigger_N), position_R, np.nan)
 
 
-def _histogram(values: _Numbers, edges: _Numbers) -> list[int]:
-    """As numpy's, which sorts and takes ten times as long on an update of few tokens; the outermost bins take all."""
-    bins = len(edges) - 1
-    place = (np.searchsorted(edges, values, side="right") - 1).clip(0, bins - 1)
-    counts: list[int] = np.bincount(place, minlength=bins).tolist()
-    return counts
+def _histogram(ascending: _Numbers, edges: _Numbers) -> list[int]:
+    """As numpy's, which takes several times as long on few tokens; the outermost bins take what lies beyond them."""
+    ends = [0, *ascending.searchsorted(edges[1:-1]).tolist(), len(ascending)]
+    return [end - start for start, end in pairwise(ends)]
 
 
-def _quantiles(values: _Numbers) -> dict[str, float | None]:
-    """As numpy's with linear interpolation, which takes ten times as long on an update of few tokens."""
-    if not len(values):
-        return dict.fromkeys(_QUANTILES)
-    ordered, last = np.sort(values), len(values) - 1
-    place = last * np.array(list(_QUANTILES.values()))
+def _of_ratios(ascending: _Numbers) -> dict[str, float | None]:
+    """Mean, largest and quantiles; these as numpy's with linear interpolation, which takes ten times as long."""
+    if not len(ascending):
+        return dict.fromkeys(("mean", "max", *_QUANTILES))
+    place = (len(ascending) - 1) * np.array(list(_QUANTILES.values()))
     below = place.astype(np.int64)
-    low, high = ordered[below], ordered[np.minimum(below + 1, last)]
-    return dict(zip(_QUANTILES, (low + (high - low) * (place - below)).tolist(), strict=True))
+    low, high = ascending[below], ascending[np.ceil(place).astype(np.int64)]
+    quantiles = (low + (high - low) * (place - below)).tolist()
+    return {"mean": _mean(ascending), "max": float(ascending[-1]), **dict(zip(_QUANTILES, quantiles, strict=True))}
 
 
 def _mean(values: _Numbers | _Flags) -> float | None:

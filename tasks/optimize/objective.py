@@ -101,9 +101,7 @@ def objective(
         ratio_T=ratio.token_T,
         coefficient_T=coefficient_T,
         surrogate_T=surrogate_T,
-        clipped_T=mask_T
-        & (advantage_T != 0)
-        & (~gated.passes_T | _is_bounded(ratio.weight_T, advantage_T, gated, settings)),
+        clipped_T=mask_T & (advantage_T != 0) & _is_clipped(ratio.weight_T, advantage_T, gated, settings),
         trigger_T=trigger_T,
         vetoed_T=vetoed_T,
         rejected_T=rejected_T,
@@ -132,11 +130,11 @@ def _weight(ratio_T: Tensor, advantage_T: Tensor, gated: Gated, settings: Object
             return (advantage_T / weight.temperature).exp()
 
 
-def _is_bounded(ratio_T: Tensor, advantage_T: Tensor, gated: Gated, settings: ObjectiveSettings) -> Tensor:
-    """Tokens that keep a gradient, but one that the ratio does not scale any more."""
+def _is_clipped(ratio_T: Tensor, advantage_T: Tensor, gated: Gated, settings: ObjectiveSettings) -> Tensor:
+    """Tokens that do not pass, or keep a gradient that the ratio does not scale any more."""
     if settings.weight.kind not in ("clipped", "taper", "preserve"):
-        return torch.zeros_like(ratio_T, dtype=torch.bool)
-    return _weight(ratio_T, advantage_T, gated, settings) != ratio_T
+        return ~gated.passes_T
+    return ~gated.passes_T | (_weight(ratio_T, advantage_T, gated, settings) != ratio_T)
 
 
 def _surrogate(

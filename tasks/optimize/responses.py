@@ -1,5 +1,6 @@
 """A stage's responses in flat arrays, and the order in which updates consume them."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,6 +182,12 @@ def _check_groups(table: pa.Table, first: int, group_size: int, group: str) -> s
             f"was due. Every group must have {group_size} responses, in order."
         )
     return str(due[-1].as_py())
+
+
+def mean_reward(reward_R: Floats) -> float:
+    """Of the responses that have one; NaN when none has."""
+    known = reward_R[~np.isnan(reward_R)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def group_order(groups: int, seed: Sequence[int]) -> Ints:

@@ -22,7 +22,7 @@ from tasks.optimize.examples import CloseUp
 from tasks.optimize.gate import Bounds, update_bounds
 from tasks.optimize.objective import objective
 from tasks.optimize.outcome import Outcome, Row, nothing_to_learn, unseen
-from tasks.optimize.responses import Floats, Ints, Responses, micro_batches, shares
+from tasks.optimize.responses import Floats, Ints, Responses, mean_reward, micro_batches, shares
 from tasks.optimize.resume import Columns, Resume
 from tasks.optimize.tokens import TokenBatch, log_ratio
 from tasks.policy.scorer import MicroBatch, Scorer, pack
@@ -162,7 +162,7 @@ class Trainer:
                 rows = batches[batch]
                 close_up = CloseUp(responses, selection, taken(rows, selection)) if staleness in noted else None
                 row = self._update(work, selection, self._parts(responses, rows, selection), close_up)
-                reward = float(np.nanmean(responses.reward_R[rows]))
+                reward = mean_reward(responses.reward_R[rows])
                 length = float(responses.response_tokens.lengths_of(rows).mean())
                 place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
                 outcome.rows.append({**place, "reward": reward, "response_tokens": length, **row})
@@ -183,7 +183,7 @@ class Trainer:
         selection = select(work.responses, self._settings, self._max_response_tokens, dropped_R, seed)
         if not selection.advantage_R.any() and not part_of_stage:
             updates = batches * self._settings.objective.schedule.updates_per_batch
-            reward = float(np.nanmean(work.responses.reward_R))
+            reward = mean_reward(work.responses.reward_R)
             raise nothing_to_learn(selection.advantages.groups, updates, reward)
         return selection
 
@@ -243,14 +243,15 @@ class Trainer:
     def _bounds(self, work: _Stage, selection: Selection, parts: list[Ints]) -> Bounds:
         """The gate's interval; one that is found anew needs the whole update's log-ratios first."""
         gate = self._settings.objective.gate
+        if gate.bounds == "static":
+            return Bounds(gate.low, gate.high)
         log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
-        if gate.bounds != "static":
-            with torch.no_grad():
-                for rows in parts:
-                    batch, _ = self._token_batch(work, selection, rows)
-                    below_T = batch.behavior_logp_T if batch.proximal_logp_T is None else batch.proximal_logp_T
-                    log_ratios.append(log_ratio(batch.logp_T, below_T, batch.mask_T).cpu())
-                    advantages.append(batch.advantage_T.cpu())
+        with torch.no_grad():
+            for rows in parts:
+                batch, _ = self._token_batch(work, selection, rows)
+                below_T = batch.behavior_logp_T if batch.proximal_logp_T is None else batch.proximal_logp_T
+                log_ratios.append(log_ratio(batch.logp_T, below_T, batch.mask_T).cpu())
+                advantages.append(batch.advantage_T.cpu())
         return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate, processes.gather_rows)
 
     def _token_batch(self, work: _Stage, selection: Selection, rows: Ints) -> tuple[TokenBatch, torch.Tensor]:
@@ -279,7 +280,6 @@ class Trainer:
             statistics.add(result, batch, entropy_T)
             if close_up:
                 close_up.add(rows, batch, result)
-        statistics.gather()
         learning_rate = self._learning_rate()
         norm = self.backend.step(statistics.denominator, learning_rate)
         if not np.isfinite(norm):

@@ -3,8 +3,8 @@
     python -m tests.benchmarks rollouts
 
 The step reads prompts and policy from a store, tokenises, samples in parts, decodes texts, writes Parquet with digests
-and keeps parts for a restart. The engine gets the same requests in the same parts, with the step's own seeds, so that
-both make the same tokens. Both find the policy loaded.
+and keeps parts for a restart. The engine gets the same requests in the same parts, made before, with the step's own
+seeds, so that both make the same tokens. Both find the policy loaded.
 """
 
 import itertools
@@ -30,6 +30,10 @@ PROMPT_COUNT = 256
 SETTINGS = RolloutSettings(responses_per_prompt=8, max_new_tokens=32)
 WARM = WarmStartSettings(working_updates=60, guessing_updates=20)
 STEP, ENGINE = "the step", "the engine alone"
+FINDING = (
+    "cProfile: beside the engine the step tokenises prompts, decodes responses, writes Parquet and waits for the "
+    "disk. Prompts are tokenised together, which takes a fifth of what they take one by one."
+)
 
 
 def policy_and_prompts(store: Store) -> tuple[ArtifactRef, ArtifactRef]:
@@ -57,12 +61,16 @@ def measure(repeats: int) -> Measured:
         numbers = itertools.count()
         counted: dict[str, set[int]] = {STEP: set(), ENGINE: set()}
 
+        samples, limits = range(SETTINGS.responses_per_prompt), (engine.context_tokens, SETTINGS.max_new_tokens)
+        requests = [
+            build_requests(tokenizer, part, samples, "stage 0", 0, *limits)
+            for part in parts(rows, SETTINGS.responses_per_prompt, SETTINGS.responses_per_part)
+        ]
+
         def alone() -> float:
             start, tokens = time.perf_counter(), 0
-            for part in parts(rows, SETTINGS.responses_per_prompt, SETTINGS.responses_per_part):
-                samples, limits = range(SETTINGS.responses_per_prompt), (engine.context_tokens, SETTINGS.max_new_tokens)
-                requests = build_requests(tokenizer, part, samples, "stage 0", 0, *limits)
-                made = engine.generate(requests, Sampling(SETTINGS.max_new_tokens, SETTINGS.temperature), _unseen)
+            for part in requests:
+                made = engine.generate(part, Sampling(SETTINGS.max_new_tokens, SETTINGS.temperature), _unseen)
                 tokens += sum(len(one.token_ids) for one in made)
             counted[ENGINE].add(tokens)
             return tokens / (time.perf_counter() - start)
@@ -87,6 +95,7 @@ def measure(repeats: int) -> Measured:
         ways=values,
         ratios=[ratio(values, STEP, ENGINE, 0.95)],
         facts={"responses": PROMPT_COUNT * SETTINGS.responses_per_prompt, "threads": torch.get_num_threads()},
+        finding=FINDING,
     )
 
 
