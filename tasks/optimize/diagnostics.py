@@ -58,7 +58,7 @@ class UpdateStatistics:
             sums += [float(value) for value in own]
             response_T, *columns = (column.cpu().numpy() for column in tokens)
             end = start + len(response_T)
-            table[0, start:end] = np.diff(response_T, prepend=-1) != 0
+            table[0, start : start + 1], table[0, start + 1 : end] = 1, response_T[1:] != response_T[:-1]
             for place, column in enumerate(columns, 1):
                 table[place, start:end] = column
             start = end

@@ -107,7 +107,7 @@ def gate(ratio_T: Tensor, batch: TokenBatch, settings: GateSettings, bounds: Bou
     one_side is PPO's min(); two_side and ring are those of arXiv 2509.24203; centred is that of 2505.22257, around the
     proximal policy's ratio to the behavior policy.
     """
-    advantage_T = batch.advantage_T.detach()
+    advantage_T = batch.advantage_T
     low_T, high_T = torch.full_like(ratio_T, bounds.low), torch.full_like(ratio_T, bounds.high)
     if settings.kind == "centred":
         proximal_T = required(batch.proximal_logp_T, "log-probabilities of the proximal policy")

@@ -166,14 +166,14 @@ def _aggregate(
     batch: TokenBatch, mask_T: Tensor, keep_T: Tensor, settings: ObjectiveSettings, max_response_tokens: int
 ) -> tuple[Tensor, Tensor]:
     """Weights of the tokens in the sum, and what the sum is to be divided by."""
-    counted_T = (mask_T if settings.denominator == "original" else keep_T).long()
+    counted_T = mask_T if settings.denominator == "original" else keep_T
     weight_T = torch.ones_like(batch.logp_T)
     responses = torch.tensor(batch.responses, device=batch.logp_T.device)
     match settings.aggregation:
         case "token_mean":
             return weight_T, counted_T.sum()
         case "seq_mean_token_mean":
-            count_R = counted_T.new_zeros(batch.responses).index_add_(0, batch.response_T, counted_T)
+            count_R = batch.response_T.new_zeros(batch.responses).index_add_(0, batch.response_T, counted_T.long())
             return weight_T / count_R.clamp(min=1)[batch.response_T], responses
         case "seq_mean_token_sum":
             return weight_T, responses

@@ -56,16 +56,15 @@ def veto_mask(
     if settings.recompute == "once_per_stage":
         logp_T = behavior_logp_T
     first_T = first_token(response_T)
-    statistic_T = _log_statistic(logp_T, behavior_logp_T, mask_T, response_T, settings)
+    statistic_T = _log_statistic(logp_T, behavior_logp_T, mask_T, response_T, first_T, settings)
     active_T = mask_T if settings.advantage_sign == "all" else mask_T & (advantage_T < 0)
     trigger_T = active_T & _is_beyond(statistic_T, settings)
     return trigger_T, mask_T & _in_scope(trigger_T, mask_T, response_T, first_T, settings)
 
 
 def _log_statistic(
-    logp_T: Tensor, behavior_logp_T: Tensor, mask_T: Tensor, response_T: Tensor, settings: VetoSettings
+    logp_T: Tensor, behavior_logp_T: Tensor, mask_T: Tensor, response_T: Tensor, first_T: Tensor, settings: VetoSettings
 ) -> Tensor:
-    first_T = first_token(response_T)
     log_ratio_T = log_ratio(logp_T, behavior_logp_T, mask_T)
     match settings.statistic:
         case "token_prob":

@@ -1,10 +1,11 @@
-"""Memory of each step as rollouts grow: peak anonymous MiB above where the step starts.
+"""Memory of each step as rollouts grow: peak anonymous MiB of its process.
 
     python -m tests.benchmarks rows
 
 A process of its own per step and number of rows: the step as it is, on one shard of responses of a few tokens, with a
 policy of two layers. Anonymous memory is what has no file behind it, so that only it can run out: pages of mapped files
-are the system's to drop. The peak of all resident pages is told beside it.
+are the system's to drop. How much of it the process takes above where the step starts is told beside it, and the peak of
+all resident pages.
 """
 
 import json
@@ -211,7 +212,7 @@ def watched(step: str, folder: str, rows: int) -> dict[str, float]:
             raise RuntimeError(f"{step} of {rows} rows ended with {process.returncode}")
         resident = json.loads(process.stdout.readlines()[-1])
     seconds = time.perf_counter() - began
-    return {"start": before, "above": peak - before, "resident": resident, "seconds": seconds}
+    return {"start": before, "peak": peak, "resident": resident, "seconds": seconds}
 
 
 def measure(_: int) -> Measured:
@@ -225,11 +226,11 @@ def measure(_: int) -> Measured:
     largest, before = SIZES[-1], SIZES[-2]
     return Measured(
         name="rows",
-        what="Peak anonymous MiB of a step above where it starts, on one shard of so many responses.",
+        what="Peak anonymous MiB of a step's process on a stage of so many responses.",
         unit="MiB",
-        ways={f"{step}, {rows:,} rows": [at["above"]] for step, sizes in found.items() for rows, at in sizes.items()},
+        ways={f"{step}, {rows:,} rows": [at["peak"]] for step, sizes in found.items() for rows, at in sizes.items()},
         ratios=[
-            Ratio(f"{step}, {largest:,} rows", f"{before:,}", [at[largest]["above"] / at[before]["above"]], 1.1, True)
+            Ratio(f"{step}, {largest:,} rows", f"{before:,}", [at[largest]["peak"] / at[before]["peak"]], 1.1, True)
             for step, at in found.items()
         ],
         facts={
@@ -237,7 +238,10 @@ def measure(_: int) -> Measured:
             "optimize": f"{UPDATES} updates of {PER_UPDATE:,} responses; tokens_per_micro_batch as set by default",
             "verify": "20 different pairs of gold and answer; every portion judges them once",
             "report": "the reading of two policies' responses to problems; evaluation is not among the steps here",
-            "MiB where the step starts": {step: at[largest]["start"] for step, at in found.items()},
+            "MiB above where the step starts": {
+                step: {f"{rows:,}": one["peak"] - one["start"] for rows, one in at.items()}
+                for step, at in found.items()
+            },
             "peak resident MiB, with mapped files": {step: at[largest]["resident"] for step, at in found.items()},
             "seconds": {step: {str(rows): one["seconds"] for rows, one in at.items()} for step, at in found.items()},
         },
