@@ -4,7 +4,7 @@
 
 A process of its own per step and number of rows: the step as it is, on one shard of responses of a few tokens, with a
 policy of two layers. Anonymous memory is what has no file behind it, so that only it can run out: pages of mapped files
-are the system's to drop. What of it is above where the step starts is told beside it, and the peak of all resident pages.
+are the system's to drop. What is above where the step starts is told beside it, and the peak of all resident pages.
 """
 
 import json
