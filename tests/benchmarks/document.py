@@ -20,6 +20,8 @@ FIGURE = "performance/ratios.svg"
 _OF_A_RUN = ("when",)
 """What may differ between benchmarks of one machine."""
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
+_WIDTH = 8.5
+"""Of the figure, inches."""
 _LEAST_RANGE = 0.002
 """Shares of the bar; a shorter line would not be seen."""
 
@@ -53,7 +55,8 @@ def section(found: Measured) -> str:
         verdict = {None: "", True: "holds", False: "**short**"}[one.holds]
         beside.add_row(f"{one.of} / {one.beside}", number(one.value), spread(one.values), asked(one), verdict)
     repeats = max(map(len, found.ways.values()))
-    lines = [f"{found.what} {repeats} times in turn (`python -m tests.benchmarks {found.name}`)."]
+    often = "Once" if repeats == 1 else f"{repeats} times in turn"
+    lines = [f"{found.what} {often} (`python -m tests.benchmarks {found.name}`)."]
     tables = [render_markdown(ways), *([render_markdown(beside)] if found.ratios else [])]
     facts = [f"{name}: {_fact(value)}" for name, value in found.facts.items()]
     lines += [*tables, *([f"{'; '.join(facts)}."] if facts else [])]
@@ -65,7 +68,8 @@ def ratios(kept: Sequence[Measured]) -> str:
     """An SVG: the median and the range of every ratio with a bar, divided by the bar, so that all share one."""
     shown = [(found.name, one, one.bar) for found in kept for one in found.ratios if one.bar]
     with drawing.style():
-        figure, (axes,) = drawing.panels(1, 0.34 * len(shown) + 0.4)
+        figure, (axes,) = drawing.panels(1, 0.24 * len(shown) + 0.4)
+        figure.set_figwidth(_WIDTH)
         axes.axvline(1, color=MUTED, linewidth=1)
         for place, (_, one, bar) in enumerate(shown[::-1]):
             shares = [value / bar for value in one.values]
@@ -76,17 +80,19 @@ def ratios(kept: Sequence[Measured]) -> str:
         names = [f"{name}: {_short(one)}" for name, one, _ in shown[::-1]]
         axes.set_yticks(range(len(shown)), names, fontsize=7)
         axes.set_xscale("log")
+        axes.margins(x=0.08)
+        axes.tick_params(axis="x", labelsize=7)
         axes.xaxis.set_major_locator(FixedLocator(_TICKS))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.grid(visible=False)
-        axes.set_xlabel("ratio / what is asked for; > at least, < at most")
+        axes.set_xlabel("ratio by what is asked for; > at least, < at most", fontsize=7)
         return drawing.to_svg(figure, "ratios", "Ratios as shares of what is asked for")
 
 
 def _short(one: Ratio) -> str:
     text = one.of if one.beside.startswith("1 ") else f"{one.of} / {one.beside}"
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return text if len(text) <= 48 else f"{text[:47]}…"
 
 
 def _machine(kept: Sequence[Measured]) -> str:
@@ -108,7 +114,7 @@ def _machine(kept: Sequence[Measured]) -> str:
 
 def _fact(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_fact(one)}" for name, one in value.items())
+        return ", ".join(f"{name} {_fact(one)}" for name, one in value.items() if one or one == 0)
     if isinstance(value, list | tuple):
         return ", ".join(map(_fact, value))
     return number(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

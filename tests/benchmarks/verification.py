@@ -76,7 +76,7 @@ def answers(many: int) -> list[Pair]:
 
 def crashing(number: int) -> str:
     """Makes math-verify use more than half of the worker's memory."""
-    return rf"\boxed{{\lfloor 2.0^{{{100_000_000 + number}}}\rfloor}}"
+    return rf"\boxed{{\lfloor 2.0^{{{200_000_000 + number}}}\rfloor}}"
 
 
 def hanging(number: int) -> str:
