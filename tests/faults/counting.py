@@ -42,8 +42,9 @@ def count(log: Path) -> None:
             evaluating.clear()
 
     def verified(verifier: Any, pairs: Any, *rest: Any) -> Any:
+        pairs = list(pairs)
         made = verify(verifier, pairs, *rest)
-        note("verify", digest(repr(list(pairs))), len(pairs))
+        note("verify", digest(repr(pairs)), len(pairs))
         return made
 
     def updated(trainer: Any, work: Any, *rest: Any) -> Any:
@@ -51,9 +52,9 @@ def count(log: Path) -> None:
         note("update", f"{work.number}-{trainer.updates}", 1)
         return made
 
-    def uploading(bucket: Any, folder: Any, files: Any, prefix: str) -> Any:
+    def uploading(bucket: Any, folder: Any, files: Any, prefix: str, **named: Any) -> Any:
         note("upload", prefix, len(files))
-        return upload(bucket, folder, files, prefix)
+        return upload(bucket, folder, files, prefix, **named)
 
     evaluating: list[bool] = []
     generate, verify, evaluate = TransformersEngine.generate, Verifier.verify, evaluation.evaluate_policy
