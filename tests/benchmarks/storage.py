@@ -35,7 +35,7 @@ from tests.s3 import S3, server
 
 PAGE = """# Storage
 
-Written by `python -m tests.benchmarks.storage --page docs/storage.md` on {machine}.
+Written by `python -m tests.benchmarks.storage --repeats {repeats} --page docs/storage.md` on {machine}.
 
 A store on an S3 server of this machine, which shares its cores, beside plain boto3 with ten files at once,
 {repeats} times in turn; medians. Ours makes and checks digests and writes manifests; boto3 checks nothing. An
