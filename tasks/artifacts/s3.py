@@ -280,5 +280,5 @@ async def _about(key: str, work: Awaitable[T]) -> T:
     """The work's result; its error, of whatever kind, goes on with the key of its object."""
     try:
         return await work
-    except Exception as error:
+    except Exception as error:  # of whatever kind: it goes on with the key of its object
         raise OfObject(key, innermost(error)) from None

@@ -64,7 +64,7 @@ class Requests:
         """The work's result; its errors are about the object ``key`` unless they name another."""
         try:
             result: T = sync(self._fs.loop, first_error, work)
-        except Exception as error:
+        except Exception as error:  # of whatever kind: raised again, with its object where that explains it
             of_object = error if isinstance(error, OfObject) else OfObject(key, error)
             if explained := explain(self.uri, of_object, self._patience):
                 raise ArtifactError(explained) from of_object.error

@@ -107,7 +107,7 @@ def _answer(number: int, judge: Judge, replies: int) -> int:
     return 0
 
 
-def _mathematics(settings: Mapping[str, Any], replies: int) -> Maker:  # noqa: ARG001 (as _programs)
+def _mathematics(settings: Mapping[str, Any], _replies: int) -> Maker:
     memory_mib, deadline_seconds = settings["memory_mib"], settings["deadline_seconds"]
     _limit_memory(memory_mib)
 
