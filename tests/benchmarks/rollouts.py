@@ -32,7 +32,7 @@ WARM = WarmStartSettings(working_updates=60, guessing_updates=20)
 STEP, ENGINE = "the step", "the engine alone"
 FINDING = (
     "cProfile: beside the engine the step tokenises prompts, decodes responses, writes Parquet and waits for the "
-    "disk. Prompts are tokenised together, which takes a fifth of what they take one by one."
+    "disk. Prompts are tokenised together, which takes less than one by one."
 )
 
 

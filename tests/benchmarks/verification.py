@@ -40,9 +40,9 @@ CRASHING, BOTH, WITHOUT = (
     "1 worker, 1 % crashing and 1 % hanging, without the seconds of bad answers",
 )
 FINDING = (
-    "process_time and psutil: beside judging, a parent that takes in every outcome as it comes costs a quarter of the "
-    "worker's time, so outcomes are taken in every 5 ms; and most of a new worker's time is the loading of "
-    "math-verify, so the process that has loaded it forks the next judge."
+    "process_time and psutil: beside judging, a parent that takes in every outcome as it comes costs CPU time, so they "
+    "are taken in every few milliseconds; and a new worker's time is the loading of math-verify, so the process that "
+    "has loaded it forks the next judge."
 )
 Pair = tuple[str, str]
 
