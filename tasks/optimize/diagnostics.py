@@ -4,7 +4,6 @@ Legend of shapes: T response tokens of a micro-batch, N those of the whole updat
 """
 
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -98,10 +97,11 @@ class UpdateStatistics:
         means = columns.mean(1).tolist() if len(log_ratio_N) else [None] * len(_COLUMNS)
         mean = dict(zip(_COLUMNS, means, strict=True))
         ratio_N = np.exp(log_ratio_N)
-        negative_N = advantage_N < 0
+        negative_N, positive_N = advantage_N < 0, advantage_N > 0
         first_R = begins_N.nonzero()[0]
-        advantage_R, position_R = advantage_N[first_R], _trigger_positions(trigger_N, first_R)
-        has_trigger_R = (advantage_R < 0) & ~np.isnan(position_R)
+        advantage_R = advantage_N[first_R]
+        negative_R, position_R = advantage_R < 0, _trigger_positions(trigger_N, first_R)
+        triggered_R = negative_R & ~np.isnan(position_R)
         row: dict[str, float | int | list[int] | None] = {
             "tokens": len(ratio_N),
             "responses": int(responses),
@@ -110,50 +110,54 @@ class UpdateStatistics:
             "veto_fraction": mean["vetoed"],
             "reject_fraction": mean["rejected"],
             "veto_fraction_negative": _mean(vetoed_N[negative_N]),
-            "trigger_share_negative": _mean(has_trigger_R[advantage_R < 0]),
-            "trigger_position": _mean(position_R[has_trigger_R]),
+            "trigger_share_negative": _mean(triggered_R[negative_R]),
+            "trigger_position": _mean(position_R[triggered_R]),
             "ess": float(ratio_N.mean() ** 2 / np.square(ratio_N).mean()) if len(ratio_N) else None,
             "kl_k1": None if mean["log_ratio"] is None else -mean["log_ratio"],
             "kl_k3": _mean(np.expm1(log_ratio_N) - log_ratio_N),
             "entropy": mean["entropy"],
             "zero_advantage_share": _mean(advantage_R == 0),
         }
-        row["advantage_histogram"] = _histogram(np.sort(advantage_N), EDGES["advantage_histogram"])
-        kept_N = advantage_N[~vetoed_N]
-        row["advantage_histogram_kept"] = _histogram(np.sort(kept_N), EDGES["advantage_histogram_kept"])
-        for sign, of_sign_N in (("negative", negative_N), ("positive", advantage_N > 0)):
-            ascending = np.sort(log_ratio_N[of_sign_N])
-            row |= {f"ratio_{name}_{sign}": value for name, value in _of_ratios(np.exp(ascending)).items()}
-            row[f"ratio_histogram_{sign}"] = _histogram(ascending, EDGES[f"ratio_histogram_{sign}"])
+        for name, of_N in (("advantage_histogram", slice(None)), ("advantage_histogram_kept", ~vetoed_N)):
+            row[name] = _histogram(advantage_N[of_N], EDGES[name])
+        for sign, of_sign_N in (("negative", negative_N), ("positive", positive_N)):
+            of_ratio = _of_ratios(np.sort(ratio_N[of_sign_N]))
+            row |= {f"ratio_{name}_{sign}": value for name, value in of_ratio.items()}
+            row[f"ratio_histogram_{sign}"] = _histogram(log_ratio_N[of_sign_N], EDGES[f"ratio_histogram_{sign}"])
         return row
 
 
 def _trigger_positions(trigger_N: _Flags, first_R: npt.NDArray[np.int64]) -> _Numbers:
     """Share of every response's tokens before its first trigger, NaN without one; its tokens begin at ``first_R``."""
-    if not len(first_R):
-        return np.zeros(0)
-    place_N = np.where(trigger_N, np.arange(len(trigger_N)), len(trigger_N))
-    trigger_R = np.minimum.reduceat(place_N, first_R)
-    position_R = (trigger_R - first_R) / (np.append(first_R[1:], len(trigger_N)) - first_R)
-    return np.where(trigger_R < len(trigger_N), position_R, np.nan)
+    position_R = np.full(len(first_R), np.nan)
+    place = trigger_N.nonzero()[0]
+    if len(place):
+        response = first_R.searchsorted(place, side="right") - 1
+        length_R = np.diff(first_R, append=len(trigger_N))
+        # Backwards, so that the first trigger of a response is written last.
+        position_R[response[::-1]] = ((place - first_R[response]) / length_R[response])[::-1]
+    return position_R
 
 
-def _histogram(ascending: _Numbers, edges: _Numbers) -> list[int]:
+def _histogram(values: _Numbers, edges: _Numbers) -> list[int]:
     """As numpy's, which takes several times as long on few tokens; the outermost bins take what lies beyond them."""
-    ends = [0, *ascending.searchsorted(edges[1:-1]).tolist(), len(ascending)]
-    return [end - start for start, end in pairwise(ends)]
+    bins: list[int] = np.bincount(edges[1:-1].searchsorted(values, side="right"), minlength=len(edges) - 1).tolist()
+    return bins
 
 
 def _of_ratios(ascending: _Numbers) -> dict[str, float | None]:
     """Mean, largest and quantiles; these as numpy's with linear interpolation, which takes ten times as long."""
-    if not len(ascending):
+    last = len(ascending) - 1
+    if last < 0:
         return dict.fromkeys(("mean", "max", *_QUANTILES))
-    place = (len(ascending) - 1) * np.array(list(_QUANTILES.values()))
-    below = place.astype(np.int64)
-    low, high = ascending[below], ascending[np.ceil(place).astype(np.int64)]
-    quantiles = (low + (high - low) * (place - below)).tolist()
-    return {"mean": _mean(ascending), "max": float(ascending[-1]), **dict(zip(_QUANTILES, quantiles, strict=True))}
+    found = {"mean": _mean(ascending), "max": ascending.item(last)}
+    for name, share in _QUANTILES.items():
+        place = last * share
+        below = int(place)
+        low, high = ascending.item(below), ascending.item(min(below + 1, last))
+        found[name] = low + (high - low) * (place - below)
+    return found
 
 
 def _mean(values: _Numbers | _Flags) -> float | None:
-    return float(values.mean()) if len(values) else None
+    return float(values.sum() / len(values)) if len(values) else None  # numpy's mean takes twice as long

@@ -93,7 +93,11 @@ def objective(
     aggregate_T, denominator = _aggregate(batch, mask_T, keep_T, settings, max_response_tokens)
     # Straight-through: the difference is 0 in value and carries the coefficient's gradient.
     difference_T = masked(batch.logp_T - batch.logp_T.detach(), batch.mask_T)
-    loss_T = aggregate_T * (surrogate_T - coefficient_T * difference_T + penalty(batch, settings.regulariser))
+    loss_T = torch.addcmul(surrogate_T, coefficient_T, difference_T, value=-1)
+    if settings.regulariser.kind != "none":
+        loss_T = loss_T + penalty(batch, settings.regulariser)
+    if aggregate_T is not None:
+        loss_T = loss_T * aggregate_T
     return ObjectiveResult(
         loss_sum=loss_T.sum(dtype=torch.float64),
         denominator=denominator,
@@ -164,18 +168,17 @@ def _corrections(batch: TokenBatch, settings: ObjectiveSettings) -> list[tuple[T
 
 def _aggregate(
     batch: TokenBatch, mask_T: Tensor, keep_T: Tensor, settings: ObjectiveSettings, max_response_tokens: int
-) -> tuple[Tensor, Tensor]:
-    """Weights of the tokens in the sum, and what the sum is to be divided by."""
+) -> tuple[Tensor | None, Tensor]:
+    """Weights of the tokens in the sum, None for 1 each, and what the sum is to be divided by."""
     counted_T = mask_T if settings.denominator == "original" else keep_T
-    weight_T = torch.ones_like(batch.logp_T)
+    if settings.aggregation == "token_mean":
+        return None, counted_T.sum()
     responses = torch.tensor(batch.responses, device=batch.logp_T.device)
     match settings.aggregation:
-        case "token_mean":
-            return weight_T, counted_T.sum()
         case "seq_mean_token_mean":
             count_R = batch.response_T.new_zeros(batch.responses).index_add_(0, batch.response_T, counted_T.long())
-            return weight_T / count_R.clamp(min=1)[batch.response_T], responses
+            return (1 / count_R.clamp(min=1).to(batch.logp_T.dtype))[batch.response_T], responses
         case "seq_mean_token_sum":
-            return weight_T, responses
+            return None, responses
         case "const":
-            return weight_T, responses * max_response_tokens
+            return None, responses * max_response_tokens

@@ -39,6 +39,10 @@ class Ragged:
         lengths: Ints = self.offsets[rows + 1] - self.offsets[rows]
         return lengths
 
+    def of(self, rows: Ints) -> npt.NDArray[np.generic]:
+        """All elements of some rows, row after row."""
+        return self.flat[self.places(rows)]
+
     def places(self, rows: Ints) -> Ints:
         """Indices into ``flat`` of all elements of some rows, row after row."""
         lengths = self.lengths_of(rows)

@@ -85,7 +85,7 @@ def running_count(x_T: Tensor, first_T: Tensor) -> Tensor:
     """Inclusive cumulative sum of integers or bools that starts anew at every response; first_T is its first token."""
     x_T = x_T.long()
     sum_T = x_T.cumsum(0)
-    return sum_T - (sum_T - x_T)[first_T]
+    return sum_T - (sum_T - x_T).index_select(0, first_T)
 
 
 def running_sum(x_T: Tensor, first_T: Tensor) -> Tensor:

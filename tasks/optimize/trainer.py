@@ -25,7 +25,7 @@ from tasks.optimize.outcome import Outcome, Row, nothing_to_learn, unseen
 from tasks.optimize.responses import Floats, Ints, Responses, mean_reward, micro_batches, shares
 from tasks.optimize.resume import Columns, Resume
 from tasks.optimize.tokens import TokenBatch, log_ratio
-from tasks.policy.scorer import MicroBatch, Scorer, pack
+from tasks.policy.scorer import MicroBatch, Scorer, pack_flat
 from tasks.progress import bar
 from tasks.settings import OptimizeSettings
 
@@ -60,9 +60,8 @@ class _Stage:
             setattr(self, name, flat)
 
     def micro_batch(self, rows: Ints) -> MicroBatch:
-        return pack(
-            [self.responses.prompt_tokens[row] for row in rows], [self.responses.response_tokens[row] for row in rows]
-        )
+        prompts, responses = self.responses.prompt_tokens, self.responses.response_tokens
+        return pack_flat(prompts.of(rows), prompts.lengths_of(rows), responses.of(rows), responses.lengths_of(rows))
 
     def columns(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """Log-probabilities of the tokens of some rows, as a ``TokenBatch`` names them."""
@@ -259,9 +258,10 @@ class Trainer:
         packed = work.micro_batch(rows)
         logp_T, entropy_T = self.backend(packed)
         device = logp_T.device
+        advantage_r = selection.advantage_R.index_select(0, torch.from_numpy(rows))
         batch = TokenBatch(
             logp_T=logp_T,
-            advantage_T=selection.advantage_R[torch.from_numpy(rows)][packed.response_T].to(device),
+            advantage_T=advantage_r.index_select(0, packed.response_T).to(device),
             response_T=packed.response_T.to(device),
             responses=len(rows),
             **work.columns(rows, device),

@@ -91,22 +91,14 @@ def _is_beyond(statistic_T: Tensor, settings: VetoSettings) -> Tensor:
 
 
 def _in_scope(trigger_T: Tensor, mask_T: Tensor, response_T: Tensor, first_T: Tensor, settings: VetoSettings) -> Tensor:
+    if settings.scope == "off":
+        return torch.zeros_like(trigger_T)
     count_T = running_count(trigger_T, first_T)
+    if settings.scope.startswith("suffix"):
+        after_tau_T = count_T - trigger_T.long() >= settings.trigger_count
+        suffix_T = count_T >= settings.trigger_count if settings.scope == "suffix_inclusive" else after_tau_T
+        if settings.window is not None:
+            suffix_T = suffix_T & (running_count(after_tau_T & mask_T, first_T) <= settings.window)
+        return suffix_T & ~trigger_T if settings.scope == "suffix_nontrigger" else suffix_T
     from_tau_T = count_T >= settings.trigger_count
-    after_tau_T = count_T - trigger_T.long() >= settings.trigger_count
-    if settings.window is not None:
-        near_T = running_count(after_tau_T & mask_T, first_T) <= settings.window
-        from_tau_T, after_tau_T = from_tau_T & near_T, after_tau_T & near_T
-    match settings.scope:
-        case "off":
-            return torch.zeros_like(trigger_T)
-        case "suffix":
-            return after_tau_T
-        case "suffix_nontrigger":
-            return after_tau_T & ~trigger_T
-        case "suffix_inclusive":
-            return from_tau_T
-        case "response":
-            return from_tau_T[last_token(response_T)]
-        case "trigger_only":
-            return from_tau_T & trigger_T
+    return from_tau_T[last_token(response_T)] if settings.scope == "response" else from_tau_T & trigger_T

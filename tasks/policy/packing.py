@@ -3,11 +3,11 @@
 Legend of shapes: P packed tokens, B sequences, C = B + 1, L the longest of them, H heads, D head width.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
@@ -40,17 +40,18 @@ class PackedLayout:
         )
 
     @staticmethod
-    def of(lengths: Sequence[int]) -> "PackedLayout":
+    def of(lengths: npt.ArrayLike) -> "PackedLayout":
         """The layout of sequences with these lengths."""
         lengths_B = np.asarray(lengths, dtype=np.int64)
         longest = int(lengths_B.max())
         bound_C = np.concatenate([[0], lengths_B.cumsum()])
         place_L = np.arange(longest)
         real_BL = place_L < lengths_B[:, None]
+        to_row_P = real_BL.ravel().nonzero()[0]
         return PackedLayout(
             to_rectangle_BL=torch.from_numpy(np.where(real_BL, bound_C[:-1, None] + place_L, 0)),
-            to_row_P=torch.from_numpy(real_BL.ravel().nonzero()[0]),
-            position_P=torch.from_numpy(real_BL.nonzero()[1]),
+            to_row_P=torch.from_numpy(to_row_P),
+            position_P=torch.from_numpy(to_row_P % longest),
             bound_C=torch.from_numpy(bound_C.astype(np.int32)),
             longest=longest,
         )

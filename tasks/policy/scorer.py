@@ -1,10 +1,11 @@
 """A model as a function from packed responses to the log-probabilities of their tokens.
 
-Legend of shapes: P packed tokens, T response tokens among them, E hidden width.
+Legend of shapes: P packed tokens, Q prompt tokens and T response tokens among them, R responses, E hidden width.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from tasks.errors import DataError
 from tasks.policy.logp import chunked_logp
 from tasks.policy.packing import PackedLayout
 
+Ints = npt.NDArray[np.int64]
 _CHANGED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "output_multiplier_scale")
 
 
@@ -38,14 +40,37 @@ class MicroBatch:
 def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -> MicroBatch:
     """Packs prompts and their responses, each a row of token ids.
 
-    No responses give a batch without response tokens that still passes through a model, as every process's must.
+    Raises:
+        ValueError: there are more of one than of the other.
     """
-    pairs = [(np.asarray(p), np.asarray(r)) for p, r in zip(prompts, responses, strict=True)]
-    pairs = pairs or [(np.zeros(1), np.zeros(0))]
-    prompt_R, length_R = (np.array([len(part) for part in parts]) for parts in zip(*pairs, strict=True))
-    token_P = np.concatenate([part for pair in pairs for part in pair]).astype(np.int64)
-    response_T = np.repeat(np.arange(len(pairs)), length_R)
+    if len(prompts) != len(responses):
+        raise ValueError(f"{len(prompts)} prompts and {len(responses)} responses")
+    parts = [[np.zeros(0, np.int64), *map(np.asarray, rows)] for rows in (prompts, responses)]
+    prompt_R, length_R = (np.array([len(row) for row in rows[1:]], np.int64) for rows in parts)
+    return pack_flat(np.concatenate(parts[0]), prompt_R, np.concatenate(parts[1]), length_R)
+
+
+def pack_flat(
+    prompt_token_Q: npt.NDArray[Any], prompt_R: Ints, response_token_T: npt.NDArray[Any], length_R: Ints
+) -> MicroBatch:
+    """Packs R prompts and their responses.
+
+    No responses give a batch without response tokens that still passes through a model, as every process's must.
+
+    Args:
+        prompt_token_Q: the prompts' token ids, one prompt after the other.
+        prompt_R: their lengths.
+        response_token_T: the responses' token ids, one response after the other.
+        length_R: their lengths.
+    """
+    if not len(length_R):
+        prompt_token_Q, prompt_R, length_R = np.zeros(1), np.ones(1, np.int64), np.zeros(1, np.int64)
+    response_T = np.repeat(np.arange(len(length_R)), length_R)
     target_T = np.arange(len(response_T)) + prompt_R.cumsum()[response_T]
+    token_P = np.empty(len(prompt_token_Q) + len(response_token_T), np.int64)
+    of_prompt_P = np.ones(len(token_P), np.bool_)
+    of_prompt_P[target_T] = False
+    token_P[of_prompt_P], token_P[target_T] = prompt_token_Q, response_token_T
     return MicroBatch(
         token_P=torch.from_numpy(token_P),
         layout=PackedLayout.of(prompt_R + length_R),

@@ -30,13 +30,20 @@ SPENT = 3
 STOP = signal.SIGUSR1
 """Ends the judge and the worker."""
 _CANNOT_START = 4
-_EQUAL = (
-    (r"\frac{1}{2}", "0.5"),
-    (r"2\sqrt{2}", r"\sqrt{8}"),
-    (r"\{1, 2\}", r"\{2, 1\}"),
-    ("(1, 2]", "(1, 2]"),
-    ("x^2+2x+1", "(x+1)^2"),
+_KNOWN = (
+    (r"\frac{1}{2}", "0.5", Outcome.CORRECT),
+    (r"2\sqrt{2}", r"\sqrt{8}", Outcome.CORRECT),
+    (r"\{1, 2\}", r"\{2, 1\}", Outcome.CORRECT),
+    ("(1, 2]", "(1, 2]", Outcome.CORRECT),
+    ("x^2+2x+1", "(x+1)^2", Outcome.CORRECT),
+    ("41", "42", Outcome.WRONG),
+    (r"\frac{1}{2}", r"\frac{1}{3}", Outcome.WRONG),
+    (r"2\sqrt{2}", r"2\sqrt{3}", Outcome.WRONG),
+    (r"\{11, 2\}", r"\{11, 3\}", Outcome.WRONG),
+    ("(1, 2]", "(1, 3]", Outcome.WRONG),
+    ("x^2+2x+1", "x^2+3x+1", Outcome.WRONG),
 )
+"""Golds and answers that are judged when a worker starts. What the parser learns of their forms, every judge has."""
 
 Judge = Callable[[str, str], tuple[Outcome, bool]]
 """From gold answer and answer to the outcome, and whether the judge is spent."""
@@ -113,9 +120,9 @@ def _mathematics(settings: Mapping[str, Any], _replies: int) -> Maker:
 
     from tasks.verify.judge import judge  # Under the limits, so that one that is too low shows here.
 
-    for gold, answer in _EQUAL:  # Also warms the parser up, for every judge.
-        if judge(gold, answer) is not Outcome.CORRECT:
-            raise RuntimeError(f"math-verify does not find {gold} and {answer} equal")
+    for gold, answer, known in _KNOWN:
+        if (found := judge(gold, answer)) is not known:
+            raise RuntimeError(f"math-verify finds the answer {answer} {found} where {gold} is right")
 
     def bounded(gold: str, answer: str) -> tuple[Outcome, bool]:
         # CPU time, so that what else the machine does changes no outcome. The signal ends this process even where

@@ -13,7 +13,7 @@ from tasks.report import drawing
 from tasks.report.palette import BLUE, MUTED, ORANGE
 from tasks.report.tables import render_markdown
 from tests.benchmarks.measured import BASELINES, Measured, Ratio
-from tests.benchmarks.page import asked, number, spread
+from tests.benchmarks.page import number, spread
 
 MARK = "cpu"
 FIGURE = "performance/ratios.svg"
@@ -53,7 +53,7 @@ def section(found: Measured) -> str:
         ways.add_row(name, number(statistics.median(values)), spread(values))
     for one in found.ratios:
         verdict = {None: "", True: "holds", False: "**short**"}[one.holds]
-        beside.add_row(f"{one.of} / {one.beside}", number(one.value), spread(one.values), asked(one), verdict)
+        beside.add_row(f"{one.of} / {one.beside}", number(one.value), spread(one.values), one.asked, verdict)
     repeats = max(map(len, found.ways.values()))
     often = "Once" if repeats == 1 else f"{repeats} times in turn"
     lines = [f"{found.what} {often} (`python -m tests.benchmarks {found.name}`)."]
@@ -91,7 +91,7 @@ def ratios(kept: Sequence[Measured]) -> str:
 
 
 def _short(one: Ratio) -> str:
-    text = one.of if one.beside.startswith("1 ") else f"{one.of} / {one.beside}"
+    text = one.of if one.absolute else f"{one.of} / {one.beside}"
     return text if len(text) <= 48 else f"{text[:47]}…"
 
 

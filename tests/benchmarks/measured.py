@@ -47,8 +47,20 @@ class Ratio:
             return None
         return self.value <= self.bar if self.at_most else self.value >= self.bar
 
+    @property
+    def asked(self) -> str:
+        """``at least 1.5``; empty without a bar."""
+        return "" if self.bar is None else f"{'at most' if self.at_most else 'at least'} {self.bar:g}"
+
+    @property
+    def absolute(self) -> bool:
+        """Whether it stands beside a unit, such as 1 ms, and so moves with the pace of the machine."""
+        return self.beside.startswith("1 ")
+
     def fell(self, kept: "Ratio") -> bool:
-        """Whether it is worse than what was kept by more than the tolerance."""
+        """Whether it is worse than what was kept by more than the tolerance; an absolute one, whether its bar fell."""
+        if self.absolute:
+            return kept.holds is True and self.holds is False
         if self.at_most:
             return self.value > kept.value * (1 + TOLERANCE)
         return self.value < kept.value * (1 - TOLERANCE)
@@ -92,7 +104,9 @@ class Measured:
         for now in self.ratios:
             then = before.get((now.of, now.beside))
             if then and now.fell(then):
-                found.append(f"{self.name}: {now.of} beside {now.beside} is {now.value:.3g}, and was {then.value:.3g}")
+                limit = f"{now.asked} is asked for" if now.absolute else f"{TOLERANCE:.0%} worse is allowed"
+                values = f"is {now.value:.3g}, and was {then.value:.3g}"
+                found.append(f"{self.name}: {now.of} beside {now.beside} {values}; {limit}")
         return found
 
 

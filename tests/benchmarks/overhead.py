@@ -29,7 +29,7 @@ from tests.workflows.runs import Runner
 CONFIG = ROOT / "configs/tiny-cpu.yaml"
 SCALE = "MU_GRPO_BENCH_SCALE"
 ARITHMETIC = ArithmeticSettings(levels=[2, 4])
-PROMPTS, SHARDS, RESPONSES = 4096, 4, 20
+PROMPTS, SHARDS, RESPONSES = 7168, 4, 20
 PROMPTS_OF_AN_UPDATE = 32
 WORK = {"generate": "generation", "verify": "verification", "optimize": "optimization", "evaluate": "evaluation"}
 FOUR, ELSE, UNNOTED = "the four", "all else", "the command, before and after its steps"

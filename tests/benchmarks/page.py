@@ -20,11 +20,6 @@ def table_of(found: Measured) -> Table:
     return table
 
 
-def asked(one: Ratio) -> str:
-    """``at least 1.5``; empty without a bar."""
-    return "" if one.bar is None else f"{'at most' if one.at_most else 'at least'} {one.bar:g}"
-
-
 def spread(values: list[float]) -> str:
     """The range."""
     return f"{number(min(values))} to {number(max(values))}"
@@ -36,4 +31,4 @@ def number(value: float) -> str:
 
 
 def _bar(one: Ratio) -> str:
-    return f"{asked(one)}: {'holds' if one.holds else 'short'}" if one.bar is not None else ""
+    return f"{one.asked}: {'holds' if one.holds else 'short'}" if one.bar is not None else ""

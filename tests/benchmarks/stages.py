@@ -10,7 +10,7 @@ computes (docs/speedup.md).
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import torch
 import yaml
 
 from tasks.artifacts import Store
+from tasks.report.clock import training_clock
 from tasks.reproduce.causes import split_causes
 from tasks.reproduce.replay import replay, total
 from tasks.reproduce.runs import SystemRun, load_run
@@ -98,6 +99,7 @@ def measure(repeats: int) -> Measured:
                 NAMES[system]: [one.history.evaluated[-1].accuracy.value for one in made[system]] for system in NAMES
             },
             **missed,
+            "what this size can show": _limits(made),
             "of a run": {NAMES[system]: _counts(made[system]) for system in NAMES},
             "seconds saved, by cause": {one.name: one.seconds for one in split_causes(runs, OURS, [BASELINE])},
             "threads": torch.get_num_threads(),
@@ -115,6 +117,19 @@ def _ratios(runs: Sequence[SystemRun]) -> tuple[list[Ratio], dict[str, str]]:
         else:
             missed[speed.name] = f"reached on {len(known)} of {len(speed.by_seed)} seeds, {BARS[speed.name]} asked for"
     return ratios, missed
+
+
+def _limits(made: Mapping[str, Sequence[SystemRun]]) -> dict[str, float]:
+    """How much faster Mu-GRPO could be here, all else as in GRPO's runs: if it generated in no time, and by its number
+    of forward passes alone, as where a pass takes as long whatever its rows."""
+    clock = [training_clock(run.history)[-1] for run in made[BASELINE]]
+    generating = [run.ledger.seconds["generate"] for run in made[BASELINE]]
+    passes = {system: _counts(runs)["engine passes"] for system, runs in made.items()}
+    return {
+        "generation's share of GRPO's training": sum(generating) / sum(clock),
+        "end to end, were generation free": sum(clock) / (sum(clock) - sum(generating)),
+        "generation, did a pass take as long whatever its rows": passes[BASELINE] / passes[OURS],
+    }
 
 
 def _counts(runs: Sequence[SystemRun]) -> dict[str, float]:

@@ -67,8 +67,13 @@ def test_a_page_without_marks_is_left_alone(page: Path, tmp_path: Path) -> None:
     assert page.read_text() == "# Mine\n"
 
 
-def test_a_regression_is_one_of_a_ratio_in_its_direction() -> None:
-    kept, worse = measured(), measured()
-    worse.ratios[:] = [Ratio("ours", "theirs", [1.4], 1.6), Ratio("ours", "1 s", [0.4], 1.0, at_most=True)]
-    assert worse.regressions(kept) == ["one: ours beside theirs is 1.4, and was 1.5"]
+def test_a_regression_is_one_of_a_ratio_in_its_direction_or_of_a_bar_on_a_unit() -> None:
+    kept, worse, slower = measured(), measured(), measured()
+    worse.ratios[:] = [Ratio("ours", "theirs", [1.4], 1.6), Ratio("ours", "1 s", [0.9], 1.0, at_most=True)]
+    assert worse.regressions(kept) == [
+        "one: ours beside theirs is 1.4, and was 1.5; 5% worse is allowed",
+    ]
     assert worse.regressions(None) == []
+    slower.ratios[:] = [Ratio("ours", "theirs", [1.43], 1.6), Ratio("ours", "1 s", [1.2], 1.0, at_most=True)]
+    assert slower.regressions(kept) == ["one: ours beside 1 s is 1.2, and was 0.5; at most 1 is asked for"]
+    assert slower.regressions(slower) == []
