@@ -19,8 +19,8 @@ _OF_THE_PAPER = ("a", "b")
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure of the page."""
+class CaptionedFigure:
+    """A figure of the page, with what it says."""
 
     svg: str
     data: pa.Table
@@ -33,7 +33,7 @@ class Drawn:
 
 def make_figures(
     result: ReproductionResult, runs: Sequence[SystemRun], laboratory: Sequence[LaboratoryResult]
-) -> dict[str, Drawn]:
+) -> dict[str, CaptionedFigure]:
     """Figures by name, in the order of the page; a name is fit for a file.
 
     Args:
@@ -41,7 +41,7 @@ def make_figures(
         runs: those that they are made from.
         laboratory: its parts a and b, as far as they are there.
     """
-    drawn: dict[str, Drawn] = {}
+    drawn: dict[str, CaptionedFigure] = {}
     for model in result.models:
         for name, maker in _makers(result, model, runs).items():
             drawn |= _drawn(f"{name}-{_plain(model)}", maker, model)
@@ -67,14 +67,14 @@ def _makers(
     return made
 
 
-def _drawn(name: str, maker: Callable[[], Sketch | None], model: str) -> dict[str, Drawn]:
+def _drawn(name: str, maker: Callable[[], Sketch | None], model: str) -> dict[str, CaptionedFigure]:
     with drawing.style():
         sketch = maker()
         if sketch is None:
             return {}
         svg = drawing.to_svg(sketch.figure, name, f"{sketch.title}. {sketch.caption}")
     rows = [{**({"model": model} if model else {}), **row} for row in sketch.data]
-    return {name: Drawn(svg, pa.Table.from_pylist(rows), sketch.title, sketch.caption, model)}
+    return {name: CaptionedFigure(svg, pa.Table.from_pylist(rows), sketch.title, sketch.caption, model)}
 
 
 def _plain(name: str) -> str:

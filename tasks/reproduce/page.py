@@ -13,7 +13,7 @@ from tasks.report.history import History
 from tasks.report.ledger import ROWS
 from tasks.report.parameters import resolved_settings
 from tasks.report.templates import render
-from tasks.reproduce.figures import Drawn, make_figures
+from tasks.reproduce.figures import CaptionedFigure, make_figures
 from tasks.reproduce.result import ALL, MEAN, Cause, Cell, PairedTest, ReproductionResult, Speed
 from tasks.reproduce.runs import SystemRun
 from tasks.reproduce.tables import how_to_read, p_value
@@ -61,7 +61,7 @@ def render_page(
     runs: Sequence[SystemRun],
     laboratory: Sequence[LaboratoryResult],
     reports: Mapping[str, str],
-    figures: Mapping[str, Drawn] | None = None,
+    figures: Mapping[str, CaptionedFigure] | None = None,
 ) -> str:
     """The page: figures inline, no script, nothing from elsewhere.
 
@@ -132,7 +132,7 @@ def compare_settings(histories: Mapping[str, History]) -> Settings:
     return Settings(different, shared)
 
 
-def _named(figures: Mapping[str, Drawn], kind: str, model: str = "") -> dict[str, Drawn]:
+def _named(figures: Mapping[str, CaptionedFigure], kind: str, model: str = "") -> dict[str, CaptionedFigure]:
     """Figures of a kind, such as ``accuracy``, of one model."""
     return {name: one for name, one in figures.items() if name.split("-")[0] == kind and one.model == model}
 

@@ -17,6 +17,7 @@ from tests.benchmarks.page import number, spread
 
 MARK = "cpu"
 FIGURE = "performance/ratios.svg"
+_NAMES = {"grpo": "GRPO"}
 _OF_A_RUN = ("when",)
 """What may differ between benchmarks of one machine."""
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
@@ -61,7 +62,7 @@ def section(found: Measured) -> str:
     facts = [f"{name}: {_fact(value)}" for name, value in found.facts.items()]
     lines += [*tables, *([f"{'; '.join(facts)}."] if facts else [])]
     lines += [f"Found: {found.finding}"] if found.finding else []
-    return "\n\n".join([f"## {found.name.capitalize()}", *lines])
+    return "\n\n".join([f"## {_NAMES.get(found.name, found.name.capitalize())}", *lines])
 
 
 def ratios(kept: Sequence[Measured]) -> str:

@@ -23,7 +23,7 @@ import torch
 from pydantic import BaseModel
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROLLOUTS, SAMPLES, VERDICTS, table_writer
+from tasks.artifacts.tables import PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, table_writer, write_table
 from tasks.logs import logger
 from tests.benchmarks.measured import Measured, Ratio
 from tests.benchmarks.trl.frozen import Shape
@@ -44,6 +44,7 @@ class Stage(BaseModel):
     """What a step is given."""
 
     policy: ArtifactRef
+    prompts: list[ArtifactRef]
     rollouts: list[ArtifactRef]
     verdicts: ArtifactRef
 
@@ -109,8 +110,9 @@ def stored(folder: Path, rows: int) -> None:
     store = Store.open(folder)
     with store.write("policy", settings={}, parents={}, seed=0) as policy:
         SHAPE.model("eager").save_pretrained(policy.path)
+        SHAPE.tokenizer().save_pretrained(policy.path)
     made = {"responses_per_prompt": GROUP_SIZE, "max_new_tokens": RESPONSE_TOKENS}
-    shards = []
+    prompts, shards = [], []
     with (
         store.write("verdicts", settings={}, parents={}, seed=0) as verdicts,
         table_writer(verdicts.path / "verdicts.parquet", VERDICTS) as add_verdicts,
@@ -124,12 +126,31 @@ def stored(folder: Path, rows: int) -> None:
                     add_rollouts(table)
                     add_verdicts(judged(table))
             shards.append(rollouts.ref)
+            groups = range(start // GROUP_SIZE, min(start + SHARD, rows) // GROUP_SIZE)
+            with store.write("prompts", settings={}, parents={}, seed=0) as shard:
+                asked = [{"prompt_id": f"problem-{one}", "prompt": "1", "answer": "1", "chat": False} for one in groups]
+                write_table(shard.path / "prompts.parquet", asked, PROMPTS)
+            prompts.append(shard.ref)
     for stage in range(2):
         with table_writer(folder / f"{stage}.parquet", SAMPLES) as add_samples:
             for table in samples(rows, stage):
                 add_samples(table)
-    found = Stage(policy=policy.ref, rollouts=shards, verdicts=verdicts.ref)
+    found = Stage(policy=policy.ref, prompts=prompts, rollouts=shards, verdicts=verdicts.ref)
     (folder / _STAGE).write_text(found.model_dump_json())
+
+
+def generate(store: Store, stage: Stage, _: int) -> Callable[[], object]:
+    """One shard after the other, as a run on one machine does."""
+    from tasks.rollout.step import generate_shard
+    from tasks.settings import RolloutSettings
+
+    settings = RolloutSettings(responses_per_prompt=GROUP_SIZE, max_new_tokens=RESPONSE_TOKENS)
+
+    def work() -> None:
+        for prompts in stage.prompts:
+            generate_shard(store, settings, stage.policy, prompts, 0, 0)
+
+    return work
 
 
 def verify(store: Store, stage: Stage, _: int) -> Callable[[], object]:
@@ -172,7 +193,7 @@ def report(store: Store, _stage: Stage, _: int) -> Callable[[], object]:
     return lambda: compared(before, after)
 
 
-STEPS = {"verify": verify, "optimize": optimize, "report": report}
+STEPS = {"generate": generate, "verify": verify, "optimize": optimize, "report": report}
 
 
 def child(step: str, folder: str, rows: int) -> None:
@@ -236,7 +257,8 @@ def measure(_: int) -> Measured:
             "shard": f"at most {SHARD:,} responses, in row groups of {_ROWS:,}",
             "optimize": f"{UPDATES} updates of {PER_UPDATE:,} responses; tokens_per_micro_batch as set by default",
             "verify": "20 different pairs of gold and answer; every portion judges them once",
-            "report": "the reading of two policies' responses to problems; evaluation is not among the steps here",
+            "report": "the reading of two policies' responses to problems",
+            "evaluation": "not here: it holds its samples, which grow with benchmarks and not with rollouts",
             "MiB above where the step starts": {
                 step: {f"{rows:,}": one["peak"] - one["start"] for rows, one in at.items()}
                 for step, at in found.items()

@@ -134,6 +134,11 @@ def test_triggers_of_other_signs_are_not_counted_as_negative() -> None:
     assert (row["veto_fraction_negative"], row["trigger_share_negative"], row["trigger_position"]) == (0, 0, None)
 
 
+def test_the_position_is_that_of_the_first_trigger_of_a_response() -> None:
+    rows = [(-1.0, [1.0, 0.05, 1.0, 0.05]), (-1.0, [1.0, 1.0]), (-1.0, [1.0, 1.0, 1.0, 0.05])]
+    assert row_of([batch_of(rows)], nav())["trigger_position"] == (0.25 + 0.75) / 2
+
+
 def test_kl_is_that_of_the_behavior_policy_to_the_current_one() -> None:
     behavior, current = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.25, 0.25, 0.5])
     token_T = torch.arange(3).repeat_interleave(torch.tensor([5, 3, 2]))  # as often as the behavior policy draws them

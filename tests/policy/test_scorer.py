@@ -75,6 +75,14 @@ def test_packed_and_chunked_equals_one_sequence_at_a_time(family: str) -> None:
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
 
 
+def test_prompts_and_responses_go_in_pairs() -> None:
+    prompts, responses = sequences(0, [(2, 3), (1, 2)])
+    with pytest.raises(ValueError, match="2 prompts and 1 responses"):
+        pack(prompts, responses[:1])
+    nothing = pack([], [])
+    assert (len(nothing.token_P), len(nothing.response_T)) == (1, 0)
+
+
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=6),
     seed=st.integers(0, 1000),

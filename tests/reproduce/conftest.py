@@ -8,7 +8,7 @@ from tasks.laboratory.result import ArmResult, LaboratoryResult
 from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
 from tasks.reproduce.causes import split_causes
-from tasks.reproduce.figures import Drawn, make_figures
+from tasks.reproduce.figures import CaptionedFigure, make_figures
 from tasks.reproduce.page import render_page
 from tasks.reproduce.result import MEAN, Cell, PairedTest, ReproductionResult, Speed, Times
 from tasks.reproduce.runs import SystemRun
@@ -164,11 +164,11 @@ def laboratory() -> list[LaboratoryResult]:
 @pytest.fixture(scope="session")
 def drawn(
     result: ReproductionResult, system_runs: list[SystemRun], laboratory: list[LaboratoryResult]
-) -> dict[str, Drawn]:
+) -> dict[str, CaptionedFigure]:
     return make_figures(result, system_runs, laboratory)
 
 
 @pytest.fixture(scope="session")
-def page(result: ReproductionResult, system_runs: list[SystemRun], drawn: dict[str, Drawn]) -> str:
+def page(result: ReproductionResult, system_runs: list[SystemRun], drawn: dict[str, CaptionedFigure]) -> str:
     reports = {run.name: f"report/{run.seed:016x}" for run in system_runs}
     return render_page(result, system_runs, [], reports, drawn)
