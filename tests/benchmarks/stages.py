@@ -40,8 +40,8 @@ BARS = {END_TO_END: 1.53, GENERATION: 1.82, TO_LEVEL: 2.2}
 
 
 FINDING = (
-    "The replay of docs/speedup.md: Mu-GRPO generates in fewer passes with more rows each. Here they take longer, "
-    "so the time falls by less than the passes do; and generation is too small a part of training for the paper's ratio "
+    "The replay of docs/speedup.md: Mu-GRPO generates in fewer passes, with more rows each. Here these take longer, so "
+    "the time falls by less than the passes do; and generation is too small a part of training for the paper's ratio "
     "from end to end, were it free."
 )
 
