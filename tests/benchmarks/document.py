@@ -20,6 +20,8 @@ FIGURE = "performance/ratios.svg"
 _NAMES = {"grpo": "GRPO"}
 _OF_A_RUN = ("when",)
 """What may differ between benchmarks of one machine."""
+_MOST_PARTS = 4
+"""Of a fact that is told in a line."""
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
 _WIDTH = 8.5
 """Of the figure, inches."""
@@ -59,8 +61,10 @@ def section(found: Measured) -> str:
     often = "Once" if repeats == 1 else f"{repeats} times in turn"
     lines = [f"{found.what} {often} (`python -m tests.benchmarks {found.name}`)."]
     tables = [render_markdown(ways), *([render_markdown(beside)] if found.ratios else [])]
-    facts = [f"{name}: {_fact(value)}" for name, value in found.facts.items()]
+    tabled = {name: value for name, value in found.facts.items() if _is_long(value)}
+    facts = [f"{name}: {_fact(value)}" for name, value in found.facts.items() if name not in tabled]
     lines += [*tables, *([f"{'; '.join(facts)}."] if facts else [])]
+    lines += [render_markdown(_fact_table(name, value)) for name, value in tabled.items()]
     lines += [f"Found: {found.finding}"] if found.finding else []
     return "\n\n".join([f"## {_NAMES.get(found.name, found.name.capitalize())}", *lines])
 
@@ -111,6 +115,23 @@ def _machine(kept: Sequence[Measured]) -> str:
         f"Measured {when}: {', '.join(told)}. `python -m tests.benchmarks --page docs/performance.md` writes this part "
         "from tests/benchmarks/baselines. Ratios are medians over the pairs of repeats."
     )
+
+
+def _is_long(value: Any) -> bool:
+    """Whether a fact has so many parts that it is a table."""
+    if not isinstance(value, Mapping):
+        return False
+    return len(value) > _MOST_PARTS or any(_is_long(one) for one in value.values())
+
+
+def _fact_table(name: str, value: Mapping[str, Any]) -> Table:
+    """A row per part; of parts that have parts themselves, a column each."""
+    if not all(isinstance(one, Mapping) for one in value.values()):
+        value = {"": value}
+    table = _table(name, *value)
+    for part in dict.fromkeys(part for column in value.values() for part in column):
+        table.add_row(part, *("" if part not in column else _fact(column[part]) for column in value.values()))
+    return table
 
 
 def _fact(value: Any) -> str:

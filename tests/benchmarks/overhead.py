@@ -101,9 +101,9 @@ def measure(repeats: int) -> Measured:
         ratios=[Ratio(ELSE, "the command's seconds", shares, LIMIT, at_most=True)],
         facts={
             "minutes, at least 30 asked for": minutes,
-            "seconds by item": {one: seconds / repeats for one, seconds in itemised.most_common()},
-            "share of the wall-clock": {
-                one: f"{seconds / sum(itemised.values()):.2%}" for one, seconds in itemised.most_common()
+            "item": {
+                "seconds": {one: seconds / repeats for one, seconds in itemised.most_common()},
+                "share": {one: f"{seconds / sum(itemised.values()):.2%}" for one, seconds in itemised.most_common()},
             },
         },
     )

@@ -36,6 +36,14 @@ def test_a_section_has_ways_ratios_facts_and_the_finding() -> None:
     assert "3 times in turn (`python -m tests.benchmarks one`)" in text
 
 
+def test_a_fact_of_many_parts_is_a_table() -> None:
+    parts = {"load": 1.5, "work": 20.0, "save": 0.25, "start": 3.0, "rest": 0.5}
+    text = section(measured(facts={"rows": 7, "s": parts, "of a run": {"ours": parts, "theirs": {"load": 9.0}}}))
+    assert "rows: 7.\n" in text
+    assert "| s | |\n|---|---|\n| load | 1.5 |\n" in text
+    assert "| of a run | ours | theirs |\n|---|---|---|\n| load | 1.5 | 9 |\n| work | 20 | |\n" in text
+
+
 def test_what_is_kept_becomes_the_page_and_the_gpu_part_stays(page: Path, tmp_path: Path) -> None:
     measured().write(tmp_path / "kept")
     measured("two", machine=MACHINE | {"torch": "2.14", "when": "2026-01-03"}).write(tmp_path / "kept")
