@@ -75,6 +75,15 @@ system-programs:
 test-vllm: .venv-vllm/.installed ## the engine's contract and a whole run with vLLM's CPU build; sets up 4 GB of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/alternate/test_vllm.py tests/workflows/test_vllm.py
 
+.PHONY: control-plane test-cluster
+control-plane: .control-plane/kube-apiserver ## a real API server for test-cluster, built from Debian's packages
+.control-plane/kube-apiserver: tests/cluster/build.sh
+	@sh tests/cluster/build.sh .control-plane
+
+# KUBEBUILDER_ASSETS names another folder of programs: $(setup-envtest use -p path).
+test-cluster: $(BIN)/.developing ## manifests, preflight and placement on a real API server; skipped where there is none
+	@$(BIN)/pytest tests/cluster
+
 CONTAINER ?= podman
 IMAGES := mu-grpo
 ROLES := cpu rollout train alternate

@@ -165,6 +165,10 @@ def _templates(answers: Answers, deployment: DeploymentSettings) -> Finding:
         for template, of in roles.items()
         if template not in there
     ]
+    joined = [one.name for one in answers.templates if one.name in roles and one.spec.terms is not None]
+    if joined and not wrong:
+        found = f"{', '.join(joined)}: Flyte joins a template's required node affinity to its own by 'or'"
+        return Finding(name, "warning", found, "Put what must hold into nodeSelector of the template")
     return judged(name, ", ".join(roles), wrong)
 
 

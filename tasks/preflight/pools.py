@@ -32,6 +32,7 @@ KINDS: tuple[Kind, ...] = ("selector", "affinity", "spot", "accelerator", "taint
 _KEEPS_OFF = ("NoSchedule", "NoExecute")
 _STATES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """What taints begin with by which Kubernetes itself says that a node is cordoned, away or short of something."""
+_CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _SIDECAR = "Always"
 
 
@@ -44,7 +45,7 @@ class Ask:
     terms: tuple[Term, ...] | None = None
     """Of required affinity: one must hold."""
     spot: Requirement | None = None
-    """Flyte's own, of what may be interrupted and of what may not."""
+    """Flyte's own, of what may be interrupted and of what may not; where there are terms it is one of them."""
     accelerator: Requirement | None = None
     tolerations: tuple[Toleration, ...] = ()
 
@@ -131,8 +132,9 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def untolerated(tolerations: Sequence[Toleration], node: Node) -> list[Taint]:
-    """The taints of a node that keep such a pod off."""
-    kept_off = [taint for taint in node.taints if taint.effect in _KEEPS_OFF]
+    """The taints of a node that keep such a pod off; to be cordoned is one of them."""
+    kept_off = [taint for taint in node.taints if taint.effect in _KEEPS_OFF and taint != _CORDONED]
+    kept_off += [_CORDONED] if node.cordoned else []
     return [taint for taint in kept_off if not any(tolerates(one, taint) for one in tolerations)]
 
 
@@ -209,8 +211,8 @@ def obstacle(ask: Ask, node: Node, residents: Mapping[str, Amount]) -> Obstacle 
     taints = untolerated(ask.tolerations, node)
     if own := [taint for taint in taints if not taint.key.startswith(_STATES)]:
         return Obstacle("taint", str(own[0]))
-    if node.cordoned or not node.ready:
-        return Obstacle("state", "cordoned" if node.cordoned else "not ready")
+    if _CORDONED in taints or not node.ready:
+        return Obstacle("state", "cordoned" if _CORDONED in taints else "not ready")
     if taints:
         return Obstacle("state", taints[0].key.rpartition("/")[2])
     room = left(node, residents)

@@ -14,6 +14,7 @@ from tasks.preflight.records import (
     PodTemplate,
     Requirement,
     SecurityContext,
+    Term,
     Toleration,
     thousandths,
 )
@@ -57,10 +58,13 @@ def _role_pod(role: Role, deployment: DeploymentSettings, template: PodTemplate)
     if pod.interruptible:
         tolerations += (Toleration(key=key, operator="Equal", value=value, effect="NoSchedule"),)
     spot = Requirement(key=key, operator="In" if pod.interruptible else "NotIn", values=(value,))
+    # Merged with a template that has terms, Flyte's own requirement becomes one more: any of them is enough.
+    terms = None if spec.terms is None else (*spec.terms, Term(on_labels=(spot,)))
+    own = spot if terms is None else None
     return RolePod(
         role=role,
         template=template.name,
-        ask=Ask(requests(merged), spec.node_selector, spec.terms, spot, accelerator, tolerations),
+        ask=Ask(requests(merged), spec.node_selector, terms, own, accelerator, tolerations),
         spec=merged,
         count=deployment.train_nodes if role == "train" else 1,
     )

@@ -1,7 +1,10 @@
 """Flyte's own settings: what they admit, and that both charts say the same."""
 
+import json
+from fnmatch import fnmatch
 from typing import Any
 
+import pytest
 import yaml
 
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
@@ -46,9 +49,39 @@ def test_both_charts_say_the_same() -> None:
     assert inline["task_resources"] == maps["task_resource_defaults"]["task_resources"]
     assert inline["propeller"] == maps["core"]["propeller"]
     assert inline["plugins"]["k8s"] == maps["k8s"]["plugins"]["k8s"]
+    assert {**inline["flyteadmin"], **inline["server"], **inline["datacatalog"]} == {
+        **maps["adminServer"]["flyteadmin"],
+        **maps["adminServer"]["server"],
+        **maps["datacatalogServer"]["datacatalog"],
+    }
     assert binary["enabled_plugins"] == maps["enabled_plugins"]
     assert binary["flyte-core-components"]["admin"]["seedProjects"] == core["flyteadmin"]["initialProjects"]
     assert binary["configuration"]["storage"]["userDataContainer"] == core["storage"]["bucketName"]
+
+
+def test_pods_run_as_the_accounts_of_their_templates() -> None:
+    """Flyte puts an account that it is told of over the template's; its own default has been ``default``."""
+    assert values("values.yaml")["configuration"]["inline"]["flyteadmin"]["k8sServiceAccount"] == ""
+
+
+@pytest.mark.parametrize("cluster", ["development.yaml", "gpu-pool.yaml"])
+def test_all_that_flyte_keeps_is_where_the_buckets_policy_lets_it(cluster: str) -> None:
+    inline = values("values.yaml", cluster)["configuration"]["inline"]
+    (statement,) = (
+        one
+        for one in json.loads((ROOT / "k8s/storage/policy-flyte.json").read_text())["Statement"]
+        if "s3:PutObject" in one["Action"]
+    )
+    allowed = statement["Resource"].rpartition(":")[2].partition("/")[2]
+    kept = [
+        "/".join(inline["flyteadmin"]["metadataStoragePrefix"]),
+        inline["datacatalog"]["storage-prefix"],
+        inline["server"]["dataProxy"]["upload"]["storagePrefix"],
+        inline["propeller"]["metadata-prefix"],
+        inline["propeller"]["rawoutput-prefix"].removeprefix("s3://mu-grpo/"),
+    ]
+    assert len(set(kept)) == len(kept)
+    assert [prefix for prefix in kept if not fnmatch(f"{prefix}/x", allowed)] == []
 
 
 def test_training_on_several_nodes_and_large_map_tasks_are_switched_on() -> None:

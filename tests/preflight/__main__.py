@@ -10,23 +10,22 @@ import tempfile
 from pathlib import Path
 
 from tests.cli.synthetic import command
-from tests.preflight.api_server import ApiServer
 from tests.preflight.clusters import right
 from tests.preflight.conftest import CONFIG, TAG, deployment_of
 from tests.preflight.services import Flyte, Registry
-from tests.preflight.test_wrong_clusters import no_key, occupied, tainted
+from tests.preflight.spoiled import no_key, occupied, tainted
 from tests.s3 import S3, server
 
 _SHOWN = "mu-grpo preflight --config {config} --deployment configs/deployments/gpu-4.yaml --flyte {flyte} store={store}"
 _EXAMPLE = re.compile(r"(?<=```text\n)\$ mu-grpo preflight .*?(?=```)", re.DOTALL)
 
 
-def printed(cluster: ApiServer, registry: Registry, flyte: Flyte, s3: S3, folder: Path) -> str:
+def printed(kubeconfig: Path, registry: Registry, flyte: Flyte, s3: S3, folder: Path) -> str:
     """The command line and what it prints, with the registry and the ports that a reader would have."""
     images = registry.holding("team/mu-grpo", TAG)
     store = f"s3://{s3.bucket()}/runs"
     arguments = ["--config", str(CONFIG), "--deployment", str(deployment_of("gpu-4", folder, images=images))]
-    arguments += ["--kubeconfig", str(cluster.kubeconfig(folder)), "--flyte", flyte.url, f"store={store}"]
+    arguments += ["--kubeconfig", str(kubeconfig), "--flyte", flyte.url, f"store={store}"]
     done = command("preflight", *arguments, **s3.environment(folder / "cache"))
     line = _SHOWN.format(config="configs/tiny-cpu.yaml", flyte=flyte.url, store=store)
     return f"$ {line}\n" + "".join(f"{text.rstrip()}\n" for text in done.stdout.splitlines())
@@ -44,20 +43,27 @@ def main() -> None:
         Flyte() as flyte,
         tempfile.TemporaryDirectory() as folder,
     ):
+        kubeconfig = cluster.kubeconfig(Path(folder))
         if page is None:
-            print(printed(cluster, registry, flyte, s3, Path(folder)))
+            print(printed(kubeconfig, registry, flyte, s3, Path(folder)))
         tainted(cluster)
         no_key(cluster)
         for name in ("gpu-rollout-1", "gpu-rollout-2"):
             occupied(cluster, name, 6)
         flyte.versions = []
-        example = printed(cluster, registry, flyte, s3, Path(folder))
+        example = printed(kubeconfig, registry, flyte, s3, Path(folder))
     if page is None:
         print(example)
-        return
-    text, count = _EXAMPLE.subn(lambda _: example, page.read_text())
-    assert count == 1, f"{page} has {count} examples"
-    page.write_text(text)
+    else:
+        renewed(page, "An example", example)
+
+
+def renewed(page: Path, section: str, example: str) -> None:
+    """Puts an example in the place of the one in a section of a page."""
+    before, heading, after = page.read_text().partition(f"## {section}\n")
+    text, count = _EXAMPLE.subn(lambda _: example, after, count=1)
+    assert count == 1, f"{page} has no example in {section!r}"
+    page.write_text(before + heading + text)
     print(f"wrote {page}")
 
 

@@ -68,11 +68,15 @@ def little_memory_because_of_daemons(server: ApiServer) -> None:
     nodes(server, "gpu-train-1")[0]["status"]["allocatable"]["memory"] = "960Gi"
 
 
-def an_affinity(server: ApiServer) -> None:
+def an_affinity(server: ApiServer, template: str = "mu-grpo-rollout") -> None:
     term = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["eu-west-1a"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    template = server.find("PodTemplate", "mu-grpo-verify")
-    template["template"]["spec"]["affinity"] = {"nodeAffinity": required}
+    server.find("PodTemplate", template)["template"]["spec"]["affinity"] = {"nodeAffinity": required}
+
+
+def an_affinity_and_no_pool(server: ApiServer) -> None:
+    an_affinity(server)
+    without_pool(server)
 
 
 def no_node(server: ApiServer) -> None:
@@ -89,7 +93,7 @@ def small_limit(server: ApiServer) -> None:
 
 
 def large_least(server: ApiServer) -> None:
-    server.find("LimitRange", "mu-grpo")["spec"]["limits"].append({"type": "Container", "min": {"cpu": "3"}})
+    server.find("LimitRange", "mu-grpo")["spec"]["limits"] = [{"type": "Container", "min": {"cpu": "3"}}]
 
 
 def no_secret(server: ApiServer) -> None:
@@ -124,6 +128,20 @@ def insecure_template(server: ApiServer) -> None:
 def no_default_container(server: ApiServer) -> None:
     """Flyte takes nothing from a container of another name."""
     server.find("PodTemplate", "mu-grpo-cpu")["template"]["spec"]["containers"][0]["name"] = "main"
+
+
+def occupied(server: ApiServer, node: str, gpus: int, **requests: str) -> None:
+    """Another team's pod takes GPUs, and more, of a node."""
+    own = {GPU: str(gpus)}
+    container = {"name": "main", "image": "busy:1", "resources": {"requests": {**own, **requests}, "limits": own}}
+    server.objects.append(
+        {
+            "kind": "Pod",
+            "metadata": {"name": f"busy-{node}", "namespace": "other-team"},
+            "spec": {"nodeName": node, "containers": [container]},
+            "status": {"phase": "Running"},
+        }
+    )
 
 
 def wrong_rows(found: Findings) -> dict[str, str]:

@@ -103,6 +103,7 @@ def test_what_is_found_is_shown_as_it_is() -> None:
 def test_a_real_api_server_is_understood(tmp_path: Path) -> None:
     done = command("preflight", "--config", str(CONFIG), "--kubeconfig", os.environ[REAL], "--json")
     found = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
-    assert found["kubeconfig"]["state"] == found["API server"]["state"] == "ok"
+    assert found["kubeconfig"]["state"] == "ok"
+    assert "Kubernetes v" in found["API server"]["found"]  # which fails where it is too old for a run
     assert not [one for one in found.values() if "none of Kubernetes'" in one["found"]]
     assert done.returncode == (1 if "failed" in {one["state"] for one in found.values()} else 0)

@@ -41,6 +41,7 @@ LABELS = st.dictionaries(KEYS, VALUES)
 RESOURCES = st.sampled_from(["cpu", "memory", "nvidia.com/gpu"])
 AMOUNTS = st.dictionaries(RESOURCES, st.integers(0, 8000))
 READY = {"type": "Ready", "status": "True"}
+CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def node(
@@ -192,7 +193,9 @@ def test_a_node_stops_a_pod_for_one_reason_at_a_time(ask: Ask, one: Node, resour
     if found is None:
         larger = one.model_copy(update={"allocatable": total([one.allocatable, {resource: more}])})
         assert obstacle(ask, larger, {}) is None
-        assert obstacle(ask, one.model_copy(update={"cordoned": True}), {}).what == "cordoned"
+        cordoned = obstacle(ask, one.model_copy(update={"cordoned": True}), {})
+        assert (cordoned is None) == any(tolerates(it, CORDONED) for it in ask.tolerations)
+        assert cordoned is None or cordoned.what == "cordoned"
         assert obstacle(ask, one.model_copy(update={"conditions": ()}), {}).what == "not ready"
     elif found.kind == "size":
         asked = ask.requests[found.what]

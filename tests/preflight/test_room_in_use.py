@@ -2,23 +2,7 @@
 
 from tests.preflight.api_server import ApiServer
 from tests.preflight.conftest import Ask
-from tests.preflight.spoiled import (
-    GPU,
-    small_quota,
-    wrong_rows,
-)
-
-
-def occupied(server: ApiServer, node: str, gpus: int, **requests: str) -> None:
-    container = {"name": "main", "resources": {"requests": {GPU: str(gpus), **requests}}}
-    server.objects.append(
-        {
-            "kind": "Pod",
-            "metadata": {"name": f"busy-{node}", "namespace": "other-team"},
-            "spec": {"nodeName": node, "containers": [container]},
-            "status": {"phase": "Running"},
-        }
-    )
+from tests.preflight.spoiled import GPU, occupied, small_quota, wrong_rows
 
 
 def test_no_room_now_is_a_warning_that_names_what_is_short(gpu_pool: ApiServer, ask: Ask) -> None:

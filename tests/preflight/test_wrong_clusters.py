@@ -13,6 +13,7 @@ from tests.preflight.spoiled import (
     GPU,
     GPU_NODES,
     an_affinity,
+    an_affinity_and_no_pool,
     another_accelerator,
     being_deleted,
     cordoned,
@@ -91,10 +92,11 @@ WRONG: dict[str, tuple[Callable[[ApiServer], None], str, str, str]] = {
         "pods.train of the deployment",
     ),
     "an affinity": (
-        an_affinity,
-        "pod of verify",
-        "what the node affinity of mu-grpo-verify asks for is on no node: (topology.kubernetes.io/zone=eu-west-1a)",
-        "change the affinity of mu-grpo-verify",
+        an_affinity_and_no_pool,
+        "pod of rollout",
+        "what the node affinity of mu-grpo-rollout asks for is on no node: (topology.kubernetes.io/zone=eu-west-1a) or "
+        "(mu-grpo/pool=rollout)",
+        "change the affinity of mu-grpo-rollout",
     ),
     "no node": (no_node, "pod of cpu", "the cluster has no node", "Add nodes"),
     "quota": (
@@ -207,6 +209,14 @@ def test_a_namespace_that_does_not_say_how_strict_it_is(gpu_pool: ApiServer, ask
     found = ask(gpu_pool)["Pod Security"]
     assert found.state == "warning"
     assert found.mend == f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=restricted"
+
+
+def test_a_templates_affinity_is_an_alternative_to_flytes(gpu_pool: ApiServer, ask: Ask) -> None:
+    an_affinity(gpu_pool, "mu-grpo-verify")
+    found = ask(gpu_pool)
+    assert wrong_rows(found) == {"pod templates": "warning"}
+    assert "mu-grpo-verify: Flyte joins a template's required node affinity" in found["pod templates"].found
+    assert "nodeSelector" in found["pod templates"].mend
 
 
 def test_a_node_that_is_too_small_is_named_beside_one_that_is_away(gpu_pool: ApiServer, ask: Ask) -> None:

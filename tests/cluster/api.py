@@ -1,0 +1,151 @@
+"""Objects on a real API server: made, changed, removed and read by plain requests."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import requests
+
+from tests.cluster.control_plane import ControlPlane
+
+Object = dict[str, Any]
+T = TypeVar("T")
+_CORE, _SCHEDULING, _NETWORKING, _APPS, _RBAC = (
+    "api/v1",
+    "apis/scheduling.k8s.io/v1",
+    "apis/networking.k8s.io/v1",
+    "apis/apps/v1",
+    "apis/rbac.authorization.k8s.io/v1",
+)
+_RESOURCES = {
+    "Namespace": (_CORE, "namespaces"),
+    "Node": (_CORE, "nodes"),
+    "PriorityClass": (_SCHEDULING, "priorityclasses"),
+    "ClusterRole": (_RBAC, "clusterroles"),
+    "ClusterRoleBinding": (_RBAC, "clusterrolebindings"),
+    "LimitRange": (_CORE, "limitranges"),
+    "PersistentVolumeClaim": (_CORE, "persistentvolumeclaims"),
+    "Pod": (_CORE, "pods"),
+    "PodTemplate": (_CORE, "podtemplates"),
+    "ResourceQuota": (_CORE, "resourcequotas"),
+    "Secret": (_CORE, "secrets"),
+    "Service": (_CORE, "services"),
+    "ServiceAccount": (_CORE, "serviceaccounts"),
+    "Deployment": (_APPS, "deployments"),
+    "NetworkPolicy": (_NETWORKING, "networkpolicies"),
+    "Role": (_RBAC, "roles"),
+    "RoleBinding": (_RBAC, "rolebindings"),
+}
+_VERSIONS = {prefix: prefix.partition("/")[2] for prefix, _ in _RESOURCES.values()}
+_WITH_STATUS = ("Node", "Pod")
+"""What their kubelet would tell is given with the object."""
+_CONFLICT = 409
+_OF_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp")
+
+
+class Api:
+    """Requests of one user."""
+
+    def __init__(self, plane: ControlPlane, user: str = "admin") -> None:
+        self._url, self._session = plane.url, plane.session(user)
+
+    def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
+        """None when it is not there."""
+        answer = self._session.get(self._path(kind, namespace, name))
+        return None if answer.status_code == 404 else _content(answer)
+
+    def all(self, kind: str, namespace: str = "") -> list[Object]:
+        """Of a kind, in a namespace or in all."""
+        return list(_content(self._session.get(self._path(kind, namespace)))["items"])
+
+    def create(self, one: Object) -> requests.Response:
+        """The answer, which may be a refusal."""
+        prefix, _ = _RESOURCES[one["kind"]]
+        content = {"apiVersion": _VERSIONS[prefix], **_bare(one)}
+        return self._session.post(self._path(one["kind"], _namespace(one)), json=content)
+
+    def put(self, one: Object) -> None:
+        """Makes an object as it is given, or makes it so; a pod is made anew."""
+        kind, name, namespace = one["kind"], one["metadata"]["name"], _namespace(one)
+        if kind == "Pod" and self.get(kind, name, namespace):
+            self.delete(one)
+        if self.get(kind, name, namespace) is None:
+            _content(self.create(one))
+        if kind != "Pod":  # A node gets a taint when it is made, for want of a kubelet.
+            self._replace(kind, name, namespace, "", _bare(one))
+        if kind in _WITH_STATUS and "status" in one:
+            self._replace(kind, name, namespace, "/status", {"status": one["status"]})
+
+    def _replace(self, kind: str, name: str, namespace: str, part: str, wanted: Object) -> None:
+        """Puts fields into an object, over what controllers may be writing there too."""
+        path = self._path(kind, namespace, name)
+
+        def taken() -> bool:
+            found = _content(self._session.get(path))
+            metadata = {**found["metadata"], **wanted.get("metadata", {})}
+            version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+            whole = found if part else {"apiVersion": found["apiVersion"]}
+            answer = self._session.put(path + part, json={**whole, **wanted, "metadata": metadata | version})
+            assert answer.ok or answer.status_code == _CONFLICT, answer.text
+            return answer.ok
+
+        until(taken)
+
+    def delete(self, one: Object) -> None:
+        """Removes an object at once, and waits until it is gone."""
+        path = self._path(one["kind"], _namespace(one), one["metadata"]["name"])
+        answer = self._session.delete(path, params={"gracePeriodSeconds": "0"})
+        assert answer.ok or answer.status_code == 404, answer.text
+        until(lambda: self._session.get(path).status_code == 404)
+
+    @contextmanager
+    def changed(self, before: Sequence[Object], after: Sequence[Object]) -> Iterator[None]:
+        """What differs between two states of a cluster is so inside the block, and as before after it."""
+        self._turn(before, after)
+        try:
+            yield
+        finally:
+            self._turn(after, before)
+
+    def _turn(self, before: Sequence[Object], after: Sequence[Object]) -> None:
+        old, new = ({_key(one): one for one in state} for state in (before, after))
+        for key in old.keys() - new.keys():
+            self.delete(old[key])
+        for key, one in new.items():
+            if old.get(key) != one:
+                self.put(one)
+
+    def _path(self, kind: str, namespace: str, name: str = "") -> str:
+        prefix, resource = _RESOURCES[kind]
+        inside = f"namespaces/{namespace}/" if namespace else ""
+        return f"{self._url}/{prefix}/{inside}{resource}" + (f"/{name}" if name else "")
+
+
+def until(true: Callable[[], T], seconds: float = 30) -> T:
+    """What a function returns once that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < deadline, f"not so after {seconds} s"
+        time.sleep(0.05)
+    return found
+
+
+def _namespace(one: Object) -> str:
+    return str(one["metadata"].get("namespace", ""))
+
+
+def _key(one: Object) -> tuple[str, str, str]:
+    return one["kind"], _namespace(one), one["metadata"]["name"]
+
+
+def _bare(one: Object) -> Object:
+    """Without what the server gives an object."""
+    own = {name: value for name, value in one["metadata"].items() if name not in _OF_THE_SERVER}
+    return {name: value for name, value in one.items() if name != "status"} | {"metadata": own}
+
+
+def _content(answer: requests.Response) -> Object:
+    assert answer.ok, answer.text
+    found: Object = answer.json()
+    return found

@@ -1,0 +1,162 @@
+"""What a real API server makes of k8s/: all is taken as it is, and accounts may do what they need and no more."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.preflight.cluster import needed
+from tests.cluster.api import Api, Object, until
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.pool import Objects
+from tests.preflight.clusters import NAMESPACE, rendered
+
+POD_SECURITY = (1, 25)
+"""The first version that enforces its labels."""
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:mu-grpo"
+SERVERS_OWN = {"stringData"}
+"""Fields that the server turns into others."""
+
+
+def within(sent: Any, stored: Any, place: str = "") -> list[str]:
+    """Where a stored object lacks something of what was sent, or has something else."""
+    if isinstance(sent, dict):
+        return [
+            wrong
+            for key, value in sent.items()
+            if key not in SERVERS_OWN
+            for wrong in within(value, (stored or {}).get(key), f"{place}.{key}")
+        ]
+    if isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
+        pairs = enumerate(zip(sent, stored, strict=True))
+        return [wrong for number, (a, b) in pairs for wrong in within(a, b, f"{place}[{number}]")]
+    return [] if sent == stored or (not sent and stored is None) else [f"{place}: {sent!r} became {stored!r}"]
+
+
+@pytest.mark.parametrize("overlay", ["development", "gpu-pool"])
+def test_an_overlay_is_taken_as_it_is(overlay: str, plane: ControlPlane) -> None:
+    """Applied by the command of docs/cluster.md to a cluster that has nothing but Kubernetes' own."""
+    plane.kubectl("apply", "-k", f"k8s/overlays/{overlay}")
+    api, sent = Api(plane), rendered(f"k8s/overlays/{overlay}")
+    assert len(sent) > 15
+    for one in sent:
+        stored = api.get(one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", ""))
+        assert within(one, stored) == [], one["metadata"]["name"]
+    again = plane.kubectl("apply", "-k", f"k8s/overlays/{overlay}").splitlines()
+    # A secret that is given as text always looks changed to kubectl.
+    assert [line for line in again if not line.endswith(" unchanged") and not line.startswith("secret/")] == []
+
+
+def may(
+    plane: ControlPlane, account: str, verb: str, resource: str, namespace: str = NAMESPACE, group: str = ""
+) -> bool:
+    """What the server's own authorizer says of an account."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": account,
+            "groups": ["mu-grpo"] if account == "researcher" else ["system:serviceaccounts", "system:authenticated"],
+            "resourceAttributes": {"verb": verb, "resource": resource, "namespace": namespace, "group": group},
+        },
+    }
+    answer = plane.session().post(f"{plane.url}/apis/authorization.k8s.io/v1/subjectaccessreviews", json=review)
+    return bool(answer.json()["status"]["allowed"])
+
+
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+RESOURCES = (
+    "pods",
+    "secrets",
+    "configmaps",
+    "nodes",
+    "podtemplates",
+    "serviceaccounts",
+    "resourcequotas",
+    "namespaces",
+)
+
+
+@pytest.mark.parametrize("name", ["step", "prefetch"])
+def test_accounts_of_pods_may_do_nothing(name: str, plane: ControlPlane, pool: list[Object]) -> None:
+    allowed = [(verb, one) for verb in VERBS for one in RESOURCES if may(plane, f"{ACCOUNT}-{name}", verb, one)]
+    assert allowed == []
+
+
+def test_who_starts_runs_may_read_what_is_checked_and_no_more(plane: ControlPlane, pool: list[Object]) -> None:
+    permissions = needed(NAMESPACE, "mu-grpo").values()
+    asked = {(one.verb, one.resource, one.namespace) for one in permissions if one.resource != "secrets"}
+    allowed = {
+        (verb, one, namespace)
+        for verb in VERBS
+        for one in RESOURCES
+        for namespace in ("", NAMESPACE, "other-team")
+        if may(plane, "researcher", verb, one, namespace)
+    }
+    assert {one for one in asked if one[1] in RESOURCES} <= allowed
+    # What is granted in all namespaces is granted in each.
+    everywhere = {(verb, one) for verb, one, namespace in allowed if namespace == ""}
+    assert everywhere == {(verb, one) for verb, one, namespace in asked if namespace == "" and one in RESOURCES}
+    inside = {(verb, one) for verb, one, namespace in allowed if namespace == NAMESPACE} - everywhere
+    assert inside == {(verb, one) for verb, one, namespace in asked if namespace == NAMESPACE and one in RESOURCES}
+    assert {(verb, one) for verb, one, namespace in allowed if namespace == "other-team"} == everywhere
+
+
+def plain(pool: list[Object], template: str, name: str, **resources: str) -> Object:
+    """A pod of a template, with sizes where they are given."""
+    found = Objects(pool).find("PodTemplate", template)["template"]
+    (container,) = found["spec"]["containers"]
+    if resources:
+        sizes = {key.replace("_", "-").replace("gpu", "nvidia.com/gpu"): value for key, value in resources.items()}
+        container["resources"] = {"requests": sizes, "limits": sizes}
+    metadata = {**found["metadata"], "name": name, "namespace": NAMESPACE}
+    return {"kind": "Pod", "metadata": metadata, "spec": found["spec"]}
+
+
+def test_pods_have_no_token(plane: ControlPlane, pool: list[Object]) -> None:
+    api, pod = Api(plane), plain(pool, "mu-grpo-cpu", "tokenless")
+    answer = api.create(pod)
+    assert answer.ok, answer.text
+    made = answer.json()
+    api.delete(pod)
+    assert made["spec"]["serviceAccountName"] == "mu-grpo-step"
+    assert [one["name"] for one in made["spec"]["volumes"]] == ["scratch"]
+    assert [one["name"] for one in made["spec"]["containers"][0]["volumeMounts"]] == ["scratch"]
+
+
+def test_what_names_no_sizes_is_given_those_of_the_limit_range(plane: ControlPlane, pool: list[Object]) -> None:
+    api, pod = Api(plane), plain(pool, "mu-grpo-cpu", "sizeless")
+    made = api.create(pod).json()
+    api.delete(pod)
+    assert made["spec"]["containers"][0]["resources"] == {
+        "requests": {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "256Mi"},
+        "limits": {"cpu": "500m", "memory": "512Mi", "ephemeral-storage": "1Gi"},
+    }
+
+
+def test_the_quota_stops_what_exceeds_it(plane: ControlPlane, pool: list[Object]) -> None:
+    """Twenty GPUs: five trainings of four, and no sixth."""
+    if not plane.controls:
+        pytest.skip("no controllers here to count what a quota has left")
+    api = Api(plane)
+    until(lambda: (api.get("ResourceQuota", "mu-grpo", NAMESPACE) or {})["status"].get("hard"))
+    sizes = {"cpu": "1", "memory": "1Gi", "ephemeral_storage": "1Gi", "gpu": "4"}
+    pods = [plain(pool, "mu-grpo-train", f"train-{number}", **sizes) for number in range(6)]
+    try:
+        answers = [api.create(pod) for pod in pods]
+    finally:
+        for pod in pods:
+            api.delete(pod)
+    assert [one.status_code for one in answers] == [201] * 5 + [403]
+    message = answers[-1].json()["message"]
+    assert "exceeded quota: mu-grpo, requested: requests.nvidia.com/gpu=4" in message
+
+
+def test_pod_security_refuses_what_is_not_restricted(plane: ControlPlane, pool: list[Object], tmp_path: Path) -> None:
+    if plane.version < POD_SECURITY:
+        pytest.skip(f"Kubernetes {plane.git_version} does not enforce Pod Security; 1.25 does")
+    api, pod = Api(plane), plain(pool, "mu-grpo-cpu", "insecure")
+    assert api.create(pod).ok
+    api.delete(pod)
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    assert "allowPrivilegeEscalation" in api.create(pod).json()["message"]

@@ -1,0 +1,130 @@
+"""What stops a run on a real cluster is found there, in the words in which it is found on the one that is made up."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.synthetic import command, words
+from tests.cluster.api import Api, Object, until
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.pool import Objects
+from tests.preflight.api_server import SECRET
+from tests.preflight.clusters import NAMESPACE
+from tests.preflight.conftest import CONFIG, Ask, Findings, deployment_of
+from tests.preflight.spoiled import GPU, occupied, wrong_rows
+from tests.preflight.test_wrong_clusters import WRONG
+
+SUPPORTED = (1, 28)
+NOT_AS_OBJECTS = {"version", "being deleted"}
+"""What no object says, and what the server alone writes."""
+
+
+def asked(plane: ControlPlane, ask: Ask, **target: object) -> Findings:
+    """What a preflight finds that may do no more than the component's roles grant."""
+    return ask(plane, kubeconfig=plane.kubeconfig("researcher"), **target)
+
+
+def wrong(plane: ControlPlane, found: Findings) -> dict[str, str]:
+    """Without the version, which is judged where it is asked for."""
+    rows = wrong_rows(found)
+    assert (rows.pop("API server", "ok") == "failed") == (plane.version < SUPPORTED)
+    return rows
+
+
+def test_a_right_cluster(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+    found = asked(plane, ask)
+    assert not wrong(plane, found)
+    assert found["API server"].found.endswith(f"Kubernetes {plane.git_version}")
+    if plane.version < SUPPORTED:
+        assert found["API server"].mend == "Upgrade the cluster to 1.28 or newer"
+    assert found["permissions"].found == "all 10 that are asked for here"
+    assert found["secrets"].found == "mu-grpo: hub-token, wandb-api-key"
+    assert found["pod of rollout"].found == "fits 2 of 5 nodes; room for 14 now"
+    assert found["pod of train"].found == "fits 1 of 5 nodes; room for 2 now"
+    assert found["shards"].found == "2 a stage, 2 at once by max_parallelism 32; room for 14"
+    assert SECRET not in str(found)
+
+
+@pytest.mark.parametrize("case", [case for case in WRONG if case not in NOT_AS_OBJECTS])
+def test_what_is_wrong_is_named_with_its_mend(case: str, plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+    spoil, row, found, mend = WRONG[case]
+    spoiled = Objects(pool)
+    spoil(spoiled)
+    with Api(plane).changed(pool, spoiled.objects):
+        failed = asked(plane, ask)[row]
+    assert failed.state == "failed"
+    assert found in failed.found
+    assert mend in failed.mend
+    assert not wrong(plane, asked(plane, ask)), "the mend is not enough"
+
+
+def test_a_namespace_that_is_being_deleted(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+    """It waits for its finalizer, which the controllers take off once it is empty: here none of them does."""
+    api, name = Api(plane), {"kind": "Namespace", "metadata": {"name": "leaving-development"}}
+    api.put({**name, "spec": {"finalizers": ["kubernetes"]}})
+    plane.kubectl("delete", "namespace", "leaving-development", "--wait=false")
+    found = asked(plane, ask, project="leaving")["namespace"]
+    assert found.state == "failed"
+    assert found.found.startswith("leaving-development is being deleted")
+
+
+def test_a_wrong_project_names_those_that_are_there(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+    found = asked(plane, ask, project="mu-grp")["namespace"]
+    assert found.state == "failed"
+    assert found.found.endswith("does not exist; there are mu-grpo-development")
+
+
+def test_room_that_others_have_taken(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+    busy = Objects(pool)
+    occupied(busy, "gpu-train-1", 5)
+    with Api(plane).changed(pool, busy.objects):
+        found = asked(plane, ask)
+    assert wrong(plane, found) == {"pod of train": "warning"}
+    assert found["pod of train"].found == f"fits 1 of 5 nodes, and waits: asks 4 {GPU}, gpu-train-1 has 3 {GPU} free"
+
+
+def test_a_long_list_is_read_to_its_end(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+    """The server hands out pods in pages; the room for training is what the last of them leave."""
+    busy = Objects(pool)
+    for number in range(600):
+        name = {"name": f"small-{number:04d}", "namespace": "other-team"}
+        container = {"name": "main", "image": "small:1", "resources": {"requests": {"cpu": "100m"}}}
+        spec = {"nodeName": "gpu-train-1", "containers": [container]}
+        busy.objects.append({"kind": "Pod", "metadata": name, "spec": spec, "status": {"phase": "Running"}})
+    with Api(plane).changed(pool, busy.objects):
+        found = asked(plane, ask)["free for train"].found
+    assert " 131.2 of 191.45 cores" in found
+
+
+def test_who_is_not_let_in(plane: ControlPlane, pool: list[Object], ask: Ask, tmp_path: Path) -> None:
+    text = plane.kubeconfig("researcher").read_text()
+    for token, message in (("another", "(401)"), ("", "(403)")):
+        path = tmp_path / f"kubeconfig{token}"
+        path.write_text(text.replace("token: token-of-researcher", f"token: {token}" if token else "username: nobody"))
+        found = ask(plane, kubeconfig=path)["API server"]
+        assert found.state == "failed"
+        assert message in found.found
+
+
+def test_the_command(plane: ControlPlane, pool: list[Object], tmp_path: Path) -> None:
+    where = ["--deployment", str(deployment_of("gpu-4", tmp_path)), "--kubeconfig", str(plane.kubeconfig("researcher"))]
+    done = command("preflight", "--config", str(CONFIG), *where, "--json")
+    found = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 1  # a folder is no store, and the images are placeholders
+    assert found["kubeconfig"]["state"] == found["pod of train"]["state"] == "ok"
+    shown = command("preflight", "--config", str(CONFIG), *where)
+    assert "pod of train ok fits 1 of 5 nodes; room for 2 now" in words(shown.stdout)
+    assert SECRET not in done.stdout + shown.stdout
+
+
+def test_nothing_was_changed(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+    """The resource version of the cluster is that of its last change."""
+    session = plane.session()
+
+    def version() -> str:
+        return str(session.get(f"{plane.url}/api/v1/namespaces/{NAMESPACE}/podtemplates").json()["metadata"])
+
+    before = until(lambda: version() if version() == version() else "")
+    asked(plane, ask)
+    assert version() == before
