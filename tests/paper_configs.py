@@ -81,7 +81,7 @@ def _legend() -> list[str]:
 
 def _started(hardware: str, workflow: str, path: Path) -> list[str]:
     return [
-        f"  MU_GRPO_DEPLOYMENT=configs/deployments/{hardware}.yaml pyflyte run --remote \\",
+        f"  MU_GRPO_DEPLOYMENT=configs/deployments/{hardware}.yaml pyflyte run --remote --copy all \\",
         f"    workflows/{workflow}.py {workflow} --inputs-file {path}",
     ]
 

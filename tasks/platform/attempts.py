@@ -28,8 +28,9 @@ def check_code() -> None:
     registered, here = os.environ.get(REGISTERED), code()
     if registered is not None and registered.split()[0] != here.split()[0]:
         raise DeploymentError(
-            f"the task was registered from code {registered}, but its image holds code {here} (digest, version, "
-            "commit). Push images of the commit that is registered, or register the commit of the images."
+            f"the task was registered from code {registered}, but runs code {here} (digest, version, commit). Push "
+            "images of the commit that is registered, or register the commit of the images; pyflyte run --remote "
+            "brings all of the code along with --copy all."
         )
 
 

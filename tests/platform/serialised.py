@@ -20,6 +20,8 @@ class Serialised:
     tasks: dict[str, task_pb2.TaskSpec]
     workflows: dict[str, workflow_pb2.WorkflowSpec]
     launch_plans: dict[str, launch_plan_pb2.LaunchPlan]
+    code: dict[str, bytes]
+    """The archive of the code, when it is copied along."""
 
 
 def function_of(name: str) -> str:
@@ -27,18 +29,18 @@ def function_of(name: str) -> str:
     return re.sub(r"^map_(\w+)_[0-9a-f]{32}-arraynode$", r"\1", name.rpartition(".")[2])
 
 
-def serialise(folder: Path, deployment: Path) -> Serialised:
-    """Packages the workflows for a deployment, by the real command."""
+def serialise(folder: Path, deployment: Path, package_of: str = "workflows", copy: str = "none") -> Serialised:
+    """Packages workflows for a deployment, by the real command; ``copy``: none, all or auto of the code goes along."""
     package = folder / "package.tgz"
     command = [
         str(Path(sys.executable).parent / "pyflyte"),
-        *("--pkgs", "workflows", "package", "--image", "unused:latest", "--source", str(ROOT)),
-        *("--output", str(package), "--force"),
+        *("--pkgs", package_of, "package", "--image", "unused:latest", "--source", str(ROOT)),
+        *("--output", str(package), "--force", "--copy", copy),
     ]
     environment = {**os.environ, "MU_GRPO_DEPLOYMENT": str(deployment)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = Serialised({}, {}, {})
+    found = Serialised({}, {}, {}, {})
     with tarfile.open(package) as archive:
         for member in archive:
             file = archive.extractfile(member)
@@ -53,4 +55,6 @@ def serialise(folder: Path, deployment: Path) -> Serialised:
             elif member.name.endswith("_3.pb"):
                 plan = launch_plan_pb2.LaunchPlan.FromString(content)
                 found.launch_plans[plan.id.name] = plan
+            elif member.name.endswith(".tar.gz"):
+                found.code[member.name] = content
     return found

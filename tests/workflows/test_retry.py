@@ -109,5 +109,5 @@ def test_a_task_of_other_code_than_its_images_is_refused(inputs: Path, tmp_path:
     error = load_proto_from_file(errors_pb2.ErrorDocument, str(tmp_path / "outputs-0/error.pb")).error
     assert error.kind == errors_pb2.ContainerError.NON_RECOVERABLE, output
     assert "registered from code 0123456789ab 0.0.9 4711abcd4711" in error.message
-    assert f"its image holds code {code()}" in error.message
+    assert f"but runs code {code()}" in error.message
     assert "Push images of the commit that is registered" in error.message
