@@ -15,12 +15,14 @@ from typing import Any
 
 import boto3
 
+LOOPBACK = "127.0.0.1"
+
 
 class S3:
     """A running server."""
 
-    def __init__(self, port: int, pid: int) -> None:
-        self.endpoint = f"http://127.0.0.1:{port}"
+    def __init__(self, port: int, pid: int, host: str = LOOPBACK) -> None:
+        self.endpoint = f"http://{host}:{port}"
         self.pid = pid
         """Of its process."""
 
@@ -60,10 +62,10 @@ class S3:
 
 
 @contextmanager
-def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull)) -> Iterator[S3]:
+def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull), host: str = LOOPBACK) -> Iterator[S3]:
     """Starts moto as a process and waits until it answers; ``log`` gets a line per request."""
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)]
     with (
         log.open("w") as told,
         subprocess.Popen(
@@ -71,8 +73,8 @@ def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull))
         ) as process,
     ):
         try:
-            wait_until_open(port)
-            yield S3(port, process.pid)
+            wait_until_open(port, host=host)
+            yield S3(port, process.pid, host)
         finally:
             process.kill()
 
@@ -80,15 +82,15 @@ def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull))
 def free_port() -> int:
     """A port that nobody listens on."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
-def wait_until_open(port: int, seconds: float = 60) -> None:
+def wait_until_open(port: int, seconds: float = 60, host: str = LOOPBACK) -> None:
     """Returns once something answers on the port."""
     for _ in range(int(seconds * 20)):
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+            urllib.request.urlopen(f"http://{host}:{port}/", timeout=5).close()
             return
         except urllib.error.HTTPError:
             return

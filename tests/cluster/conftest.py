@@ -1,6 +1,8 @@
 """A real control plane for the tests of a module, with what an overlay puts there."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -12,16 +14,23 @@ from tests.preflight.conftest import ask
 __all__ = ["ask"]
 
 
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An empty cluster."""
+@contextmanager
+def started(folder: Path, made_up_nodes: bool) -> Iterator[ControlPlane]:
+    """A control plane that pods can be given to, where the machine has its programs."""
     found = programs()
     if found is None:
         pytest.skip(f"no real API server here: {PROGRAMS} names no folder with etcd and kube-apiserver")
-    with ControlPlane(tmp_path_factory.mktemp("control-plane"), found) as started:
-        if started.controls:  # Pods are let in once their account is there.
-            until(lambda: Api(started).get("ServiceAccount", "default", "default"))
-        yield started
+    with ControlPlane(folder, found, made_up_nodes) as plane:
+        if plane.controls:  # Pods are let in once their account is there.
+            until(lambda: Api(plane).get("ServiceAccount", "default", "default"))
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An empty cluster, whose nodes tests make up."""
+    with started(tmp_path_factory.mktemp("control-plane"), made_up_nodes=True) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -30,10 +30,10 @@ USERS = {
     "researcher": ("researcher", "mu-grpo"),
     "controllers": ("system:kube-controller-manager", ""),
     "scheduler": ("system:kube-scheduler", ""),
+    "node": ("system:node:worker", "system:nodes"),
 }
 """By the name of the kubeconfig: user and group."""
 _CONTROLLED = "namespace,serviceaccount,serviceaccount-token,resourcequota"
-"""Those that watch nodes and owners would take the made-up nodes for lost, and their pods with them."""
 
 
 def programs() -> Path | None:
@@ -49,10 +49,12 @@ class ControlPlane:
     Args:
         folder: for keys, logs, kubeconfigs and etcd's data.
         programs: where the programs are.
+        made_up_nodes: whether nodes are objects of the tests, which no controller may take for lost.
     """
 
-    def __init__(self, folder: Path, programs: Path) -> None:
+    def __init__(self, folder: Path, programs: Path, made_up_nodes: bool = True) -> None:
         self.folder, self._programs = folder, programs
+        self._controlled = _CONTROLLED if made_up_nodes else f"{_CONTROLLED},nodelifecycle"
         self._port = free_port()
         self.url = f"https://127.0.0.1:{self._port}"
         self.controls = (programs / _CONTROLLERS).exists()
@@ -135,7 +137,7 @@ class ControlPlane:
             ending,
             _SERVER,
             *(f"--etcd-servers={etcd}", "--bind-address=127.0.0.1", f"--secure-port={self._port}"),
-            *(f"--cert-dir={self.folder}", f"--token-auth-file={tokens}", "--authorization-mode=RBAC"),
+            *(f"--cert-dir={self.folder}", f"--token-auth-file={tokens}", "--authorization-mode=Node,RBAC"),
             *(f"--service-account-key-file={keys}", f"--service-account-signing-key-file={keys}"),
             *("--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/16"),
             *waived,
@@ -147,7 +149,7 @@ class ControlPlane:
                 ending,
                 _CONTROLLERS,
                 *(f"--kubeconfig={self.kubeconfig('controllers')}", f"--service-account-private-key-file={keys}"),
-                *(f"--root-ca-file={self.certificate}", f"--controllers={_CONTROLLED}"),
+                *(f"--root-ca-file={self.certificate}", f"--controllers={self._controlled}"),
                 "--use-service-account-credentials",
                 *(*own, f"--secure-port={free_port()}", f"--cert-dir={self.folder / 'controllers'}"),
             )

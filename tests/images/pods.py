@@ -4,10 +4,10 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 
 from tests.images.podman import Podman
+from tests.platform.four_stages import stop
 from tests.platform.propeller import Attempt
 from tests.s3 import S3
 
@@ -17,15 +17,10 @@ SPACE = ["--tmpfs=/tmp:rw,mode=1777,size=1g"]
 
 
 class Pods:
-    """Starts attempts in containers.
+    """Starts attempts in containers."""
 
-    Attributes:
-        signals: which signal the first attempt of a task in a stage gets once it has saved something.
-    """
-
-    def __init__(self, podman: Podman, s3: S3, bucket: str, signals: Mapping[tuple[str, int], signal.Signals]) -> None:
+    def __init__(self, podman: Podman, s3: S3, bucket: str) -> None:
         self._podman, self._s3, self._bucket = podman, s3, bucket
-        self.signals = signals
 
     def start(self, attempt: Attempt) -> str:
         """Runs an attempt to its end; what it printed."""
@@ -35,7 +30,7 @@ class Pods:
             "OMP_NUM_THREADS": "1",
         }
         name = f"mu-grpo-test-{uuid.uuid4().hex[:8]}"
-        wanted = self.signals.get((attempt.task, attempt.stage or 0)) if attempt.number == 0 else None
+        wanted = stop(attempt)
         ended = threading.Event()
         killer = threading.Thread(target=self._kill, args=(name, attempt, wanted, ended))
         if wanted:

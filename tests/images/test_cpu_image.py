@@ -1,34 +1,21 @@
 """The cpu image: what is in it, and tasks in it as a pod starts them, against an S3 server; its base, with programs."""
 
 import json
-import signal
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
-from flytekit import FlyteContextManager
-from flytekit.core.type_engine import TypeEngine
 from packaging.utils import canonicalize_name
 
-from tasks.artifacts import Store
-from tasks.settings import CodeSettings, RunSettings
+from tasks.settings import CodeSettings
 from tests.cache_versions import ROOT
 from tests.images.podman import BASE, Podman
 from tests.images.pods import LOCKED, SPACE, Pods
-from tests.platform.propeller import Propeller
-from tests.platform.serialised import serialise
+from tests.platform.four_stages import drive, register, run_here
 from tests.s3 import S3
-from tests.workflows.runs import CONFIG, Runner
-from workflows.mu_grpo import mu_grpo
 
 pytestmark = pytest.mark.timeout(2400)
-CHANGES = (
-    "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20 prompts.prompts_per_stage=32 "
-    "prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 optimize.responses_per_update=16 evaluate.problems=10 "
-    "evaluate.samples_per_problem=2 operation.updates_per_checkpoint=1"
-)
-STOPPED = {("optimize", 1): signal.SIGKILL, ("optimize", 2): signal.SIGTERM}
 
 
 @pytest.fixture(scope="module")
@@ -102,39 +89,10 @@ def test_its_command_answers(podman: Podman, image: str) -> None:
     assert "mu_grpo" in shown.stdout
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store of the run on this machine, by the command that a user types."""
-    runner = Runner(tmp_path_factory.mktemp("here"))
-    done = runner.run("mu_grpo", "--overrides", CHANGES)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return runner.store
-
-
 @pytest.mark.long
 def test_four_stages_from_their_serialised_form_make_what_the_run_here_makes(
-    podman: Podman, image: str, s3: S3, bucket: str, here: Path, tmp_path: Path
+    podman: Podman, image: str, s3: S3, bucket: str, tmp_path: Path
 ) -> None:
     """Every task from its registered command line, in the image, on S3; two trainings are stopped in the middle."""
-    deployment = tmp_path / "deployment.yaml"
-    name, _, tag = image.removeprefix("localhost/").partition(":")
-    deployment.write_text(f"{{images: localhost/{name.removesuffix('-cpu')}, tag: {tag}}}")
-    pods = Pods(podman, s3, bucket.removeprefix("s3://"), STOPPED)
-    propeller = Propeller(serialise(tmp_path, deployment), s3, bucket.removeprefix("s3://"), pods.start)
-    settings = RunSettings.read(CONFIG, CHANGES)
-    given = {field: getattr(settings, field) for field in mu_grpo.python_interface.inputs if hasattr(settings, field)}
-    literals = TypeEngine.dict_to_literal_map(
-        FlyteContextManager.current_context(), {**given, "store": f"{bucket}/store"}, mu_grpo.python_interface.inputs
-    )
-    propeller.run("workflows.mu_grpo.mu_grpo", dict(literals.to_flyte_idl().literals))
-
-    there = Store.open(f"{bucket}/store")
-    for kind in ("prompts", "policy", "rollouts", "verdicts", "evaluation"):
-        made = {manifest.ref for manifest in there.manifests(kind)}
-        assert made == {manifest.ref for manifest in Store.open(here).manifests(kind)}, kind
-        assert made
-    assert sorted(Path(key).suffix for key in s3.keys(bucket.removeprefix("s3://")) if "/runs/" in key) == [".json"]
-    again = [attempt for attempt in propeller.attempts if attempt.number]
-    assert {(attempt.task, attempt.stage) for attempt in again} == STOPPED.keys()
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert {one.commit.removesuffix("+") for one in there.manifests("policy")} == {head.stdout.strip()}
+    name = bucket.removeprefix("s3://")
+    drive(register(image, tmp_path), s3, name, Pods(podman, s3, name).start, run_here(tmp_path / "here"))

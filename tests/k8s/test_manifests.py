@@ -88,6 +88,8 @@ def test_what_pods_name_is_there(overlay: tuple[str, list[Document]]) -> None:
         spec = template["template"]["spec"]
         assert spec["serviceAccountName"] in accounts
         assert spec["priorityClassName"] in priorities
+        # Flyte takes it over, and the server would make it Always for an image without a tag.
+        assert {one["imagePullPolicy"] for one in spec["containers"]} == {"IfNotPresent"}
         assert template["template"]["metadata"]["labels"]["mu-grpo/role"] == name.removeprefix("mu-grpo-")
         for toleration in spec.get("tolerations", []):
             assert toleration["operator"] in ("Exists", "Equal")
