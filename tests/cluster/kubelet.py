@@ -19,18 +19,6 @@ SUBNET, HOST = "198.51.100.0/24", "198.51.100.1"
 _PROGRAMS = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "pause")
 _PLUGINS, _LOGS = Path("/usr/lib/cni"), Path("/var/log/pods")
 _PAUSE = "localhost/pause:here"
-_NETWORK = {
-    "cniVersion": "0.4.0",
-    "name": "pods",
-    "plugins": [
-        {
-            "type": "bridge",
-            "bridge": BRIDGE,
-            "isGateway": True,
-            "ipam": {"type": "host-local", "ranges": [[{"subnet": SUBNET}]]},
-        }
-    ],
-}
 
 
 class Kubelet:
@@ -90,7 +78,10 @@ class Kubelet:
             subprocess.run(["ip", *command], check=True)
         network = self._folder / "network"
         network.mkdir()
-        (network / "pods.conflist").write_text(json.dumps(_NETWORK))
+        addresses = {"type": "host-local", "ranges": [[{"subnet": SUBNET}]], "dataDir": str(self._folder / "addresses")}
+        bridge = {"type": "bridge", "bridge": BRIDGE, "isGateway": True, "ipam": addresses}
+        pods = {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}
+        (network / "pods.conflist").write_text(json.dumps(pods))
         configuration = self._folder / "containerd.toml"
         configuration.write_text(
             f"""version = 2
