@@ -11,7 +11,6 @@ import time
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Self
 
 import requests
 import yaml
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.cache_versions import ROOT
+from tests.cluster.running import Running
 from tests.s3 import free_port
 
 PROGRAMS = "KUBEBUILDER_ASSETS"
@@ -43,7 +43,7 @@ def programs() -> Path | None:
     return folder if all((folder / name).exists() for name in ("etcd", _SERVER)) else None
 
 
-class ControlPlane:
+class ControlPlane(Running):
     """Runs while its block does.
 
     Args:
@@ -53,7 +53,7 @@ class ControlPlane:
     """
 
     def __init__(self, folder: Path, programs: Path, made_up_nodes: bool = True) -> None:
-        self.folder, self._programs = folder, programs
+        super().__init__(folder, programs)
         self._controlled = _CONTROLLED if made_up_nodes else f"{_CONTROLLED},nodelifecycle"
         self._port = free_port()
         self.url = f"https://127.0.0.1:{self._port}"
@@ -61,7 +61,6 @@ class ControlPlane:
         """Whether its controllers run: they count what a quota has left."""
         self.schedules = (programs / _SCHEDULER).exists()
         """Whether pods are placed."""
-        self._ending = ExitStack()
 
     @property
     def certificate(self) -> Path:
@@ -110,15 +109,6 @@ class ControlPlane:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def __enter__(self) -> Self:
-        with ExitStack() as ending:
-            self._start(ending)
-            self._ending = ending.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.close()
-
     def _start(self, ending: ExitStack) -> None:
         keys, tokens = self.folder / "accounts.pem", self.folder / "tokens.csv"
         _write_key(keys)
@@ -162,14 +152,10 @@ class ControlPlane:
             )
 
     def _run(self, ending: ExitStack, program: str, *flags: str) -> None:
-        path = self._programs / program
         # Older ones also listen without TLS, on a port of everybody's.
-        known = subprocess.run([path, "--help"], capture_output=True, text=True, check=False).stdout
-        insecure = ["--port=0"] if "\n      --port int" in known else []
-        log = ending.enter_context((self.folder / f"{program}.log").open("w"))
-        process = subprocess.Popen([path, *flags, *insecure], stdout=log, stderr=log, cwd=self.folder)
-        ending.callback(process.wait)
-        ending.callback(process.kill)
+        help_of = [self._programs / program, "--help"]
+        known = subprocess.run(help_of, capture_output=True, text=True, check=False).stdout
+        super()._run(ending, program, *flags, *(["--port=0"] if "\n      --port int" in known else []))
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS

@@ -12,9 +12,11 @@ from flyteidl.admin import task_pb2
 from flyteidl.core import tasks_pb2
 
 from tests.cluster.api import Object
+from tests.k8s.test_flyte import values
 from tests.preflight.clusters import NAMESPACE
 
 _BASE, _SHARED_MEMORY = "default", "flyte-shared-memory"
+_SETTINGS: dict[str, Any] = values("values.yaml")["configuration"]["inline"]["plugins"]["k8s"]
 _RESOURCES = {
     tasks_pb2.Resources.CPU: "cpu",
     tasks_pb2.Resources.MEMORY: "memory",
@@ -22,24 +24,20 @@ _RESOURCES = {
 }
 
 
-def pod_of(
-    name: str, task: task_pb2.TaskSpec, template: Object, settings: dict[str, Any], last: bool = False
-) -> Object:
+def pod_of(name: str, task: task_pb2.TaskSpec, template: Object, last: bool = False) -> Object:
     """The pod of an attempt.
 
     Args:
         name: of the pod.
         task: as it is registered.
         template: the pod template that the task names.
-        settings: ``plugins.k8s`` of Flyte's.
         last: whether it is the last attempt, which is not interruptible.
     """
     base = copy.deepcopy(template["template"])
     spec, own = base["spec"], task.template.container
     interruptible = task.template.metadata.interruptible and not last
     requests, limits = (
-        {_named(entry.name, settings): entry.value for entry in part}
-        for part in (own.resources.requests, own.resources.limits)
+        {_named(entry.name): entry.value for entry in part} for part in (own.resources.requests, own.resources.limits)
     )
     (container,) = (one for one in spec["containers"] if one["name"] == _BASE)
     container |= {
@@ -49,13 +47,13 @@ def pod_of(
         "env": [{"name": one.key, "value": one.value} for one in own.env],
         "resources": {"requests": requests, "limits": limits},
     }
-    tolerations = [one for resource in requests for one in settings["resource-tolerations"].get(resource, [])]
-    tolerations += settings["interruptible-tolerations"] if interruptible else []
+    tolerations = [one for resource in requests for one in _SETTINGS["resource-tolerations"].get(resource, [])]
+    tolerations += _SETTINGS["interruptible-tolerations"] if interruptible else []
     kind = "interruptible" if interruptible else "non-interruptible"
     required = _required(spec)
-    required.append({"matchExpressions": [settings[f"{kind}-node-selector-requirement"]]})
+    required.append({"matchExpressions": [_SETTINGS[f"{kind}-node-selector-requirement"]]})
     if device := task.template.extended_resources.gpu_accelerator.device:
-        label = settings["gpu-device-node-label"]
+        label = _SETTINGS["gpu-device-node-label"]
         for term in required:
             term["matchExpressions"] = [
                 *term.get("matchExpressions", []),
@@ -86,5 +84,5 @@ def _required(spec: Object) -> list[Object]:
     return terms
 
 
-def _named(resource: int, settings: dict[str, Any]) -> str:
-    return str(settings["gpu-resource-name"]) if resource == tasks_pb2.Resources.GPU else _RESOURCES[resource]
+def _named(resource: int) -> str:
+    return str(_SETTINGS["gpu-resource-name"]) if resource == tasks_pb2.Resources.GPU else _RESOURCES[resource]

@@ -6,12 +6,12 @@ import shutil
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
 
 import yaml
 
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.running import Running
 
 NAME, BRIDGE = "worker", "mu-grpo-pods"
 SUBNET, HOST = "198.51.100.0/24", "198.51.100.1"
@@ -21,7 +21,7 @@ _PLUGINS, _LOGS = Path("/usr/lib/cni"), Path("/var/log/pods")
 _PAUSE = "localhost/pause:here"
 
 
-class Kubelet:
+class Kubelet(Running):
     """Runs while its block does, and with it the node ``worker``.
 
     Args:
@@ -31,18 +31,8 @@ class Kubelet:
     """
 
     def __init__(self, plane: ControlPlane, programs: Path, folder: Path) -> None:
-        self._plane, self._programs, self._folder = plane, programs, folder
-        self._socket = folder / "containerd.sock"
-        self._ending = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as ending:
-            self._start(ending)
-            self._ending = ending.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.close()
+        super().__init__(folder, programs)
+        self._plane, self._socket = plane, folder / "containerd.sock"
 
     @staticmethod
     def missing(programs: Path) -> str:
@@ -76,17 +66,17 @@ class Kubelet:
         ending.callback(subprocess.run, ["ip", "link", "delete", BRIDGE], check=True)
         for command in (["address", "add", f"{HOST}/24", "dev", BRIDGE], ["link", "set", BRIDGE, "up"]):
             subprocess.run(["ip", *command], check=True)
-        network = self._folder / "network"
+        network = self.folder / "network"
         network.mkdir()
-        addresses = {"type": "host-local", "ranges": [[{"subnet": SUBNET}]], "dataDir": str(self._folder / "addresses")}
+        addresses = {"type": "host-local", "ranges": [[{"subnet": SUBNET}]], "dataDir": str(self.folder / "addresses")}
         bridge = {"type": "bridge", "bridge": BRIDGE, "isGateway": True, "ipam": addresses}
         pods = {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}
         (network / "pods.conflist").write_text(json.dumps(pods))
-        configuration = self._folder / "containerd.toml"
+        configuration = self.folder / "containerd.toml"
         configuration.write_text(
             f"""version = 2
-root = "{self._folder}/images"
-state = "{self._folder}/state"
+root = "{self.folder}/images"
+state = "{self.folder}/state"
 [grpc]
 address = "{self._socket}"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -96,12 +86,11 @@ restrict_oom_score_adj = true
 bin_dir = "{_PLUGINS}"
 conf_dir = "{network}"
 [plugins."io.containerd.internal.v1.opt"]
-path = "{self._folder}/opt"
+path = "{self.folder}/opt"
 """
         )
-        path = f"{self._programs}{os.pathsep}{os.environ['PATH']}"
         ending.callback(self._unmount)
-        self._run(ending, "containerd", path, f"--config={configuration}")
+        self._run(ending, "containerd", f"--config={configuration}")
         until(self._socket.exists)
         ending.callback(self._remove_containers)
         self.load(self._pause())
@@ -120,14 +109,13 @@ path = "{self._folder}/opt"
             "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},
             "imageGCHighThresholdPercent": 100,
         }
-        (self._folder / "kubelet.yaml").write_text(yaml.safe_dump(settings))
+        (self.folder / "kubelet.yaml").write_text(yaml.safe_dump(settings))
         self._run(
             ending,
             "kubelet",
-            path,
-            *(f"--kubeconfig={self._plane.kubeconfig('node')}", f"--config={self._folder / 'kubelet.yaml'}"),
-            *(f"--hostname-override={NAME}", f"--root-dir={self._folder / 'kubelet'}", "--container-runtime=remote"),
-            *(f"--container-runtime-endpoint=unix://{self._socket}", f"--cert-dir={self._folder / 'certificates'}"),
+            *(f"--kubeconfig={self._plane.kubeconfig('node')}", f"--config={self.folder / 'kubelet.yaml'}"),
+            *(f"--hostname-override={NAME}", f"--root-dir={self.folder / 'kubelet'}", "--container-runtime=remote"),
+            *(f"--container-runtime-endpoint=unix://{self._socket}", f"--cert-dir={self.folder / 'certificates'}"),
         )
         until(self._ready, seconds=90)
 
@@ -138,9 +126,9 @@ path = "{self._folder}/opt"
 
     def _pause(self) -> Path:
         """What holds a pod's namespaces, as an archive of an image."""
-        (self._folder / "Containerfile").write_text('FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n')
-        archive = self._folder / "pause.tar"
-        build = ["podman", "build", "-q", "-f", self._folder / "Containerfile", "-t", _PAUSE, self._programs]
+        (self.folder / "Containerfile").write_text('FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n')
+        archive = self.folder / "pause.tar"
+        build = ["podman", "build", "-q", "-f", self.folder / "Containerfile", "-t", _PAUSE, self._programs]
         for command in (build, ["podman", "save", "-q", "-o", archive, _PAUSE]):
             subprocess.run(command, check=True, capture_output=True)
         return archive
@@ -153,7 +141,7 @@ path = "{self._folder}/opt"
 
     def _unmount(self) -> None:
         places = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for place in reversed([place for place in places if place.startswith(f"{self._folder}/")]):
+        for place in reversed([place for place in places if place.startswith(f"{self.folder}/")]):
             subprocess.run(["umount", "--lazy", place], check=True)
 
     def _ctr(self, *arguments: str, check: bool = True) -> str:
@@ -161,10 +149,3 @@ path = "{self._folder}/opt"
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, done.stderr
         return done.stdout
-
-    def _run(self, ending: ExitStack, program: str, path: str, *flags: str) -> None:
-        log = ending.enter_context((self._folder / f"{program}.log").open("w"))
-        environment = {**os.environ, "PATH": path}
-        process = subprocess.Popen([self._programs / program, *flags], stdout=log, stderr=log, env=environment)
-        ending.callback(process.wait)
-        ending.callback(process.kill)

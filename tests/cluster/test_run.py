@@ -16,7 +16,6 @@ from tests.cluster.conftest import started
 from tests.cluster.control_plane import ControlPlane, programs
 from tests.cluster.flyte_pods import pod_of
 from tests.cluster.kubelet import HOST, Kubelet
-from tests.cluster.test_scheduler import SETTINGS
 from tests.images.podman import Podman
 from tests.platform.four_stages import drive, register, run_here, stop
 from tests.platform.propeller import Attempt
@@ -90,7 +89,7 @@ class ClusterPods:
         task = self._tasks[function]
         template = self._api.get("PodTemplate", task.template.metadata.pod_template_name, NAMESPACE)
         assert template is not None
-        pod = pod_of(f"{function.replace('_', '-')}-{next(self._numbers)}", task, template, SETTINGS)
+        pod = pod_of(f"{function.replace('_', '-')}-{next(self._numbers)}", task, template)
         given = {**attempt.environment, **self._s3.environment(Path("/tmp/cache")), "OMP_NUM_THREADS": "1"}
         (container,) = pod["spec"]["containers"]
         container |= {"args": attempt.arguments, "env": [{"name": key, "value": given[key]} for key in given]}

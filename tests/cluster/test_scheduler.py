@@ -15,14 +15,12 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.flyte_pods import pod_of
 from tests.cluster.pool import Objects
 from tests.cluster.random_cases import Case, cases
-from tests.k8s.test_flyte import values
 from tests.platform.serialised import function_of, serialise
 from tests.platform.test_serialised import role_of
 from tests.preflight.clusters import NAMESPACE
 from tests.preflight.spoiled import occupied
 from tests.preflight.test_wrong_clusters import WRONG
 
-SETTINGS = values("values.yaml")["configuration"]["inline"]["plugins"]["k8s"]
 POOLS: dict[Role, str] = {
     "cpu": "cpu",
     "prefetch": "cpu",
@@ -58,7 +56,7 @@ def made(api: Api, name: str, task: task_pb2.TaskSpec, last: bool = False) -> Ob
     """The task's pod, from the template that the cluster holds."""
     template = api.get("PodTemplate", task.template.metadata.pod_template_name, NAMESPACE)
     assert template is not None
-    return pod_of(name.replace("_", "-"), task, template, SETTINGS, last)
+    return pod_of(name.replace("_", "-"), task, template, last)
 
 
 def settled(api: Api, pod: Object) -> str:
