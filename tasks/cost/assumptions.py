@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tasks.cost.measured import Measured
+from tasks.cost.memory import TrainingMemory
 from tasks.cost.pool import GPU_ROLES, Pool
 from tasks.cost.rates import EngineRates, Rates
 from tasks.cost.shapes import Shape
@@ -23,8 +24,10 @@ class Assumption:
     note: str = ""
 
 
-def cluster_assumptions(run: RunSettings, shape: Shape, pool: Pool, prices: str) -> Iterator[Assumption]:
-    """GPUs, pods and prices."""
+def cluster_assumptions(
+    run: RunSettings, shape: Shape, memory: TrainingMemory, pool: Pool, prices: str
+) -> Iterator[Assumption]:
+    """GPUs, their memory, pods and prices."""
     by_role = {role: pool.accelerators[role] for role in GPU_ROLES}
     kinds = ", ".join(dict.fromkeys(by_role.values()))
     yield Assumption("GPUs", f"{pool.layout.gpus} x {kinds}", "given")
@@ -32,6 +35,10 @@ def cluster_assumptions(run: RunSettings, shape: Shape, pool: Pool, prices: str)
         paid = "spot" if role in pool.spot else "on demand"
         yield Assumption(f"pod of {role}", f"{pool.layout.pod_gpus[role]} x {by_role[role]}", "given", paid)
     yield Assumption("policy", f"{shape.parameters / 1e9:.2f} B parameters", "given", run.policy.path or "tiny")
+    kept, room = memory.told("weights", "gradients", "moments"), pool.gpu("train").memory_gb
+    yield Assumption("training, per GPU", f"{memory.lasting / 1e9:.1f} of {room:g} GB", "given", kept)
+    added = f"{memory.told('activations', 'logits')}; at least"
+    yield Assumption("micro-batch, per GPU", f"{memory.passing / 1e9:.1f} GB", "given", added)
     yield Assumption("prices", prices, "given", "examples, unless the file is yours")
     yield Assumption("interruptions", "none", "assumed", "what spot nodes lose comes on top")
 

@@ -8,7 +8,8 @@ from tasks.cost.assumptions import Assumption, assumed, cluster_assumptions, mea
 from tasks.cost.estimate import Estimator, Prediction
 from tasks.cost.jobs import Layout
 from tasks.cost.measured import Measured, measure
-from tasks.cost.pool import GPU_ROLES, check_training_fits, current_deployment, pool_of
+from tasks.cost.memory import check_training_fits
+from tasks.cost.pool import GPU_ROLES, current_deployment, pool_of
 from tasks.cost.rates import assumed_rates
 from tasks.cost.shapes import KNOWN, shape_of
 from tasks.errors import SettingsError
@@ -72,9 +73,9 @@ def plan_cluster(
         rates, baseline = runs[0].rates, runs[1].rates
     else:
         pool = pool_of(run, gpus, accelerator, costs, current_deployment())
-        check_training_fits(run, shape, pool)
+        memory = check_training_fits(run, shape, pool)
         estimator = Estimator(run, stages, shape, pool.layout, pool)
-        lines = list(cluster_assumptions(run, shape, pool, str(prices)))
+        lines = list(cluster_assumptions(run, shape, memory, pool, str(prices)))
         if runs is None:
             each = {role: pool.gpu(role) for role in GPU_ROLES}
             rates = baseline = assumed_rates(run, shape, each, pool.layout.training_gpus, costs.assumptions)

@@ -1,11 +1,10 @@
-"""The GPUs of a plan: how many and which a pod of each role has, what they cost, and whether a policy fits."""
+"""The GPUs of a plan: how many and which a pod of each role has, and what they cost."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tasks.cost.jobs import Job, Layout
-from tasks.cost.shapes import BYTES, Shape
 from tasks.errors import SettingsError
 from tasks.settings import RunSettings
 from tasks.settings.cost import AcceleratorSettings, CostSettings
@@ -96,39 +95,3 @@ def pool_of(
 def current_deployment() -> DeploymentSettings | None:
     """The deployment that the environment names, if any."""
     return DeploymentSettings.current() if os.environ.get(VARIABLE) else None
-
-
-def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> None:
-    """Raises SettingsError when weights, gradients and moments alone are more than the memory of a training GPU.
-
-    Where generation and training take turns on it, vLLM's share is to be free beside them.
-    """
-    gpus, memory = pool.layout.training_gpus, pool.gpu("train").memory_gb * 1e9
-    needed = training_bytes(run, shape, gpus)
-    engine = run.rollout.engine
-    beside = engine.gpu_memory_share if run.updates_per_rollout and engine.kind == "vllm" else 0.0
-    if needed <= memory < needed + beside * memory:
-        raise SettingsError(
-            f"rollout.engine.gpu_memory_share: {beside:g} beside the {needed / 1e9:.1f} GB that training keeps on each "
-            f"of {gpus} GPUs of {memory / 1e9:g} GB; allowed: below {1 - needed / memory:.2f}, or as for training alone"
-        )
-    if needed > memory:
-        raise SettingsError(
-            f"optimize.backend: weights, gradients and moments take {needed / 1e9:.1f} GB on each of {gpus} GPUs of "
-            f"{memory / 1e9:g} GB; allowed: more processes, a higher ZeRO stage, optimize.lora, or a larger accelerator"
-        )
-
-
-def training_bytes(run: RunSettings, shape: Shape, gpus: int) -> float:
-    """Weights, gradients and AdamW's moments on each GPU that trains, without activations."""
-    backend, full = run.optimize.backend, BYTES["float32"]
-    trained = shape.adapter_parameters(run.optimize.lora.rank) if run.optimize.lora else shape.parameters
-    weights = BYTES[backend.dtype] * shape.parameters
-    copies = full * trained if backend.dtype != "float32" else 0
-    moments = 2 * full * trained + copies
-    gradients = full * trained
-    stage = backend.zero_stage
-    if backend.deepspeed_config.get("zero_optimization", {}).get("offload_optimizer"):
-        moments = 0
-    shares = (gpus if stage >= least else 1 for least in (3, 2, 1))
-    return sum(size / share for size, share in zip((weights, gradients, moments), shares, strict=True))

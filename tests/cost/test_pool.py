@@ -1,11 +1,10 @@
-"""GPUs of pods: by the settings, by a deployment, and what does not fit."""
+"""GPUs of pods: by the settings, by a deployment, and too few of them."""
 
 from pathlib import Path
 
 import pytest
 
-from tasks.cost.pool import check_training_fits, pool_of, training_bytes
-from tasks.cost.shapes import KNOWN
+from tasks.cost.pool import pool_of
 from tasks.errors import SettingsError
 from tasks.settings import RunSettings
 from tasks.settings.cost import CostSettings
@@ -13,8 +12,6 @@ from tasks.settings.deployment import DeploymentSettings
 
 ROOT = Path(__file__).parents[2]
 COSTS = CostSettings.read(ROOT / "configs/prices.yaml")
-SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
-WEIGHTS = SHAPE.parameters
 
 
 def paper(overrides: str = "") -> RunSettings:
@@ -69,47 +66,6 @@ def test_an_unknown_accelerator_lists_the_known_ones() -> None:
     values["pods"]["train"]["accelerator"] = "nvidia-b200"
     with pytest.raises(SettingsError, match="'nvidia-b200' is not in the table"):
         pool_of(paper(), 4, None, COSTS, DeploymentSettings.parse(values))
-
-
-def zero(name: str, dtype: str = "bfloat16") -> dict[str, object]:
-    return {"kind": "deepspeed", "dtype": dtype, "processes": 4, "deepspeed": str(ROOT / f"configs/deepspeed/{name}")}
-
-
-@pytest.mark.parametrize(
-    ("backend", "per_weight"),
-    [
-        (zero("zero2.json"), 2 + (4 + 12) / 4),  # a 16-bit copy on every GPU, the rest shared
-        (zero("zero3.json"), (2 + 4 + 12) / 4),
-        (zero("zero3-offload.json"), (2 + 4) / 4),
-        (zero("zero1.json", "float32"), 4 + 4 + 8 / 4),
-        ({"kind": "torch", "dtype": "bfloat16"}, 2 + 4 + 12),
-        ({"kind": "torch"}, 4 + 4 + 8),
-    ],
-)
-def test_what_training_holds_of_every_weight(backend: dict[str, object], per_weight: float) -> None:
-    values = paper().model_dump(mode="json")
-    values["optimize"]["backend"] = backend
-    assert training_bytes(RunSettings.parse(values), SHAPE, 4) == pytest.approx(per_weight * WEIGHTS)
-
-
-def test_a_policy_that_cannot_be_trained_there_is_named() -> None:
-    pool = pool_of(paper(), 4, "nvidia-l40s", COSTS, None)
-    with pytest.raises(SettingsError, match=r"optimize.backend: weights.* take 53\.3 GB on each of 4 GPUs of 48 GB"):
-        check_training_fits(paper("optimize.backend.dtype=float32"), SHAPE, pool)
-    check_training_fits(paper(), SHAPE, pool)
-    check_training_fits(paper("optimize.backend.dtype=float32 optimize.lora.rank=8"), SHAPE, pool)
-
-
-def test_an_engine_that_takes_turns_fits_beside_training() -> None:
-    run, turns = paper(), RunSettings.read(ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-grpo.yaml")
-    pool = pool_of(turns, 4, None, COSTS, None)
-    assert pool.layout.pod_gpus["train"] == 4
-    check_training_fits(turns, SHAPE, pool)
-    check_training_fits(run, SHAPE, pool)
-    # 6 bytes of every weight stay: 2 whole, 16 over four GPUs.
-    message = r"gpu_memory_share: 0\.9 beside the 45\.7 GB .* 4 GPUs of 141 GB; allowed: below 0\.68"
-    with pytest.raises(SettingsError, match=message):
-        check_training_fits(turns.override("rollout.engine.gpu_memory_share=0.9"), SHAPE, pool)
 
 
 def test_a_task_that_alternates_has_a_gpu_for_every_process() -> None:

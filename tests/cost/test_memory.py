@@ -1,0 +1,149 @@
+"""Memory of training: counted from sizes, beside what autograd keeps of real models; and what does not fit."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+
+from tasks.cost.memory import activation_bytes, check_training_fits, micro_batch_tokens, training_memory
+from tasks.cost.pool import pool_of
+from tasks.cost.shapes import KNOWN, Shape
+from tasks.errors import SettingsError
+from tasks.optimize.backends import open_backend
+from tasks.policy.lora import add_adapters
+from tasks.policy.packing import PACKED_ATTENTION
+from tasks.policy.scorer import Scorer, pack
+from tasks.settings import RunSettings
+from tests.cost.test_pool import COSTS, ROOT, paper
+
+SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
+SEQUENCE, SEQUENCES = 64, 8
+
+
+def zero(name: str, dtype: str = "bfloat16") -> dict[str, object]:
+    return {"kind": "deepspeed", "dtype": dtype, "processes": 4, "deepspeed": str(ROOT / f"configs/deepspeed/{name}")}
+
+
+@pytest.mark.parametrize(
+    ("backend", "per_weight"),
+    [
+        (zero("zero2.json"), 2 + (4 + 12) / 4),  # a 16-bit copy on every GPU, the rest shared
+        (zero("zero3.json"), (2 + 4 + 12) / 4),
+        (zero("zero3-offload.json"), 2 / 4),
+        (zero("zero1.json", "float32"), 4 + 4 + 8 / 4),
+        ({"kind": "torch", "dtype": "bfloat16"}, 2 + 4 + 12),
+        ({"kind": "torch"}, 4 + 4 + 8),
+    ],
+)
+def test_what_training_holds_of_every_weight(backend: dict[str, object], per_weight: float) -> None:
+    values = paper().model_dump(mode="json")
+    values["optimize"]["backend"] = backend
+    lasting = training_memory(RunSettings.parse(values), SHAPE, 4).lasting
+    assert lasting == pytest.approx(per_weight * SHAPE.parameters)
+
+
+def test_a_policy_that_cannot_be_trained_there_is_named() -> None:
+    pool = pool_of(paper(), 4, "nvidia-l40s", COSTS, None)
+    with pytest.raises(SettingsError, match=r"optimize.backend: weights.* take 53\.3 GB on each of 4 GPUs of 48 GB"):
+        check_training_fits(paper("optimize.backend.dtype=float32"), SHAPE, pool)
+    check_training_fits(paper("optimize.lora.rank=8"), SHAPE, pool)
+
+
+def test_a_micro_batch_that_does_not_fit_beside_the_weights_is_named() -> None:
+    pool = pool_of(paper(), 4, "nvidia-l40s", COSTS, None)
+    shorter = paper("optimize.tokens_per_micro_batch=2560 optimize.logp_chunk_tokens=128")
+    with pytest.raises(
+        SettingsError,
+        match=r"with micro-batches of 16384 tokens training takes 55\.5 GB on .* \(weights 15\.2, .*\); allowed: fewer",
+    ):
+        check_training_fits(paper(), SHAPE, pool)
+    with pytest.raises(
+        SettingsError, match=r"2560 tokens training takes 48\.\d GB .* not fewer than rollout.max_new_tokens 2560"
+    ):
+        check_training_fits(shorter, SHAPE, pool)
+    roomy = pool_of(paper(), 4, None, COSTS, None)
+    with pytest.raises(
+        SettingsError, match=r"16384 tokens training takes 15\d\.\d GB .*backend.gradient_checkpointing, fewer"
+    ):
+        check_training_fits(paper("optimize.backend.gradient_checkpointing=false"), SHAPE, roomy)
+    assert check_training_fits(paper(), SHAPE, roomy).total == pytest.approx(55.5e9, rel=1e-3)
+
+
+def test_an_engine_that_takes_turns_fits_beside_training() -> None:
+    run, turns = paper(), RunSettings.read(ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-grpo.yaml")
+    pool = pool_of(turns, 4, None, COSTS, None)
+    assert pool.layout.pod_gpus["train"] == 4
+    check_training_fits(turns, SHAPE, pool)
+    check_training_fits(run, SHAPE, pool)
+    # 6 bytes of every weight stay: 2 whole, 16 over four GPUs.
+    message = r"gpu_memory_share: 0\.9 beside the 45\.7 GB .* 4 GPUs of 141 GB; allowed: below 0\.68"
+    with pytest.raises(SettingsError, match=message):
+        check_training_fits(turns.override("rollout.engine.gpu_memory_share=0.9"), SHAPE, pool)
+
+
+def kept_bytes(config: PretrainedConfig, run: RunSettings) -> int:
+    """Bytes of all tensors that autograd keeps of an update's forward pass, besides weights."""
+    dtype = getattr(torch, run.optimize.backend.dtype)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED_ATTENTION, dtype=dtype)
+    if run.optimize.lora:
+        add_adapters(model, run.optimize.lora, seed=0)
+    scorer = Scorer(model, chunk_tokens=64)
+    open_backend(scorer, run.optimize)
+    weights = {one.untyped_storage().data_ptr() for one in scorer.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    batch = pack([[1] * 4] * SEQUENCES, [[2] * (SEQUENCE - 4)] * SEQUENCES)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        scorer(batch)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def of_a_layer(family: type[PretrainedConfig], run: RunSettings) -> tuple[float, float]:
+    """Bytes that autograd keeps of a token in a layer, and as many as are counted."""
+    sizes = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+    def both(layers: int) -> tuple[float, float]:
+        config = family(num_hidden_layers=layers, vocab_size=100, head_dim=16, **sizes)
+        shape = Shape(0, layers, 64, 160, 4, 2, 16, 100, 0)
+        return kept_bytes(config, run) / (SEQUENCE * SEQUENCES), activation_bytes(run, shape)
+
+    (kept_few, counted_few), (kept_many, counted_many) = both(2), both(5)
+    counted = (counted_many - counted_few) / 3
+    if not run.optimize.backend.gradient_checkpointing:
+        # Attention in a rectangle, as on CPUs, copies what comes out of it; kernels on GPUs do not.
+        counted += 64 * (4 if run.optimize.backend.dtype == "float32" else 2)
+    return (kept_many - kept_few) / 3, counted
+
+
+def trained(dtype: str, again: bool = False, lora: bool = False) -> RunSettings:
+    values = paper().model_dump(mode="json")
+    values["optimize"]["backend"] = {"dtype": dtype, "gradient_checkpointing": again}
+    values["optimize"]["lora"] = {"rank": 4} if lora else None
+    return RunSettings.parse(values)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", [LlamaConfig, Qwen2Config, Qwen3Config])
+def test_a_layer_keeps_as_much_as_is_counted(family: type[PretrainedConfig], dtype: str) -> None:
+    kept, counted = of_a_layer(family, trained(dtype, again=True))
+    assert kept == counted
+    kept, counted = of_a_layer(family, trained(dtype))
+    assert kept == counted if family is not Qwen3Config else counted < kept < 1.3 * counted  # norms in its attention
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_with_adapters_it_keeps_at_least_what_is_counted(dtype: str) -> None:
+    kept, counted = of_a_layer(LlamaConfig, trained(dtype, lora=True))
+    assert counted <= kept < 1.5 * counted
+
+
+def test_a_micro_batch_has_its_budget_or_a_response() -> None:
+    assert micro_batch_tokens(paper(), 4) == 16384
+    assert micro_batch_tokens(paper("optimize.tokens_per_micro_batch=100"), 4) == 2560
+    few = "optimize.responses_per_update=8 rollout.max_new_tokens=10"
+    assert micro_batch_tokens(paper(few), 4) == 20
