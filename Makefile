@@ -13,7 +13,7 @@ SEEDS ?= 0 1 2
 # One more than cores: tests wait for servers and for processes that start.
 TEST_JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
-.PHONY: demo compare results reproduce test proofs test-vllm faults check format versions graph configs benchmarks bench clean help
+.PHONY: demo compare results reproduce test proofs test-vllm faults check format versions graph configs bench clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,7 +36,6 @@ results: $(BIN)/.installed ## both on three seeds, into docs/results.md
 	@printf '\n## A second run\n\n`make demo`, started again, ends with\n\n```text\n' >> docs/results.md
 	@$(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG) | grep ^now >> docs/results.md
 	@printf '```\n' >> docs/results.md
-	@$(BIN)/python -m tests.benchmarks.generation --append docs/results.md
 
 EXPERIMENT := configs/reproduce-tiny.yaml
 reproduce: $(BIN)/.installed ## the paper's comparison in small, into docs/reproduction.md; takes long
@@ -159,14 +158,9 @@ graph: $(BIN)/.developing ## the workflows' graphs, for the README and reports, 
 configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, from configs/paper/table.yaml
 	@$(BIN)/python -m tests.paper_configs
 
-benchmarks: $(BIN)/.developing ## generation beside a plain one, what programs cost to judge, plans beside runs; takes long
-	@$(BIN)/python -m tests.benchmarks.generation
-	@$(BIN)/python -m tests.benchmarks.verify_code
-	@$(BIN)/python -m tests.benchmarks.prediction
-
 # TRL, which some of these are beside, pins nothing that the project needs otherwise.
 # KEEP=--keep keeps what is found, and writes docs/performance.md from it.
-bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts, verification, the trainer, starts; beside what was kept
+bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts, generation, verification, the trainer, starts; beside what was kept
 	@.venv-bench/bin/python -m tests.benchmarks $(KEEP)
 	@$(if $(KEEP),.venv-bench/bin/python -m tests.benchmarks --page docs/performance.md)
 

@@ -1,56 +1,41 @@
-"""Generation by the engine beside model.generate on the same policy, prompts and batch sizes.
+"""Generation by the engine beside model.generate, by batch size.
 
-    python -m tests.benchmarks.generation [--append FILE]
+    python -m tests.benchmarks generation
 
-The policy is a tiny one that was warm-started; both stop at its stop token, so that both decode comparable responses.
+Both have the same policy and prompts and stop at its stop token, so that both decode comparable responses; their own
+seeds make other tokens. Only tokens up to the stop token count.
 """
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-import numpy as np
 import torch
-from rich.table import Table
 
 from tasks.artifacts import Store
 from tasks.policy.loading import load_model, load_tokenizer
 from tasks.policy.step import prepare_policy
 from tasks.prompts.arithmetic import split
-from tasks.report.tables import render_markdown
 from tasks.rollout.engine import Request, Sampling, sampling_seed
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
+from tests.benchmarks.measured import Measured, in_turn, ratio
 
-MAX_NEW_TOKENS = 32
-COLUMNS = ("batch", "engine, tokens/s", "model.generate, tokens/s", "ratio")
-
-
-def timed(work: Callable[[], int]) -> float:
-    """Tokens per second of work that returns its number of tokens."""
-    start = time.perf_counter()
-    return work() / (time.perf_counter() - start)
+PROMPT_COUNT, RESPONSES_PER_PROMPT, MAX_NEW_TOKENS = 256, 8, 32
+BATCHES = (64, 256, 512)
+WARM = TinyPolicySettings(warm_start=WarmStartSettings(working_updates=60, guessing_updates=20))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--responses", type=int, default=2048)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--append", type=Path, help="a Markdown file that gets the table")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    warm = TinyPolicySettings(warm_start=WarmStartSettings(working_updates=60, guessing_updates=20))
-    store = Store.open(tempfile.mkdtemp())
-    folder = store.path(prepare_policy(store, PolicySettings(tiny=warm), ArithmeticSettings(), "", 0))
-    tokenizer, model = load_tokenizer(folder), load_model(folder)
-    chosen = split([2], 0.1)[0][: options.responses // 8]
+def measure(repeats: int) -> Measured:
+    """Both with every batch size, in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(folder)
+        policy = store.path(prepare_policy(store, PolicySettings(tiny=WARM), ArithmeticSettings(), "", 0))
+        tokenizer, model = load_tokenizer(policy), load_model(policy)
     requests = [
-        Request(p.prompt_id, i, tokenizer(p.prompt)["input_ids"], sampling_seed(0, "benchmark", p.prompt_id, i))
-        for p in chosen
-        for i in range(8)
+        Request(one.prompt_id, i, tokenizer(one.prompt)["input_ids"], sampling_seed(0, "benchmark", one.prompt_id, i))
+        for one in split([2], 0.1)[0][:PROMPT_COUNT]
+        for i in range(RESPONSES_PER_PROMPT)
     ]
     prompts = torch.tensor([request.prompt_token_ids for request in requests])
     end = tokenizer.eos_token_id
@@ -70,25 +55,27 @@ def main() -> None:
             tokens += int(((made == end).cumsum(1) - (made == end).long() == 0).sum())
         return tokens
 
-    table = Table(*COLUMNS)
-    for batch in (64, 256, 512):
-        ours(batch), theirs(batch)
-        pairs = [(timed(lambda b=batch: ours(b)), timed(lambda b=batch: theirs(b))) for _ in range(options.repeats)]
-        ratios = [a / b for a, b in pairs]
-        mine, other = np.median(pairs, axis=0)
-        spread = f"{np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        table.add_row(str(batch), f"{mine:,.0f}", f"{other:,.0f}", spread)
-    text = (
-        f"`python -m tests.benchmarks.generation`: {len(requests)} responses of a tiny policy, "
-        f"{options.repeats} times in turn, {options.threads} threads, "
-        f"torch {torch.__version__}; medians, and the ratios' range."
-        f"\n\n{render_markdown(table)}\n"
+    def rate(work: Callable[[int], int], batch: int) -> Callable[[], float]:
+        def timed() -> float:
+            start = time.perf_counter()
+            return work(batch) / (time.perf_counter() - start)
+
+        return timed
+
+    pairs = {batch: (f"the engine, batch {batch}", f"model.generate, batch {batch}") for batch in BATCHES}
+    ways = {
+        way: rate(work, batch)
+        for batch, names in pairs.items()
+        for way, work in zip(names, (ours, theirs), strict=True)
+    }
+    for warm in ways.values():
+        warm()
+    values = in_turn(ways, repeats, "generation")
+    return Measured(
+        name="generation",
+        what=f"Generation of {len(requests):,} responses by a tiny policy.",
+        unit="tokens/s",
+        ways=values,
+        ratios=[ratio(values, *names) for names in pairs.values()],
+        facts={"responses": len(requests), "threads": torch.get_num_threads()},
     )
-    print(text)
-    if options.append:
-        with options.append.open("a", encoding="utf-8") as file:
-            file.write(f"\n## Generation\n\n{text}")
-
-
-if __name__ == "__main__":
-    main()
