@@ -7,6 +7,8 @@ import numpy.typing as npt
 from scipy import stats
 
 _RESAMPLES = 2000
+_COUNTS_AT_ONCE = 2**22
+"""Of resampled problems: 32 MiB."""
 
 
 def share_interval(hits: npt.NDArray[np.bool_]) -> dict[str, float]:
@@ -51,6 +53,8 @@ def strata_interval(strata: Sequence[npt.NDArray[np.float64]], seed: int) -> dic
 
 def _resampled(values_P: npt.NDArray[np.float64], random: np.random.Generator) -> npt.NDArray[np.float64]:
     """[R], means of samples as large as the group, drawn from it with replacement."""
-    counts_RP = random.multinomial(len(values_P), np.full(len(values_P), 1 / len(values_P)), _RESAMPLES)
-    means_R: npt.NDArray[np.float64] = counts_RP @ values_P / len(values_P)
-    return means_R
+    many, share_P = len(values_P), np.full(len(values_P), 1 / len(values_P))
+    at_once = max(1, _COUNTS_AT_ONCE // many)
+    drawn = [min(at_once, _RESAMPLES - start) for start in range(0, _RESAMPLES, at_once)]
+    means = [random.multinomial(many, share_P, some) @ values_P / many for some in drawn]
+    return np.concatenate(means)

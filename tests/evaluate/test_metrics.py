@@ -1,5 +1,6 @@
 """pass@k, maj@k and means over benchmarks: worked numbers, and what must hold for any responses."""
 
+import tracemalloc
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -135,3 +136,15 @@ def test_problems_are_resampled_within_their_benchmark() -> None:
     certain, spread = np.ones(50), np.array([0.0, 1.0] * 25)
     alone, beside = mean_interval(spread[:, None], 0), strata_interval([certain, spread], 0)
     assert beside["high"] - beside["low"] == pytest.approx((alone["high"] - alone["low"]) / 2, rel=0.1)
+
+
+def test_many_problems_are_resampled_in_bounded_memory() -> None:
+    correct_P = np.random.default_rng(0).integers(0, 2, 10_000).astype(float)
+    tracemalloc.start()
+    found = strata_interval([correct_P], 0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 80 * 2**20  # 2,000 x 10,000 counts of 8 bytes would be 153 MiB
+    error = 1.96 * correct_P.std() / 100
+    assert found["high"] - found["value"] == pytest.approx(error, rel=0.1)
+    assert found["value"] - found["low"] == pytest.approx(error, rel=0.1)
