@@ -15,6 +15,7 @@ class TrainingMemory:
     """Bytes on one GPU at the beginning of a backward pass."""
 
     weights: float
+    """Of the policy, and of the base policy where the objective needs it."""
     gradients: float
     moments: float
     """AdamW's, and the fp32 weights beside 16-bit ones."""
@@ -52,10 +53,11 @@ def training_memory(run: RunSettings, shape: Shape, gpus: int) -> TrainingMemory
     by_weights, by_gradients, by_moments = (gpus if backend.zero_stage >= least else 1 for least in (3, 2, 1))
     offloaded = "offload_optimizer" in zero  # and with it the gradients, from ZeRO 2 on
     tokens = micro_batch_tokens(run, gpus)
+    reference = _FULL * shape.parameters if run.optimize.objective.needs_reference else 0
     chunk = _FULL * 2 * shape.vocabulary * min(tokens, run.optimize.logp_chunk_tokens)  # logits, and their log-softmax
     embedding = 0 if lora else BYTES[backend.dtype] * shape.vocabulary * shape.hidden
     return TrainingMemory(
-        weights=BYTES[backend.dtype] * shape.parameters / by_weights,
+        weights=BYTES[backend.dtype] * shape.parameters / by_weights + reference,
         gradients=0 if offloaded and backend.zero_stage >= 2 else _FULL * trained / by_gradients,
         moments=0 if offloaded else (2 * _FULL * trained + copies) / by_moments,
         activations=tokens * activation_bytes(run, shape),

@@ -161,7 +161,9 @@ def load_trainer(
     """
     release()
     start = start or folder
-    model = load_model(start, PACKED_ATTENTION)
+    # DeepSpeed takes to its GPU what stays there: 16-bit weights, and of those in fp32 a part.
+    place = "cpu" if settings.backend.kind == "deepspeed" else None
+    model = load_model(start, PACKED_ATTENTION, place=place)
     if settings.lora is not None:
         add_adapters(model, settings.lora, seed)
         if (folder / ADAPTER).is_dir():

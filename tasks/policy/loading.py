@@ -78,13 +78,16 @@ def device() -> torch.device:
     return torch.device("cpu")
 
 
-def load_model(path: Path, attention: str = "sdpa", dtype: str = "float32") -> PreTrainedModel:
-    """The model of a policy folder, in evaluation mode, on ``device()``.
+def load_model(
+    path: Path, attention: str = "sdpa", dtype: str = "float32", place: torch.device | str | None = None
+) -> PreTrainedModel:
+    """The model of a policy folder, in evaluation mode.
 
     Args:
         path: a checked policy folder.
         attention: the name of an attention implementation known to transformers.
         dtype: of its weights, float32 or bfloat16.
+        place: where it is; ``device()`` without it.
     """
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         path,
@@ -93,7 +96,7 @@ def load_model(path: Path, attention: str = "sdpa", dtype: str = "float32") -> P
         use_safetensors=True,
         trust_remote_code=has_code(path),
     )
-    return model.eval().to(device())
+    return model.eval().to(place or device())
 
 
 def folder_weights(path: Path) -> Iterator[tuple[str, Tensor]]:

@@ -39,7 +39,8 @@ class DeepSpeedBackend:
         self.model: PreTrainedModel = scorer.model
         self._shapes = {name: p.shape for name, p in trainable(self.model).items()}
         rounded = settings.backend.dtype != "float32"
-        full = {name: p.detach().clone() for name, p in trainable(self.model).items()} if rounded else {}
+        # What DeepSpeed rounds goes into new tensors; these stay as they are.
+        full = {name: p.detach() for name, p in trainable(self.model).items()} if rounded else {}
         optimizer = adamw(trainable(self.model).values(), settings)
         self._engine: Any = deepspeed.initialize(model=scorer, optimizer=optimizer, config=config(settings))[0]
         self._stage = settings.backend.zero_stage
