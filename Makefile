@@ -160,7 +160,7 @@ configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, fro
 
 # TRL, which some of these are beside, pins nothing that the project needs otherwise.
 # KEEP=--keep keeps what is found, and writes docs/performance.md from it.
-bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts, generation, verification, the trainer, starts; beside what was kept
+bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts, verification, the trainer, starts; beside what was kept
 	@.venv-bench/bin/python -m tests.benchmarks $(KEEP)
 	@$(if $(KEEP),.venv-bench/bin/python -m tests.benchmarks --page docs/performance.md)
 

@@ -71,9 +71,9 @@ def measure(repeats: int) -> Measured:
     values = in_turn({**{name: judged(*case) for name, case in given.items()}, ALONE: started}, repeats, "programs")
     return Measured(
         name="programs",
-        what=f"Tests of programs per second of CPU time, {PROGRAMS} programs of {TESTS} tests each.",
+        what=f"Tests that are run per second of CPU time, {PROGRAMS} programs of a kind.",
         unit="tests/s",
         ways=values,
         ratios=[ratio(values, name, ALONE) for name in given],
-        facts={"programs": PROGRAMS, "tests of each": {name: tests for name, (_, _, tests) in given.items()}},
+        facts={"tests of a program": {name: tests for name, (_, _, tests) in given.items()}},
     )
