@@ -51,7 +51,8 @@ def training_memory(run: RunSettings, shape: Shape, gpus: int) -> TrainingMemory
     copies = _FULL * trained if backend.dtype != "float32" else 0
     zero = backend.deepspeed_config.get("zero_optimization", {})
     by_weights, by_gradients, by_moments = (gpus if backend.zero_stage >= least else 1 for least in (3, 2, 1))
-    offloaded = "offload_optimizer" in zero  # and with it the gradients, from ZeRO 2 on
+    # And with the moments the gradients, from ZeRO 2 on.
+    offloaded = (zero.get("offload_optimizer") or {}).get("device", "none") != "none"
     tokens = micro_batch_tokens(run, gpus)
     reference = _FULL * shape.parameters if run.optimize.objective.needs_reference else 0
     chunk = _FULL * 2 * shape.vocabulary * min(tokens, run.optimize.logp_chunk_tokens)  # logits, and their log-softmax

@@ -161,7 +161,7 @@ def load_trainer(
     """
     release()
     start = start or folder
-    # DeepSpeed takes to its GPU what stays there: 16-bit weights, and of those in fp32 a part.
+    # DeepSpeed takes to its GPU what stays there: in bfloat16 its part alone of the fp32 weights.
     place = "cpu" if settings.backend.kind == "deepspeed" else None
     model = load_model(start, PACKED_ATTENTION, place=place)
     if settings.lora is not None:

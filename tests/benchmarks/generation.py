@@ -9,28 +9,27 @@ seeds make other tokens. Only tokens up to the stop token count.
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
-from tasks.artifacts import Store
 from tasks.policy.loading import load_model, load_tokenizer
-from tasks.policy.step import prepare_policy
 from tasks.prompts.arithmetic import split
 from tasks.rollout.engine import Request, Sampling, sampling_seed
 from tasks.rollout.transformers_engine import TransformersEngine
-from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
+from tasks.settings import ArithmeticSettings, WarmStartSettings
+from tests.benchmarks.made_policy import base_policy
 from tests.benchmarks.measured import Measured, in_turn, ratio
 
 PROMPT_COUNT, RESPONSES_PER_PROMPT, MAX_NEW_TOKENS = 256, 8, 32
 BATCHES = (64, 256, 512)
-WARM = TinyPolicySettings(warm_start=WarmStartSettings(working_updates=60, guessing_updates=20))
+WARM = WarmStartSettings(working_updates=60, guessing_updates=20)
 
 
 def measure(repeats: int) -> Measured:
     """Both with every batch size, in turn."""
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(folder)
-        policy = store.path(prepare_policy(store, PolicySettings(tiny=WARM), ArithmeticSettings(), "", 0))
+        policy = base_policy(Path(folder), ArithmeticSettings(), WARM)
         tokenizer, model = load_tokenizer(policy), load_model(policy)
     requests = [
         Request(one.prompt_id, i, tokenizer(one.prompt)["input_ids"], sampling_seed(0, "benchmark", one.prompt_id, i))

@@ -17,6 +17,7 @@ from tests.cost.test_pool import COSTS, ROOT, paper
 
 SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
 SEQUENCE, SEQUENCES = 64, 8
+KEPT_ON_THE_GPU = '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}}'
 
 
 def zero(name: str, dtype: str = "bfloat16") -> dict[str, object]:
@@ -29,6 +30,7 @@ def zero(name: str, dtype: str = "bfloat16") -> dict[str, object]:
         (zero("zero2.json"), 2 + (4 + 12) / 4),  # a 16-bit copy on every GPU, the rest shared
         (zero("zero3.json"), (2 + 4 + 12) / 4),
         (zero("zero3-offload.json"), 2 / 4),
+        (zero("zero2.json") | {"deepspeed": KEPT_ON_THE_GPU}, 2 + (4 + 12) / 4),
         (zero("zero1.json", "float32"), 4 + 4 + 8 / 4),
         ({"kind": "torch", "dtype": "bfloat16"}, 2 + 4 + 12),
         ({"kind": "torch"}, 4 + 4 + 8),
