@@ -45,6 +45,8 @@ _KNOWN = (
 )
 """Golds and answers that are judged when a worker starts. What the parser learns of their forms, every judge has."""
 
+_FRAME_WORDS = 100_000
+
 Judge = Callable[[str, str], tuple[Outcome, bool]]
 """From gold answer and answer to the outcome, and whether the judge is spent."""
 Maker = Callable[[], Judge]
@@ -112,6 +114,12 @@ def _answer(number: int, judge: Judge, replies: int) -> int:
         if spent or outcome is Outcome.CRASHED:
             return SPENT
     return 0
+
+
+# CPython keeps frames in chunks of 16 KiB and unmaps one as soon as it is empty. Calls that go to and fro over the end
+# of a chunk, some 90 times for an answer, each map it again. A frame as large as this gets a chunk that has room for
+# the frames of all that it calls.
+_answer.__code__ = _answer.__code__.replace(co_stacksize=_FRAME_WORDS)
 
 
 def _mathematics(settings: Mapping[str, Any], _replies: int) -> Maker:
