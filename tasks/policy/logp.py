@@ -30,17 +30,19 @@ class _ChunkedLogp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_logp_N: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad_logp_N: Tensor, _: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         hidden_NE, weight_VE, target_N = ctx.saved_tensors
         grad_hidden_NE = torch.empty_like(hidden_NE)
-        grad_weight_VE = torch.zeros_like(weight_VE)
+        # None where adapters alone are trained.
+        grad_weight_VE = torch.zeros_like(weight_VE) if ctx.needs_input_grad[1] else None
         for part in _parts(len(target_N), ctx.chunk):
             grad_logits_CV = _log_softmax(hidden_NE[part], weight_VE).exp_().neg_()
             grad_logits_CV.scatter_add_(1, target_N[part, None], torch.ones_like(grad_logits_CV[:, :1]))
             grad_logits_CV.mul_(grad_logp_N[part, None])
             grad_logits_CV = grad_logits_CV.to(weight_VE.dtype)
             grad_hidden_NE[part] = grad_logits_CV @ weight_VE
-            grad_weight_VE.addmm_(grad_logits_CV.T, hidden_NE[part])
+            if grad_weight_VE is not None:
+                grad_weight_VE.addmm_(grad_logits_CV.T, hidden_NE[part])
             del grad_logits_CV
         return grad_hidden_NE, grad_weight_VE, None, None
 

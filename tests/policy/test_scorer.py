@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
@@ -133,3 +134,31 @@ def test_a_window_shorter_than_a_sequence_is_refused() -> None:
     scorer = Scorer(model(config, PACKED_ATTENTION), 8)
     with pytest.raises(NotImplementedError, match="attention window 4 is shorter"):
         scorer(pack(*sequences(0, [(5, 5)])))
+
+
+def test_a_frozen_output_embedding_gets_no_gradient_and_takes_no_memory_for_one() -> None:
+    class Multiplied(TorchDispatchMode):
+        """Shapes that matrix products made."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.shapes: list[tuple[int, ...]] = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm_.default):
+                self.shapes.append(tuple(made.shape))
+            return made
+
+    torch.manual_seed(1)
+    hidden_NE, weight_VE, target_N = torch.randn(10, 4), torch.randn(40, 4), torch.randint(40, (10,))
+    grads, products = {}, {}
+    for trained in (True, False):
+        hidden, weight = hidden_NE.clone().requires_grad_(), weight_VE.clone().requires_grad_(trained)
+        logp_N, _ = chunked_logp(hidden, weight, target_N, chunk=3)
+        with Multiplied() as multiplied:
+            logp_N.sum().backward()
+        grads[trained], products[trained] = hidden.grad, multiplied.shapes.count((40, 4))
+        assert (weight.grad is not None) is trained
+    assert torch.equal(grads[True], grads[False])
+    assert products == {True: 4, False: 0}
