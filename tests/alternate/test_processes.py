@@ -136,6 +136,7 @@ def test_what_was_stopped_ends_in_the_same_bits(small: Small, pairs: dict[str, A
     assert not list(small[0].root.glob("progress/*/*"))
 
 
+@pytest.mark.long
 def test_flyte_starts_the_processes(
     small: Small,
     shards: list[ArtifactRef],

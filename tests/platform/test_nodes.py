@@ -30,6 +30,7 @@ learner = test_grpo.learner
 NODES = 2
 
 
+@pytest.mark.long
 def test_two_nodes_make_the_policy_of_one(
     learner: tuple[Store, ArtifactRef], s3: S3, bucket: str, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tasks.artifacts import Store
 from tasks.artifacts.records import Kind
 from tasks.artifacts.tables import read_table
@@ -15,6 +17,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.long
 def test_a_policy_that_writes_programs(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     done = runner.run("mu_grpo_1", "--overrides", CHANGES)

@@ -52,6 +52,7 @@ def test_the_leader_alone_shows_what_they_made(trained: tuple[Runner, str]) -> N
     assert deck.count("<svg") > 8
 
 
+@pytest.mark.long
 def test_a_stop_is_passed_on_and_the_stage_goes_on(trained: tuple[Runner, str]) -> None:
     runner, _ = trained
     before = policies(runner)["deepspeed"]
@@ -82,6 +83,7 @@ def wait_for(folder: Path, pattern: str) -> Path:
     raise AssertionError(f"{folder}: no {pattern}")
 
 
+@pytest.mark.long
 def test_an_error_in_a_process_is_told_like_any_other(trained: tuple[Runner, str]) -> None:
     runner, _ = trained
     done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} optimize.max_logp_mismatch=1e-12")
