@@ -83,6 +83,14 @@ control-plane: .control-plane/ctr ## Kubernetes for test-cluster, built from Deb
 test-cluster: $(BIN)/.developing ## manifests, preflight, placement and a whole run on a real cluster, as far as there is one
 	@$(BIN)/pytest -m "long or not long" tests/cluster
 
+FLYTE_CHARTS := .charts
+FLYTE_VERSION := v1.16.1
+.PHONY: test-charts
+test-charts: $(BIN)/.developing ## k8s/flyte as helm and Flyte's own charts take it; fetches the charts
+	@for chart in flyte-binary flyte-core; do [ -d $(FLYTE_CHARTS)/$$chart ] || helm pull $$chart --untar \
+	  --repo https://flyteorg.github.io/flyte --version $(FLYTE_VERSION) --untardir $(FLYTE_CHARTS) || exit 1; done
+	@FLYTE_CHARTS=$(FLYTE_CHARTS) $(BIN)/pytest tests/k8s/test_charts.py
+
 CONTAINER ?= podman
 IMAGES := mu-grpo
 ROLES := cpu rollout train alternate

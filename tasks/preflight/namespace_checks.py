@@ -52,7 +52,7 @@ def _creates_pods(answers: Answers) -> Finding:
         name,
         "not tried",
         f"this user may not, in {answers.namespace}; whether Flyte's account may is not known here",
-        f"kubectl auth can-i create pods -n {answers.namespace} --as system:serviceaccount:flyte:flytepropeller",
+        f"kubectl auth can-i create pods -n {answers.namespace} --as system:serviceaccount:flyte:flyte-flyte-binary",
     )
 
 

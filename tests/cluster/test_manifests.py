@@ -9,6 +9,7 @@ from tasks.preflight.cluster import needed
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pool import Objects
+from tests.k8s.test_flyte import values as flyte_values
 from tests.preflight.clusters import NAMESPACE, rendered
 
 POD_SECURITY = (1, 25)
@@ -45,6 +46,27 @@ def test_an_overlay_is_taken_as_it_is(overlay: str, plane: ControlPlane) -> None
     again = plane.kubectl("apply", "-k", f"k8s/overlays/{overlay}").splitlines()
     # A secret that is given as text always looks changed to kubectl.
     assert [line for line in again if not line.endswith(" unchanged") and not line.startswith("secret/")] == []
+
+
+def test_flyte_leaves_the_labels_of_pod_security(plane: ControlPlane, tmp_path: Path) -> None:
+    """Flyte patches a namespace as kubectl does: what was applied before and its template lacks is taken away."""
+    base, template = "k8s/base/namespace.yaml", tmp_path / "namespace.yaml"
+    plane.kubectl("apply", "-f", base)
+
+    def after(text: str) -> str | None:
+        template.write_text(text.replace("{{ namespace }}", NAMESPACE))
+        plane.kubectl("apply", "-f", str(template))
+        return (
+            Api(plane)
+            .get("Namespace", NAMESPACE)["metadata"]
+            .get("labels", {})
+            .get("pod-security.kubernetes.io/enforce")
+        )
+
+    assert after(flyte_values("values.yaml")["clusterResourceTemplates"]["inline"]["namespace.yaml"]) == "restricted"
+    # That of Flyte's own charts.
+    assert after('{apiVersion: v1, kind: Namespace, metadata: {name: "{{ namespace }}"}}') is None
+    plane.kubectl("apply", "-f", base)
 
 
 def may(

@@ -1,6 +1,7 @@
 """Flyte's own settings: what they admit, and that both charts say the same."""
 
 import json
+import re
 from fnmatch import fnmatch
 from typing import Any
 
@@ -30,6 +31,13 @@ def over(below: Values, above: Values) -> Values:
         both = isinstance(value, dict) and isinstance(found.get(key), dict)
         found[key] = over(found[key], value) if both else value
     return found
+
+
+def within(said: Any, found: Any, place: str = "") -> list[str]:
+    """Where what was found lacks something of what was said, or says something else; maps may hold more."""
+    if isinstance(said, dict) and isinstance(found, dict):
+        return [wrong for key in said for wrong in within(said[key], found.get(key), f"{place}.{key}")]
+    return [] if said == found else [f"{place}: {said!r} became {found!r}"]
 
 
 def test_the_limits_admit_the_pods_of_every_deployment() -> None:
@@ -92,6 +100,59 @@ def test_training_on_several_nodes_and_large_map_tasks_are_switched_on() -> None
     propeller = found["configuration"]["inline"]["propeller"]
     assert propeller["literal-offloading-config"]["enabled"] is True
     assert 1 <= propeller["max-ttl-hours"] <= 23
+
+
+def test_flyte_may_train_on_several_nodes() -> None:
+    (rule,) = values("values.yaml")["rbac"]["extraRules"]
+    assert (rule["apiGroups"], rule["resources"]) == (["kubeflow.org"], ["pytorchjobs"])
+    assert set(rule["verbs"]) == {"create", "delete", "get", "list", "patch", "update", "watch"}
+
+
+def test_flyte_leaves_the_labels_of_namespaces() -> None:
+    """It applies its template as ``kubectl apply`` does, which takes away what the template lacks."""
+    namespace = yaml.safe_load((ROOT / "k8s/base/namespace.yaml").read_text())
+    binary = values("values.yaml")["clusterResourceTemplates"]["inline"]
+    core = {one["key"]: one["value"] for one in values("core.yaml")["cluster_resource_manager"]["templates"]}
+    for templates in (binary, core):
+        (template,) = templates.values()
+        assert yaml.safe_load(template.replace("{{ namespace }}", "mu-grpo-development")) == namespace
+
+
+ESCAPED = re.compile(r"\{\{`(.*?)`\}\}")
+
+
+def as_helm_writes(said: Any) -> Any:
+    """Values below ``inline`` after the chart's ``tpl``, which fails for what is not in backquotes."""
+    if isinstance(said, dict):
+        return {key: as_helm_writes(value) for key, value in said.items()}
+    if isinstance(said, list):
+        return [as_helm_writes(value) for value in said]
+    if isinstance(said, str):
+        assert "{{" not in ESCAPED.sub("", said), f"helm would take this for its own template: {said}"
+        return ESCAPED.sub(r"\1", said)
+    return said
+
+
+@pytest.mark.parametrize("cluster", ["development.yaml", "gpu-pool.yaml", "notifications.yaml"])
+def test_helm_leaves_the_braces_that_are_for_flyte(cluster: str) -> None:
+    found = as_helm_writes(values("values.yaml", cluster)["configuration"]["inline"])
+    if cluster == "notifications.yaml":
+        core = values(cluster)["workflow_notifications"]["config"]["notifications"]
+        assert found["notifications"] == core
+        assert "{{ phase }}" in core["emailer"]["subject"]
+
+
+def test_flyte_may_do_what_its_notifications_need() -> None:
+    """Without the topic and the queue it does not start."""
+    said = values("notifications.yaml")["workflow_notifications"]["config"]["notifications"]
+    policy = json.loads((FOLDER / "policy-notifications.json").read_text())
+    resources = {action: one["Resource"] for one in policy["Statement"] for action in one["Action"]}
+    topic, processor = said["publisher"]["topicName"], said["processor"]
+    assert resources["sns:Publish"] == topic
+    queue = f"arn:aws:sqs:{said['region']}:{processor['accountId']}:{processor['queueName']}"
+    assert {resources[f"sqs:{verb}"] for verb in ("GetQueueUrl", "ReceiveMessage", "DeleteMessage")} == {queue}
+    (sends,) = (one for one in policy["Statement"] if one["Action"] == ["ses:SendEmail"])
+    assert sends["Condition"]["StringEquals"]["ses:FromAddress"] == said["emailer"]["sender"]
 
 
 def test_development_names_what_its_overlay_holds() -> None:
