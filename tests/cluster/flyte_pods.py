@@ -47,7 +47,8 @@ def pod_of(name: str, task: task_pb2.TaskSpec, template: Object, last: bool = Fa
         "env": [{"name": one.key, "value": one.value} for one in own.env],
         "resources": {"requests": requests, "limits": limits},
     }
-    tolerations = [one for resource in requests for one in _SETTINGS["resource-tolerations"].get(resource, [])]
+    of_resources = {name: found for one in _SETTINGS["resource-tolerations"] for name, found in one.items()}
+    tolerations = [one for resource in requests for one in of_resources.get(resource, [])]
     tolerations += _SETTINGS["interruptible-tolerations"] if interruptible else []
     kind = "interruptible" if interruptible else "non-interruptible"
     required = _required(spec)

@@ -67,6 +67,23 @@ def test_both_charts_say_the_same() -> None:
     assert binary["configuration"]["storage"]["userDataContainer"] == core["storage"]["bucketName"]
 
 
+def dotted(said: Any, place: str = "") -> list[str]:
+    """Keys of maps with a dot in them; those of maps in lists stay whole."""
+    if not isinstance(said, dict):
+        return []
+    own = [f"{place}.{key}" for key in said if "." in key]
+    return own + [one for key, value in said.items() for one in dotted(value, f"{place}.{key}")]
+
+
+def test_flyte_reads_keys_whole() -> None:
+    """Flyte 1.16 cuts the keys of its settings at their dots, and finds no ``nvidia.com/gpu`` then."""
+    binary, core = values("values.yaml", "gpu-pool.yaml", "notifications.yaml"), values("core.yaml")
+    assert dotted(binary["configuration"]["inline"]) == dotted(core["configmap"]) == []
+    for k8s in (binary["configuration"]["inline"]["plugins"]["k8s"], core["configmap"]["k8s"]["plugins"]["k8s"]):
+        (tolerations,) = k8s["resource-tolerations"]
+        assert list(tolerations) == [k8s["gpu-resource-name"]]
+
+
 def test_pods_run_as_the_accounts_of_their_templates() -> None:
     """Flyte puts an account that it is told of over the template's; its own default has been ``default``."""
     assert values("values.yaml")["configuration"]["inline"]["flyteadmin"]["k8sServiceAccount"] == ""
