@@ -84,7 +84,7 @@ test-cluster: $(BIN)/.developing ## manifests, preflight, placement and a whole 
 	@$(BIN)/pytest -m "long or not long" tests/cluster
 
 FLYTE_CHARTS := .charts
-FLYTE_VERSION := v1.16.1
+FLYTE_VERSION := v1.16.8
 .PHONY: test-charts
 test-charts: $(BIN)/.developing ## k8s/flyte as helm and Flyte's own charts take it; fetches the charts
 	@for chart in flyte-binary flyte-core; do [ -d $(FLYTE_CHARTS)/$$chart ] || helm pull $$chart --untar \

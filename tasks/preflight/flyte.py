@@ -1,10 +1,11 @@
 """Whether Flyte's admin is there, knows the project and the domain, and has the workflow: by its HTTP gateway."""
 
+import re
 from functools import partial
 from typing import TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from tasks.preflight.findings import Finding, Unknown
 from tasks.preflight.records import Record
@@ -15,6 +16,19 @@ WORKFLOW = "workflows.mu_grpo.mu_grpo"
 _NAMES = ("Flyte", "Flyte project", "workflow")
 _ARCHIVED = "ARCHIVED"
 R = TypeVar("R", bound=Record)
+
+
+_OLDEST = (1, 16, 4)
+"""Older ones stop when a shard of a map task is tried more often than they have counted on (flyteorg/flyte #6802)."""
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+
+
+class _Build(Record):
+    version: str = Field(validation_alias="Version")
+
+
+class _Version(Record):
+    control_plane_version: _Build
 
 
 class _Domain(Record):
@@ -44,7 +58,7 @@ class _Workflows(Record):
 
 
 def flyte_checks(url: str | None, project: str, domain: str, seconds: float) -> list[Finding]:
-    """Three lines: the server, the project, the workflow; each is tried when the one before it is ok.
+    """Three lines: the server, the project, the workflow; each is tried when the one before it did not stop it.
 
     Args:
         url: of Flyte's HTTP address, the console's too; nothing is tried without it.
@@ -56,7 +70,7 @@ def flyte_checks(url: str | None, project: str, domain: str, seconds: float) -> 
     findings: list[Finding] = []
     for check in (admin.server, partial(admin.project, project, domain), partial(admin.workflow, project, domain)):
         findings.append(check())
-        if findings[-1].state != "ok":
+        if findings[-1].state not in ("ok", "warning"):
             break
     missing = _NAMES[len(findings) :]
     return [*findings, *(Finding(name, "not tried", f"needs {findings[-1].name}") for name in missing)]
@@ -67,7 +81,7 @@ class _Admin:
         self._url, self._seconds = url, seconds
 
     def server(self) -> Finding:
-        """Whether it answers."""
+        """Whether it answers, and its version where it tells it."""
         name = "Flyte"
         if not self._url:
             return Finding(name, "not tried", "its address is not given", "--flyte https://...")
@@ -79,7 +93,14 @@ class _Admin:
         if not answer.ok:
             found = f"{self._url}/healthcheck answers {answer.status_code} {answer.reason}"
             return Finding(name, "failed", found, "Name the address of Flyte's admin or console with --flyte")
-        return Finding(name, "ok", self._url)
+        told = self._ask(_Version, "version")
+        version = "" if isinstance(told, Unknown) else told.control_plane_version.version
+        found = ", ".join(part for part in (self._url, version) if part)
+        numbers = _VERSION.match(version)
+        if numbers and tuple(map(int, numbers.groups())) < _OLDEST:
+            stops = f"{found}: a shard that is tried often stops its propeller"
+            return Finding(name, "warning", stops, f"Upgrade Flyte to {'.'.join(map(str, _OLDEST))} or newer")
+        return Finding(name, "ok", found)
 
     def project(self, project: str, domain: str) -> Finding:
         """Whether it knows where the run goes."""

@@ -67,6 +67,17 @@ def test_both_charts_say_the_same() -> None:
     assert binary["configuration"]["storage"]["userDataContainer"] == core["storage"]["bucketName"]
 
 
+def test_map_tasks_stay_within_what_flyte_counts() -> None:
+    """No more shards at once than max_parallelism, and time for every attempt of one that starts late."""
+    found = values("values.yaml")["configuration"]["inline"]["propeller"]
+    assert found["array-node-config"]["default-parallelism-behavior"] == "workflow"
+    hours = int(found["array-node-config"]["max-delta-timestamp"].removesuffix("h"))
+    for path in DEPLOYMENTS:
+        for role in ("rollout", "evaluate"):
+            pod = DeploymentSettings.read(path).pod(role)
+            assert hours * 60 >= pod.timeout_minutes * (pod.retries + 1), f"{path.stem}: {role}"
+
+
 def dotted(said: Any, place: str = "") -> list[str]:
     """Keys of maps with a dot in them; those of maps in lists stay whole."""
     if not isinstance(said, dict):

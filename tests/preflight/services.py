@@ -44,12 +44,15 @@ class Flyte(HttpServer):
         self.projects: list[dict[str, Any]] = [{**project, "id": "flytesnacks"}, project]
         self.versions = ["v1", "v2"]
         self.login = False
+        self.version = "v1.16.8"
 
     def answer(self, asked: Asked) -> Answer:
         if asked.path == "/healthcheck":
             return Answer()
         if self.login:
             return Answer(401, {"code": 16, "message": "token parse error"})
+        if asked.path == "/api/v1/version":
+            return Answer(body={"control_plane_version": {"Build": "", "Version": self.version, "BuildTime": ""}})
         if asked.path == "/api/v1/projects":
             return Answer(body={"projects": self.projects, "token": ""})
         if asked.path == f"/api/v1/workflows/mu-grpo/development/{WORKFLOW}":

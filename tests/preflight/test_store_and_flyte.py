@@ -119,11 +119,30 @@ def test_without_an_address_flyte_is_not_asked() -> None:
 def test_a_registered_workflow(path: str, flyte: Flyte) -> None:
     found = flyte_checks(f"{flyte.url}{path}", "mu-grpo", "development", SECONDS)
     assert [(one.name, one.state, one.found) for one in found] == [
-        ("Flyte", "ok", flyte.url),
+        ("Flyte", "ok", f"{flyte.url}, v1.16.8"),
         ("Flyte project", "ok", "mu-grpo, development"),
         ("workflow", "ok", f"{WORKFLOW}, latest version v2"),
     ]
     assert {one.method for one in flyte.asked} == {"GET"}
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "found"),
+    [
+        ("v1.16.4", "ok", ", v1.16.4"),
+        ("1.17.0-b0", "ok", ", 1.17.0-b0"),
+        ("unknown", "ok", ", unknown"),
+        ("", "ok", ""),
+        ("v1.16.3", "warning", ", v1.16.3: a shard that is tried often stops its propeller"),
+        ("v1.9.12", "warning", ", v1.9.12: a shard that is tried often stops its propeller"),
+    ],
+)
+def test_versions_of_flyte(version: str, state: str, found: str, flyte: Flyte) -> None:
+    flyte.version = version
+    server, *others = flyte_checks(flyte.url, "mu-grpo", "development", SECONDS)
+    assert (server.state, server.found) == (state, f"{flyte.url}{found}")
+    assert server.mend == ("Upgrade Flyte to 1.16.4 or newer" if state == "warning" else "")
+    assert [one.state for one in others] == ["ok", "ok"]
 
 
 def test_what_flyte_does_not_have(flyte: Flyte) -> None:
