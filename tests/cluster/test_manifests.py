@@ -9,7 +9,7 @@ from tasks.preflight.cluster import needed
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pool import Objects
-from tests.k8s.test_flyte import values as flyte_values
+from tests.k8s.flyte_values import values as flyte_values
 from tests.preflight.clusters import NAMESPACE, rendered
 
 POD_SECURITY = (1, 25)

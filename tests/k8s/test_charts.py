@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.cache_versions import ROOT
-from tests.k8s.test_flyte import FOLDER, Values, as_helm_writes, over, values, within
+from tests.k8s.flyte_values import FOLDER, Values, as_helm_writes, over, values, within
 
 Objects = dict[tuple[str, str], Any]
 CHARTS = os.environ.get("FLYTE_CHARTS")

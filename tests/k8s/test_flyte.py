@@ -1,7 +1,6 @@
 """Flyte's own settings: what they admit, and that both charts say the same."""
 
 import json
-import re
 from fnmatch import fnmatch
 from typing import Any
 
@@ -10,34 +9,10 @@ import yaml
 
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.cache_versions import ROOT
+from tests.k8s.flyte_values import FOLDER, as_helm_writes, values
 
-Values = dict[str, Any]
-FOLDER = ROOT / "k8s/flyte"
 DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
 UNITS = {"cpu": "cpu", "memory": "memory", "ephemeralStorage": "ephemeral_storage", "gpu": "gpus"}
-
-
-def values(*names: str) -> Values:
-    """What helm makes of several files of values: later ones go over earlier ones, lists whole."""
-    merged: Values = {}
-    for name in names:
-        merged = over(merged, yaml.safe_load((FOLDER / name).read_text()))
-    return merged
-
-
-def over(below: Values, above: Values) -> Values:
-    found = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict)
-        found[key] = over(found[key], value) if both else value
-    return found
-
-
-def within(said: Any, found: Any, place: str = "") -> list[str]:
-    """Where what was found lacks something of what was said, or says something else; maps may hold more."""
-    if isinstance(said, dict) and isinstance(found, dict):
-        return [wrong for key in said for wrong in within(said[key], found.get(key), f"{place}.{key}")]
-    return [] if said == found else [f"{place}: {said!r} became {found!r}"]
 
 
 def test_the_limits_admit_the_pods_of_every_deployment() -> None:
@@ -144,21 +119,6 @@ def test_flyte_leaves_the_labels_of_namespaces() -> None:
     for templates in (binary, core):
         (template,) = templates.values()
         assert yaml.safe_load(template.replace("{{ namespace }}", "mu-grpo-development")) == namespace
-
-
-ESCAPED = re.compile(r"\{\{`(.*?)`\}\}")
-
-
-def as_helm_writes(said: Any) -> Any:
-    """Values below ``inline`` after the chart's ``tpl``, which fails for what is not in backquotes."""
-    if isinstance(said, dict):
-        return {key: as_helm_writes(value) for key, value in said.items()}
-    if isinstance(said, list):
-        return [as_helm_writes(value) for value in said]
-    if isinstance(said, str):
-        assert "{{" not in ESCAPED.sub("", said), f"helm would take this for its own template: {said}"
-        return ESCAPED.sub(r"\1", said)
-    return said
 
 
 @pytest.mark.parametrize("cluster", ["development.yaml", "gpu-pool.yaml", "notifications.yaml"])

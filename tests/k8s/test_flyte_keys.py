@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.k8s.test_flyte import Values, values
+from tests.k8s.flyte_values import Values, values
 
 # A map stands for a struct, None for a value or a map whose keys are free.
 PROPELLER: Values = {
