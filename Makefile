@@ -83,8 +83,8 @@ control-plane: .control-plane/ctr ## Kubernetes for test-cluster, built from Deb
 test-cluster: $(BIN)/.developing ## manifests, preflight, placement and a whole run on a real cluster, as far as there is one
 	@$(BIN)/pytest -m "long or not long" tests/cluster
 
-FLYTE_CHARTS := .charts
 FLYTE_VERSION := v1.16.8
+FLYTE_CHARTS := .charts/$(FLYTE_VERSION)
 .PHONY: test-charts
 test-charts: $(BIN)/.developing ## k8s/flyte as helm and Flyte's own charts take it; fetches the charts
 	@for chart in flyte-binary flyte-core; do [ -d $(FLYTE_CHARTS)/$$chart ] || helm pull $$chart --untar \

@@ -18,7 +18,7 @@ _ARCHIVED = "ARCHIVED"
 R = TypeVar("R", bound=Record)
 
 
-_OLDEST = (1, 16, 4)
+OLDEST = (1, 16, 4)
 """Older ones stop when a shard of a map task is tried more often than they have counted on (flyteorg/flyte #6802)."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
@@ -97,9 +97,9 @@ class _Admin:
         version = "" if isinstance(told, Unknown) else told.control_plane_version.version
         found = ", ".join(part for part in (self._url, version) if part)
         numbers = _VERSION.match(version)
-        if numbers and tuple(map(int, numbers.groups())) < _OLDEST:
+        if numbers and tuple(map(int, numbers.groups())) < OLDEST:
             stops = f"{found}: a shard that is tried often stops its propeller"
-            return Finding(name, "warning", stops, f"Upgrade Flyte to {'.'.join(map(str, _OLDEST))} or newer")
+            return Finding(name, "warning", stops, f"Upgrade Flyte to {'.'.join(map(str, OLDEST))} or newer")
         return Finding(name, "ok", found)
 
     def project(self, project: str, domain: str) -> Finding:

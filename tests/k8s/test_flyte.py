@@ -1,12 +1,14 @@
 """Flyte's own settings: what they admit, and that both charts say the same."""
 
 import json
+import re
 from fnmatch import fnmatch
 from typing import Any
 
 import pytest
 import yaml
 
+from tasks.preflight.flyte import OLDEST
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.cache_versions import ROOT
 from tests.k8s.flyte_values import FOLDER, as_helm_writes, values
@@ -103,6 +105,17 @@ def test_training_on_several_nodes_and_large_map_tasks_are_switched_on() -> None
     propeller = found["configuration"]["inline"]["propeller"]
     assert propeller["literal-offloading-config"]["enabled"] is True
     assert 1 <= propeller["max-ttl-hours"] <= 23
+
+
+def test_one_version_of_flyte_is_named() -> None:
+    """By the commands that install it and by the one that fetches its charts."""
+    named = {
+        version
+        for path in ("Makefile", "docs/cluster.md", "k8s/flyte/values.yaml", "k8s/flyte/core.yaml")
+        for version in re.findall(r"(?:--version|FLYTE_VERSION :=) (v\d\S+)", (ROOT / path).read_text())
+    }
+    (version,) = named
+    assert tuple(map(int, version.removeprefix("v").split("."))) >= OLDEST
 
 
 def test_flyte_may_train_on_several_nodes() -> None:
