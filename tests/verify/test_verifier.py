@@ -66,10 +66,11 @@ def test_no_worker_without_something_to_check():
 def test_workers_are_reused_and_end_with_the_block():
     with Verifier(settings()) as verifier:
         verifier.verify([(str(i), boxed("1")) for i in range(10)])
-        first = verifier.pids
+        first = workers_of()
         verifier.verify([(str(i), boxed("2")) for i in range(10)])
-        assert verifier.pids == first
-    assert not any(psutil.pid_exists(pid) for pid in first)
+        assert workers_of() == first  # The second may only now have a judge: it is slow where the machine is busy.
+        judges = verifier.pids
+    assert not any(psutil.pid_exists(pid) for pid in [*judges, *(worker.pid for worker in first)])
     assert workers_of() == []
 
 
