@@ -2,10 +2,15 @@
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
-from flytekit import FlyteContextManager
+from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
+from flyteidl.core.execution_pb2 import ExecutionError
+from flytekit import FlyteContextManager, current_context
+from flytekit.core.constants import ERROR_FILE_NAME
 from flytekit.exceptions.user import FlyteRecoverableException
+from flytekit.extend import IgnoreOutputs
 
 from tasks.artifacts.provenance import code
 from tasks.errors import DeploymentError, UserError
@@ -13,8 +18,10 @@ from tasks.interruption import Interrupted
 
 REGISTERED = "MU_GRPO_CODE"
 """The variable of a pod with the code that its task was registered from."""
-TOLD = "MU_GRPOTOLD"
+TOLD = "MU_GRPO_TOLD"
 """The variable with the file in which a process of a group leaves its error for the one that started it."""
+_SEVERAL_NODES = {"FLYTE_INTERNAL_DIST_ERROR_STRATEGY", "_F_DES"}
+"""Variables of the pods of a group of several nodes: how Flyte finds the group's error among theirs."""
 
 
 def in_pod() -> bool:
@@ -34,9 +41,31 @@ def check_code() -> None:
         )
 
 
-def retried(error: UserError) -> Exception:
-    """The error as Flyte is to see it: an interruption in a pod is a reason to try again."""
-    return FlyteRecoverableException(error.message) if isinstance(error, Interrupted) and in_pod() else error
+def ending(error: UserError) -> Exception:
+    """What a task raises to end with an error, so that Flyte sees it as it is.
+
+    An interruption in a pod is nobody's fault: Flyte is to try again on its own account, as it does where it finds the
+    pod deleted before the attempt has ended. flytekit calls all that tasks raise the user's errors, which count against
+    ``retries``; so this one is written here, and flytekit told to write nothing. Of a group of several nodes Flyte
+    gathers the errors of all pods, and flytekit names them.
+    """
+    if not isinstance(error, Interrupted) or not in_pod():
+        return error
+    if _SEVERAL_NODES & os.environ.keys():
+        return FlyteRecoverableException(error.message)
+    told = ContainerError(
+        code=type(error).__name__,
+        message=error.message,
+        kind=ContainerError.RECOVERABLE,
+        origin=ExecutionError.SYSTEM,
+    )
+    told.timestamp.GetCurrentTime()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / ERROR_FILE_NAME
+        file.write_bytes(ErrorDocument(error=told).SerializeToString())
+        place = f"{current_context().output_metadata_prefix}/{ERROR_FILE_NAME}"
+        FlyteContextManager.current_context().file_access.put_data(str(file), place)
+    return IgnoreOutputs(error.message)
 
 
 def tell(error: UserError) -> None:

@@ -64,10 +64,10 @@ def show_unfinished(task: str, inputs: Iterable[object], error: UserError, start
         settings = {type(one).title(): one.model_dump(mode="json") for one in inputs if isinstance(one, Settings)}
         return {task: draw_unfinished(task, settings, error, time.time() - started)}
 
-    _show(task, draw)
+    _show(task, draw, unfinished=True)
 
 
-def _show(task: str, draw: Callable[[], Mapping[str, str]]) -> None:
+def _show(task: str, draw: Callable[[], Mapping[str, str]], unfinished: bool = False) -> None:
     if not _seen():
         return
     from tasks.decks.deck import DRAWING_ERRORS
@@ -80,8 +80,9 @@ def _show(task: str, draw: Callable[[], Mapping[str, str]]) -> None:
     begin()
     for title, page in pages.items():
         Deck(title, page)
-    # What a process of a group shows is handed to the one that started it. Pods of map tasks write no decks themselves.
-    if in_pod() and not in_group() and not current_context().enable_deck:
+    # What a process of a group shows is handed to the one that started it. Pods of map tasks write no decks themselves,
+    # nor do those that flytekit is told to write nothing of.
+    if in_pod() and not in_group() and (unfinished or not current_context().enable_deck):
         _publish()
 
 

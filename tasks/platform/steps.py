@@ -14,7 +14,7 @@ from tasks.artifacts import work as works
 from tasks.errors import UserError
 from tasks.logs import logger
 from tasks.platform import decks
-from tasks.platform.attempts import TOLD, check_code, in_pod, retried, tell
+from tasks.platform.attempts import TOLD, check_code, ending, in_pod, tell
 from tasks.platform.pods import pod_options
 from tasks.settings.deployment import Role
 
@@ -132,7 +132,7 @@ def once(
             tell(error)
             raise
         decks.show_unfinished(name, inputs, error, started)
-        raise retried(error) from error.__cause__
+        raise ending(error) from error.__cause__
     if made is not None:
         decks.show(store, name, made, started)
     return made

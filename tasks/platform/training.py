@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
 from tasks.platform import decks
-from tasks.platform.attempts import TOLD, retried
+from tasks.platform.attempts import TOLD, ending
 from tasks.platform.pods import DEPLOYMENT
 from tasks.settings import OptimizeSettings
 
@@ -66,8 +67,13 @@ class TrainingTask(PytorchElasticFunctionTask):
             return PythonFunctionTask.execute(self, **inputs)
         self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
         decks.begin()
-        with _listening():
-            return super().execute(**inputs)
+        started = time.time()
+        try:
+            with _listening():
+                return super().execute(**inputs)
+        except UserError as error:
+            decks.show_unfinished(self.name.rpartition(".")[2], inputs.values(), error, started)
+            raise ending(error) from None
 
 
 TaskPlugins.register_pythontask_plugin(Training, TrainingTask)
@@ -86,7 +92,7 @@ def _listening() -> Iterator[None]:
             if not told.is_file():
                 raise
             name, message = json.loads(told.read_text())
-            raise retried(next(kind for kind in _kinds(UserError) if kind.__name__ == name)(message)) from None
+            raise next(kind for kind in _kinds(UserError) if kind.__name__ == name)(message) from None
         finally:
             del os.environ[TOLD]
 

@@ -2,19 +2,25 @@
 
 Inputs and outputs of every task are ``inputs.pb`` and ``outputs.pb`` on S3; a dynamic task leaves ``futures.pb``, the
 nodes that are to run for it. What starts a pod is given: a process or a container. An attempt that ends without outputs
-is followed by another, as often as the task was registered with. A cached task whose inputs have been seen is not run.
+is followed by another, as often as the task was registered with; those that end by an error of the system's do not
+count, up to a number of their own. A cached task whose inputs have been seen is not run.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from flyteidl.admin import task_pb2
 from flyteidl.core import dynamic_job_pb2, errors_pb2, literals_pb2, tasks_pb2, workflow_pb2
+from flyteidl.core.execution_pb2 import ExecutionError
 
 from tests.platform.serialised import Serialised
 from tests.s3 import S3
 
 Literals = dict[str, literals_pb2.Literal]
+_SYSTEM_FAILURES = 10
+"""As k8s/flyte/values.yaml has it: max-node-retries-system-failures."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +138,9 @@ class Propeller:
         client, folder = self.s3.client(), f"flyte/{place}"
         body = literals_pb2.LiteralMap(literals=inputs).SerializeToString()
         client.put_object(Bucket=self.bucket, Key=f"{folder}/inputs.pb", Body=body)
-        earlier = '""'
-        for number in range(template.metadata.retries.retries + 1):
+        earlier, failures = '""', Counter[int]()
+        most = {ExecutionError.SYSTEM: _SYSTEM_FAILURES, ExecutionError.USER: template.metadata.retries.retries}
+        for number in count():
             out, checkpoint = f"{folder}/{number}/out", f"{folder}/{number}/checkpoint"
             filled = {
                 "{{.input}}": f"s3://{self.bucket}/{folder}/inputs.pb",
@@ -160,9 +167,11 @@ class Propeller:
             self.attempts.append(attempt)
             printed = self.start(attempt)
             files = {key.rpartition("/")[2]: key for key in self.s3.keys(self.bucket) if key.startswith(f"{out}/")}
+            origin = ExecutionError.USER
             if "error.pb" in files:
                 error = errors_pb2.ErrorDocument.FromString(self._read(files["error.pb"])).error
                 assert error.kind == errors_pb2.ContainerError.RECOVERABLE, f"{place}: {error.message}\n{printed}"
+                origin = error.origin
             elif "futures.pb" in files:
                 unrolled = dynamic_job_pb2.DynamicJobSpec.FromString(self._read(files["futures.pb"]))
                 self.found.tasks.update({one.id.name: task_pb2.TaskSpec(template=one) for one in unrolled.tasks})
@@ -171,7 +180,9 @@ class Propeller:
                 outputs = literals_pb2.LiteralMap.FromString(self._read(files["outputs.pb"]))
                 return dict(outputs.literals)
             earlier = f"s3://{self.bucket}/{checkpoint}"
-        raise AssertionError(f"{place}: no attempt gave outputs; the last printed\n{printed}")
+            failures[origin] += 1
+            assert failures[origin] <= most[origin], f"{place}: no attempt gave outputs; the last printed\n{printed}"
+        raise AssertionError("attempts end with outputs or too many failures")
 
     def _read(self, key: str) -> bytes:
         body: bytes = self.s3.client().get_object(Bucket=self.bucket, Key=key)["Body"].read()

@@ -1,15 +1,21 @@
 """A task as a pod runs it: stopped by SIGTERM it asks to be retried, and the retry goes on where it stood."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from flyteidl.core import errors_pb2, literals_pb2
-from flytekit import FlyteContextManager
+from flyteidl.core import errors_pb2, execution_pb2, literals_pb2
+from flytekit import FlyteContextManager, PythonFunctionTask, map_task
+from flytekit.configuration import ImageConfig, SerializationSettings
+from flytekit.core.array_node_map_task import ArrayNodeMapTask
 from flytekit.core.type_engine import TypeEngine
 from flytekit.core.utils import load_proto_from_file, write_proto_to_file
 
@@ -17,6 +23,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.provenance import code
 from tasks.optimize.task import optimize
 from tasks.rollout.step import generate_shard
+from tasks.rollout.task import generate
 from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.verify.step import verify_rollouts
 from tests.prepared import prepare_stage
@@ -27,15 +34,50 @@ learner = test_grpo.learner
 ROOT = Path(__file__).parents[2]
 
 
+ZERO = json.loads((ROOT / "configs/deepspeed/zero3.json").read_text())
+GROUP = {"kind": "deepspeed", "processes": 2, "deepspeed": ZERO}
+SETTINGS = SerializationSettings(image_config=ImageConfig.auto(img_name="image:tag"))
+MANY = PROMPTS.model_copy(update={"prompts_per_stage": 256, "prompts_per_shard": 256})
+Pod = Callable[..., subprocess.Popen[str]]
+"""Starts an attempt of a task, by its number, with these variables."""
+
+
+def pod_of(task: PythonFunctionTask | ArrayNodeMapTask, values: Mapping[str, Any], folder: Path) -> Pod:
+    """How Flyte starts a task with these inputs; an attempt's data are in folders that end with its number."""
+    literals = TypeEngine.dict_to_literal_map(
+        FlyteContextManager.current_context(), dict(values), task.python_interface.inputs
+    )
+    write_proto_to_file(literals.to_flyte_idl(), str(folder / "inputs.pb"))
+
+    def start(number: int, **variables: str) -> subprocess.Popen[str]:
+        (folder / f"outputs-{number}").mkdir()
+        filled = {
+            "{{.input}}": str(folder / "inputs.pb"),
+            "{{.outputPrefix}}": str(folder / f"outputs-{number}"),
+            "{{.rawOutputDataPrefix}}": str(folder / "raw"),
+            "{{.checkpointOutputPrefix}}": str(folder / f"checkpoint-{number}"),
+            "{{.prevCheckpointPrefix}}": str(folder / f"checkpoint-{number - 1}") if number else '""',
+        }
+        program, *arguments = task.get_command(SETTINGS)
+        command = [str(Path(sys.executable).parent / program), *(filled.get(one, one) for one in arguments)]
+        environment = {**os.environ, "HOME": str(folder), "FLYTE_INTERNAL_EXECUTION_ID": "e", **variables}
+        return subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    return start
+
+
 @pytest.fixture
-def inputs(learner: tuple[Store, ArtifactRef], tmp_path: Path) -> Path:
-    """The input of the optimize task, as Flyte writes it: many small updates."""
+def training(learner: tuple[Store, ArtifactRef], tmp_path: Path, request: pytest.FixtureRequest) -> Pod:
+    """A training of many small updates, by the backend that a test names."""
     store, policy = learner
-    prompts = PROMPTS.model_copy(update={"prompts_per_stage": 256, "prompts_per_shard": 256})
-    rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(store, prompts, 0, 0)]
+    rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(store, MANY, 0, 0)]
+    settings = {"preset": "mu_grpo", "responses_per_update": 4, "learning_rate": 1e-4}
+    settings["backend"] = getattr(request, "param", {})
     values = {
         "store": store.ref,
-        "settings": OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 4, "learning_rate": 1e-4}),
+        "settings": OptimizeSettings.parse(settings),
         "reference": policy,
         "policy": policy,
         "rollouts": rollouts,
@@ -44,53 +86,45 @@ def inputs(learner: tuple[Store, ArtifactRef], tmp_path: Path) -> Path:
         "seed": 0,
         "operation": OperationSettings(updates_per_checkpoint=8),
     }
-    context = FlyteContextManager.current_context()
-    types = optimize.python_interface.inputs
-    literals = TypeEngine.dict_to_literal_map(context, values, types)
-    path = tmp_path / "inputs.pb"
-    write_proto_to_file(literals.to_flyte_idl(), str(path))
-    return path
+    return pod_of(optimize, values, tmp_path)
 
 
-def attempt(folder: Path, inputs: Path, number: int, **variables: str) -> subprocess.Popen[str]:
-    outputs, checkpoints = folder / f"outputs-{number}", folder / f"checkpoint-{number}"
-    outputs.mkdir()
-    before = ["--prev-checkpoint", str(folder / f"checkpoint-{number - 1}")] if number else []
-    command = [
-        str(Path(sys.executable).parent / "pyflyte-execute"),
-        *("--inputs", str(inputs), "--output-prefix", str(outputs), "--raw-output-data-prefix", str(folder / "raw")),
-        *("--checkpoint-path", str(checkpoints), *before),
-        *("--resolver", "flytekit.core.python_auto_container.default_task_resolver", "--"),
-        *("task-module", "tasks.optimize.task", "task-name", "optimize"),
-    ]
-    environment = {**os.environ, "HOME": str(folder), "FLYTE_INTERNAL_EXECUTION_ID": "e", **variables}
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+def stopped(first: subprocess.Popen[str], saved: Callable[[], bool], folder: Path) -> errors_pb2.ContainerError:
+    """What an attempt tells Flyte that gets SIGTERM once it has saved something."""
+    for _ in range(6000):
+        if saved() or first.poll() is not None:
+            break
+        time.sleep(0.01)
+    first.send_signal(signal.SIGTERM)
+    output = first.communicate(timeout=300)[0]
+    error = load_proto_from_file(errors_pb2.ErrorDocument, str(folder / "outputs-0/error.pb")).error
+    assert error.kind == errors_pb2.ContainerError.RECOVERABLE, output
+    assert error.origin == execution_pb2.ExecutionError.SYSTEM  # It counts against no retries.
+    assert abs(error.timestamp.seconds - time.time()) < 300
+    assert not (folder / "outputs-0/outputs.pb").exists()
+    assert error.message.split("after ")[1].split(".")[0] in (folder / "outputs-0/deck.html").read_text()
+    return error
 
 
+@pytest.mark.parametrize(
+    "training",
+    [{}, pytest.param(GROUP, marks=pytest.mark.long)],
+    ids=["torch", "deepspeed"],
+    indirect=True,
+)
 def test_a_stopped_task_asks_for_a_retry_that_goes_on(
-    learner: tuple[Store, ArtifactRef], inputs: Path, tmp_path: Path
+    learner: tuple[Store, ArtifactRef], training: Pod, tmp_path: Path
 ) -> None:
     store, _ = learner
-    with attempt(tmp_path, inputs, 0) as first:
-        for _ in range(6000):
-            if list(store.root.glob("progress/*/train-*/manifest.json")) or first.poll() is not None:
-                break
-            time.sleep(0.01)
-        first.send_signal(signal.SIGTERM)
-        output = first.communicate(timeout=300)[0]
-    error = load_proto_from_file(errors_pb2.ErrorDocument, str(tmp_path / "outputs-0/error.pb")).error
-    assert error.kind == errors_pb2.ContainerError.RECOVERABLE, output
+    with training(0) as first:
+        error = stopped(first, lambda: any(store.root.glob("progress/*/train-*/manifest.json")), tmp_path)
     assert "stopped by SIGTERM after update" in error.message
-    deck = (tmp_path / "outputs-0/deck.html").read_text()
-    assert error.message.split("after ")[1].split(".")[0] in deck
-    assert "<td>4</td>" in deck.partition("responses_per_update")[2][:40]
+    assert "<td>4</td>" in (tmp_path / "outputs-0/deck.html").read_text().partition("responses_per_update")[2][:40]
     (pointer,) = (tmp_path / "checkpoint-0").iterdir()
     saved = pointer.read_text()
     assert saved.startswith("progress/")
     assert (store.root / saved / "manifest.json").is_file()
-    with attempt(tmp_path, inputs, 1) as second:
+    with training(1) as second:
         output = second.communicate(timeout=300)[0]
     assert second.returncode == 0, output
     assert f"optimize: an earlier attempt saved {saved} in {store.ref.uri}" in output
@@ -103,11 +137,31 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(
     assert not list(store.root.glob("progress/*"))
 
 
-def test_a_task_of_other_code_than_its_images_is_refused(inputs: Path, tmp_path: Path) -> None:
-    with attempt(tmp_path, inputs, 0, MU_GRPO_CODE="0123456789ab 0.0.9 4711abcd4711") as only:
+def test_a_stopped_shard_of_a_map_task_does_too(learner: tuple[Store, ArtifactRef], tmp_path: Path) -> None:
+    store, policy = learner
+    settings = ROLLOUT.model_copy(update={"responses_per_part": 8})
+    mapped = map_task(partial(generate, store=store.ref, settings=settings, policy=policy, stage=0, seed=1))
+    shards = prepare_stage(store, MANY, 0, 1)
+    values = {"store": store.ref, "settings": settings, "policy": policy, "prompts": shards, "stage": 0, "seed": 1}
+    index = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "FLYTE_K8S_ARRAY_INDEX", "FLYTE_K8S_ARRAY_INDEX": "0"}
+    start = pod_of(mapped, values, tmp_path)
+    with start(0, **index) as first:
+        error = stopped(first, lambda: len(list(store.root.glob("progress/*/rollouts-*"))) > 4, tmp_path)
+    assert "stopped by SIGTERM after rollouts" in error.message
+    with start(1, **index) as second:
+        output = second.communicate(timeout=300)[0]
+    assert second.returncode == 0, output
+    assert "generate: an earlier attempt saved progress/" in output
+    assert (tmp_path / "outputs-1/outputs.pb").is_file()
+    assert not list(store.root.glob("progress/*"))
+
+
+def test_a_task_of_other_code_than_its_images_is_refused(training: Pod, tmp_path: Path) -> None:
+    with training(0, MU_GRPO_CODE="0123456789ab 0.0.9 4711abcd4711") as only:
         output = only.communicate(timeout=300)[0]
     error = load_proto_from_file(errors_pb2.ErrorDocument, str(tmp_path / "outputs-0/error.pb")).error
     assert error.kind == errors_pb2.ContainerError.NON_RECOVERABLE, output
+    assert error.origin == execution_pb2.ExecutionError.USER
     assert "registered from code 0123456789ab 0.0.9 4711abcd4711" in error.message
     assert f"but runs code {code()}" in error.message
     assert "Push images of the commit that is registered" in error.message
