@@ -89,7 +89,7 @@ class SecretSettings(Settings):
 
 
 PlanName = Literal["smoke", "single_gpu", "paper_7b", "nightly_evaluation", "weekly", "reproduction"]
-SCHEDULED: tuple[PlanName, ...] = ("nightly_evaluation", "weekly")
+SCHEDULED: tuple[PlanName, ...] = ("nightly_evaluation", "weekly", "reproduction")
 
 
 class LaunchPlanSettings(Settings):

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -40,7 +40,7 @@ Written by `python -m tests.benchmarks.storage --repeats {repeats} --page docs/s
 A store on an S3 server of this machine, which shares its cores, beside plain boto3 with ten files at once,
 {repeats} times in turn; medians. Ours makes and checks digests and writes manifests; boto3 checks nothing. An
 artifact of one file is two objects, the file and its manifest, and boto3 transfers as many: each file and a second
-object of 1.5 KB. `boto3-data` uploads the files alone, with half the requests. CPU is that of both processes during the
+object of 1.5 KB; `boto3-data` uploads the files alone, with half the requests. CPU is that of both processes during the
 transfer. In a run every shard is written by a step of its own. moto is Python and closes the connection after every
 request; {native}.
 
@@ -178,16 +178,22 @@ def compare(s3: S3, folder: Path, split: bool, repeats: int) -> Table:
             found[side].append(json.loads(done.stdout.splitlines()[-1]))
             print(f"{folder.name}, {repeat + 1}/{repeats}, {side}: {found[side][-1]}", file=sys.stderr)
         s3.empty(bucket)
-    table = Table("", "seconds", "range", "MiB/s", "of boto3's", "CPU s", "server's", "peak MiB")
+    return tabulated(found, size)
+
+
+def tabulated(found: Mapping[str, list[dict[str, float]]], size: float) -> Table:
+    """Medians of every side's runs over so many MiB; ours beside boto3, and beside what sends the files alone."""
+    seconds = {side: statistics.median(run["seconds"] for run in runs) for side, runs in found.items()}
+    table = Table("", "seconds", "range", "MiB/s", "of boto3's", "of boto3-data's", "CPU s", "server's", "peak MiB")
     for side, runs in found.items():
-        seconds = [run["seconds"] for run in runs]
-        other = statistics.median(run["seconds"] for run in found[f"boto3 {side.split()[1]}"])
+        who, way = side.split()
+        beside = [f"{other} {way}" for other in ("boto3", "boto3-data")]
         table.add_row(
             side,
-            f"{statistics.median(seconds):.1f}",
-            f"{min(seconds):.1f} to {max(seconds):.1f}",
-            f"{size / statistics.median(seconds):.0f}",
-            "" if side.startswith("boto3 ") else f"{other / statistics.median(seconds):.2f}",
+            f"{seconds[side]:.1f}",
+            f"{min(run['seconds'] for run in runs):.1f} to {max(run['seconds'] for run in runs):.1f}",
+            f"{size / seconds[side]:.0f}",
+            *(f"{seconds[one] / seconds[side]:.2f}" if who == "ours" and one in seconds else "" for one in beside),
             f"{statistics.median(run['cpu'] for run in runs):.1f}",
             f"{statistics.median(run['server_cpu'] for run in runs):.1f}",
             f"{max(run['peak_mebibytes'] for run in runs):.0f}",
