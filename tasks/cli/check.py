@@ -17,7 +17,7 @@ from tasks.artifacts.store import content_digest
 from tasks.cli.contents import Contents, Place, place_of, read_contents
 from tasks.errors import DataError
 from tasks.progress import bar
-from tasks.report.formats import duration, size, some
+from tasks.report.formats import counted, duration, size, some
 from tasks.stored.find import LATEST, find_artifact, match
 from tasks.stored.reports import find_reports
 
@@ -67,10 +67,10 @@ class Findings:
                 f"mend  `mu-grpo gc --store {self.store}` lists them once a day old, and deletes with --delete.",
                 "",
             ]
-        checked = f"{self.artifacts} artifacts, {self.files} files, {size(self.bytes)} in {duration(self.seconds)}"
+        numbers = f"{counted(self.artifacts, 'artifact')}, {counted(self.files, 'file')}, {size(self.bytes)}"
         damaged = len({fault.artifact for fault in self.faults})
-        result = f"{damaged} artifacts are damaged or missing" if damaged else "whole"
-        return Group(*parts, f"{checked}: {result}")
+        result = f"{counted(damaged, 'artifact')} damaged or missing" if damaged else "whole"
+        return Group(*parts, f"{numbers} in {duration(self.seconds)}: {result}")
 
     def _faults(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD)

@@ -27,7 +27,7 @@ from tasks.artifacts.work import LEASES
 from tasks.cli.contents import RUNS, Contents, Folder, Place, StoredFile, place_of, read_contents
 from tasks.errors import ArtifactError
 from tasks.progress import bar
-from tasks.report.formats import size, some
+from tasks.report.formats import counted, size, some
 from tasks.stored.reports import finished_runs
 
 _HOUR = 3600.0
@@ -76,8 +76,7 @@ class Garbage:
         if self.at_work:
             why = f"may be read by steps that are at work (leases {some(self.at_work, 3)})"
         spared = f", {self.spared} of them because they {why}" if self.spared else ""
-        runs = "1 finished run" if self.runs == 1 else f"{self.runs or 'no'} finished runs"
-        parts.append(f"kept: {runs}; {self.kept} artifacts{spared}")
+        parts.append(f"kept: {counted(self.runs, 'finished run')}; {counted(self.kept, 'artifact')}{spared}")
         return Group(*parts)
 
     def _table(self, title: str) -> Table:

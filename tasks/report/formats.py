@@ -34,6 +34,11 @@ def number(value: float | None, digits: int = 1) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 file``, ``2 files``, ``no files``."""
+    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
+
+
 def tiny(value: float | None) -> str:
     """A number far below one: ``3.2e-05``."""
     return MISSING if value is None else f"{value:.1e}" if value else "0"

@@ -92,7 +92,7 @@ def test_a_flipped_byte_is_found_with_all_that_descends_from_it(any_store: Store
     after = [run.verdicts[1], run.policies[2], run.evaluations[2], run.report]
     assert findings.descendants == {name: sorted(ref.folder for ref in after if ref)}
     text = shown(findings)
-    assert "1 artifacts are damaged or missing" in text
+    assert "1 artifact damaged or missing" in text
     assert "pyflyte run --overwrite-cache" in text
 
 
