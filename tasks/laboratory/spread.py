@@ -4,10 +4,12 @@ import multiprocessing
 import os
 import runpy
 import sys
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.context import ForkServerContext
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import NamedTuple
 
 from tasks.errors import DataError
 from tasks.laboratory.arms import QUESTIONS, SEEDS, Arm, Part
@@ -41,6 +43,14 @@ class Plan:
         return SEEDS[:1] if self.quick else SEEDS
 
 
+class Command(NamedTuple):
+    """A command of ``pyflyte``, and where what it and its processes print goes; without ``log``, where ours goes."""
+
+    name: str
+    options: list[str]
+    log: Path | None = None
+
+
 def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
     """Makes all runs of a part, then compares them; what the comparison prints goes to standard output.
 
@@ -57,41 +67,70 @@ def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
         raise DataError(f"{WORKFLOWS}: not here. Start the laboratory in the root of a checkout.")
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
+    arms = QUESTIONS[plan.part].arms
+    runs = [_run(plan, arm, seed, updates, evaluations, logs) for arm in arms for seed in plan.seeds]
+    failed = []
+    with bar(f"laboratory {plan.part}", len(runs)) as progress:
+        for run, code in ended(runs, plan.jobs):
+            if code:
+                failed.append(f"laboratory: {run.name} failed. Its output is in {run.log} and ends with\n{_end(run)}")
+            progress.advance(note=run.name)
+    if failed:
+        raise DataError("\n".join(failed))
+    workflow = f"{'quick' if plan.quick else 'laboratory'}_{plan.part}"
+    comparison = Command("comparison", [*_options(plan, workflow), "--overrides", plan.overrides])
+    for _, code in ended([comparison], 1):
+        if code:
+            raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
+
+
+def ended(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int]]:
+    """Commands with their exit codes, in the order of their ends; no more than ``jobs`` of them run at a time.
+
+    After one that failed no more are started; those that run come to their ends.
+
+    All processes are started and waited for by the one thread that iterates: multiprocessing looks at every child
+    whenever it starts one, and of two threads that look at one child's end, one is told 255.
+    """
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(_IMPORTED_ONCE)
-    runs = [(arm, seed) for arm in QUESTIONS[plan.part].arms for seed in plan.seeds]
-    with bar(f"laboratory {plan.part}", len(runs)) as progress, ThreadPoolExecutor(plan.jobs) as pool:
-        waiting: set[Future[str]] = {
-            pool.submit(_run, processes, plan, arm, seed, updates, evaluations, logs) for arm, seed in runs
-        }
-        try:
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for one in done:
-                    progress.advance(note=one.result())
-        finally:
-            for one in waiting:
-                one.cancel()
-    name = f"{'quick' if plan.quick else 'laboratory'}_{plan.part}"
-    if _ended(processes, [*_options(plan, name), "--overrides", plan.overrides]):
-        raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
+    waiting = list(reversed(commands))
+    running: dict[int, tuple[Command, ForkServerProcess]] = {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            command = waiting.pop()
+            process = processes.Process(target=_pyflyte, args=(command.options, command.log))
+            process.start()
+            running[process.sentinel] = command, process
+        ready = wait(list(running))
+        for sentinel in [one for one in running if one in ready]:
+            command, process = running.pop(sentinel)
+            process.join()
+            assert process.exitcode is not None
+            if process.exitcode:
+                waiting.clear()
+            yield command, process.exitcode
 
 
 def _options(plan: Plan, workflow: str) -> list[str]:
     return ["run", str(WORKFLOWS), workflow, "--inputs-file", str(plan.config)]
 
 
-def _ended(processes: ForkServerContext, options: list[str], log: Path | None = None) -> int:
-    """Exit code of ``pyflyte`` with these options."""
-    process = processes.Process(target=_pyflyte, args=(options, log))
-    process.start()
-    process.join()
-    assert process.exitcode is not None
-    return process.exitcode
+def _run(plan: Plan, arm: Arm, seed: int, updates: int, evaluations: int, logs: Path) -> Command:
+    """One arm on one seed."""
+    name = f"{arm.name}, seed {seed}"
+    options = ["--seed", str(seed), "--evaluations", str(evaluations), "--overrides", plan.overrides]
+    log = logs / f"{plan.part} {name.replace('/', ' ')}.txt"
+    return Command(name, [*_options(plan, "arm"), *options, "--arm", arm.overrides(updates)], log)
+
+
+def _end(run: Command) -> str:
+    assert run.log is not None
+    return "\n".join(run.log.read_text(encoding="utf-8").splitlines()[-8:])
 
 
 def _pyflyte(options: list[str], log: Path | None) -> None:
-    """The command itself, in this process; what it and its processes print goes to ``log``, if there is one."""
+    """The command itself, in this process."""
     if log is not None:
         with log.open("wb") as out:
             os.dup2(out.fileno(), 1)
@@ -99,16 +138,3 @@ def _pyflyte(options: list[str], log: Path | None) -> None:
     command = str(Path(sys.executable).parent / "pyflyte")
     sys.argv = [command, *options]
     runpy.run_path(command, run_name="__main__")
-
-
-def _run(
-    processes: ForkServerContext, plan: Plan, arm: Arm, seed: int, updates: int, evaluations: int, logs: Path
-) -> str:
-    """One arm on one seed; returns its name."""
-    name = f"{arm.name}, seed {seed}"
-    options = ["--seed", str(seed), "--evaluations", str(evaluations), "--overrides", plan.overrides]
-    log = logs / f"{plan.part} {name.replace('/', ' ')}.txt"
-    if _ended(processes, [*_options(plan, "arm"), *options, "--arm", arm.overrides(updates)], log):
-        last = "\n".join(log.read_text(encoding="utf-8").splitlines()[-8:])
-        raise DataError(f"laboratory: {name} failed. Its output is in {log} and ends with\n{last}")
-    return name
