@@ -21,6 +21,10 @@ class ArtifactError(UserError):
     """An artifact is missing, incomplete or corrupted."""
 
 
+class DamagedError(ArtifactError):
+    """Files are missing or not what their manifest names: what they held must be restored or made again."""
+
+
 class DataError(UserError):
     """A prompt file, a policy folder or a table does not hold what a step needs."""
 

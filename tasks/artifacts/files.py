@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tasks.artifacts.records import FileEntry
-from tasks.errors import ArtifactError
+from tasks.errors import ArtifactError, DamagedError
 
 MANIFEST = "manifest.json"
 RESTORE = (
@@ -70,14 +70,14 @@ def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
     """Compares files with their digests.
 
     Raises:
-        ArtifactError: one is missing or differs.
+        DamagedError: one is missing or differs.
     """
     for name, found in digests(folder, files).items():
         file, entry = folder / name, files[name]
         if found is None:
-            raise ArtifactError(f"{file}: missing, but the manifest names it. {RESTORE}")
+            raise DamagedError(f"{file}: missing, but the manifest names it. {RESTORE}")
         if found != entry.sha256:
-            raise ArtifactError(
+            raise DamagedError(
                 f"{file}: corrupted (sha256 {found[:16]}, {file.stat().st_size} bytes; "
                 f"expected {entry.sha256[:16]}, {entry.bytes} bytes). {RESTORE}"
             )

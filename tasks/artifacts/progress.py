@@ -12,7 +12,7 @@ from tasks.artifacts.files import MANIFEST, check, disk_errors, entries, flush
 from tasks.artifacts.records import SCHEMA, FileEntry, Record
 from tasks.artifacts.staging import staged
 from tasks.artifacts.tables import read_table, save_table
-from tasks.errors import ArtifactError
+from tasks.errors import DamagedError
 from tasks.interruption import stop_if_asked
 
 if TYPE_CHECKING:
@@ -61,25 +61,23 @@ class Progress:
         self._saved(f"{self._prefix}/{place}")
 
     def get(self, name: str, number: int) -> Path | None:
-        """The folder of a part, checked against its digests; None when it is not there or not whole."""
+        """The folder of a part, checked against its digests; None when it is not there.
+
+        A damaged copy of a part on S3 is fetched again; a part that is itself damaged is deleted.
+
+        Raises:
+            ArtifactError: whether it is there cannot be told now, as S3 or the disk fails.
+        """
         if not self._key:
             return None
         place = f"{name}-{number:06d}"
-        folder = self._folder / place
-        try:
-            if (part := self._manifest(place)) is None:
-                return None
-            inside = f"{self._prefix}/{place}"
-            missing = {f"{inside}/{file}": one for file, one in part.files.items() if not (folder / file).is_file()}
-            if missing and self._store.remote is not None:
-                with disk_errors(folder):
-                    self._store.remote.download(missing, self._store.root)
-                    (folder / MANIFEST).write_text(part.model_dump_json())
-            check(folder, part.files)
-        except ArtifactError:
-            shutil.rmtree(folder, ignore_errors=True)
-            return None
-        return folder
+        for _ in range(1 if self._store.remote is None else 2):
+            try:
+                return self._whole(place)
+            except DamagedError:
+                shutil.rmtree(self._folder / place, ignore_errors=True)
+        self._delete(place)
+        return None
 
     def newest(self, name: str) -> tuple[int, Path] | None:
         """The part with the highest number that is whole."""
@@ -114,6 +112,23 @@ class Progress:
             if self._store.remote is not None:
                 self._store.remote.delete(list(self._store.remote.sizes(self._prefix)))
 
+    def _whole(self, place: str) -> Path | None:
+        """A part's folder; None when it is not there.
+
+        Raises:
+            DamagedError: it is not whole.
+        """
+        if (part := self._manifest(place)) is None:
+            return None
+        folder, inside = self._folder / place, f"{self._prefix}/{place}"
+        missing = {f"{inside}/{file}": one for file, one in part.files.items() if not (folder / file).is_file()}
+        if missing and self._store.remote is not None:
+            with disk_errors(folder):
+                self._store.remote.download(missing, self._store.root)
+                (folder / MANIFEST).write_text(part.model_dump_json())
+        check(folder, part.files)
+        return folder
+
     def _manifest(self, place: str) -> _Part | None:
         local = self._folder / place / MANIFEST
         text: str | bytes | None = local.read_text() if local.is_file() else None
@@ -124,7 +139,7 @@ class Progress:
         try:
             return _Part.model_validate_json(text)
         except ValidationError as error:
-            raise ArtifactError(f"{local}: not a manifest ({error})") from None
+            raise DamagedError(f"{local}: not a manifest ({error})") from None
 
     def _numbers(self, name: str) -> list[int]:
         """Of the parts that are complete, here or on S3, ascending."""

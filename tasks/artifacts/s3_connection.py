@@ -125,6 +125,11 @@ def _sign_no_body_twice(request: AWSRequest, **_: Any) -> None:
         request.context["client_config"] = config.merge(Config(s3={**config.s3, "payload_signing_enabled": False}))
 
 
+def lost(error: Exception) -> bool:
+    """Whether the server has another object than a manifest names, or none: what no later request changes."""
+    return isinstance(error, Damaged) or (isinstance(error, FileNotFoundError) and code(error) in {"NoSuchKey", "404"})
+
+
 def explain(uri: str, failed: OfObject, patience: float) -> str:
     """What went wrong with an object, and what to do; empty for an error that is not of this kind."""
     name, error = f"{uri}/{failed.key}", failed.error

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from fsspec.asyn import sync
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from tasks.artifacts.s3_connection import OfObject, connect, explain, first_error, transient
-from tasks.errors import ArtifactError
+from tasks.artifacts.s3_connection import OfObject, connect, explain, first_error, lost, transient
+from tasks.errors import ArtifactError, DamagedError
 from tasks.logs import logger
 
 _QUIET_ATTEMPTS = 5
@@ -67,7 +67,7 @@ class Requests:
         except Exception as error:  # of whatever kind: raised again, with its object where that explains it
             of_object = error if isinstance(error, OfObject) else OfObject(key, error)
             if explained := explain(self.uri, of_object, self._patience):
-                raise ArtifactError(explained) from of_object.error
+                raise (DamagedError if lost(of_object.error) else ArtifactError)(explained) from of_object.error
             raise of_object.error from None
         return result
 

@@ -24,7 +24,7 @@ from tasks.artifacts.progress import Progress, Saved
 from tasks.artifacts.provenance import PROCESS, PROCESS_STARTED, commit, gpus, packages
 from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manifest, StoreRef, Timings
 from tasks.artifacts.staging import leftovers, staged
-from tasks.errors import ArtifactError
+from tasks.errors import ArtifactError, DamagedError
 from tasks.settings.base import Settings
 
 
@@ -138,7 +138,7 @@ class Store:
                 raise
             try:
                 self._check_local(ref)  # The same content is there already: keep it, when it is whole.
-            except ArtifactError:
+            except DamagedError:
                 shutil.rmtree(final)
                 draft.path.rename(final)
         if self.remote is None:
@@ -193,14 +193,14 @@ class Store:
     def _parsed(self, ref: ArtifactRef, text: bytes | None) -> Manifest:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
         if text is None:
-            raise ArtifactError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
+            raise DamagedError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
         try:
             version = json.loads(text).get("schema_version")
             if version != SCHEMA:
                 raise ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
             return Manifest.model_validate_json(text)
         except (ValueError, ValidationError, AttributeError) as error:
-            raise ArtifactError(f"{name}: not a manifest ({error}). {RESTORE}") from None
+            raise DamagedError(f"{name}: not a manifest ({error}). {RESTORE}") from None
 
     def _manifest_texts(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[bytes | None]:
         """Of each artifact, or None where there is none; what must be fetched is fetched side by side."""
@@ -221,7 +221,7 @@ class Store:
             if self.remote is None:
                 check(self.root / ref.folder, manifest.files)
                 return True
-        except ArtifactError:
+        except DamagedError:
             return False
         there = self.remote.sizes(ref.folder)
         expected = {f"{ref.folder}/{name}": entry.bytes for name, entry in manifest.files.items()}
@@ -266,7 +266,7 @@ class Store:
         manifest = self._parsed(ref, text)
         if manifest.digest != ref.digest:
             folder = f"{self.ref.uri}/{ref.folder}"
-            raise ArtifactError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
+            raise DamagedError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
         return manifest
 
     def _fetched(self, wanted: Sequence[tuple[Manifest, Mapping[str, FileEntry]]]) -> list[Path]:
@@ -291,4 +291,4 @@ class Store:
         try:
             check(self.root / ref.folder, Manifest.model_validate_json(text).files)
         except ValidationError as error:
-            raise ArtifactError(str(error)) from None
+            raise DamagedError(str(error)) from None

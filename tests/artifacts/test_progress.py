@@ -14,6 +14,7 @@ import pytest
 from tasks import interruption
 from tasks.artifacts import Store
 from tasks.interruption import Interrupted
+from tests.s3 import S3
 
 ROOT = Path(__file__).parents[2]
 Opened = Callable[[], Store]
@@ -89,6 +90,35 @@ def test_a_damaged_part_is_passed_over(tmp_path: Path) -> None:
     newest = store.progress.newest("train")
     assert newest is not None
     assert newest[0] == 1
+
+
+def test_a_damaged_copy_is_fetched_again(bucket: str) -> None:
+    store = Store(Store.open(bucket).ref, work="key")
+    put(store, 1, "one")
+    copy = store.root / "progress/key/train-000001/state.txt"
+    copy.write_text("eno")
+    newest = store.progress.newest("train")
+    assert newest is not None
+    assert newest[0] == 1
+    assert copy.read_text() == "one"
+
+
+def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:
+    """States after 480 and 512 updates are lost on S3, training starts anew, and its states are kept."""
+    store = Store(Store.open(bucket).ref, work="key")
+    put(store, 480, "before")
+    put(store, 512, "before")
+    keys = [key for key in s3.keys(bucket.removeprefix("s3://")) if key.endswith("state.txt")]
+    assert len(keys) == 2
+    for key in keys:
+        s3.client().put_object(Bucket=bucket.removeprefix("s3://"), Key=key, Body=b"erofeb")
+    shutil.rmtree(store.root)
+    assert store.progress.newest("train") is None
+    put(store, 32, "after")
+    store.progress.keep_newest("train", 2)
+    newest = store.progress.newest("train")
+    assert newest is not None
+    assert newest[0] == 32
 
 
 def test_a_process_killed_while_it_saves_leaves_what_was_before(address: str, opened: Opened) -> None:

@@ -15,7 +15,7 @@ from tasks.artifacts.work import once
 from tasks.errors import ArtifactError
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.proxy import Proxy
-from tests.faults.steps import PARTS, Step, checks_out
+from tests.faults.steps import PARTS, Killed, Step, checks_out
 from tests.s3 import S3, server
 
 EVERYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
@@ -87,6 +87,28 @@ def test_a_store_that_denies_writes_is_named_and_the_work_goes_on(
     with guarded.asking():
         made = work(Store.open(own), step)
     assert step.made == list(range(parts, PARTS)), "what was saved was made again"
+    checks_out(guarded.s3, own, {made}, tmp_path / "elsewhere", monkeypatch)
+
+
+def test_parts_that_cannot_be_read_now_are_not_parts_that_are_lost(
+    own: str, guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, step = Store.open(own), Step(stop_at=4)
+    with pytest.raises(Killed):
+        work(remote, step)
+    before = guarded.s3.keys(own.removeprefix("s3://"))
+    shutil.rmtree(remote.root)
+    resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/progress/*/part-000003/part.parquet"
+    name, environment = guarded.user(EVERYTHING, denying("GetObject", resource))
+    act_as(environment, monkeypatch)
+    step.made.clear()
+    with guarded.asking(), pytest.raises(ArtifactError, match=r"part-000003/part\.parquet: denied .*Allow listing"):
+        work(Store.open(own), step)
+    assert guarded.s3.keys(own.removeprefix("s3://")) == before
+    guarded.allow(name, EVERYTHING)
+    with guarded.asking():
+        made = work(Store.open(own), step)
+    assert step.made == [4, 5]
     checks_out(guarded.s3, own, {made}, tmp_path / "elsewhere", monkeypatch)
 
 
