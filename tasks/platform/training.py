@@ -38,6 +38,11 @@ TRAINING = Training(
     nnodes=NODES, increase_shared_mem=False, run_policy=RunPolicy(ttl_seconds_after_finished=_JOB_SECONDS)
 )
 
+SHUTDOWN_SECONDS = 840
+"""For the checkpoint that SIGTERM asks of a group, before torch kills its processes; k8s/base/pod-templates/train.yaml
+gives the pod a little more."""
+_SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+
 
 class TrainingTask(PytorchElasticFunctionTask):
     """Elastic with a number of processes that is an input of the step."""
@@ -69,7 +74,7 @@ class TrainingTask(PytorchElasticFunctionTask):
         decks.begin()
         started = time.time()
         try:
-            with _listening():
+            with listening():
                 return super().execute(**inputs)
         except UserError as error:
             decks.show_unfinished(self.name.rpartition(".")[2], inputs.values(), error, started)
@@ -80,12 +85,13 @@ TaskPlugins.register_pythontask_plugin(Training, TrainingTask)
 
 
 @contextmanager
-def _listening() -> Iterator[None]:
-    """An error that a process of the group left becomes this one's, and is told once."""
+def listening() -> Iterator[None]:
+    """An error that a process of the group left becomes this one's, and is told once; a stop has time to save."""
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "error.json"
         os.environ[TOLD] = str(told)
+        os.environ.setdefault(_SHUTDOWN, str(SHUTDOWN_SECONDS))
         try:
             yield
         except (FlyteException, IgnoreOutputs):
