@@ -1,6 +1,9 @@
 """The engine that the settings name, loaded once per policy and process."""
 
+import gc
 from pathlib import Path
+
+import torch
 
 from tasks.policy.loading import stop_token_ids
 from tasks.resident import resident
@@ -30,6 +33,9 @@ def load_engine(folder: Path, settings: EngineSettings, takes_turns: bool = Fals
         settings: which engine, and how it uses its devices.
         takes_turns: this process trains too: it gives the engine weights, and needs the device while the engine rests.
     """
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()  # What training before this has cached is taken to an engine in another process.
     if settings.kind == "vllm":
         from tasks.rollout.vllm_engine import VllmEngine
 

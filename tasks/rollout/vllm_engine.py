@@ -9,6 +9,7 @@ import gc
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -111,6 +112,11 @@ class VllmEngine:
         """Ends vLLM's processes, with which the GPU's memory comes back."""
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory, destroy_model_parallel
 
+        if self._asleep:
+            # vLLM's allocator would unmap what sleep has unmapped, and fail for every engine after this one.
+            torch.cuda.empty_cache()
+            with suppress(RuntimeError):  # Out of memory, too: what ended the stage is the error to report.
+                self._llm.wake_up()
         client = self._llm.llm_engine.engine_core
         del self._llm
         if not self._joined:
@@ -156,6 +162,8 @@ def _load(folder: Path, settings: EngineSettings, takes_turns: bool) -> "LLM":
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     elif not on_gpu:
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # in this process it starts five times as fast
+    # A fork of a process that has asked CUDA anything cannot use it.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from vllm import LLM
@@ -168,6 +176,7 @@ def _load(folder: Path, settings: EngineSettings, takes_turns: bool) -> "LLM":
         options["enable_sleep_mode"] = takes_turns
     if takes_turns and dist.is_initialized():
         options["distributed_executor_backend"] = "external_launcher"
+    threads = torch.get_num_threads()
     try:
         return LLM(
             model=str(folder),
@@ -186,6 +195,9 @@ def _load(folder: Path, settings: EngineSettings, takes_turns: bool) -> "LLM":
     except (ValueError, RuntimeError, torch.OutOfMemoryError) as error:
         asked = settings.model_dump(exclude={"kind"})
         raise SettingsError(f"engine.kind: vllm cannot load {folder} with rollout.engine {asked}: {error}") from error
+    finally:
+        if takes_turns:
+            torch.set_num_threads(threads)  # vLLM leaves one, and an offloaded optimizer wants all of them.
 
 
 def _pack_again(model: nn.Module) -> None:

@@ -121,23 +121,44 @@ def test_chunked_is_plain() -> None:
         torch.testing.assert_close(ours, theirs, rtol=FLOAT32, atol=FLOAT32)
 
 
+def trainer(dtype: str) -> TorchBackend:
+    settings = SimpleNamespace(
+        backend=SimpleNamespace(dtype=dtype),
+        max_grad_norm=1.0,
+        learning_rate=1e-4,
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        weight_decay=0.0,
+    )
+    return TorchBackend(Scorer(model(QWEN3).to(GPU), 100), settings)  # type: ignore[arg-type]  # what it reads
+
+
+def train(backend: TorchBackend, updates: int) -> None:
+    for _ in range(updates):
+        logp_T, _ = backend(batch())
+        backend.backward(-logp_T.sum(), last=True)
+        backend.step(float(len(logp_T)), 1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_training_goes_on_from_a_state(dtype: str) -> None:
+    straight, before, after = (trainer(dtype) for _ in range(3))
+    train(straight, 6)
+    train(before, 3)
+    after.set_weights({name: weight.cpu() for name, weight in before.weights()})
+    after.set_moments({name: moment.cpu() for name, moment in before.moments()}, 3)
+    train(after, 3)
+    expected = dict(straight.weights())
+    for name, weight in after.weights():
+        torch.testing.assert_close(weight, expected[name], rtol=0, atol=2e-5)
+
+
 def test_bfloat16_learns_as_float32_does() -> None:
     """Twenty AdamW steps towards the same tokens: the float32 weights behind the copy move alike."""
     likelihoods = {}
     for dtype in ("float32", "bfloat16"):
-        settings = SimpleNamespace(
-            backend=SimpleNamespace(dtype=dtype),
-            max_grad_norm=1.0,
-            learning_rate=1e-4,
-            adam_beta1=0.9,
-            adam_beta2=0.999,
-            weight_decay=0.0,
-        )
-        backend = TorchBackend(Scorer(model(QWEN3).to(GPU), 100), settings)  # type: ignore[arg-type]  # what it reads
-        for _ in range(20):
-            logp_T, _ = backend(batch())
-            backend.backward(-logp_T.sum(), last=True)
-            backend.step(float(len(logp_T)), 1e-4)
+        backend = trainer(dtype)
+        train(backend, 20)
         likelihoods[dtype] = float(backend(batch())[0].mean())
     start = float(Scorer(model(QWEN3), 100)(batch())[0].mean())
     assert likelihoods["float32"] > start + 0.5

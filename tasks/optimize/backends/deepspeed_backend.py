@@ -113,7 +113,7 @@ class DeepSpeedBackend:
             for moment in MOMENTS:
                 self._set(parameter, moments[f"{name}.{moment}"].to(parameter.device), moment)
         for state in self._engine.optimizer.optimizer.state.values():
-            state["step"] = torch.tensor(float(updates))
+            state["step"] = torch.tensor(float(updates), device=state["exp_avg"].device)
 
     def _set(self, parameter: nn.Parameter, value: Tensor, moment: str | None = None) -> None:
         """Puts a whole fp32 weight or moment where this process's part of it is."""
@@ -143,7 +143,7 @@ class DeepSpeedBackend:
         )
         for partition in partitions:
             zero.optimizer.state[partition] = {
-                "step": torch.tensor(0.0),
+                "step": torch.tensor(0.0, device=partition.device),
                 **{moment: torch.zeros_like(partition) for moment in MOMENTS},
             }
         if self._stage < 3:

@@ -27,7 +27,9 @@ class TorchBackend:
         self._copied = settings.backend.dtype == "bfloat16"
         if self._copied:
             self._weights = {name: nn.Parameter(p.detach().clone()) for name, p in self._weights.items()}
-            self.model.to(torch.bfloat16)
+            for parameter in self.model.parameters():
+                # No buffers: rounded frequencies of rotary embeddings would misplace the tokens of long responses.
+                parameter.data = parameter.data.to(torch.bfloat16)
             for name, parameter in trainable(self.model).items():
                 parameter.register_post_accumulate_grad_hook(partial(_collect, self._weights[name]))
         self.optimizer = adamw(self._weights.values(), settings)
@@ -86,7 +88,8 @@ class TorchBackend:
         """See ``Backend``."""
         for name, parameter in self._weights.items():
             own = {moment: moments[f"{name}.{moment}"].to(parameter.device) for moment in MOMENTS}
-            self.optimizer.state[parameter] = {"step": torch.tensor(float(updates)), **own}
+            # Fused kernels want all of a parameter's state where it is.
+            self.optimizer.state[parameter] = {"step": torch.tensor(float(updates), device=parameter.device), **own}
 
     @torch.no_grad()
     def _copy(self) -> None:
