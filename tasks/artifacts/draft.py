@@ -19,17 +19,31 @@ class Draft:
         self.parents: dict[str, ArtifactRef | Sequence[ArtifactRef]] = dict(parents)
         self.facts: dict[str, Any] = {}
         self.phases: dict[str, float] = {}
+        self.earlier: dict[str, float] = {}
+        """Seconds by phase that attempts before this one spent on what is found now."""
         self.started = time.time()
+        self._open: tuple[str, float] | None = None
         self._ref: ArtifactRef | None = None
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Adds the seconds spent inside to the phase ``name``; phases must not be nested."""
-        start = time.perf_counter()
+        self._open = name, time.perf_counter()
         try:
             yield
         finally:
-            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
+            self.phases, self._open = self._own(), None
+
+    def spent(self) -> dict[str, float]:
+        """Seconds by phase until now, those of earlier attempts included."""
+        own = self._own()
+        return {name: self.earlier.get(name, 0.0) + own.get(name, 0.0) for name in {**self.earlier, **own}}
+
+    def _own(self) -> dict[str, float]:
+        if self._open is None:
+            return dict(self.phases)
+        name, start = self._open
+        return {**self.phases, name: self.phases.get(name, 0.0) + time.perf_counter() - start}
 
     @property
     def ref(self) -> ArtifactRef:

@@ -46,3 +46,6 @@ class _FollowerProgress(Progress):
 
     def clear(self) -> None:
         pass
+
+    def _delete(self, place: str) -> None:
+        pass

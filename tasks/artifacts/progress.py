@@ -2,11 +2,12 @@
 
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from tasks.artifacts.files import MANIFEST, check, disk_errors, entries, flush
 from tasks.artifacts.records import SCHEMA, FileEntry, Record
@@ -16,6 +17,7 @@ from tasks.errors import DamagedError
 from tasks.interruption import stop_if_asked
 
 if TYPE_CHECKING:
+    from tasks.artifacts.draft import Draft
     from tasks.artifacts.store import Store
 
 FOLDER = "progress"
@@ -27,6 +29,8 @@ class _Part(Record):
 
     schema_version: int
     files: dict[str, FileEntry]
+    phases: dict[str, float] = Field(default_factory=dict)
+    """Seconds by phase that the step had spent by then, in all of its attempts."""
 
 
 class Progress:
@@ -36,6 +40,16 @@ class Progress:
         self._store, self._key, self._saved = store, key, saved
         self._prefix = f"{FOLDER}/{key}"
         self._folder = store.root / FOLDER / key
+        self._draft: Draft | None = None
+
+    def time(self, draft: "Draft") -> None:
+        """Gives a step's draft the time that earlier attempts spent, and notes with every part what was spent by then.
+
+        Of several drafts the first is meant, which is made around the others.
+        """
+        if self._key and self._draft is None:
+            self._draft = draft
+            draft.earlier = self._spent()
 
     def put(self, name: str, number: int, fill: Callable[[Path], None]) -> None:
         """Keeps a part; ``fill`` writes its files into the folder that it is given.
@@ -48,7 +62,8 @@ class Progress:
         place = f"{name}-{number:06d}"
         with staged(self._store.root) as staging:
             fill(staging)
-            part = _Part(schema_version=SCHEMA, files=entries(staging))
+            spent = self._draft.spent() if self._draft else {}
+            part = _Part(schema_version=SCHEMA, files=entries(staging), phases=spent)
             (staging / MANIFEST).write_text(part.model_dump_json())
             flush(staging / MANIFEST)
             final = self._folder / place
@@ -141,15 +156,29 @@ class Progress:
         except ValidationError as error:
             raise DamagedError(f"{local}: not a manifest ({error})") from None
 
+    def _spent(self) -> dict[str, float]:
+        """What the part that was saved last says; each part says more than those before it."""
+        newest: dict[str, str] = {}
+        for place in sorted(self._places()):
+            newest[place.rpartition("-")[0]] = place
+        spent: list[dict[str, float]] = [{}]
+        for place in newest.values():
+            with suppress(DamagedError):  # It is passed over later on, too.
+                spent += [part.phases for part in [self._manifest(place)] if part]
+        return max(spent, key=lambda phases: sum(phases.values()))
+
     def _numbers(self, name: str) -> list[int]:
-        """Of the parts that are complete, here or on S3, ascending."""
-        if not self._key:
-            return []
-        places = {path.parent.name for path in self._folder.glob(f"{name}-*/{MANIFEST}")}
+        """Of the parts of a name that are complete, ascending."""
+        places = [place.rpartition("-") for place in self._places()] if self._key else []
+        return sorted(int(number) for of, _, number in places if of == name)
+
+    def _places(self) -> set[str]:
+        """Folders of the parts that are complete, here or on S3."""
+        places = {path.parent.name for path in self._folder.glob(f"*/{MANIFEST}")}
         if self._store.remote is not None:
             keys = [key.removeprefix(f"{self._prefix}/").split("/") for key in self._store.remote.sizes(self._prefix)]
-            places |= {parts[0] for parts in keys if parts[1:] == [MANIFEST] and parts[0].startswith(f"{name}-")}
-        return sorted(int(place.rpartition("-")[2]) for place in places)
+            places |= {parts[0] for parts in keys if parts[1:] == [MANIFEST]}
+        return places
 
     def _delete(self, place: str) -> None:
         # The manifest first: a part that is half deleted is not there.

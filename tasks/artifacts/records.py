@@ -74,7 +74,9 @@ class Timings(Record):
     started: float
     finished: float
     phases: dict[str, float]
-    """Seconds of load, generate, verify, optimize, evaluate and so on, without overlap."""
+    """Seconds of load, generate, verify, optimize, evaluate and so on, without overlap; of all attempts."""
+    earlier: float = 0.0
+    """Seconds of these phases in attempts before the one that ended, as far as what they made was found again."""
     gpus: int = 0
     """That the step's processes saw together."""
 

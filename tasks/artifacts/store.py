@@ -94,6 +94,7 @@ class Store:
         """
         with staged(self.root) as staging:
             draft = Draft(staging, parents)
+            self.progress.time(draft)
             yield draft
             plain = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
             draft._ref = self._commit(draft, kind, plain, seed)
@@ -122,7 +123,8 @@ class Store:
                 process_started=PROCESS_STARTED,
                 started=draft.started,
                 finished=time.time(),
-                phases=draft.phases,
+                phases=draft.spent(),
+                earlier=sum(draft.earlier.values()),
                 gpus=gpus(),
             ),
         )

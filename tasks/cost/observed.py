@@ -199,7 +199,8 @@ class Observed:
         own: dict[str, list[float]] = {}
         for manifest in [one for made in outer.values() for one in made]:
             phases = sum(spent for name, spent in manifest.timings.phases.items() if name != "save")
-            own.setdefault(_step(manifest), []).append(max(0.0, manifest.timings.seconds - phases) + pause)
+            spent = manifest.timings.seconds + manifest.timings.earlier
+            own.setdefault(_step(manifest), []).append(max(0.0, spent - phases) + pause)
         start = max(0.0, outside_phases - sum(map(sum, own.values()))) / len(processes)
         after = {step: mean(spent) for step, spent in own.items()}
         trained = after.get("optimize", after.get("alternate", 0.0))

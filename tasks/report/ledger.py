@@ -83,9 +83,9 @@ def make_ledger(history: History) -> Ledger:
         busy, start = _busy(timings, others)
         worked += busy
         gpus = max(one.gpus for one in timings)
-        outside = covered(busy) - start - sum(sum(one.phases.values()) for one in timings)
-        # Phases exceed the span when an optimizer went on with what a killed process had begun.
-        carried += max(0.0, -outside)
+        earlier = sum(one.earlier for one in timings)
+        outside = covered(busy) - start - (sum(sum(one.phases.values()) for one in timings) - earlier)
+        carried += earlier
         spent.add("start", start, gpus)
         spent.add("rest", max(0.0, outside), gpus)
     return Ledger(
@@ -168,6 +168,4 @@ def covered(intervals: Iterable[Interval]) -> float:
 def at_work(manifests: Iterable[Manifest]) -> float:
     """Seconds during which some of these artifacts was being made, also in earlier attempts."""
     timings = [manifest.timings for manifest in manifests]
-    # Phases exceed the span of a step that went on with what an interrupted attempt had begun.
-    carried = sum(max(0.0, sum(one.phases.values()) - one.seconds) for one in timings)
-    return covered((one.started, one.finished) for one in timings) + carried
+    return covered((one.started, one.finished) for one in timings) + sum(one.earlier for one in timings)

@@ -110,12 +110,11 @@ def training_time(run: SystemRun) -> dict[str, float]:
     for stage in run.history.stages:
         for manifest in (*stage.rollouts, *stage.verdicts, stage.policy):
             within = _within(manifest.timings, stage.policy.timings) and manifest is not stage.policy
-            rest = 0.0 if within else manifest.timings.seconds
+            rest = 0.0 if within else manifest.timings.seconds + manifest.timings.earlier
             for phase, seconds in manifest.timings.phases.items():
                 if phase in _PARTS:
                     parts[_PARTS[phase]] += devices(manifest) * seconds
                     rest -= seconds
-            # Phases exceed the span of a step that went on with what a killed attempt had begun.
             parts["rest"] += devices(manifest) * max(0.0, rest)
     return parts
 

@@ -57,7 +57,7 @@ def generate_shard(
             unfit = unfit_prompts(tokenizer, rows, engine.context_tokens, settings.max_new_tokens)
             for name, reason in unfit.items():
                 missing.add(name, settings.responses_per_prompt, reason)
-        tokens = truncated = made = responses = 0
+        tokens = truncated = responses = 0
         seconds: list[float | None] = []
         with (
             draft.phase("generate"),
@@ -68,11 +68,9 @@ def generate_shard(
             for number, part in enumerate(parts(rows, settings.responses_per_prompt, settings.responses_per_part)):
 
                 def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
-                    nonlocal made
                     began = time.perf_counter()
                     sampled = sample(engine, tokenizer, settings, part, policy.digest, stage, seed, on_done, unfit)
                     seconds[-1] = time.perf_counter() - began
-                    made += sum(len(row["response_token_ids"]) for row in sampled)
                     return to_table(sampled, ROLLOUTS)
 
                 seconds.append(None)
@@ -92,7 +90,7 @@ def generate_shard(
             truncated=truncated / responses,
             missing=missing.responses,
             missing_prompts=missing.prompts,
-            tokens_per_second=made / draft.phases["generate"],
+            tokens_per_second=tokens / draft.spent()["generate"],
             **timed_calls(seconds),
         )
     return draft.ref

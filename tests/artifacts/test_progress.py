@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from tasks import interruption
 from tasks.artifacts import Store
+from tasks.artifacts.draft import Draft
 from tasks.interruption import Interrupted
 from tests.s3 import S3
 
@@ -137,6 +139,38 @@ store.progress.put("train", 2, fill)
     newest = opened().progress.newest("train")
     assert newest is not None
     assert newest[0] == 1
+
+
+def test_time_of_earlier_attempts_counts(opened: Opened) -> None:
+    """Three attempts of 0.2 s each, of which the first two end after they have saved a part."""
+
+    def attempt(parts: int) -> Draft:
+        store = opened()
+        with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
+            with draft.phase("load"):
+                time.sleep(0.1)
+            with draft.phase("generate"):
+                for number in range(parts):
+
+                    def make(number: int = number) -> pa.Table:
+                        time.sleep(0.2)
+                        return pa.table({"number": [number]})
+
+                    store.progress.table("rollouts", number, make)
+                if parts < 3:
+                    raise Interrupted("stopped")
+            (draft.path / "x").write_text("x")
+        return draft
+
+    for parts in (1, 2):
+        with pytest.raises(Interrupted):
+            attempt(parts)
+    timings = opened().manifest(attempt(3).ref).timings
+    assert 0.6 < timings.phases["generate"] < timings.seconds + timings.earlier - timings.phases["load"]
+    assert timings.phases["load"] > 0.3
+    assert timings.earlier > 0.6
+    own = timings.phases["generate"] + timings.phases["load"] - timings.earlier
+    assert 0.3 < own < timings.seconds
 
 
 def test_a_table_is_made_once(opened: Opened) -> None:
