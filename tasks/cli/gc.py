@@ -1,10 +1,11 @@
 """What no kept run refers to: found, and deleted.
 
 An artifact stays when a kept run descends from it, when it or one that descends from it is young, and while any step is
-at work here: what a running step reads cannot be told from outside. Leases are those of this machine: what others are
-at on S3 is spared by its age alone.
+at work here: what a running step reads cannot be told from outside. So do the shards of later stages beside those of
+earlier ones. Leases are those of this machine: what others are at on S3 is spared by its age alone.
 """
 
+import json
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from rich.table import Table
 from tasks.artifacts import Store
 from tasks.artifacts.files import MANIFEST, disk_errors
 from tasks.artifacts.progress import FOLDER as PROGRESS
-from tasks.artifacts.records import KINDS
+from tasks.artifacts.records import KINDS, Manifest
 from tasks.artifacts.staging import STAGING, leftovers
 from tasks.artifacts.work import LEASES
 from tasks.cli.contents import RUNS, Contents, Folder, Place, StoredFile, place_of, read_contents
@@ -98,7 +99,7 @@ def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Ga
 
     Args:
         store: to look through.
-        keep: how many runs of every algorithm, mu and seed are kept, the latest ones; all when None.
+        keep: how many runs of every base policy, algorithm, mu and seed are kept, the latest ones; all when None.
         hours: what is younger is spared.
 
     Raises:
@@ -211,7 +212,8 @@ class _Search:
         here = contents.manifests.keys()
         young = [name for name in here if self._changed(name) > self._before]
         of_runs = contents.ancestors(name for run in runs for name in run) & here
-        stays = of_runs | (contents.ancestors(here if self._at_work else young) & here)
+        in_use = contents.ancestors(here if self._at_work else young) & here
+        stays = of_runs | in_use | self._cut_with(in_use)
         going = self._children_first(here - stays)
         return Garbage(
             items=[
@@ -226,6 +228,21 @@ class _Search:
             at_work=self._at_work,
             on_s3=self._store.remote is not None,
         )
+
+    def _cut_with(self, names: set[str]) -> set[str]:
+        """Shards that a run cut together with one of these: its stages to come read them."""
+
+        def cut(manifest: Manifest) -> str:
+            parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items()}
+            return json.dumps([parents, manifest.settings, manifest.seed], sort_keys=True)
+
+        shards = {
+            name: cut(manifest)
+            for name, manifest in self._contents.manifests.items()
+            if manifest.kind == "prompts" and "stage" in manifest.facts
+        }
+        used = {shards[name] for name in names & shards.keys()}
+        return {name for name, how in shards.items() if how in used}
 
     def _records(self, going: set[str]) -> Iterator[Item]:
         """Records come first: then none of them ever names an artifact that went."""

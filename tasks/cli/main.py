@@ -190,7 +190,8 @@ def gc(
     store: StoreFolder,
     delete: Annotated[bool, typer.Option("--delete", help="Delete what is listed.")] = False,
     keep: Annotated[
-        int | None, typer.Option(min=1, help="Keep the latest N runs of every algorithm, mu and seed; all without it.")
+        int | None,
+        typer.Option(min=1, help="Keep the latest N of every base policy, algorithm, mu and seed; all without it."),
     ] = None,
     older_than: Annotated[
         float,

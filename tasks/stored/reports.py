@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 
 from tasks.artifacts import Store
-from tasks.artifacts.records import Manifest
+from tasks.artifacts.records import ArtifactRef, Manifest
 from tasks.errors import DataError
 
 
@@ -35,7 +35,7 @@ def finished_runs(manifests: Mapping[str, Manifest], keep: int | None = None) ->
 
     Args:
         manifests: of a whole store, by folder.
-        keep: how many of every algorithm, mu and seed; all when None.
+        keep: how many of every base policy, algorithm, mu and seed; all when None.
     """
     runs: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
     for name, manifest in sorted(manifests.items(), key=lambda found: -found[1].timings.finished):
@@ -51,6 +51,15 @@ def _same(manifests: Mapping[str, Manifest], manifest: Manifest) -> tuple[str, .
         # Arms of the laboratory differ in more than preset, mu and seed.
         return (manifest.kind, json.dumps(manifest.settings, sort_keys=True), str(manifest.seed))
     evaluations = [manifests.get(ref.folder) for ref in manifest.parents.get("evaluations", ())]
-    policies = [manifests.get(ref.folder) for found in evaluations if found for ref in found.parents.get("policy", ())]
+    evaluated = [ref for found in evaluations if found for ref in found.parents.get("policy", ())]
+    policies = [manifests.get(ref.folder) for ref in evaluated]
     mu = max((int(policy.facts.get("updates_per_rollout", 0)) for policy in policies if policy), default=0)
-    return ("report", str(manifest.facts.get("algorithm")), str(mu), str(manifest.seed))
+    base = _base(manifests, evaluated[0]).digest if evaluated else ""
+    return ("report", base, str(manifest.facts.get("algorithm")), str(mu), str(manifest.seed))
+
+
+def _base(manifests: Mapping[str, Manifest], policy: ArtifactRef) -> ArtifactRef:
+    """The policy that a run began with, as far as its policies are there."""
+    while (manifest := manifests.get(policy.folder)) and (parents := manifest.parents.get("policy")):
+        policy = parents[0]
+    return policy

@@ -9,12 +9,15 @@ from tasks.report.history import History, PlannedStage, load_history
 
 Manifests = Mapping[str, Manifest]
 """By digest."""
+Averages = dict[tuple[str, int], Manifest]
+"""The latest one by policy and seed: a base policy may be that of several runs."""
 
 
 @dataclass(frozen=True)
 class UnfinishedRun:
     """As far as a run came."""
 
+    seed: int
     policies: list[Manifest]
     """The base policy first."""
     averages: list[Manifest]
@@ -63,7 +66,7 @@ class UnfinishedRun:
         last = self.policies[-1]
         loose = [manifest.ref for manifest in (*self.rollouts, *self.verdicts)]
         history = load_history(store, [average.ref for average in self.averages], last.ref, loose)
-        return replace(history, seed=last.seed, planned=self.planned)
+        return replace(history, seed=self.seed, planned=self.planned)
 
 
 def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None = None) -> UnfinishedRun | None:
@@ -72,18 +75,20 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     A run that went no further than its base policy has no algorithm yet.
     """
     policies = {manifest.digest: manifest for manifest in store.manifests("policy")}
-    averages: dict[str, Manifest] = {}
+    averages: Averages = {}
     for average in sorted(store.manifests("average"), key=lambda manifest: manifest.timings.finished):
-        averages[average.parents["policy"][0].digest] = average
-    finished = {policy.digest for policy in _reported(store, policies)}
-    gone_on = {ref.digest for policy in policies.values() for ref in policy.parents.get("policy", [])}
+        averages[average.parents["policy"][0].digest, average.seed] = average
+    trained = [policy for policy in policies.values() if policy.parents.get("policy")]
+    gone_on = {(ref.digest, policy.seed) for policy in trained for ref in policy.parents["policy"]}
+    # A base policy has no seed of its own: it is that of every run that evaluated it.
+    tips = {(policy.digest, policy.seed) for policy in trained} | averages.keys()
     runs = [
-        _run(store, list(_chain(policies, tip))[::-1], averages)
-        for tip in policies.values()
-        if tip.digest not in gone_on | finished
-        and seed in (None, tip.seed)
-        and algorithm in (None, tip.facts.get("preset"))
-        and any(policy.digest in averages for policy in _chain(policies, tip))
+        _run(store, list(_chain(policies, policies[tip]))[::-1], of_seed, averages)
+        for tip, of_seed in sorted(tips - gone_on - _reported(store, policies))
+        if tip in policies
+        and seed in (None, of_seed)
+        and algorithm in (None, policies[tip].facts.get("preset"))
+        and any((policy.digest, of_seed) in averages for policy in _chain(policies, policies[tip]))
     ]
     return max(runs, key=lambda run: run.latest, default=None)
 
@@ -96,27 +101,36 @@ def _chain(policies: Manifests, last: Manifest | None) -> Iterator[Manifest]:
         last = policies.get(parents[0].digest) if parents else None
 
 
-def _reported(store: Store, policies: Manifests) -> Iterator[Manifest]:
-    for report in store.manifests("report"):
-        for evaluation in report.parents.get("evaluations", []):
-            for policy in store.manifest(evaluation).parents["policy"]:
-                yield from _chain(policies, policies.get(policy.digest))
+def _reported(store: Store, policies: Manifests) -> set[tuple[str, int]]:
+    """Policies of finished runs, each with the run's seed."""
+    return {
+        (policy.digest, report.seed)
+        for report in store.manifests("report")
+        for evaluation in report.parents.get("evaluations", [])
+        for evaluated in store.manifest(evaluation).parents["policy"]
+        for policy in _chain(policies, policies.get(evaluated.digest))
+    }
 
 
-def _run(store: Store, chain: list[Manifest], averages: Manifests) -> UnfinishedRun:
-    last = chain[-1]
-    rollouts = [one for one in store.manifests("rollouts") if one.parents.get("policy") == [last.ref]]
+def _run(store: Store, chain: list[Manifest], seed: int, averages: Averages) -> UnfinishedRun:
+    rollouts = [
+        one for one in store.manifests("rollouts") if one.parents.get("policy") == [chain[-1].ref] and one.seed == seed
+    ]
     mine = {one.digest for one in rollouts}
     verdicts = [one for one in store.manifests("verdicts") if mine & {ref.digest for ref in one.parents["rollouts"]}]
-    prompts = _prompts(store, chain, rollouts)
     return UnfinishedRun(
-        chain, [averages[policy.digest] for policy in chain if policy.digest in averages], prompts, rollouts, verdicts
+        seed=seed,
+        policies=chain,
+        averages=[averages[policy.digest, seed] for policy in chain if (policy.digest, seed) in averages],
+        prompts=_prompts(store, chain, rollouts, seed),
+        rollouts=rollouts,
+        verdicts=verdicts,
     )
 
 
-def _prompts(store: Store, chain: list[Manifest], rollouts: list[Manifest]) -> list[list[Manifest]]:
+def _prompts(store: Store, chain: list[Manifest], rollouts: list[Manifest], seed: int) -> list[list[Manifest]]:
     """The shards of all stages: those that are cut of one training set like one that the run took, or the latest."""
-    all_of_seed = [one for one in store.manifests("prompts") if one.seed == chain[-1].seed]
+    all_of_seed = [one for one in store.manifests("prompts") if one.seed == seed]
     found = {one.digest: one for one in all_of_seed if "stage" in one.facts}
     sampled = [*rollouts, *(store.manifest(ref) for policy in chain[1:] for ref in policy.parents["rollouts"])]
     taken = [ref.digest for one in sampled for ref in one.parents.get("prompts", []) if ref.digest in found]

@@ -72,11 +72,41 @@ def test_what_is_young_stays_with_all_that_it_descends_from(store: Store) -> Non
     assert names(find_garbage(store, hours=0)) == folders(*run.artifacts)
 
 
+def test_the_shards_of_stages_to_come_stay_while_a_run_goes_on(store: Store) -> None:
+    """A run prepared three stages two days ago and is in its second; another, with other settings, was given up."""
+    run, given_up = Run(store).base(), Run(store)
+    training = run.write("prepare_training", "prompts", {}, {}, {"prompts": "all"})
+
+    def cut(own: Run, **settings: int) -> list[ArtifactRef]:
+        parents = {"training_set": training}
+        return [
+            own.write("prepare_prompts", "prompts", settings, parents, {"prompts": f"{stage} {settings}"}, stage=stage)
+            for stage in range(3)
+        ]
+
+    shards, others = cut(run, prompts_per_stage=8), cut(given_up, prompts_per_stage=16)
+    age(store, DAYS)
+    files, parents = {"rollouts.parquet": "young"}, {"policy": run.policies[0], "prompts": shards[1]}
+    run.write("generate", "rollouts", {}, parents, files)
+    assert names(find_garbage(store)) == folders(*others, *run.evaluations)
+
+
 def test_an_artifact_whose_files_were_just_copied_here_is_young(store: Store) -> None:
     run = unfinished(store, stages=0)
     age(store, DAYS)
     os.utime(store.root / run.policies[0].folder / "config.json")
     assert names(find_garbage(store)) == folders(*run.evaluations)
+
+
+def test_runs_of_different_base_policies_do_not_take_each_others_place(store: Store) -> None:
+    finished(store, stages=1)
+    other = Run(store)
+    files = {"model.safetensors": "another model", "config.json": "{}"}
+    other.policies.append(other.write("prepare_policy", "policy", {"path": "c/d"}, {}, files, stage=0, updates=0))
+    other.evaluate()
+    other.stage().end()
+    age(store, DAYS)
+    assert not find_garbage(store, keep=1).items
 
 
 def test_the_latest_runs_of_every_algorithm_mu_and_seed_are_kept(store: Store) -> None:

@@ -1,11 +1,14 @@
 """``mu-grpo report`` of a run that was interrupted: what there is, and what is missing, from its artifacts alone."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.records import Kind
 from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.step import evaluate_policy
 from tasks.optimize.step import optimize_stage
@@ -121,3 +124,32 @@ def test_a_page_that_cannot_be_written_is_named(stopped: Run, tmp_path: Path) ->
     assert done.returncode == 1
     assert "--page:" in words(done.stderr)
     assert "Name another file." in words(done.stderr)
+
+
+def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
+    """A model of the hub is one artifact, whatever the seed; seed 2 is at its first stage yet."""
+
+    def made(kind: Kind, seed: int, parents: Mapping[str, Any], **facts: Any) -> ArtifactRef:
+        with store.write(kind, settings={}, parents=parents, seed=seed) as draft:
+            (draft.path / "x").write_text(f"{kind} {seed}")
+            draft.facts.update(facts)
+        return draft.ref
+
+    base = made("policy", 0, {}, stage=0, updates=0)
+    for seed in range(3):
+        made("average", seed, {"policy": base})
+        rollouts = made("rollouts", seed, {"policy": base})
+        if seed < 2:
+            parents = {"policy": base, "rollouts": rollouts}
+            policy = made("policy", seed, parents, stage=1, updates=8, preset="mu_grpo")
+            made("average", seed, {"policy": policy})
+    for seed in range(3):
+        run = find_unfinished(store, seed)
+        assert run is not None
+        assert run.seed == seed
+        assert [average.seed for average in run.averages] == [seed] * len(run.policies)
+        assert len(run.policies) == (2 if seed < 2 else 1)
+        assert [one.seed for one in run.rollouts] == ([] if seed < 2 else [2])
+    latest = find_unfinished(store)
+    assert latest is not None
+    assert latest.seed == 2

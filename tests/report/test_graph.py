@@ -147,7 +147,8 @@ class Interrupted(SyntheticRun):
 
 
 @pytest.mark.parametrize(
-    ("kind", "step", "seconds"), [(SideBySide, "generate", 0.4 + 10 + 0.5), (Interrupted, "optimize", 0.5 + 1.5 + 14 + 0.5)]
+    ("kind", "step", "seconds"),
+    [(SideBySide, "generate", 0.4 + 10 + 0.5), (Interrupted, "optimize", 0.5 + 1.5 + 14 + 0.5)],
 )
 def test_time_counts_once_and_that_of_an_interrupted_attempt_counts(tmp_path, kind, step, seconds) -> None:
     clock = Clock()
