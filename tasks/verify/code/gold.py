@@ -17,6 +17,7 @@ Assertions on what functions of the program give, as in MBPP; ``setup`` holds im
 import ast
 import builtins
 import json
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +30,8 @@ from tasks.verify.code.values import unpack
 
 Run = Callable[[str, str, bytes], Ran]
 """``Sandbox.run``."""
+READING_SECONDS = 10.0
+"""Of CPU, for what a program gave; the most that it can write takes a tenth of that, unless it is made to take long."""
 
 
 class Test(Protocol):
@@ -84,7 +87,7 @@ class CallTest:
 
     def holds(self, output: bytes, tolerance: float, run: Run) -> bool:  # noqa: ARG002 (see Test)
         """See ``Test``."""
-        (value,) = unpack(json.loads(output))
+        (value,) = _values(output)
         return same_value(self.expected, value, tolerance)
 
 
@@ -109,10 +112,29 @@ class AssertTest:
 
     def holds(self, output: bytes, tolerance: float, run: Run) -> bool:  # noqa: ARG002 (see Test)
         """See ``Test``."""
-        values = unpack(json.loads(output))
+        values = _values(output)
         if not isinstance(values, list) or len(values) != len(self.expressions):
             return False
         return run(self.check, "check", output).end is End.WELL
+
+
+def _values(output: bytes) -> Any:
+    """What a program gave.
+
+    Raises:
+        ValueError: it takes too long to read, as a set does whose elements the program chose to have one hash.
+    """
+
+    def give_up(*_: object) -> None:
+        raise ValueError(f"not read within {READING_SECONDS:g} s")
+
+    before = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, READING_SECONDS)
+    try:
+        return unpack(json.loads(output))
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @lru_cache(maxsize=4)

@@ -63,7 +63,7 @@ class ProgramJudge:
             return False
         try:
             return test.holds(ran.output, self._limits["float_tolerance"], self._run)
-        except (ValueError, TypeError, RecursionError):  # A program can write anything.
+        except (ValueError, TypeError, RecursionError, MemoryError):  # A program can write anything.
             return False
 
     def _run(self, program: str, mode: str, given: bytes) -> Ran:

@@ -1,4 +1,6 @@
 import json
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,20 @@ def test_an_assertion_is_cut_in_two(line, functions, expressions, check):
 def test_what_cannot_be_read_says_why(gold, why):
     with pytest.raises((ValueError, SyntaxError), match=why):
         read_gold(gold, LONGEST)
+
+
+def test_what_takes_long_to_read_is_not_read_to_the_end(monkeypatch):
+    """All these numbers have the hash 0, so that every one is compared with all before it."""
+    monkeypatch.setattr("tasks.verify.code.gold.READING_SECONDS", 0.2)
+    output = json.dumps([{"set": [number * (2**61 - 1) for number in range(30_000)]}]).encode()
+    before, began = signal.getsignal(signal.SIGPROF), time.process_time()
+    for test in (CallTest("f", [], [1]), AssertTest("", ["f"], ["f()"], "assert value_0")):
+        with pytest.raises(ValueError, match=r"not read within 0\.2 s"):
+            test.holds(output, 0.0, None)
+    assert time.process_time() - began < 2
+    assert signal.getsignal(signal.SIGPROF) == before
+    assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
+    assert CallTest("f", [], [1, 2]).holds(b'[{"tuple": [1, 2]}]', 0.0, None)
 
 
 @pytest.mark.parametrize(
