@@ -7,7 +7,7 @@ from typing import Any
 from tasks.alternate.loop import Loop, plan_refreshes
 from tasks.alternate.states import States
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, table_writer
+from tasks.artifacts.tables import VERDICTS, read_table, rollouts_schema, table_writer
 from tasks.interruption import heeded
 from tasks.optimize import processes
 from tasks.optimize.examples import noted_updates
@@ -84,7 +84,7 @@ def train_alternating(
         ):
             with (
                 store.write("rollouts", settings=rollout, parents=parents, seed=seed) as rolled,
-                table_writer(rolled.path / "rollouts.parquet", ROLLOUTS) as add_rollouts,
+                table_writer(rolled.path / "rollouts.parquet", rollouts_schema(rollout.max_new_tokens)) as add_rollouts,
                 bar(f"stage {stage + 1} alternate", len(refreshes)) as progress,
             ):
                 states = States(Resume(store.progress, operation), loop, len(refreshes), updates_per_rollout)

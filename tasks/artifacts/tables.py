@@ -56,6 +56,12 @@ ROLLOUTS = pa.schema(
     }
 )
 
+
+def rollouts_schema(max_new_tokens: int) -> pa.Schema:
+    """Of rollouts with this limit: objectives read it, and responses need not have reached it to tell."""
+    return ROLLOUTS.with_metadata({"max_new_tokens": str(max_new_tokens)})
+
+
 VERDICTS = pa.schema(
     {
         "prompt_id": pa.string(),

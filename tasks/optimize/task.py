@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import OperationSettings, OptimizeSettings
 
-VERSION = "6"
+VERSION = "7"
 
 
 @step(VERSION, role="train", trains=True)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROLLOUTS, read_table, table_writer, to_table
+from tasks.artifacts.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
 from tasks.errors import DataError
 from tasks.interruption import heeded
 from tasks.policy.loading import OPTIMIZER, load_tokenizer
@@ -62,7 +62,7 @@ def generate_shard(
         with (
             draft.phase("generate"),
             bar(f"stage {stage + 1} generate", len(rows) * settings.responses_per_prompt) as progress,
-            table_writer(draft.path / "rollouts.parquet", ROLLOUTS) as add,
+            table_writer(draft.path / "rollouts.parquet", rollouts_schema(settings.max_new_tokens)) as add,
         ):
             on_done = advancing(progress)
             for number, part in enumerate(parts(rows, settings.responses_per_prompt, settings.responses_per_part)):

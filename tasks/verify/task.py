@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import VerifySettings
 
-VERSION = "2"
+VERSION = "3"
 JUDGING = judging(VERSION)
 
 
