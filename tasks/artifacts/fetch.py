@@ -6,8 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
-
 from tasks.errors import DataError
 
 
@@ -23,14 +21,12 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
     Raises:
         DataError: there is nothing, or it could not be fetched.
     """
-    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, transient
+    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, retrying
 
     prefix = uri.removeprefix("s3://").rstrip("/")
     try:
         files = connect(connections=8)
-        again = Retrying(
-            retry=retry_if_exception(transient), stop=stop_after_attempt(5), wait=wait_exponential(max=30), reraise=True
-        )
+        again = retrying()
         keys = [str(key) for key in again(files.find, prefix, maxdepth=1)]
         for key in keys:
             name = key.rpartition("/")[2]

@@ -111,11 +111,12 @@ def replace_text(path: Path, text: str, flushed: bool = True) -> None:
 
 @contextmanager
 def disk_errors(root: Path) -> Iterator[None]:
-    """Errors of the disk inside the block, below ``root``, say what to do."""
+    """Errors of the disk inside the block, about files below ``root`` or about none that they name, say what to do."""
     try:
         yield
     except OSError as error:
-        if mend := disk_mend(error):
+        below = not isinstance(error.filename, str) or Path(error.filename).is_relative_to(root)
+        if below and (mend := disk_mend(error)):
             raise ArtifactError(
                 f"{error.filename or root}: {error.strerror}. {mend}, then start the same command again: "
                 "what was committed is kept."

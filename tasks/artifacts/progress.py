@@ -138,7 +138,7 @@ class Progress:
         folder, inside = self._folder / place, f"{self._prefix}/{place}"
         missing = {f"{inside}/{file}": one for file, one in part.files.items() if not (folder / file).is_file()}
         if missing and self._store.remote is not None:
-            with disk_errors(folder):
+            with disk_errors(self._store.root):
                 self._store.remote.download(missing, self._store.root)
                 (folder / MANIFEST).write_text(part.model_dump_json())
         check(folder, part.files)

@@ -9,18 +9,33 @@ import uuid
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
-PROCESS = uuid.uuid4().hex
-"""Names this process in manifests."""
-
-try:
-    PROCESS_STARTED = psutil.Process().create_time()
-except psutil.Error:
-    PROCESS_STARTED = time.time()
-
 _NAMES = ("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers")
+
+
+class Process(NamedTuple):
+    """A process as manifests name it."""
+
+    name: str
+    started: float
+    """Unix seconds."""
+
+
+def process() -> Process:
+    """This process; one that was forked is another than the one that it was forked from."""
+    return _process(os.getpid())
+
+
+@cache
+def _process(pid: int) -> Process:
+    try:
+        started = psutil.Process(pid).create_time()
+    except psutil.Error:
+        started = time.time()
+    return Process(uuid.uuid4().hex, started)
 
 
 @cache

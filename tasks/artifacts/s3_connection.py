@@ -16,6 +16,7 @@ from aiobotocore.session import AioSession
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from tasks.artifacts.files import RESTORE, disk_mend
 
@@ -72,6 +73,13 @@ def transient(error: BaseException) -> bool:
     if isinstance(error, OSError) and disk_mend(error):
         return False
     return _of_transfer(error) and "expired" not in str(error).lower()
+
+
+def retrying() -> Retrying:
+    """Calls a function of a connection again, a few times, while what fails may pass."""
+    return Retrying(
+        retry=retry_if_exception(transient), stop=stop_after_attempt(5), wait=wait_exponential(max=30), reraise=True
+    )
 
 
 def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem:

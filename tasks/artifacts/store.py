@@ -21,7 +21,7 @@ from tasks.artifacts.draft import Draft, Parents
 from tasks.artifacts.files import MANIFEST, RESTORE, check, disk_errors, flush, is_json, replace_text
 from tasks.artifacts.places import MARKER, bucket_marker, bucket_of, folder_marker, local_copy
 from tasks.artifacts.progress import Progress, Saved
-from tasks.artifacts.provenance import PROCESS, PROCESS_STARTED, commit, gpus, packages
+from tasks.artifacts.provenance import commit, gpus, packages, process
 from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manifest, StoreRef, Timings
 from tasks.artifacts.staging import leftovers, staged
 from tasks.errors import ArtifactError, DamagedError
@@ -119,8 +119,8 @@ class Store:
             packages=packages(),
             facts=draft.facts,
             timings=Timings(
-                process=PROCESS,
-                process_started=PROCESS_STARTED,
+                process=process().name,
+                process_started=process().started,
                 started=draft.started,
                 finished=time.time(),
                 phases=draft.spent(),

@@ -10,7 +10,7 @@ from jinja2 import TemplateError
 from safetensors import SafetensorError
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.provenance import PROCESS
+from tasks.artifacts.provenance import process
 from tasks.artifacts.records import Manifest
 from tasks.decks.charts import SIZE
 from tasks.decks.contents import ROWS, Contents, Shelf, Table, first_of
@@ -126,7 +126,7 @@ def _artifacts(manifests: list[Manifest]) -> Table:
         ["files", f"{len(files)}, {size(sum(files))}"],
         ["step", f"{first.task}, version {first.code_version}"],
         ["commit", first.commit],
-        ["process", first.timings.process + (" (this one)" if first.timings.process == PROCESS else "")],
+        ["process", first.timings.process + (" (this one)" if first.timings.process == process().name else "")],
     ]
     return Table(f"Artifact{first_of(manifests)}", ["", ""], rows)
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from tasks.artifacts import Store
-from tasks.artifacts.provenance import PROCESS_STARTED
+from tasks.artifacts.provenance import process
 from tasks.errors import SettingsError
 from tasks.platform import Artifact, StoreHandle, always
 from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
@@ -126,7 +126,7 @@ def open_run(
         operation=operation,
         updates_per_rollout=settings.mu,
         settings=settings,
-        started=PROCESS_STARTED,
+        started=process().started,
     )
 
 

@@ -1,6 +1,8 @@
 """Artifacts: data first, manifest last, digests checked, nothing half there."""
 
+import errno
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.provenance import process
 from tasks.errors import ArtifactError
 
 
@@ -181,3 +184,27 @@ print(len(store.manifests("prompts")), list((store.root / "staging").iterdir()))
         pytest.skip(f"this machine lets nobody mount: {done.stderr.strip()}")
     assert "No space left on device. The disk is full: free some space" in done.stdout
     assert done.stdout.rstrip().endswith("1 []")
+
+
+def test_a_file_elsewhere_that_cannot_be_read_is_not_told_as_the_store(store: Store) -> None:
+    """Otherwise an unreadable input would be answered with another store to choose."""
+
+    def fail(error: OSError) -> None:
+        with store.write("policy", settings={}, parents={}, seed=0):
+            raise error
+
+    with pytest.raises(PermissionError, match=r"train\.jsonl"):
+        fail(PermissionError(errno.EACCES, "Permission denied", "/elsewhere/train.jsonl"))
+    with pytest.raises(ArtifactError, match="choose another store"):
+        fail(PermissionError(errno.EACCES, "Permission denied", str(store.root / "policy/x")))
+    with pytest.raises(ArtifactError, match="The disk is full"):
+        fail(OSError(errno.ENOSPC, "No space left on device"))
+
+
+def test_a_forked_process_is_one_of_its_own() -> None:
+    context = multiprocessing.get_context("fork")
+    with context.Pool(1) as pool:
+        child = pool.apply(process)
+    assert child.name != process().name
+    assert child.started >= process().started
+    assert process() == process()

@@ -13,6 +13,7 @@ from tasks.artifacts.files import check
 from tasks.artifacts.s3 import PART_BYTES
 from tasks.artifacts.work import once
 from tasks.errors import ArtifactError
+from tasks.run.sources import fingerprint
 from tests.faults.proxy import FAULTS, Proxy
 from tests.faults.steps import PARTS, Killed, Step, checks_out
 from tests.s3 import S3
@@ -158,3 +159,12 @@ def test_an_upload_whose_completion_was_not_heard_of_is_complete(place: str, fla
     assert flaky.counts()["no_such_upload"] == 1
     shutil.rmtree(remote.root)
     check(remote.path(ref), remote.manifest(ref).files)
+
+
+def test_a_listing_that_fails_at_times_gives_the_fingerprint(place: str, flaky: Proxy, s3: S3) -> None:
+    """Of what a run reads from outside of its store, asked for when it starts."""
+    s3.client().put_object(Bucket=place.removeprefix("s3://"), Key="model/config.json", Body=b"{}")
+    sound = fingerprint(f"{place}/model")
+    flaky.fail(0.5, ["slow_down", "internal_error"])
+    assert [fingerprint(f"{place}/model") for _ in range(4)] == [sound] * 4
+    assert flaky.counts().keys() > {"passed"}

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest import mock
 
+from tasks.artifacts.provenance import Process
+
 
 class Clock:
     """Time that passes only when told to."""
@@ -22,8 +24,7 @@ def process(clock: Clock, name: str, imports: float = 6.0, gpus: int = 0) -> Ite
     place = "tasks.artifacts.store"
     fake = SimpleNamespace(time=clock, perf_counter=clock)
     with (
-        mock.patch(f"{place}.PROCESS", name),
-        mock.patch(f"{place}.PROCESS_STARTED", clock.now - imports),
+        mock.patch(f"{place}.process", return_value=Process(name, clock.now - imports)),
         mock.patch(f"{place}.gpus", return_value=gpus),
         mock.patch(f"{place}.time", fake),
         mock.patch("tasks.artifacts.draft.time", fake),
