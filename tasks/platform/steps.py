@@ -15,8 +15,8 @@ from tasks.errors import UserError
 from tasks.logs import logger
 from tasks.platform import decks
 from tasks.platform.attempts import TOLD, check_code, ending, in_pod, tell
-from tasks.platform.pods import pod_options
-from tasks.settings.deployment import Role
+from tasks.platform.pods import DEPLOYMENT, pod_options
+from tasks.settings.deployment import VALUES, Role
 
 
 def _digest(ref: ArtifactRef) -> str:
@@ -50,7 +50,7 @@ def step(version: str, *, role: Role = "cpu", trains: bool = False, takes_turns:
 
     def decorate(function: F) -> F:
         inputs = inspect.signature(function).parameters
-        decorated: F = task(
+        decorated: Any = task(
             task_config=_training() if trains else None,
             cache=True,
             cache_version=version,
@@ -60,7 +60,10 @@ def step(version: str, *, role: Role = "cpu", trains: bool = False, takes_turns:
             deck_fields=(),  # No copy of its source, of every installed package, of inputs that settings repeat.
             **pod_options(role, takes_turns),
         )(function)
-        return decorated
+        # What maps a task has its metadata, and flytekit notes the deck there only when the task itself is registered.
+        decorated.metadata.generates_deck = True
+        made: F = decorated
+        return made
 
     return decorate
 
@@ -85,8 +88,13 @@ def always(function: F) -> F:
 
 
 def unrolling(function: F) -> F:
-    """A part of a workflow whose nodes depend on its inputs; it runs in a small pod and is never cached."""
-    decorated: F = dynamic(**pod_options("cpu"))(function)
+    """A part of a workflow whose nodes depend on its inputs; it runs in a small pod and is never cached.
+
+    Its pod compiles the tasks inside of it anew, for the deployment that it was itself registered with.
+    """
+    options = pod_options("cpu")
+    options["environment"] |= {VALUES: DEPLOYMENT.model_dump_json()}
+    decorated: F = dynamic(**options)(function)
     return decorated
 
 

@@ -13,6 +13,8 @@ from tasks.settings.base import WHOLE_RUN, Settings
 
 VARIABLE = "MU_GRPO_DEPLOYMENT"
 """The variable that names the file with a deployment while tasks are registered."""
+VALUES = "MU_GRPO_DEPLOYMENT_VALUES"
+"""The variable of pods that compile tasks themselves, with the deployment that these were registered with, as JSON."""
 Role = Literal["cpu", "prefetch", "verify", "rollout", "evaluate", "train"]
 ROLES: tuple[Role, ...] = ("cpu", "prefetch", "verify", "rollout", "evaluate", "train")
 Image = Literal["cpu", "rollout", "train", "alternate"]
@@ -177,7 +179,9 @@ class DeploymentSettings(Settings):
 
     @classmethod
     def current(cls) -> "DeploymentSettings":
-        """The one that the environment names, or small pods without GPUs."""
+        """The one that the environment holds or names, or small pods without GPUs."""
+        if values := os.environ.get(VALUES):
+            return cls.model_validate_json(values)
         return cls.read(Path(os.environ[VARIABLE])) if os.environ.get(VARIABLE) else cls()
 
 

@@ -174,7 +174,10 @@ class Propeller:
                 origin = error.origin
             elif "futures.pb" in files:
                 unrolled = dynamic_job_pb2.DynamicJobSpec.FromString(self._read(files["futures.pb"]))
-                self.found.tasks.update({one.id.name: task_pb2.TaskSpec(template=one) for one in unrolled.tasks})
+                for one in unrolled.tasks:
+                    if one.id.name in self.found.tasks:
+                        assert one.container == self.found.tasks[one.id.name].template.container, one.id.name
+                    self.found.tasks[one.id.name] = task_pb2.TaskSpec(template=one)
                 return self._graph(unrolled.nodes, unrolled.outputs, {}, place)
             elif "outputs.pb" in files:
                 outputs = literals_pb2.LiteralMap.FromString(self._read(files["outputs.pb"]))

@@ -68,8 +68,7 @@ def seed(found: Serialised, archive: bytes, s3: S3, folder: Path) -> int:
         place = folder / f"pod-{attempt.number}"
         place.mkdir()
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        own = {"PATH": path, "HOME": str(place), "MU_GRPO_DEPLOYMENT": str(folder / "deployment.yaml")}
-        (folder / "deployment.yaml").write_text("{}")
+        own = {"PATH": path, "HOME": str(place)}
         done = subprocess.run(
             [filled.get(argument, argument) for argument in attempt.arguments],
             cwd=place,

@@ -54,7 +54,7 @@ class Cluster:
         bucket = s3.bucket()
         self.environment = s3.environment(folder / "cache")
         self.store = f"s3://{bucket}/store"
-        pods = Processes(folder / "pods", {**self.environment, "MU_GRPO_DEPLOYMENT": str(deployment)})
+        pods = Processes(folder / "pods", self.environment)
         self.propeller = Propeller(serialise(folder, deployment), s3, bucket, pods.start)
         self._context = FlyteContextManager.current_context()
 
