@@ -81,7 +81,8 @@ def _legend() -> list[str]:
 
 def _started(hardware: str, workflow: str, path: Path) -> list[str]:
     return [
-        f"  MU_GRPO_DEPLOYMENT=configs/deployments/{hardware}.yaml pyflyte run --remote --copy all \\",
+        f"  MU_GRPO_DEPLOYMENT=configs/deployments/{hardware}.yaml pyflyte --config flyte.yaml run --remote \\",
+        "    --copy all --project mu-grpo --domain development \\",
         f"    workflows/{workflow}.py {workflow} --inputs-file {path}",
     ]
 

@@ -1,6 +1,7 @@
-"""Named ways to start a run on a cluster. A deployment says which of them it offers, with which settings, and when.
+r"""Named ways to start a run on a cluster. A deployment says which of them it offers, with which settings, and when.
 
-MU_GRPO_DEPLOYMENT=configs/deployments/gpu-4.yaml pyflyte register --non-fast --activate-launchplans workflows
+MU_GRPO_DEPLOYMENT=configs/deployments/gpu-4.yaml pyflyte --config flyte.yaml register --non-fast \
+  --project mu-grpo --domain development --activate-launchplans workflows
 
 What decides a result is a fixed input, which nobody who starts a plan can change; the rest has a default.
 """
