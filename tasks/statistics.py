@@ -3,7 +3,7 @@
 Legend of shapes: S seeds, P problems, N pairs, D draws of the bootstrap.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy.typing as npt
 from scipy import stats
 
 Values = npt.NDArray[np.float64]
+Benchmarks = Mapping[str, Values]
+"""Of a model: values [S, P] by benchmark, of the same seeds on each."""
 _DRAWS = 10_000
 FEWEST_PAIRS = 6
 """Of the signed-rank test over runs: with five pairs no outcome reaches the 5 % level."""
@@ -25,38 +27,48 @@ class Interval:
     high: float
 
 
-def mean(models: Sequence[Sequence[Values]]) -> float:
-    """The mean over models of their mean over benchmarks of values [S, P]."""
-    return float(np.mean([np.mean([values_SP.mean() for values_SP in benchmarks]) for benchmarks in models]))
+def mean(models: Sequence[Benchmarks]) -> float:
+    """The mean over models of their mean over benchmarks."""
+    return float(np.mean([np.mean([values_SP.mean() for values_SP in one.values()]) for one in models]))
 
 
-def draws(models: Sequence[Sequence[Values]]) -> Values:
-    """[D], that mean with seeds and problems drawn anew.
+def run_means(models: Sequence[Benchmarks]) -> Values:
+    """[N], of every run (a model and a seed) the mean over benchmarks: what one run tells is one value."""
+    return np.concatenate([np.mean([values_SP.mean(1) for values_SP in one.values()], axis=0) for one in models])
+
+
+def draws(models: Sequence[Benchmarks]) -> Values:
+    """[D], the mean that ``mean`` gives, with seeds and problems drawn anew.
 
     Which models and benchmarks there are is no chance. The seeds of a model are drawn for all of its benchmarks
-    together: a run that went well did so on all of them.
+    together: a run that went well did so on all of them. The problems of a benchmark are drawn for all models
+    together, which answered the same ones.
 
     Three seeds are few: intervals are wide where they differ, and may still be too narrow.
     """
     random = np.random.default_rng(0)
+    sizes = {name: values_SP.shape[1] for one in models for name, values_SP in one.items()}
+    counts = {name: _drawn(random, problems) for name, problems in sizes.items()}
     means_D = np.zeros(_DRAWS)
-    for benchmarks in models:
-        seeds = len(benchmarks[0])
-        seed_counts = random.multinomial(seeds, np.full(seeds, 1 / seeds), _DRAWS) / seeds
-        for values_SP in benchmarks:
-            problems = values_SP.shape[1]
-            problem_counts = random.multinomial(problems, np.full(problems, 1 / problems), _DRAWS) / problems
-            drawn = np.einsum("ds,sp,dp->d", seed_counts, values_SP, problem_counts, optimize=True)
-            means_D += drawn / (len(benchmarks) * len(models))
+    for one in models:
+        seed_counts = _drawn(random, len(next(iter(one.values()))))
+        for name, values_SP in one.items():
+            drawn = np.einsum("ds,sp,dp->d", seed_counts, values_SP, counts[name], optimize=True)
+            means_D += drawn / (len(one) * len(models))
     return means_D
+
+
+def _drawn(random: np.random.Generator, number: int) -> Values:
+    """[D, ``number``], the share of each in a draw of as many with replacement."""
+    return random.multinomial(number, np.full(number, 1 / number), _DRAWS) / number
 
 
 def interval(values_SP: Values) -> Interval:
     """The mean over seeds and problems of one model on one benchmark."""
-    return interval_of([[values_SP]])
+    return interval_of([{"": values_SP}])
 
 
-def interval_of(models: Sequence[Sequence[Values]]) -> Interval:
+def interval_of(models: Sequence[Benchmarks]) -> Interval:
     """The mean that ``mean`` gives, with the quantiles of ``draws``."""
     low, high = np.quantile(draws(models), [0.025, 0.975])
     return Interval(mean(models), float(low), float(high))
@@ -75,14 +87,6 @@ def equivalence_p(drawn_D: Values, margin: float) -> float:
 def _share(found_D: npt.NDArray[np.bool_]) -> float:
     """With the draw that was observed, so that no p is 0."""
     return float((found_D.sum() + 1) / (len(found_D) + 1))
-
-
-def paired_p(values_SP: Values, other_SP: Values) -> float:
-    """Two-sided p of the Wilcoxon signed-rank test over problems, each with its mean difference over the seeds."""
-    difference_P = (values_SP - other_SP).mean(0)
-    if not difference_P.any():
-        return 1.0
-    return float(stats.wilcoxon(difference_P, zero_method="zsplit", method="approx").pvalue)
 
 
 def signed_rank_p(difference_N: Values) -> float | None:

@@ -34,7 +34,7 @@ class ArmResult(FlyteModel):
     difference_low: float | None
     difference_high: float | None
     p: float | None
-    """Wilcoxon over problems, adjusted by Holm for the number of arms."""
+    """By the bootstrap that gives the interval, adjusted by Holm for the number of arms."""
     stopped: list[str]
     """Messages of runs that a gate stopped."""
 
@@ -71,7 +71,7 @@ class LaboratoryResult(FlyteModel):
         return (
             f"{self.seeds} seeds, {self.updates} updates, {self.problems} held-out problems; the base policy has "
             f"{percent(self.base)}. Differences are to {self.reference!r}, paired by seed and problem; intervals by "
-            "bootstrap over both; p by Wilcoxon over problems, adjusted by Holm."
+            "bootstrap over both, p by the same, adjusted by Holm. Few seeds make both too sure where runs differ."
         )
 
     def _table(self) -> Table:

@@ -14,6 +14,7 @@ from tasks.report.evaluated import EvaluatedPolicy
 from tasks.reproduce.result import ALL, MEAN, Cell, PairedTest
 from tasks.reproduce.runs import SystemRun, of_system
 from tasks.statistics import (
+    Benchmarks,
     Values,
     bootstrap_p,
     cohen_dz,
@@ -23,10 +24,11 @@ from tasks.statistics import (
     interval_of,
     mean,
     rank_biserial,
+    run_means,
     signed_rank_p,
 )
 
-_LEVEL = 0.05
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ def cells_of(accuracies: Mapping[tuple[str, str], Accuracies]) -> list[Cell]:
         benchmarks = list(found.by_benchmark)
         for name in [*benchmarks, *([MEAN] if len(benchmarks) > 1 else [])]:
             chosen = benchmarks if name == MEAN else [name]
-            values = [found.by_benchmark[one] for one in chosen]
-            about = interval_of([values])
+            measured = {one: found.by_benchmark[one] for one in chosen}
+            about = interval_of([measured])
             cells.append(
                 Cell(
                     model=model,
@@ -98,7 +100,7 @@ def cells_of(accuracies: Mapping[tuple[str, str], Accuracies]) -> list[Cell]:
                     accuracy=about.value,
                     low=about.low,
                     high=about.high,
-                    by_seed=[float(one) for one in np.mean([values_SP.mean(axis=1) for values_SP in values], axis=0)],
+                    by_seed=[float(one) for one in run_means([measured])],
                     base=float(np.mean([found.base[one] for one in chosen])),
                 )
             )
@@ -122,15 +124,13 @@ def tests_of(
             found = _differences(runs, accuracies, model, reference, baseline)
             if found:
                 paired[model, baseline] = found
-    means = [
-        _tested(model, baseline, MEAN, [list(found.values())], margin) for (model, baseline), found in paired.items()
-    ]
+    means = [_tested(model, baseline, MEAN, [found], margin) for (model, baseline), found in paired.items()]
     for baseline in baselines:
-        of_models = [list(found.values()) for (_, other), found in paired.items() if other == baseline]
+        of_models = [found for (_, other), found in paired.items() if other == baseline]
         if len(of_models) > 1:
             means.append(_tested(ALL, baseline, MEAN, of_models, margin))
     single = [
-        _tested(model, baseline, name, [[difference_SP]], margin)
+        _tested(model, baseline, name, [{name: difference_SP}], margin)
         for (model, baseline), found in paired.items()
         if len(found) > 1
         for name, difference_SP in found.items()
@@ -161,10 +161,10 @@ def _differences(
     }
 
 
-def _tested(model: str, baseline: str, benchmark: str, differences: list[list[Values]], margin: float) -> PairedTest:
+def _tested(model: str, baseline: str, benchmark: str, differences: Sequence[Benchmarks], margin: float) -> PairedTest:
     """One test, not adjusted."""
     drawn_D = draws(differences)
-    pairs_N = np.concatenate([values_SP.mean(axis=1) for benchmarks in differences for values_SP in benchmarks])
+    pairs_N = run_means(differences)
     low, high = np.quantile(drawn_D, [0.025, 0.975])
     return PairedTest(
         model=model,
@@ -190,6 +190,6 @@ def _adjusted(tests: list[PairedTest]) -> list[PairedTest]:
         for (place, _), p in zip(known, holm([p for _, p in known]), strict=True):
             adjusted[place][name] = p
     return [
-        test.model_copy(update={**changes, "equivalent": changes["p_equivalence"] < _LEVEL})
+        test.model_copy(update={**changes, "equivalent": changes["p_equivalence"] < LEVEL})
         for test, changes in zip(tests, adjusted, strict=True)
     ]

@@ -13,6 +13,7 @@ from tasks.report.history import History
 from tasks.report.ledger import ROWS
 from tasks.report.parameters import resolved_settings
 from tasks.report.templates import render
+from tasks.reproduce.compare import LEVEL
 from tasks.reproduce.figures import CaptionedFigure, make_figures
 from tasks.reproduce.result import ALL, MEAN, Cause, Cell, PairedTest, ReproductionResult, Speed
 from tasks.reproduce.runs import SystemRun
@@ -139,12 +140,12 @@ def _named(figures: Mapping[str, CaptionedFigure], kind: str, model: str = "") -
 
 def _sentence(result: ReproductionResult, test: PairedTest) -> str:
     """How the reference stands to a baseline, in one sentence."""
-    if test.low > 0 and not test.equivalent:
-        verdict = "exceeds"
-    elif test.equivalent:
+    if test.equivalent:
         verdict = "matches"
+    elif test.p_bootstrap < LEVEL:
+        verdict = "exceeds" if test.difference > 0 else "falls below"
     else:
-        verdict = "falls below" if test.high < 0 else "is not told apart from"
+        verdict = "is not told apart from"
     ours, theirs = (_cell(result, test, system) for system in (result.reference, test.baseline))
     levels = f"{_level(ours)} against {_level(theirs)}, " if ours and theirs else ""
     difference = (

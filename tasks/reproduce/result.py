@@ -44,11 +44,11 @@ class PairedTest(_Row):
     p_bootstrap: float
     """Two-sided, adjusted by Holm for all tests on means, or all on single benchmarks, of the reproduction."""
     p_wilcoxon: float | None
-    """Signed rank over seeds x benchmarks, adjusted likewise; None with too few pairs to reach the 5 % level."""
+    """Signed rank over runs, models x seeds, adjusted likewise; None with too few to reach the 5 % level."""
     cohen_dz: float | None
     """Mean of the paired differences by their standard deviation; None where they do not vary."""
     rank_biserial: float | None
-    """From -1, the baseline is better on every pair, to 1."""
+    """From -1, the baseline is better in every run, to 1."""
     p_equivalence: float
     """Of two one-sided tests that the difference lies within the margin; adjusted likewise."""
     equivalent: bool

@@ -59,12 +59,16 @@ def test_headlines_say_how_the_reference_stands(page):
 
 
 def test_a_difference_that_is_told_apart_downwards_or_not_at_all(result, system_runs):
-    def sentence(low, high):
-        test = result.tests[0].model_copy(update={"low": low, "high": high, "equivalent": False})
+    def sentence(low, high, p):
+        told = {"difference": (low + high) / 2, "low": low, "high": high, "p_bootstrap": p, "equivalent": False}
+        test = result.tests[0].model_copy(update=told)
         return words(render_page(result.model_copy(update={"tests": [test]}), system_runs, [], {}, {}))
 
-    assert "mu_grpo falls below grpo" in sentence(-0.05, -0.01)
-    assert "mu_grpo is not told apart from grpo" in sentence(-0.05, 0.01)
+    assert "mu_grpo falls below grpo" in sentence(-0.05, -0.01, 0.004)
+    assert "mu_grpo exceeds grpo" in sentence(0.01, 0.05, 0.004)
+    assert "mu_grpo is not told apart from grpo" in sentence(-0.05, 0.01, 0.4)
+    # One of many tests: the interval is of this one alone, the p is adjusted for their number.
+    assert "mu_grpo is not told apart from grpo" in sentence(0.003, 0.042, 0.162)
 
 
 def test_every_figure_is_there_with_its_data(drawn, page):
