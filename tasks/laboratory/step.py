@@ -97,11 +97,13 @@ def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
     for row, curve in enumerate(curves):
         # A run that was stopped keeps its last accuracy.
         accuracy_SE[row] = [*curve["accuracy"], *[curve["accuracy"][-1]] * (len(longest) - len(curve["accuracy"]))]
-    shares = {"veto_fraction": [0.0], "clip_fraction": [0.0]}
+    tokens: list[int] = []
+    shares: dict[str, list[float]] = {"veto_fraction": [], "clip_fraction": []}
     for folder in folders:
         path = folder / "metrics.parquet"
         if path.is_file():
             metrics = read_table(path, columns=["tokens", *shares]).to_pydict()
+            tokens += metrics["tokens"]
             for name, values in shares.items():
                 values += [share or 0.0 for share in metrics[name]]
     return _Runs(
@@ -109,8 +111,8 @@ def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
         update_E=np.array(longest),
         accuracy_SE=accuracy_SE,
         last_SP=np.array([curve["problem_accuracy"][-1] for curve in curves]),
-        vetoed=float(np.mean(shares["veto_fraction"][1:])) if shares["veto_fraction"][1:] else None,
-        clipped=float(np.mean(shares["clip_fraction"][1:])) if shares["clip_fraction"][1:] else None,
+        vetoed=float(np.average(shares["veto_fraction"], weights=tokens)) if tokens else None,
+        clipped=float(np.average(shares["clip_fraction"], weights=tokens)) if tokens else None,
         stopped=[message for message in stopped if message],
     )
 

@@ -70,7 +70,9 @@ def group_advantages(
     centred_R = torch.where(
         (relative_G & ~varies_G)[group_R], 0, score_R - torch.where(relative_G, baseline_G, 0)[group_R]
     )
-    scale_G = torch.where(varies_G, _scale(score_R, kept_R, count_G, groups, settings), 1)
+    scale_G = _scale(score_R, kept_R, count_G, groups, settings)
+    if settings.scale != "batch_std":
+        scale_G = torch.where(varies_G, scale_G, 1)
     advantage_R = torch.where(kept_R, (centred_R - settings.baseline_offset) / scale_G[group_R], 0)
     informative_G = varies_G | (alone_G & (count_G == 1))
     return Advantages(
@@ -127,7 +129,9 @@ def _scale(score_R: Tensor, kept_R: Tensor, count_G: Tensor, groups: _Groups, se
     if settings.scale == "none":
         return torch.ones_like(count_G)
     if settings.scale == "batch_std":
-        return torch.full_like(count_G, float(score_R[kept_R].std()) + settings.epsilon)
+        # Of equal rewards, or of one, there is nothing to divide by.
+        spread = float(score_R[kept_R].std()) if len(score_R[kept_R].unique()) > 1 else 1.0
+        return torch.full_like(count_G, spread + settings.epsilon)
     off_R = score_R - groups.mean(score_R, kept_R)[groups.group_R]
     squares_G = groups.sum(torch.where(kept_R, off_R**2, 0))
     match settings.scale:

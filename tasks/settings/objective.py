@@ -211,6 +211,12 @@ class RegulariserSettings(Settings):
     unbiased: bool = False
     """Multiply the estimate by the importance ratio (DeepSeek-V3.2)."""
 
+    @model_validator(mode="after")
+    def _has_a_coefficient(self) -> "RegulariserSettings":
+        if self.kind != "none" and "coefficient" not in self.model_fields_set:
+            raise ValueError(f"kind {self.kind} without a coefficient has no effect; allowed: a coefficient beside it")
+        return self
+
 
 class DataSettings(Settings):
     """Which responses take part, and what their rewards are, before advantages are computed."""
@@ -220,7 +226,8 @@ class DataSettings(Settings):
     balance_negatives: bool = False
     """Leave out random responses below the group's mean until they are no more than those above it (RED-Drop)."""
     truncated: Literal["keep", "drop"] = "keep"
-    """Whether responses that were cut off at max_new_tokens take part (DAPO's overlong filtering)."""
+    """Whether responses that were cut off at max_new_tokens take part (after DAPO's overlong filtering). What is
+    dropped has no reward either: mean, standard deviation and denominators are those of the other responses."""
     overlong_buffer_share: Number | None = Field(None, gt=0, le=1)
     """Rewards of responses that end in this last share of max_new_tokens fall linearly, by 1 at the end (DAPO)."""
 

@@ -84,6 +84,7 @@ def run_study(
         loop = Loop(store.path(policy), rollout, verify, optimize, policy.digest, rows, 0, seed, _untimed)
         loop.reference = load_reference(store, optimize, policy)
         curve: list[dict[str, Any]] = []
+        metrics: list[Row] = []
         stopped = ""
         with (
             draft.phase("study"),
@@ -94,6 +95,7 @@ def run_study(
             curve.append(_measure(loop, measured, problems, 0, seed))
 
             def after_update(row: Row) -> None:
+                metrics.append(row)  # At once: a refresh that ends in a collapse gives no outcome.
                 done = row["update"]
                 progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
                 if done % (updates // evaluations) == 0:
@@ -109,7 +111,6 @@ def run_study(
                 loop.generating()
                 curve.append(_measure(loop, measured, problems, loop.trainer.updates, seed))
         write_table(draft.path / "curve.parquet", curve, CURVE)
-        metrics = [row for outcome in loop.outcomes for row in outcome.rows]
         if metrics:
             write_table(draft.path / "metrics.parquet", metrics, metrics_schema(list(metrics[0])))
         draft.facts.update(

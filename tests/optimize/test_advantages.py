@@ -44,6 +44,16 @@ def test_by_hand(scale: str, rewards: list[float], expected: list[float]) -> Non
     assert (got.groups, got.zero_variance_groups, got.unscored) == (1, int(not any(expected)), 0)
 
 
+def test_the_deviation_of_the_stage_divides_every_group() -> None:
+    """Also groups of one response, and those whose rewards are equal where they have an advantage."""
+    alone = advantages([10, 0, 0, 10, 5], list(range(5)), scale="batch_std")
+    assert alone.advantage_R.tolist() == pytest.approx([2, 0, 0, 2, 1])
+    groups = advantages([1, 1, 1, 1, 1, 0, 0, 0], [0] * 4 + [1] * 4, scale="batch_std", baseline="none")
+    assert groups.advantage_R.tolist() == pytest.approx([1 / 0.5175492] * 5 + [0] * 3)
+    equal = advantages([1, 1, 1], [0, 0, 1], scale="batch_std", baseline="none")
+    assert equal.advantage_R.tolist() == [1, 1, 1]
+
+
 def test_epsilon_is_added_to_the_standard_deviation() -> None:
     assert advantages([1, 0, 0, 1], epsilon=0.25).advantage_R[0] == pytest.approx(0.5 / (3**-0.5 + 0.25))
 

@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tasks.errors import SettingsError
 from tasks.optimize.objective import objective
 from tasks.optimize.regulariser import penalty
 from tasks.optimize.tokens import TokenBatch
@@ -176,7 +177,7 @@ def test_a_token_beyond_the_clamp_is_still_pulled_back() -> None:
 
 def test_no_coefficient_no_penalty_and_no_reference_needed() -> None:
     batch = batch_of([(1.0, [2.0])])
-    settings = preset("grpo", regulariser={"kind": "reference_kl"})
+    settings = preset("grpo", regulariser={"kind": "reference_kl", "coefficient": 0})
     assert not settings.needs_reference
     assert update([batch], settings)[0] == close(-1.2)
 
@@ -186,3 +187,8 @@ def test_a_missing_reference_is_a_value_error() -> None:
     assert settings.needs_reference
     with pytest.raises(ValueError, match="the objective needs log-probabilities of the base policy"):
         objective(batch_of([(1.0, [2.0])]), settings, LONGEST)
+
+
+def test_a_kind_without_a_coefficient_is_refused() -> None:
+    with pytest.raises(SettingsError, match="kind reference_kl without a coefficient has no effect"):
+        preset("grpo", regulariser={"kind": "reference_kl"})

@@ -83,6 +83,16 @@ def test_a_run_that_a_gate_stops_is_a_result(start) -> None:
     assert read_table(store.path(made) / "curve.parquet")["update"].to_pylist() == [0, 0]
 
 
+def test_the_updates_before_a_collapse_are_told(start) -> None:
+    """All updates are of one refresh, which never ends."""
+    store = start[0]
+    made = run(start, 8, 4, "optimize.learning_rate=1e30")
+    facts, told = store.manifest(made).facts, read_table(store.path(made) / "metrics.parquet")["update"].to_pylist()
+    assert "norm is nan at update 2" in facts["stopped"]
+    assert told == list(range(1, len(told) + 1))
+    assert 1 <= len(told) < 8
+
+
 def test_evaluations_that_do_not_divide_the_updates_are_refused(start) -> None:
     with pytest.raises(SettingsError, match="evaluations: 3 does not divide the 8 updates"):
         run(start, 8, 3)
