@@ -146,7 +146,7 @@ def _data(settings: DataSettings) -> str:
     rules = [
         "zero-variance groups out" if settings.zero_variance == "drop" else "",
         "surplus negatives out" if settings.balance_negatives else "",
-        "truncated out" if settings.truncated == "drop" else "",
+        "truncated masked" if settings.truncated == "mask" else "",
         f"overlong penalty over {settings.overlong_buffer_share:.0%}" if settings.overlong_buffer_share else "",
     ]
     return ", ".join(rule for rule in rules if rule) or _NOTHING

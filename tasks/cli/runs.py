@@ -52,11 +52,11 @@ def _saved(text: str, page: Path) -> str:
 
 
 def latest_runs(store: Store, seed: int | None = None) -> list[RunSummary]:
-    """The latest run of every algorithm, mu and seed."""
-    latest: dict[tuple[int, str], RunSummary] = {}
+    """The latest run of every base policy, algorithm, mu and seed."""
+    latest: dict[tuple[str, int, str], RunSummary] = {}
     for manifest in find_reports(store, seed):
         summary = summarise(store, manifest.ref, [])
-        latest.setdefault((summary.seed, summary.name), summary)
+        latest.setdefault((summary.base_policy, summary.seed, summary.name), summary)
     return sorted(latest.values(), key=lambda run: (run.algorithm != "mu_grpo", -run.updates_per_rollout, run.seed))
 
 

@@ -5,7 +5,7 @@ Legend of shapes: R responses.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -84,8 +84,6 @@ def _selected(
     reward_R, group_R = responses.reward_R[rows].copy(), torch.from_numpy(responses.group_R[rows])
     length_R = responses.response_tokens.lengths_of(np.arange(rows.start, rows.stop))
     takes_part_R = ~dropped_R[rows] & ~(np.isnan(reward_R) & (length_R == 0))
-    if rules.truncated == "drop":
-        takes_part_R &= ~responses.truncated_R[rows]
     reward_R[~takes_part_R] = np.nan
     correctness_R = torch.from_numpy(reward_R.copy())
     if rules.overlong_buffer_share is not None:
@@ -94,7 +92,10 @@ def _selected(
     if rules.zero_variance == "drop":
         # By the rewards themselves: a penalty for length does not make an all-correct group informative.
         takes_part_R &= varying(correctness_R, group_R).numpy()
-    return Selection(advantages, takes_part_R)
+    if rules.truncated == "mask":
+        takes_part_R &= ~responses.truncated_R[rows]
+    advantage_R = torch.where(torch.from_numpy(takes_part_R), advantages.advantage_R, 0)
+    return Selection(replace(advantages, advantage_R=advantage_R), takes_part_R)
 
 
 def overlong_penalty(lengths_R: Ints, max_response_tokens: int, buffer_share: float) -> npt.NDArray[np.float64]:

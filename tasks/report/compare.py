@@ -28,6 +28,9 @@ def compare(summaries: Sequence[RunSummary]) -> str:
     table.add_column("")
     for summary in summaries:
         table.add_column(f"{summary.name}\nseed {summary.seed}", justify="right", no_wrap=True)
+    if len({(summary.seed, summary.base_policy) for summary in summaries}) > len({one.seed for one in summaries}):
+        table.add_row("base policy", *(summary.base_policy[:8] for summary in summaries))
+        table.add_section()
     for name, measure in _accuracies(summaries).items():
         table.add_row(name, *(_cell(measure(summary), percent) for summary in summaries))
     table.add_section()
@@ -46,10 +49,17 @@ def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
         groups: runs by the heading of their column.
 
     Raises:
-        DataError: there is no group, or one is empty.
+        DataError: there is no group, one is empty, or one has two runs of a seed.
     """
     if not groups or not all(groups.values()):
         raise DataError("comparison: every group must have at least one run.")
+    for name, group in groups.items():
+        seeds = [summary.seed for summary in group]
+        if twice := {seed for seed in seeds if seeds.count(seed) > 1}:
+            raise DataError(
+                f"comparison: {name} has {seeds.count(min(twice))} runs of seed {min(twice)}, which began with "
+                "different policies; allowed: one run of a seed. Keep runs of each model in a store of their own."
+            )
     everything = [summary for group in groups.values() for summary in group]
     lines = [
         f"| | {' | '.join(name.replace('|', '/') for name in groups)} |",

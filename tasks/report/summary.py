@@ -83,6 +83,8 @@ class RunSummary(FlyteModel):
     updates_per_rollout: int
     """0 before the first stage."""
     seed: int
+    base_policy: str = ""
+    """Digest of the policy that it began with."""
     problems: int
     """Of all benchmarks."""
     samples_per_problem: int
@@ -185,6 +187,7 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
         algorithm=history.algorithm,
         updates_per_rollout=history.updates_per_rollout,
         seed=history.seed,
+        base_policy=history.evaluated[0].policy.digest,
         problems=history.evaluated[-1].problems,
         samples_per_problem=history.evaluated[-1].samples_per_problem,
         rows=[summary_row(policy) for policy in history.evaluated],

@@ -2,7 +2,7 @@
 
 from tasks.platform import Artifact, StoreHandle, once, step
 
-VERSION = "5"
+VERSION = "6"
 
 
 @step(VERSION)

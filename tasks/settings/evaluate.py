@@ -22,7 +22,7 @@ class EvaluationSettings(Settings):
     max_new_tokens: int = Field(ge=1)
     temperature: Number = Field(1.0, gt=0)
     greedy: bool = True
-    """One greedy response to every problem besides."""
+    """One greedy response to every problem besides, on the benchmarks that ask for it."""
     engine: EngineSettings | None = None
     """That of the rollouts when it is not given."""
     responses_per_part: int = Field(1024, ge=1)

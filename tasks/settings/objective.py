@@ -225,9 +225,9 @@ class DataSettings(Settings):
     """Whether groups without two different rewards count in the denominator. They never have a gradient."""
     balance_negatives: bool = False
     """Leave out random responses below the group's mean until they are no more than those above it (RED-Drop)."""
-    truncated: Literal["keep", "drop"] = "keep"
-    """Whether responses that were cut off at max_new_tokens take part (after DAPO's overlong filtering). What is
-    dropped has no reward either: mean, standard deviation and denominators are those of the other responses."""
+    truncated: Literal["keep", "mask"] = "keep"
+    """Whether responses that were cut off at max_new_tokens are trained on. Masked ones are compared with their group,
+    but have no gradient and no share of the denominators (DAPO's overlong filtering)."""
     overlong_buffer_share: Number | None = Field(None, gt=0, le=1)
     """Rewards of responses that end in this last share of max_new_tokens fall linearly, by 1 at the end (DAPO)."""
 

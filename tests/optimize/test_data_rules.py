@@ -78,7 +78,7 @@ def test_dapo_compares_rewards_after_the_overlong_penalty() -> None:
 def test_the_rewards_of_a_stage_are_left_as_they_were() -> None:
     responses = responses_of([[1, 0, 1, 0]], lengths=[20, 20, 3, 3], truncated=[0])
     before = responses.reward_R.copy()
-    select(responses, settings("dapo", data={"truncated": "drop"}), LONGEST, np.zeros(4, dtype=bool), (0,))
+    select(responses, settings("dapo", data={"truncated": "mask"}), LONGEST, np.zeros(4, dtype=bool), (0,))
     assert responses.reward_R.tolist() == before.tolist()
 
 
@@ -198,15 +198,16 @@ def test_groups_without_variance_take_part_unless_the_preset_drops_them(name: st
         assert selection.advantage_R[4:].tolist() == [0] * 8
 
 
-def test_truncated_responses_stand_outside_when_they_are_dropped() -> None:
+def test_masked_truncated_responses_are_compared_but_not_trained_on() -> None:
     groups = [[1, 0, 0, 0], [1, 1, 0, 0]]
-    got = selected("grpo", groups, truncated=[3, 6, 7], data={"truncated": "drop"})
+    got = selected("grpo", groups, truncated=[3, 6, 7], data={"truncated": "mask"})
     assert got.takes_part_R.tolist() == [True, True, True, False, True, True, False, False]
-    # The first group is 1, 0, 0; the second has only ones left.
-    assert got.advantage_R.tolist() == near([1.1547005, -0.5773503, -0.5773503, *[0] * 5])
+    assert got.advantage_R.tolist() == near([1.5, -0.5, -0.5, 0, 0.8660254, 0.8660254, 0, 0])
+    assert got.advantages.unscored == 0
     assert advantages("grpo", groups, truncated=[3, 6, 7]) == advantages("grpo", groups)
-    both = {"truncated": "drop", "zero_variance": "drop"}
-    assert selected("grpo", groups, truncated=[3, 6, 7], data=both).takes_part_R.tolist() == [True] * 3 + [False] * 5
+    # What is left of the second group has one reward; as a whole it has two.
+    both = {"truncated": "mask", "zero_variance": "drop"}
+    assert selected("grpo", groups, truncated=[3, 6, 7], data=both).takes_part_R.tolist() == got.takes_part_R.tolist()
 
 
 @pytest.mark.parametrize("name", PRESETS)

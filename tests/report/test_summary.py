@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from tasks.artifacts import Store
+from tasks.cli.runs import latest_runs
 from tasks.errors import DataError
 from tasks.report.compare import compare, comparison_markdown
 from tasks.report.history import lineage, load_history
@@ -81,6 +83,27 @@ def test_compare_meets_at_equal_updates(mu_grpo, tmp_path):
     text = compare([summary_of(mu_grpo), summary_of(other)])
     line = next(line for line in text.splitlines() if "96 updates" in line)
     assert line.split()[-2:] == ["%", "–"]  # noqa: RUF001
+
+
+def test_runs_of_one_seed_and_two_models_are_told_apart(mu_grpo, grpo):
+    one, beside = summary_of(mu_grpo), summary_of(grpo)
+    assert one.base_policy == mu_grpo.store.manifest(mu_grpo.evaluations[0]).parents["policy"][0].digest
+    assert "base policy" not in compare([one, beside])
+    other = one.model_copy(update={"base_policy": "0123456789abcdef"})
+    rows = {line.split("  ")[0].strip(): line.split() for line in compare([one, other]).splitlines()}
+    assert rows["base policy"][-2:] == [one.base_policy[:8], "01234567"]
+    with pytest.raises(DataError, match="Mu-GRPO has 2 runs of seed 0, which began with different policies"):
+        comparison_markdown({"Mu-GRPO": [one, other]})
+
+
+def test_the_latest_run_of_every_model_is_found(mu_grpo, tmp_path):
+    store, summary = Store.open(tmp_path), summary_of(mu_grpo)
+    for base, wall_clock in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
+        made = summary.model_copy(update={"base_policy": base, "wall_clock": wall_clock})
+        with store.write("report", settings={}, parents={}, seed=0) as draft:
+            draft.facts.update(algorithm=summary.algorithm)
+            (draft.path / "summary.json").write_text(made.model_dump_json())
+    assert [(run.base_policy, run.wall_clock) for run in latest_runs(store)] == [("a", 3.0), ("b", 2.0)]
 
 
 def test_compare_needs_two(mu_grpo):
