@@ -141,12 +141,15 @@ test-liger: $(BIN)/.developing .liger/.installed ## Liger kernels beside a model
 
 # On a machine with a CUDA GPU; GPU_PYTHON is one that has torch and transformers, and pytest for the tests.
 GPU_PYTHON ?= python3
-.PHONY: test-gpu bench-gpu test-liger
+.PHONY: test-gpu bench-gpu bench-gpu-trl test-liger
 test-gpu: ## the trainer's numbers on a GPU beside those on the CPU
 	@$(GPU_PYTHON) -m pytest --noconftest -o addopts=-ra -o timeout=0 tests/gpu
 
 bench-gpu: ## training and generation on a GPU, into docs/performance.md
 	@$(GPU_PYTHON) -m tests.benchmarks.gpu --page docs/performance.md
+
+bench-gpu-trl: ## training on a GPU beside TRL's, into docs/performance.md; GPU_PYTHON has '.[train,bench]'
+	@$(GPU_PYTHON) -m tests.benchmarks.gpu.beside_trl --page docs/performance.md
 
 faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; takes long
 	@$(BIN)/python -m tests.faults docs/faults.md

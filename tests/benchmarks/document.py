@@ -49,8 +49,14 @@ def write_page(page: Path, folder: Path = BASELINES) -> None:
     renew(page, MARK, "\n\n".join([*parts, *map(section, kept)]) + "\n")
 
 
-def section(found: Measured) -> str:
-    """A benchmark as Markdown."""
+def section(found: Measured, command: str = "", level: int = 2) -> str:
+    """A benchmark as Markdown.
+
+    Args:
+        found: what it found.
+        command: that measures it; without one, that of all benchmarks with its name.
+        level: of its heading.
+    """
     ways, beside = _table("", f"median, {found.unit}", "range"), _table("", "ratio", "range", "asked for", "")
     for name, values in found.ways.items():
         ways.add_row(name, number(statistics.median(values)), spread(values))
@@ -59,14 +65,14 @@ def section(found: Measured) -> str:
         beside.add_row(f"{one.of} / {one.beside}", number(one.value), spread(one.values), one.asked, verdict)
     repeats = max(map(len, found.ways.values()))
     often = "Once" if repeats == 1 else f"{repeats} times in turn"
-    lines = [f"{found.what} {often} (`python -m tests.benchmarks {found.name}`)."]
+    lines = [f"{found.what} {often} (`{command or f'python -m tests.benchmarks {found.name}'}`)."]
     tables = [render_markdown(ways), *([render_markdown(beside)] if found.ratios else [])]
     tabled = {name: value for name, value in found.facts.items() if _is_long(value)}
     facts = [f"{name}: {_fact(value)}" for name, value in found.facts.items() if name not in tabled]
     lines += [*tables, *([f"{'; '.join(facts)}."] if facts else [])]
     lines += [render_markdown(_fact_table(name, value)) for name, value in tabled.items()]
     lines += [f"Found: {found.finding}"] if found.finding else []
-    return "\n\n".join([f"## {_NAMES.get(found.name, found.name.capitalize())}", *lines])
+    return "\n\n".join([f"{'#' * level} {_NAMES.get(found.name, found.name.capitalize())}", *lines])
 
 
 def ratios(kept: Sequence[Measured]) -> str:

@@ -8,7 +8,6 @@ random weights, and rollouts log-normal lengths.
 """
 
 import argparse
-import gc
 import json
 import platform
 import statistics
@@ -22,8 +21,9 @@ import transformers
 
 from tasks.cli.pages import renew
 from tasks.errors import SettingsError
+from tests.benchmarks.gpu.device import free, matrix_rate, peak, wait
 from tests.benchmarks.gpu.generation import generation
-from tests.benchmarks.gpu.made import PEAKS, SHAPES, Rollouts, make_backend, operations
+from tests.benchmarks.gpu.made import SHAPES, Rollouts, make_backend, operations
 from tests.benchmarks.gpu.page import page
 from tests.benchmarks.gpu.training import longest_that_fits, packed_update, padded_update, whole_logits_update
 
@@ -58,7 +58,7 @@ def main() -> None:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "options": {key: value for key, value in vars(options).items() if key != "page"},
-        "training": training(options, device, name),
+        "training": training(options, device),
         "longest response": longest(options, device),
         "generation": generation(options, device),
     }
@@ -69,15 +69,15 @@ def main() -> None:
         renew(options.page, "gpu", text)
 
 
-def training(options: argparse.Namespace, device: torch.device, name: str) -> dict[str, Any]:
+def training(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     """Every way beside the others: in turn, so that a device that warms up is unfair to none."""
     rollouts = Rollouts.make(options.shape, options.responses, options.median, options.longest)
     useful = operations(options.shape, rollouts)
-    peak = next((value for part, value in PEAKS.items() if part in name), None)
+    reached = matrix_rate(device)
     seconds: dict[str, list[float]] = {}
     memory: dict[str, float | None] = {}
     failed: dict[str, str] = {}
-    for repeat in range(options.repeats + 1):
+    for _ in range(options.repeats):
         for way, (update, extra) in WAYS.items():
             if way in failed:
                 continue
@@ -86,17 +86,16 @@ def training(options: argparse.Namespace, device: torch.device, name: str) -> di
                     options.shape, device, 1024, extra.get("checkpointing", False), extra.get("liger", False)
                 )
                 update(backend, rollouts, options.budget)  # warms up, and makes AdamW's moments
-                _reset(device)
+                free()
                 start = time.perf_counter()
                 update(backend, rollouts, options.budget)
-                _wait(device)
-                if repeat:
-                    seconds.setdefault(way, []).append(time.perf_counter() - start)
-                memory[way] = _peak(device)
+                wait()
+                seconds.setdefault(way, []).append(time.perf_counter() - start)
+                memory[way] = peak() / 2**30 if device.type == "cuda" else None
             except (RuntimeError, SettingsError) as error:  # out of memory, or a package that is missing
                 failed[way] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
             backend = None
-            _reset(device)
+            free()
     rows = {}
     for way in WAYS:
         if way in failed:
@@ -107,10 +106,10 @@ def training(options: argparse.Namespace, device: torch.device, name: str) -> di
             "tokens/s": rollouts.tokens / took,
             "tokens/s, least": rollouts.tokens / max(seconds[way]),
             "tokens/s, most": rollouts.tokens / min(seconds[way]),
-            "MFU": useful / took / peak if peak else None,
+            "MFU": useful / took / reached,
             "peak GiB": memory[way],
         }
-    return {"tokens": rollouts.tokens, "ways": rows}
+    return {"tokens": rollouts.tokens, "matrix product, operations/s": reached, "ways": rows}
 
 
 def longest(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
@@ -126,23 +125,6 @@ def longest(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
     }
     torch.cuda.set_per_process_memory_fraction(1.0, device)
     return found
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _reset(device: torch.device) -> None:
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def _peak(device: torch.device) -> float | None:
-    return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
 
 
 if __name__ == "__main__":

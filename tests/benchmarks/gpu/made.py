@@ -33,8 +33,6 @@ SHAPES = {
         "num_key_value_heads": 2,
     },
 }
-PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12}
-"""Dense bfloat16 operations per second, from NVIDIA's data sheets, by a part of the device's name."""
 
 
 def make_model(shape: str, attention: str, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:

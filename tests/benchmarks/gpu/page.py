@@ -6,14 +6,15 @@ from typing import Any
 _HEAD = """Written by `python -m tests.benchmarks.gpu` (`make bench-gpu`) on one {device}, torch {torch}, transformers
 {transformers}: a {shape} model with random weights; {responses} responses with log-normal lengths, median
 {median:.0f} and at most {longest} tokens; {tokens} tokens an update, {budget} a micro-batch; {repeats} times in turn,
-medians.
+medians. MFU is the share of {matrix:.3g} TFLOP/s, which products of large matrices reached.
 """
 
 
 def page(result: dict[str, Any]) -> str:
     """The result as Markdown."""
-    options, ways = result["options"], result["training"]["ways"]
-    parts = [_HEAD.format(**{**options, **result, "tokens": result["training"]["tokens"]})]
+    options, ways, tokens = result["options"], result["training"]["ways"], result["training"]["tokens"]
+    reached = result["training"]["matrix product, operations/s"]
+    parts = [_HEAD.format(**{**options, **result, "tokens": tokens, "matrix": reached / 1e12})]
     parts.append(_table(("training", "tokens/s", "range", "MFU", "peak GiB"), (_way(*one) for one in ways.items())))
     if result["longest response"]:
         rows = ((way, f"{tokens:,}") for way, tokens in result["longest response"].items())
@@ -28,9 +29,8 @@ def _way(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     if "failed" in row:
         return name, row["failed"], "", "", ""
     spread = f"{row['tokens/s, least']:,.0f} to {row['tokens/s, most']:,.0f}"
-    share = "" if row["MFU"] is None else f"{row['MFU']:.1%}"
     memory = "" if row["peak GiB"] is None else f"{row['peak GiB']:.1f}"
-    return name, f"{row['tokens/s']:,.0f}", spread, share, memory
+    return name, f"{row['tokens/s']:,.0f}", spread, f"{row['MFU']:.1%}", memory
 
 
 def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -1,6 +1,6 @@
 """An update over given rollouts, in different ways, and the longest response that one can be made of."""
 
-import gc
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -11,10 +11,12 @@ from transformers import AttentionInterface
 from tasks.optimize.backends.backend import Backend
 from tasks.policy.logp import chunked_logp
 from tasks.policy.scorer import MicroBatch, pack
+from tests.benchmarks.gpu.device import free
 from tests.benchmarks.gpu.made import Rollouts, loss_of, make_backend
 
 LEARNING_RATE = 1e-6
 _COARSE = 1.1
+_SHORTEST = 256
 
 
 def packed_update(backend: Backend, rollouts: Rollouts, budget: int) -> None:
@@ -86,11 +88,7 @@ def padded_update(backend: Backend, rollouts: Rollouts, budget: int) -> None:
 
 
 def longest_that_fits(shape: str, device: torch.device, checkpointing: bool, whole: bool) -> int:
-    """Response tokens whose forward and backward pass fit, with weights and moments in place; within a tenth.
-
-    Raises:
-        torch.OutOfMemoryError: not even 256 tokens fit.
-    """
+    """Response tokens whose forward and backward pass fit, with weights and moments in place; within a tenth."""
     backend = make_backend(shape, device, 1024, checkpointing)
 
     def fits(tokens: int) -> bool:
@@ -101,18 +99,21 @@ def longest_that_fits(shape: str, device: torch.device, checkpointing: bool, who
             backend.backward(loss_of(logp_T), last=True)
             backend.step(float(tokens), LEARNING_RATE)
         except torch.OutOfMemoryError:
-            if tokens <= 256:
-                raise
             return False
         finally:
             for parameter in backend.model.parameters():
                 parameter.grad = None
-            gc.collect()
-            torch.cuda.empty_cache()
+            free()
         return True
 
-    low = 256
-    fits(low)
+    return largest(fits)
+
+
+def largest(fits: Callable[[int], bool]) -> int:
+    """The largest number that fits, within a tenth; 0 when not even 256 does."""
+    low = _SHORTEST
+    if not fits(low):
+        return 0
     while fits(low * 2):
         low *= 2
     high = low * 2

@@ -25,7 +25,7 @@ from tasks.policy.loading import OPTIMIZER
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tests.benchmarks.measured import Measured, Values, in_turn, ratio
 from tests.benchmarks.rollouts import PROMPT_COUNT, policy_and_prompts
-from tests.benchmarks.trl.sides import EPSILON, PLAIN
+from tests.benchmarks.trl.sides import EPSILON, ON_CPU, PLAIN
 
 MU, GROUP, PER_UPDATE = 4, 8, 64
 NEW_TOKENS = 32
@@ -101,6 +101,7 @@ def theirs(policy: Path, rows: list[dict[str, Any]], best: bool, rewards: Values
                     learning_rate=LEARNING_RATE,
                     max_steps=len(rows) * GROUP // PER_UPDATE,
                     **PLAIN,
+                    **ON_CPU,
                 ),
             )
             trainer.remove_callback(PrinterCallback)

@@ -8,7 +8,7 @@ time and that of rewards is not counted.
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,24 +24,25 @@ from tasks.optimize.trainer import Trainer
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
 from tasks.settings import OptimizeSettings
+from tests.benchmarks.gpu.device import wait
 from tests.benchmarks.trl.frozen import Frozen
 
 LEARNING_RATE = 1e-6
 PLAIN: dict[str, Any] = {
     "lr_scheduler_type": "constant",
-    "bf16": False,
-    "use_cpu": True,
     "report_to": "none",
     "save_strategy": "no",
     "logging_strategy": "no",
     "disable_tqdm": True,
 }
-"""TRL on a CPU in float32, which shows and saves nothing."""
+"""TRL showing and saving nothing."""
+ON_CPU: dict[str, Any] = {"bf16": False, "use_cpu": True}
+"""TRL in float32."""
 EPSILON = 1e-4
 """Added to the standard deviation of a group's rewards, as TRL does."""
 
 
-def settings(frozen: Frozen, budget: int, checkpointing: bool = False) -> OptimizeSettings:
+def settings(frozen: Frozen, budget: int, backend: dict[str, Any]) -> OptimizeSettings:
     """GRPO as TRL's loss_type dapo has it: clipping to [0.8, 1.2], a mean over tokens."""
     return OptimizeSettings.parse(
         {
@@ -56,16 +57,22 @@ def settings(frozen: Frozen, budget: int, checkpointing: bool = False) -> Optimi
             "weight_decay": 0.0,
             "tokens_per_micro_batch": budget,
             "max_logp_mismatch": 1e9,
-            "backend": {"gradient_checkpointing": checkpointing},
+            "backend": backend,
         }
     )
+
+
+def _now() -> float:
+    """Seconds, once a GPU has done what it was given."""
+    wait()
+    return time.perf_counter()
 
 
 class Ours:
     """The project's trainer."""
 
-    def __init__(self, frozen: Frozen, budget: int, checkpointing: bool = False) -> None:
-        chosen = settings(frozen, budget, checkpointing)
+    def __init__(self, frozen: Frozen, budget: int, checkpointing: bool = False, **backend: Any) -> None:
+        chosen = settings(frozen, budget, {"gradient_checkpointing": checkpointing, **backend})
         scorer = Scorer(frozen.shape.model(PACKED_ATTENTION), chosen.logp_chunk_tokens)
         self.trainer = Trainer(open_backend(scorer, chosen), chosen, frozen.longest)
         self.seconds: dict[str, float] = defaultdict(float)
@@ -73,9 +80,9 @@ class Ours:
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start = _now()
         yield
-        self.seconds[name] += time.perf_counter() - start
+        self.seconds[name] += _now() - start
 
     def gradients(self) -> tuple[float, dict[str, Tensor]]:
         """Loss and gradients of an update, before they are clipped."""
@@ -110,12 +117,14 @@ class Theirs:
     micro_batch: int = 8
     checkpointing: bool = True
     max_grad_norm: float = 1.0
+    arguments: Mapping[str, Any] = field(default_factory=lambda: ON_CPU)
+    """More of TRL's."""
     seconds: float = 0.0
     trainer: Any = field(init=False)
     _apart: float = 0.0
     _start: float = 0.0
-    _loss: float = 0.0
     _look: bool = False
+    _losses: list[Tensor] = field(default_factory=list)
     _gradients: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -150,18 +159,19 @@ class Theirs:
         class Timed(GRPOTrainer):  # type: ignore[misc]  # TRL has no types here
             def compute_loss(self, *arguments: Any, **named: Any) -> Any:
                 loss = super().compute_loss(*arguments, **named)
-                seen._loss += float(loss.detach())
+                seen._losses.append(loss.detach())
                 return loss
 
             def _generate_and_score_completions(self, inputs: Any) -> Any:
-                start = time.perf_counter()
+                start = _now()
                 made = super()._generate_and_score_completions(inputs)
-                seen._apart += time.perf_counter() - start
+                seen._apart += _now() - start
                 return made
 
         class Clock(TrainerCallback):  # type: ignore[misc]  # TRL has no types here
             def on_step_begin(self, *_: Any, **__: Any) -> None:
-                seen._apart, seen._loss, seen._start = 0.0, 0.0, time.perf_counter()
+                seen._losses.clear()
+                seen._apart, seen._start = 0.0, _now()
 
             def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
                 if seen._look:
@@ -169,7 +179,7 @@ class Theirs:
                     seen._gradients = {name: parameter.grad.clone() for name, parameter in named}
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                seen.seconds = time.perf_counter() - seen._start - seen._apart
+                seen.seconds = _now() - seen._start - seen._apart
 
         assert count % self.micro_batch == 0
         arguments = GRPOConfig(
@@ -184,6 +194,7 @@ class Theirs:
             max_steps=1,
             shuffle_dataset=False,
             **PLAIN,
+            **self.arguments,
         )
         self.trainer = Timed(
             model=frozen.shape.model("sdpa"),
@@ -201,7 +212,7 @@ class Theirs:
         self._look = True
         self.update()
         self._look = False
-        return self._loss, self._gradients
+        return float(sum(self._losses)), self._gradients
 
     def update(self) -> float:
         """Seconds of one."""
