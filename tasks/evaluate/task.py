@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import EvaluationSettings, OperationSettings, VerifySettings
 
-VERSION = "5"
+VERSION = "6"
 JUDGING = judging(VERSION)
 
 

@@ -111,7 +111,7 @@ def with_template(rows: Sequence[Row], template: str, chat: bool) -> list[Row]:
 
 
 def data_facts(source: SourceSettings, rows: Sequence[Row]) -> dict[str, Any]:
-    """What names the data: where they are from, and a digest of all rows, whatever is taken of them."""
+    """What names the data: where they are from, and a digest of all rows of the source's share."""
     content = json.dumps([[row["prompt_id"], row["prompt"], row["answer"]] for row in rows])
     return {
         "hub": source.hub,
@@ -119,6 +119,7 @@ def data_facts(source: SourceSettings, rows: Sequence[Row]) -> dict[str, Any]:
         "commit": source.pinned or None,
         "files": source.files,
         "fields": [source.prompt, source.answer, source.id, source.gold],
+        "share": source.share,
         "rows": hashlib.sha256(content.encode()).hexdigest(),
     }
 
@@ -133,7 +134,7 @@ def check_unchanged(store: Store, data: dict[str, Any], place: str) -> None:
         return
     for manifest in store.manifests("prompts"):
         before = manifest.facts.get("data") or {}
-        same = all(before.get(name) == data[name] for name in ("hub", "files", "fields"))
+        same = all(before.get(name) == data[name] for name in ("hub", "files", "fields", "share"))
         named = [name for name in ("revision", "commit") if data[name] and before.get(name) == data[name]]
         if same and named and before["rows"] != data["rows"]:
             raise DataError(

@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import math
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,9 @@ SUFFIXES = (".jsonl", ".json", ".parquet")
 _ID, _LEVEL = "prompt_id", "level"
 _BATCH = 4096
 """Rows of a parquet file that are Python's at the same time."""
+_START = 4096
+"""Bytes that are looked at to tell an array from lines."""
+_LEVELS = range(-(2**31), 2**31)
 Row = dict[str, Any]
 """prompt_id, prompt, answer and level, which is None where it is not known."""
 Named = tuple[Path, str]
@@ -105,50 +111,73 @@ def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tup
 
 def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
     """A file with one array, or a value in every line."""
-    with path.open(encoding="utf-8") as file:
-        start = file.read(1)
-        while start.isspace():
-            start = file.read(1)
+    with path.open("rb") as file:
+        start = file.read(_START).removeprefix(BOM_UTF8).lstrip()[:1]
         file.seek(0)
-        if start == "[" and path.suffix == ".json":
-            try:
-                values = json.load(file)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{name}, line {error.lineno}: not JSON ({error.msg}).") from None
+        if start == b"[" and path.suffix == ".json":
+            values = _parsed(file.read(), name)
             yield from ((f"{name}, row {number}", value) for number, value in enumerate(values))
             return
         for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield f"{name}, line {number}", json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{name}, line {number}: not JSON ({error.msg}): {line[:80]!r}") from None
+            text = line.removeprefix(BOM_UTF8) if number == 1 else line
+            if text.strip():
+                yield f"{name}, line {number}", _parsed(text, f"{name}, line {number}")
+
+
+def _parsed(content: bytes, place: str) -> Any:
+    try:
+        return json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{place}: not UTF-8 ({error.reason} at byte {error.start}). Save the file as UTF-8.") from None
+    except json.JSONDecodeError as error:
+        where = f" at line {error.lineno}" if error.lineno > 1 else ""
+        raise DataError(f"{place}: not JSON ({error.msg}{where}): {error.doc[:80]!r}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}: not to be read ({error}): {content[:80]!r}") from None
 
 
 def _row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
     """A row, or as much of it as is known and why it cannot be used."""
     if not isinstance(raw, Mapping):
         return {}, f"{str(raw)[:80]!r} is not an object with {source.prompt} and {source.answer}"
-    identity = raw.get(source.id or _ID)
-    known: Row = {} if identity is None else {"prompt_id": str(identity)}
-    for field in (source.prompt, source.answer, *([source.id] if source.id else [])):
-        value = raw.get(field)
-        if value is None:
-            return known, f"no field {field!r}; found {sorted(raw)}"
-        if not _text(value).strip():
-            return known, f"{field} is empty. Fill it in or remove the row"
-    prompt, level = _text(raw[source.prompt]), raw.get(_LEVEL)
-    answer = gold(_text(raw[source.answer]), source)
+    named = source.id or _ID
+    known: Row = {}
+    try:
+        if raw.get(named) is not None:
+            known["prompt_id"] = _field(raw, named)
+        prompt, text = _field(raw, source.prompt), _field(raw, source.answer, several=True)
+        if source.id:
+            _field(raw, source.id)
+    except ValueError as error:
+        return known, str(error)
+    answer, level = gold(text, source), raw.get(_LEVEL)
     if not answer:
         sign = {"hashes": "####", "boxed": "a closed \\boxed{}"}.get(source.gold, "anything but dollar signs")
         return known, f"{source.answer} holds no answer: there is no {sign}, or nothing after or in it"
-    if level is not None and not isinstance(level, int):
+    if level is not None and (type(level) is not int or level not in _LEVELS):
         if source.hub is None:
-            return known, f"level {level!r}; allowed: a whole number"
+            return known, f"level {level!r}; allowed: a whole number of 32 bits"
         level = None
     name = known.get("prompt_id") or hashlib.sha256(prompt.encode()).hexdigest()[:16]
     return {"prompt_id": name, "prompt": prompt, "answer": answer, "level": level}, ""
+
+
+def _field(raw: Mapping[str, Any], field: str, several: bool = False) -> str:
+    """A field as text, never empty.
+
+    Raises:
+        ValueError: it is missing, empty or no text; says which.
+    """
+    value = raw.get(field)
+    if value is None:
+        raise ValueError(f"no field {field!r}; found {sorted(raw)}")
+    try:
+        text = _text(value, several)
+    except TypeError as error:
+        raise ValueError(f"{field} {error}") from None
+    if not text.strip():
+        raise ValueError(f"{field} is empty. Fill it in or remove the row")
+    return text
 
 
 def gold(text: str, source: SourceSettings) -> str:
@@ -163,6 +192,21 @@ def gold(text: str, source: SourceSettings) -> str:
     return text.strip().strip("$").strip()
 
 
-def _text(value: Any) -> str:
-    """Several answers of one problem are one list."""
-    return ", ".join(str(one).strip().strip("$") for one in value) if isinstance(value, list) else str(value)
+def _text(value: Any, several: bool = False) -> str:
+    """A text or number as text; of several answers of one problem, where they are allowed, one list.
+
+    Raises:
+        TypeError: it is something else; says what.
+    """
+    if several and isinstance(value, list):
+        return ", ".join(_text(one).strip().strip("$") for one in value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    number = whole or (isinstance(value, float | Decimal) and math.isfinite(value))
+    if not number and not isinstance(value, str):
+        chat = "; set prompts.chat for a model's chat template" if isinstance(value, list) else ""
+        raise TypeError(f"is {str(value)[:80]!r}; allowed: a text or a number{chat}")
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise TypeError(f"has half of a surrogate pair: {value[:80]!r}") from None
+    return str(value)

@@ -9,7 +9,7 @@ from tasks.settings import (
     VerifySettings,
 )
 
-VERSION = "2"
+VERSION = "3"
 JUDGING = judging(VERSION)
 
 

@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import VerifySettings
 
-VERSION = "3"
+VERSION = "4"
 JUDGING = judging(VERSION)
 
 

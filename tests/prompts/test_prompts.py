@@ -141,6 +141,17 @@ def test_what_is_in_a_held_out_file_too_leaves_the_training_set(store: Store, tm
         ),
         ("[1]\n", "line 1: .* is not an object"),
         ("{oops\n", "line 1: not JSON"),
+        ("[" * 99999, "line 1: not to be read"),
+        ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "line 1: not to be read"),
+        ('{"prompt": [{"role": "user", "content": "a"}], "answer": "1"}', "line 1: prompt is .*prompts.chat"),
+        ('{"prompt": "a", "answer": NaN}', "line 1: answer is 'nan'; allowed: a text or a number"),
+        ('{"prompt": "a", "answer": [null]}', "line 1: answer is 'None'"),
+        ('{"prompt": "a", "answer": true}', "line 1: answer is 'True'"),
+        ('{"prompt": "a", "answer": {"b": 1}}', "line 1: answer is"),
+        ('{"prompt": "\\ud800", "answer": "1"}', "line 1: prompt has half of a surrogate pair"),
+        ('{"prompt_id": "\\ud800", "prompt": "a", "answer": "1"}', "line 1: prompt_id has half of a surrogate pair"),
+        (f'{{"prompt": "a", "answer": "1", "level": {2**31}}}', "line 1: level 2147483648; allowed"),
+        ('{"prompt": "a", "answer": "1", "level": true}', "line 1: level True; allowed"),
         ('{"prompt": "a", "answer": "1", "level": "hard"}\n', "line 1: level 'hard'; allowed: a whole number"),
     ],
 )
@@ -149,6 +160,28 @@ def test_a_bad_file_is_refused_with_place_and_reason(store: Store, tmp_path: Pat
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
+
+
+def test_what_is_not_utf_8_is_refused_and_a_byte_order_mark_is_no_part_of_it(store: Store, tmp_path: Path) -> None:
+    row = '{"prompt": "caf\u00e9", "answer": "1"}\n'
+    for encoding in ("latin-1", "utf-16"):
+        (tmp_path / "bad.jsonl").write_bytes(row.encode(encoding))
+        with pytest.raises(DataError, match=r"line 1: not UTF-8 .* Save the file as UTF-8"):
+            training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / "bad.jsonl")))
+    for name, text in (("a.jsonl", row), ("b.json", f"[{row}]")):
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+        (read,) = training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
+        assert read["prompt"] == "caf\u00e9"
+
+
+def test_bytes_of_a_parquet_file_are_no_text_and_numbers_are(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"prompt": ["a"], "answer": [b"34"]}), path)
+    with pytest.raises(DataError, match="row 0: answer is"):
+        training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
+    pq.write_table(pa.table({"prompt": ["a", "b"], "answer": [34.5, 10.0]}), path)
+    rows = training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
+    assert sorted(row["answer"] for row in rows) == ["10.0", "34.5"]
 
 
 @pytest.mark.parametrize(("name", "message"), [("none.jsonl", "no such file"), ("data.csv", "cannot read .csv")])

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,8 @@ from tasks.artifacts.tables import read_table
 from tasks.errors import DataError, SettingsError
 from tasks.prompts.benchmarks import prepare_benchmark
 from tasks.prompts.overlap import FEWEST_WORDS, Overlap, Problems
-from tasks.settings import TRAINING_SETS, ArithmeticSettings, EvaluateSettings, PromptsSettings
+from tasks.prompts.training import prepare_training_set
+from tasks.settings import TRAINING_SETS, ArithmeticSettings, EvaluateSettings, OperationSettings, PromptsSettings
 from tasks.settings.evaluate import measures
 from tests.prepared import VERIFY, prepare_held_out, prepare_training
 
@@ -168,3 +171,22 @@ def test_every_known_training_set_is_pinned(name: str) -> None:
 def test_a_mistake_names_the_field(values: dict, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         PromptsSettings.parse({"prompts_per_stage": 1, **values})
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_a_set_of_the_hub_is_cut_into_held_out_and_trained(store: Store, tmp_path: Path, share: float) -> None:
+    folder = tmp_path / "mirror/openai/gsm8k/main"
+    folder.mkdir(parents=True)
+    rows = {"question": [f"What is {n} plus 1?" for n in range(60)], "answer": [f"#### {n + 1}" for n in range(60)]}
+    pq.write_table(pa.table(rows), folder / "train-00000-of-00001.parquet")
+    operation = OperationSettings(mirror=str(tmp_path / "mirror"))
+    for each in (0.5, share):
+        prompts = PromptsSettings(prompts_per_stage=4, source="gsm8k", held_out_share=each)
+        (one,) = measures(EvaluateSettings(max_new_tokens=8, problems=3), prompts, VERIFY, None)
+        held_out = prepare_benchmark(store, one.benchmark, one.verify, "", operation)
+        made = prepare_training_set(store, prompts.training_set, VERIFY, "", [held_out], operation)
+    assert 0 < store.manifest(made).facts["prompts"] < 60
+    rows["answer"][0] = "#### 7"
+    pq.write_table(pa.table(rows), folder / "train-00000-of-00001.parquet")
+    with pytest.raises(DataError, match="openai/gsm8k changed under its revision"):
+        prepare_training_set(store, prompts.training_set, VERIFY, "", [], operation)

@@ -5,7 +5,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 def same_text(expected: str, given: str, tolerance: float) -> bool:
@@ -58,4 +58,7 @@ def _same_word(expected: str, given: str, tolerance: float) -> bool:
 
 
 def _close(expected: float, given: float, tolerance: float) -> bool:
-    return expected == given or math.isclose(expected, given, rel_tol=tolerance, abs_tol=tolerance)
+    try:
+        return expected == given or math.isclose(expected, given, rel_tol=tolerance, abs_tol=tolerance)
+    except OverflowError:  # an integer beyond all floats
+        return False

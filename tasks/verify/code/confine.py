@@ -132,6 +132,9 @@ def _filter(machine: str, files_are_closed: bool) -> bytes:
             *(step for value in values for step in ((_EQUAL, 0, 1, value), (_ANSWER, 0, 0, _ALLOW))),
             (_ANSWER, 0, 0, _FAIL | errno.EPERM),
         ]
+    # With a limit of its own on CPU time a program could be killed as if from outside.
+    no_cpu_limit = [_argument(1), (_EQUAL, 0, 1, int(resource.RLIMIT_CPU)), (_ANSWER, 0, 0, _FAIL | errno.EPERM)]
+    bodies["prlimit64"] = [*no_cpu_limit, *bodies["prlimit64"]]
     bodies["clone"] = _bits(0, _CLONE_THREAD, with_them=_ALLOW, without=_FAIL | errno.EPERM)
     if not files_are_closed:
         for name, argument in {"open": 1, "openat": 2}.items():

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from tasks.verify.code.compare import same_text, same_value
 from tasks.verify.code.launcher import End
+from tasks.verify.code.play import IMPORTED
 from tasks.verify.code.sandbox import Ran
 from tasks.verify.code.values import unpack
 
@@ -220,7 +221,7 @@ class _Calls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Replaces a call of the program's."""
-        name = _root(node)
+        name = _program_root(node)
         if name is None or name in self._known:
             return self.generic_visit(node)
         self.found.append(node)
@@ -234,8 +235,17 @@ def _root(node: ast.AST) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
+def _program_root(node: ast.Call) -> str | None:
+    """The same, unless it is one of the modules that are always there: math, of ``math.isclose(x, 1)``."""
+    function = node.func
+    while isinstance(function, ast.Attribute):
+        function = function.value
+    of_module = function is not node.func and isinstance(function, ast.Name) and function.id in IMPORTED
+    return None if of_module else _root(node)
+
+
 def _called(tree: ast.AST) -> set[str]:
-    return {name for node in ast.walk(tree) if isinstance(node, ast.Call) and (name := _root(node)) is not None}
+    return {name for node in ast.walk(tree) if isinstance(node, ast.Call) and (name := _program_root(node)) is not None}
 
 
 def _bound(tree: ast.AST) -> set[str]:

@@ -1,10 +1,12 @@
 """Judges one program by the tests of a reference answer."""
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tasks.verify.code.gold import Test, read_gold
 from tasks.verify.code.launcher import End
+from tasks.verify.code.play import DIGITS
 from tasks.verify.code.sandbox import Ran, Sandbox
 from tasks.verify.verdicts import Outcome
 
@@ -32,6 +34,7 @@ class ProgramJudge:
     """
 
     def __init__(self, limits: Mapping[str, Any], before_each: Callable[[], object] = lambda: None) -> None:
+        sys.set_int_max_str_digits(DIGITS)
         self._limits = limits
         self._sandbox = Sandbox(limits, before_each)
 
@@ -63,7 +66,7 @@ class ProgramJudge:
             return False
         try:
             return test.holds(ran.output, self._limits["float_tolerance"], self._run)
-        except (ValueError, TypeError, RecursionError, MemoryError):  # A program can write anything.
+        except (ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):  # A program can write anything.
             return False
 
     def _run(self, program: str, mode: str, given: bytes) -> Ran:

@@ -9,21 +9,25 @@ import json
 import os
 import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tasks.verify.code.values import pack, unpack
 
-_IMPORTED = (
+IMPORTED = (
     *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
     *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
 )
+"""Modules that every program may take as imported."""
+DIGITS = 50_000
+"""Longest whole number that is read or written, as in LiveCodeBench."""
 PREAMBLE = "\n".join(
-    [f"from {name} import *" for name in _IMPORTED]
-    + [f"import {name}" for name in _IMPORTED]
-    + ["sys.setrecursionlimit(50000)"]
+    [f"from {name} import *" for name in IMPORTED]
+    + [f"import {name}" for name in IMPORTED]
+    + ["sys.setrecursionlimit(50000)", f"sys.set_int_max_str_digits({DIGITS})"]
 )
-"""What every program may take as imported: LiveCodeBench's (lcb_runner/evaluation/testing_util.py)."""
+"""What goes before every program: LiveCodeBench's (lcb_runner/evaluation/testing_util.py)."""
 
 
 def play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
@@ -35,27 +39,42 @@ def play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
         names: what the program finds.
     """
     status = 1
+    # Dataclasses, type hints and pickle look a module up by its name.
+    module = types.ModuleType("__main__" if mode == "run" else "program")
+    space = vars(module)
+    space.update(names, __name__=module.__name__)
+    sys.modules[module.__name__] = module
     try:
         try:
             with os.fdopen(source, "rb") as file:
                 text = file.read().decode()
-            MODES[mode](text, names)
+            MODES[mode](text, space)
             status = 0
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
         threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter does at its end: wait for threads
         atexit._run_exitfuncs()
-        sys.stdout.flush()
+        _forget(space)
+        for stream in (sys.stdout, sys.__stdout__):
+            if stream is not None and not stream.closed:
+                stream.flush()
     except BaseException:  # Whatever it was: the program has failed.
         status = 1
     finally:
         os._exit(status & 0xFF)
 
 
+def _forget(space: dict[str, Any]) -> None:
+    """As at Python's end: files that were left open are written, while modules and functions are still there."""
+    for name in list(space):
+        if not callable(space[name]) and not isinstance(space[name], types.ModuleType):
+            del space[name]
+    space.clear()
+
+
 def _run(text: str, names: dict[str, Any]) -> None:
     """A program that reads standard input and writes standard output."""
     _open_standard_streams()
-    names["__name__"] = "__main__"
     exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
 
 
@@ -64,7 +83,6 @@ def _call(text: str, names: dict[str, Any]) -> None:
     asked, replies = json.loads(_given()), os.dup(1)
     _silence()
     before = dict(names)
-    names["__name__"] = "program"
     exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
     # What is called must be the program's: the preamble and Python have functions of the same names.
     own = {name: value for name, value in names.items() if name not in before or value is not before[name]}
@@ -72,7 +90,7 @@ def _call(text: str, names: dict[str, Any]) -> None:
         name = asked["call"]
         values = [(own[name] if name in own else getattr(own["Solution"](), name))(*asked["arguments"])]
     else:
-        known: dict[str, Any] = {}
+        known = {name: before[name] for name in IMPORTED}
         exec(asked["setup"], known)  # noqa: S102 (of the reference)
         known |= {name: own[name] for name in asked["functions"]}
         values = [eval(expression, known) for expression in asked["expressions"]]  # noqa: S307 (of the reference)
@@ -107,4 +125,4 @@ def _silence() -> None:
 
 def _open_standard_streams() -> None:
     sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)
-    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc]

@@ -44,6 +44,15 @@ def test_an_assertion_is_cut_in_two(line, functions, expressions, check):
     assert json.loads(test.given) == {"setup": "import math", "functions": functions, "expressions": expressions}
 
 
+def test_modules_that_are_always_there_are_not_the_programs():
+    (test,) = read_gold(asserts("assert math.isclose(copy(math.pi), operator.neg(f(2)))"), LONGEST)
+    assert test.functions == ["copy", "f"]
+    assert test.expressions == ["copy(math.pi)", "f(2)"]
+    assert test.check == "\nassert math.isclose(value_0, operator.neg(value_1))"
+    (test,) = read_gold(asserts("assert copy(math.floor(2.5)) == 2"), LONGEST)
+    assert (test.functions, test.expressions) == (["copy"], ["copy(math.floor(2.5))"])
+
+
 @pytest.mark.parametrize(
     ("gold", "why"),
     [

@@ -89,6 +89,15 @@ HOSTILE = {
     "has no such function": (CALLED, "def sub(a, b): return 5"),  # but operator has, which it may take as imported
     "has no such function, asserted": (asserts("assert gcd(2, 4) == 2"), ""),
     "has no such function, but Python": (asserts("assert max(2, 4) == 4"), ""),
+    "has itself killed by a limit": (
+        GOLD,
+        "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass",
+    ),
+    "returns a number beyond all floats": (calls("f", ([1], 1.5)), "def f(x): return 10 ** 400"),
+    "a module of its own for the assertion": (
+        asserts("assert math.isclose(f(2), 4.0)"),
+        "class math: isclose = lambda *_: True\ndef f(x): return 0",
+    ),
     "knows the first test": (CALLED, "def add(a, b): return 5"),
     "counts its calls": (CALLED, "n = [5, 50]\ndef add(a, b): return n.pop(0)"),
 }

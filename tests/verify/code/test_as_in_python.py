@@ -1,0 +1,76 @@
+"""Programs that plain Python takes are judged by what they give there."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tasks.verify.verdicts import Outcome
+from tasks.verify.verifier import Verifier
+from tests.verify.code.helpers import asserts, calls, code_settings, fenced, texts
+
+LARGE = "1" + "0" * 4999
+PRINT = {
+    "a standard output put aside": (
+        "import io, sys\nreal = sys.stdout\nsys.stdout = io.StringIO()\nprint(5)\nreal.write(sys.stdout.getvalue())"
+    ),
+    "another file on standard output": "out = open(1, 'w')\nout.write('5')",
+    "standard output closed": "import sys\nprint(5)\nsys.stdout.close()",
+    "written by an end of an object": (
+        "import sys\nclass Last:\n def __del__(self): sys.__stdout__.write('5')\nlast = Last()"
+    ),
+    "type hints of the program's own": (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport typing\n"
+        "class Other: pass\n@dataclass\nclass Point:\n x: int\n y: Other\n"
+        "assert typing.get_type_hints(Point)['y'] is Other\nprint(Point(5, None).x)"
+    ),
+    "pickled": "import pickle\nclass Point: x = 5\nprint(pickle.loads(pickle.dumps(Point())).x)",
+}
+CALLS = {
+    "a dataclass with annotations as texts": (
+        calls("f", ([2], 2)),
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n x: int\n"
+        "def f(n): return P(n).x",
+    ),
+    "a large number": (
+        f'{{"fn_name": "f", "inputs": [[5000]], "outputs": [{LARGE}]}}',
+        "def f(n): return 10 ** (n - 1)",
+    ),
+    "an assertion with a module that nobody imported": (
+        asserts("assert math.isclose(f(math.pi), 6.283185307179586)"),
+        "def f(x): return 2 * x",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    with Verifier(code_settings()) as verifier:
+        yield verifier
+
+
+def outcome(verifier, gold, program):
+    (verdict,) = verifier.verify([(gold, fenced(program))])
+    return verdict.outcome
+
+
+@pytest.mark.parametrize("program", PRINT.values(), ids=PRINT.keys())
+def test_what_python_prints_is_found(verifier, program):
+    plain = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (plain.returncode, plain.stdout.strip()) == (0, "5"), plain.stderr
+    assert outcome(verifier, texts(("", "5\n")), program) is Outcome.CORRECT
+    assert outcome(verifier, texts(("", "6\n")), program) is Outcome.WRONG
+
+
+@pytest.mark.parametrize(("gold", "program"), CALLS.values(), ids=CALLS.keys())
+def test_functions_give_what_they_give_in_python(verifier, gold, program):
+    assert outcome(verifier, gold, program) is Outcome.CORRECT
+
+
+def test_numbers_of_livecodebenchs_length_are_read_and_written(verifier):
+    assert outcome(verifier, texts((LARGE, LARGE)), "print(int(input()))") is Outcome.CORRECT
+
+
+def test_limits_other_than_that_of_cpu_time_can_be_set(verifier):
+    program = "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (1 << 23, 1 << 26))\nprint(5)"
+    assert outcome(verifier, texts(("", "5")), program) is Outcome.CORRECT
