@@ -24,7 +24,7 @@ def algorithms_table() -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("name", no_wrap=True)
     for component in [*describe(ObjectiveSettings()), "source", "chosen here"]:
-        table.add_column(component)
+        table.add_column(component, overflow="fold")
     for name, preset in PRESETS.items():
         described = describe(ObjectiveSettings.parse(preset.row))
         table.add_row(name, *described.values(), preset.source, preset.chosen or _NOTHING)

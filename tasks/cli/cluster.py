@@ -51,7 +51,7 @@ def _beside(title: str, plan: ClusterPlan, rows: Sequence[tuple[str, Callable[[P
 
 def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
     title = f"pods of {name} on {_gpus(plan)}, estimated"
-    headings = ("pods", "GPUs each", "tokens", "pod-hours", "GPU-hours", "wall-clock", plan.currency)
+    headings = ("pods", "GPUs\neach", "tokens", "pod-hours", "GPU-hours", "wall-clock", plan.currency)
     table = _table(title, "step", *headings)
     for phase in prediction.phases:
         table.add_row(*_pod_cells(phase))

@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from tasks.cli.pages import write_page
 from tasks.report.tables import render_markdown
 from tasks.settings import BENCHMARKS, TRAINING_SETS, BenchmarkSettings, SourceSettings
 
@@ -20,7 +21,7 @@ def benchmarks_table() -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     headings = ("name", "source", "commit", "fields", "problems", "samples", "the paper", "chosen here")
     for heading in headings:
-        table.add_column(heading, no_wrap=heading == "name")
+        table.add_column(heading, no_wrap=heading == "name", overflow="fold")
     for name, benchmark in BENCHMARKS.items():
         settings = BenchmarkSettings.parse({"name": name})
         samples = str(settings.samples_per_problem or "of the run")
@@ -39,7 +40,7 @@ def training_sets_table() -> Table:
     """Known training sets: source, fields, and what is known about them."""
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("name", "source", "commit", "fields", "rows", "about"):
-        table.add_column(heading, no_wrap=heading == "name")
+        table.add_column(heading, no_wrap=heading == "name", overflow="fold")
     for name, one in TRAINING_SETS.items():
         table.add_row(name, *_source(SourceSettings.parse(one.source)), str(one.rows or _NOTHING), one.about)
     return table
@@ -134,7 +135,7 @@ def data(
 ) -> None:
     """Known benchmarks and training sets: where they are from, what is the paper's about them, and what was chosen."""
     if markdown is not None:
-        markdown.write_text(data_page(), encoding="utf-8")
+        write_page(markdown, data_page(), "--markdown")
         print(f"wrote {markdown}")
         return
     console = Console(width=max(Console().width, 220))

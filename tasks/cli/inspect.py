@@ -17,6 +17,7 @@ from tasks.artifacts.records import Manifest
 from tasks.artifacts.tables import read_table
 from tasks.cli.advantages import advantages, check_order, over_batch, stored_settings
 from tasks.errors import DataError
+from tasks.report.formats import some
 from tasks.stored.find import find_artifact
 from tasks.stored.reports import find_reports
 
@@ -143,8 +144,11 @@ def _groups(origin: _Origin, rows: list[dict[str, Any]], chosen: Chosen) -> Grou
     if not groups:
         conditions = (("prompt", chosen.prompt), ("outcome", chosen.outcome))
         wanted = " and ".join(f"{name} {value!r}" for name, value in conditions if value is not None)
-        found = ", ".join(sorted({row["outcome"] or "none" for row in rows}))
-        raise DataError(f"{origin.title}: no response with {wanted}; outcomes here: {found}.")
+        outcomes = ", ".join(sorted({row["outcome"] or "none" for row in whole.get(chosen.prompt or "", rows)}))
+        here = f"outcomes {'of it' if chosen.prompt in whole else 'here'}: {outcomes}"
+        if chosen.prompt is not None and chosen.prompt not in whole:
+            here = f"prompts here: {some(list(whole), 3)}"
+        raise DataError(f"{origin.title}: no response with {wanted}; {here}.")
     # Groups with both better and worse responses are those that are learned from.
     order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
     shown = "" if chosen.every else ". Of each group the best and the worst one; --all shows every one"

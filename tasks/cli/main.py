@@ -12,6 +12,7 @@ from rich.panel import Panel
 
 from tasks.cli.data import data
 from tasks.cli.laboratory import laboratory
+from tasks.cli.pages import write_page
 from tasks.cli.reproduction import reproduction
 from tasks.errors import DataError, SettingsError, UserError
 from tasks.settings import RunSettings
@@ -116,7 +117,7 @@ def algorithms(
     from tasks.cli.algorithms import algorithms_page, algorithms_table
 
     if markdown is not None:
-        markdown.write_text(algorithms_page(), encoding="utf-8")
+        write_page(markdown, algorithms_page(), "--markdown")
         print(f"wrote {markdown}")
         return
     # Narrower, twelve columns would be slivers; `less -S` scrolls sideways.
@@ -244,7 +245,7 @@ def compare(
 
     runs = latest_runs(Store.open(store, create=False), seed)
     if markdown is not None:
-        markdown.write_text(results_page(runs), encoding="utf-8")
+        write_page(markdown, results_page(runs), "--markdown")
         print(f"wrote {markdown}")
         return
     if len(runs) < 2:

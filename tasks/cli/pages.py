@@ -1,20 +1,48 @@
 """Pages of documentation in which commands renew what they found, between marks."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tasks.errors import DataError
+
+
+@contextmanager
+def writing(page: Path, option: str) -> Iterator[None]:
+    """An error of the disk inside the block names the option that named the file, and the mend.
+
+    Raises:
+        DataError: there was one.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{option}: {page} cannot be written ({error.strerror}). Name another place.") from error
+
+
+def write_page(page: Path, text: str, option: str) -> None:
+    """Writes a file that an option names.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    with writing(page, option):
+        page.write_text(text, encoding="utf-8")
 
 
 def renew(page: Path, name: str, text: str) -> None:
     """Replaces what stands between the marks ``<!-- name -->`` and ``<!-- end of name -->``.
 
     Raises:
-        DataError: the page has no such marks.
+        DataError: the page has no such marks, or cannot be read or written.
     """
     first, last = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     marks = re.compile(rf"({re.escape(first)}).*?({re.escape(last)})", re.DOTALL)
-    written = page.read_text(encoding="utf-8")
+    try:
+        written = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{page}: cannot be read ({error.strerror}). Name a page with the marks.") from error
     if not marks.search(written):
         raise DataError(f"{page}: no marks `{first.strip()}` and `{last}`. Write them where the text shall stand.")
-    page.write_text(marks.sub(lambda match: match[1] + text + match[2], written), encoding="utf-8")
+    write_page(page, marks.sub(lambda match: match[1] + text + match[2], written), "the page")

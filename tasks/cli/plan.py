@@ -13,6 +13,7 @@ from tasks.cli.algorithms import describe
 from tasks.cost.problems import answers_of, problems_of
 from tasks.cost.shapes import BYTES, shape_of
 from tasks.report.formats import size
+from tasks.report.tables import print_whole
 from tasks.settings import PRESETS, RunSettings
 from tasks.settings.evaluate import Measure
 
@@ -41,19 +42,17 @@ class Pool:
 def print_plan(console: Console, config: Path, overrides: str, stages: int, pool: Pool | None, plain: bool) -> None:
     """The plan of a run; ``plain`` is the pool's part alone, as JSON."""
     settings = RunSettings.read(config, overrides)
-    if not plain:
-        for table in plan_tables(settings, stages):
-            console.print(table)
-    if pool is None:
-        return
-    from tasks.cli.cluster import cluster_json, cluster_tables
+    tables = [] if plain else plan_tables(settings, stages)
+    if pool is not None:
+        from tasks.cli.cluster import cluster_json, cluster_tables
 
-    planned = pool.plan(settings, stages)
-    if plain:
-        print(cluster_json(planned))
-        return
-    for table in cluster_tables(planned, settings.updates_per_rollout is not None):
-        console.print(table)
+        planned = pool.plan(settings, stages)
+        if plain:
+            print(cluster_json(planned))
+        else:
+            tables += cluster_tables(planned, settings.updates_per_rollout is not None)
+    for table in tables:
+        print_whole(console, table)
 
 
 def plan_tables(settings: RunSettings, stages: int) -> list[Table]:

@@ -13,6 +13,7 @@ from rich.table import Table
 from tasks.cli.plan import Pool
 from tasks.cost.problems import answers_of
 from tasks.report.formats import duration
+from tasks.report.tables import print_whole
 from tasks.settings.experiment import ExperimentSettings, PlannedRun, read_experiment
 
 if TYPE_CHECKING:  # a plan without GPUs answers before these are loaded
@@ -32,22 +33,22 @@ def print_experiment(
     experiment, store = read_experiment(config)
     first = experiment.seeds[0]
     runs = {(run.model, run.system): run for run in experiment.runs(store, overrides) if run.seed == first}
-    if not plain:
-        console.print(experiment_table(experiment, runs, stages))
-    if pool is None:
-        return
-    plans = {key: pool.plan(run.settings, stages) for key, run in runs.items()}
-    if plain:
-        print(experiment_json(plans, len(experiment.seeds)))
-        return
-    alternating = {key for key, run in runs.items() if run.settings.updates_per_rollout is not None}
-    console.print(costs_table(experiment, plans, alternating))
+    tables = [] if plain else [experiment_table(experiment, runs, stages)]
+    if pool is not None:
+        plans = {key: pool.plan(run.settings, stages) for key, run in runs.items()}
+        if plain:
+            print(experiment_json(plans, len(experiment.seeds)))
+        else:
+            alternating = {key for key, run in runs.items() if run.settings.updates_per_rollout is not None}
+            tables.append(costs_table(experiment, plans, alternating))
+    for table in tables:
+        print_whole(console, table)
 
 
 def experiment_table(experiment: ExperimentSettings, runs: Mapping[Key, PlannedRun], stages: int) -> Table:
     """What every run does."""
     seeds = ", ".join(map(str, experiment.seeds))
-    headings = ("preset", "updates", "mu", "refreshes", "responses", "tokens at most", "evaluation responses")
+    headings = ("preset", "updates", "mu", "refreshes", "responses", "tokens\nat most", "evaluation\nresponses")
     table = _table(f"{len(runs)} runs for each seed ({seeds}), {len(runs) * len(experiment.seeds)} in all", *headings)
     for key, run in runs.items():
         settings = run.settings
@@ -66,7 +67,7 @@ def costs_table(experiment: ExperimentSettings, plans: Mapping[Key, "ClusterPlan
     """What they take, each and together."""
     first = next(iter(plans.values()))
     where = f"{first.gpus} GPU{'s' if first.gpus > 1 else ''} a run" if first.gpus else "one process"
-    headings = ("wall-clock of a run", "GPU-hours", f"with {len(experiment.seeds)} seeds", first.currency)
+    headings = ("wall-clock\nof a run", "GPU-hours", f"with {len(experiment.seeds)} seeds", first.currency)
     table = _table(f"time and price on {where}, estimated", *headings, caption=SHARED)
     # The other prediction of a plan is what the run is compared with.
     planned = {key: plan.grpo if key in alternating else plan.mu_grpo for key, plan in plans.items()}
@@ -103,5 +104,5 @@ def _table(title: str, *headings: str, caption: str | None = None) -> Table:
     for heading in ("model", "system"):
         table.add_column(heading, no_wrap=True)
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     return table

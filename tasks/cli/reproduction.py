@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tasks.cli.pages import renew
+from tasks.cli.pages import renew, writing
 
 
 def reproduction(
@@ -17,7 +17,7 @@ def reproduction(
     store: Annotated[str | None, typer.Option(help="Where the runs are; the file's without it.")] = None,
     page: Annotated[
         Path | None,
-        typer.Option(help="A folder to make: the HTML page about the runs that are there, and its figures."),
+        typer.Option(help="A folder for the HTML page about the runs that are there, and its figures."),
     ] = None,
     docs: Annotated[
         Path | None,
@@ -28,7 +28,7 @@ def reproduction(
     from tasks.artifacts import Store
     from tasks.reproduce.figures import make_figures
     from tasks.reproduce.find import find_parts, find_reports
-    from tasks.reproduce.page import write_page
+    from tasks.reproduce.page import write_page as write_report
     from tasks.reproduce.step import load_runs, result_of
     from tasks.reproduce.tables import markdown
     from tasks.settings.experiment import read_experiment
@@ -41,8 +41,9 @@ def reproduction(
     result = result_of(opened, experiment, planned, runs)
     print(result)
     if page is not None:
-        page.mkdir(parents=True)
-        write_page(page, result, runs, find_parts(opened), {one.name: str(ref) for one, ref in found.items()})
+        with writing(page, "--page"):
+            page.mkdir(parents=True, exist_ok=True)
+            write_report(page, result, runs, find_parts(opened), {one.name: str(ref) for one, ref in found.items()})
         print(f"wrote {page}/report.html")
     if docs is not None:
         figures = {name: (one.title, one.svg) for name, one in make_figures(result, runs, find_parts(opened)).items()}
@@ -53,7 +54,8 @@ def reproduction(
 def _beside(page: Path, figures: Mapping[str, tuple[str, str]]) -> str:
     """Writes figures, titles and SVG by name, into the folder that is named like the page; what shows them there."""
     folder = page.with_suffix("")
-    folder.mkdir(exist_ok=True)
-    for name, (_, svg) in figures.items():
-        (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+    with writing(folder, "--docs"):
+        folder.mkdir(exist_ok=True)
+        for name, (_, svg) in figures.items():
+            (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
     return "\n\n".join(f"![{title}]({folder.name}/{name}.svg)" for name, (title, _) in figures.items())

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tasks.artifacts import Store
+from tasks.artifacts import ArtifactRef, Store
+from tasks.cli.pages import write_page
 from tasks.errors import DataError
 from tasks.report.compare import comparison_markdown
 from tasks.report.step import draw_page, write_report
@@ -44,17 +45,19 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
 
 
 def _saved(text: str, page: Path) -> str:
-    try:
-        page.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"--page: {page} cannot be written ({error.strerror}). Name another file.") from error
+    write_page(page, text, "--page")
     return str(page.absolute())
 
 
 def latest_runs(store: Store, seed: int | None = None) -> list[RunSummary]:
     """The latest run of every base policy, algorithm, mu and seed."""
     latest: dict[tuple[str, int, str], RunSummary] = {}
+    seen: set[tuple[ArtifactRef, ...]] = set()
     for manifest in find_reports(store, seed):
+        evaluations = tuple(manifest.parents.get("evaluations", ()))
+        if evaluations in seen:  # a report that was rendered again
+            continue
+        seen.update({evaluations} if evaluations else ())
         summary = summarise(store, manifest.ref, [])
         latest.setdefault((summary.base_policy, summary.seed, summary.name), summary)
     return sorted(latest.values(), key=lambda run: (run.algorithm != "mu_grpo", -run.updates_per_rollout, run.seed))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tasks.errors import DataError
 from tasks.laboratory.arms import QUESTIONS, SEEDS, Arm, Part
 from tasks.progress import bar
+from tasks.settings import RunSettings
 
 WORKFLOWS = Path("workflows/laboratory.py")
 _IMPORTED_ONCE = [
@@ -65,9 +66,11 @@ def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
     """
     if not WORKFLOWS.is_file():
         raise DataError(f"{WORKFLOWS}: not here. Start the laboratory in the root of a checkout.")
+    arms = QUESTIONS[plan.part].arms
+    for arm in arms:  # what does not fit is told before anything runs
+        RunSettings.read(plan.config, f"{plan.overrides} {arm.overrides(updates)}")
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
-    arms = QUESTIONS[plan.part].arms
     runs = [_run(plan, arm, seed, updates, evaluations, logs) for arm in arms for seed in plan.seeds]
     failed = []
     with bar(f"laboratory {plan.part}", len(runs)) as progress:

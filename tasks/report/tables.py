@@ -5,9 +5,11 @@ from io import StringIO
 
 from rich import box
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 
 COLUMNS = 80
+_WIDEST = 400
 
 
 def render(renderable: RenderableType, width: int = COLUMNS) -> str:
@@ -17,6 +19,17 @@ def render(renderable: RenderableType, width: int = COLUMNS) -> str:
         console.print(renderable)
     lines = [line.rstrip() for line in capture.get().splitlines()]
     return "\n".join(lines).strip("\n")
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """Prints a table; one of which no column wraps as wide as it is, so that in a narrow terminal no number is cut."""
+    if not all(column.no_wrap for column in table.columns):
+        console.print(table)
+        return
+    wide = Measurement.get(console, console.options.update(width=_WIDEST), table).maximum
+    if wide > console.width:
+        console = Console(file=console.file, width=wide, force_terminal=console.is_terminal)
+    console.print(table)
 
 
 def render_markdown(table: Table) -> str:

@@ -174,7 +174,10 @@ class DeploymentSettings(Settings):
         try:
             values = yaml.safe_load(path.read_text())
         except (OSError, yaml.YAMLError) as error:
-            raise SettingsError(f"{named_by}: {path} cannot be read: {error}") from None
+            why = error.strerror if isinstance(error, OSError) else error
+            raise SettingsError(
+                f"{named_by}: {path} cannot be read: {why}. Name a file such as those of configs/deployments."
+            ) from None
         return cls.parse(values or {}, WHOLE_RUN)
 
     @classmethod

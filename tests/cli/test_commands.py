@@ -67,11 +67,16 @@ def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Stor
         (["lineage", "latest", "--store", "nowhere"], "no store here"),
         (["check", "--store", "nowhere"], "no store here"),
         (["gc", "--store", "nowhere", "--delete"], "no store here"),
+        (["algorithms", "--markdown", "/nonexistent/x"], "--markdown: /nonexistent/x cannot be written"),
+        (["data", "--markdown", "/etc/hostname/x"], "--markdown: /etc/hostname/x cannot be written"),
+        (["laboratory", "a", "--config", CONFIG], "updates_per_rollout: 256 does not divide the 16 updates of a stage"),
+        (["plan", "--config", CONFIG, "--gpus", "2", "--prices", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
 def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:
     done = command(*arguments)
     assert done.returncode != 0
+    assert not done.stdout
     assert message in words(done.stderr)
     assert "Traceback" not in done.stderr
 

@@ -123,7 +123,7 @@ def test_prompts_and_outcomes_choose(store: Store) -> None:
     # Still relative to the whole group.
     assert wrong[0, 1] == "-0.500"
     assert {group for group, _ in advantages(plain(inspect_stage(store, 1, 0, "grpo", Chosen(prompt="s0p1"))))} == {1}
-    with pytest.raises(DataError, match=r"no response with prompt 'x' and outcome 'wrong'; outcomes here: correct, "):
+    with pytest.raises(DataError, match=r"no response with prompt 'x' and outcome 'wrong'; prompts here: s0p0, "):
         inspect_stage(store, 1, None, None, Chosen(prompt="x", outcome="wrong"))
     with pytest.raises(DataError, match="stage 3: not in the run with 2 stages"):
         inspect_stage(store, 3, None, None, Chosen())

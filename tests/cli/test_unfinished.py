@@ -123,7 +123,7 @@ def test_a_page_that_cannot_be_written_is_named(stopped: Run, tmp_path: Path) ->
     done = command("report", "--store", str(stopped.store.root), "--page", str(tmp_path / "nowhere" / "page.html"))
     assert done.returncode == 1
     assert "--page:" in words(done.stderr)
-    assert "Name another file." in words(done.stderr)
+    assert "Name another place." in words(done.stderr)
 
 
 def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:

@@ -106,6 +106,17 @@ def test_the_latest_run_of_every_model_is_found(mu_grpo, tmp_path):
     assert [(run.base_policy, run.wall_clock) for run in latest_runs(store)] == [("a", 3.0), ("b", 2.0)]
 
 
+def test_a_report_that_was_rendered_again_is_one_run(mu_grpo, tmp_path):
+    store, summary = Store.open(tmp_path), summary_of(mu_grpo)
+    with store.write("rollouts", settings={}, parents={}, seed=0) as evaluation:
+        (evaluation.path / "some").write_text("thing")
+    for base in ("", "a"):
+        with store.write("report", settings={}, parents={"evaluations": [evaluation.ref]}, seed=0) as draft:
+            draft.facts.update(algorithm=summary.algorithm)
+            (draft.path / "summary.json").write_text(summary.model_copy(update={"base_policy": base}).model_dump_json())
+    assert [run.base_policy for run in latest_runs(store)] == ["a"]
+
+
 def test_compare_needs_two(mu_grpo):
     with pytest.raises(DataError, match="two or more"):
         compare([summary_of(mu_grpo)])
