@@ -146,8 +146,9 @@ def test_the_deadline_holds_while_the_parent_does_not_look():
         worker.fill(deque([("42", HANGS)]))
         assert eventually(lambda: not psutil.pid_exists(judge))
         ended = psutil.Process(worker._process.pid).cpu_times()[2:4]  # of children that ended: of the judge
-        cut = 2 / os.sysconf("SC_CLK_TCK")
-        assert 0.5 <= sum(ended) + cut < 10  # User's and system's time are each cut to whole ticks.
+        # The timer counts a tick whole for the process that it meets running, the times are those that it ran for:
+        # on a machine that shares its cores the two come apart.
+        assert 0.25 <= sum(ended) < 10
         assert worker.collect() == [(("42", HANGS), Outcome.TIMEOUT)]
     finally:
         worker.stop()
