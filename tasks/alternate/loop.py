@@ -6,6 +6,7 @@ of them train on all responses together.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +20,7 @@ from tasks.alternate.gather import gathered
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import SettingsError
 from tasks.optimize import processes
-from tasks.optimize.outcome import Outcome, Row, unseen
+from tasks.optimize.outcome import Outcome, PartOfStage, Row, unseen
 from tasks.optimize.responses import collect, group_order
 from tasks.optimize.step import MEND, load_trainer
 from tasks.optimize.trainer import Phase
@@ -33,6 +34,7 @@ from tasks.rollout.requests import unfit_prompts
 from tasks.rollout.step import Missing, sample
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.verify.step import Tally, pair, table_verdicts, verdict_rows
+from tasks.verify.verdicts import FAILURES, Verdict
 from tasks.verify.verifier import check_failures, standing
 
 Prompt = Mapping[str, Any]
@@ -53,6 +55,7 @@ class Loop:
         seed: the run's.
         phase: times the phases of a refresh.
         start: the base policy, beside whose weights adapters are trained.
+        reference: loads the base policy, where the objective has a KL to it.
     """
 
     def __init__(
@@ -67,27 +70,32 @@ class Loop:
         seed: int,
         phase: Phase,
         start: Path | None = None,
+        reference: Callable[[], Scorer | None] | None = None,
     ) -> None:
         release()
         self.tokenizer = load_tokenizer(folder)
         # First the engine: vLLM looks at how much of a GPU's memory is free.
         self.engine = load_engine(folder, rollout.engine, takes_turns=True)
-        self.engine.rest()
-        self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, start)
-        workers = -(-verify.workers // processes.count())
-        self.verifier = standing(verify.model_copy(update={"workers": workers}))
-        self.reference: Scorer | None = None
-        """The base policy, for an objective with a KL to it."""
-        self.outcomes: list[Outcome] = []
-        self.call_seconds: list[float | None] = []
-        """What the responses of every refresh took; None where they were found."""
-        self.tally = Tally()
-        self.missing = Missing(len(prompts) * rollout.responses_per_prompt, rollout.max_missing_share)
-        self._unfit = unfit_prompts(self.tokenizer, prompts, self.engine.context_tokens, rollout.max_new_tokens)
-        for name, reason in self._unfit.items():
-            self.missing.add(name, rollout.responses_per_prompt, reason)
-        self._rollout, self._verify, self._optimize = rollout, verify, optimize
-        self._policy_digest, self._stage, self._seed, self._phase = policy_digest, stage, seed, phase
+        with ExitStack() as closing:
+            closing.callback(self.engine.close)
+            self.engine.rest()
+            self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, start)
+            self._reference = reference() if reference else None
+            workers = -(-verify.workers // processes.count())
+            self.verifier = standing(verify.model_copy(update={"workers": workers}))
+            self.outcomes: list[Outcome] = []
+            self.call_seconds: list[float | None] = []
+            """What the responses of every refresh took; None where they were found."""
+            self.tally = Tally()
+            self._responses = len(prompts) * rollout.responses_per_prompt
+            self._failures: list[tuple[Verdict, str]] = []
+            self.missing = Missing(self._responses, rollout.max_missing_share)
+            self._unfit = unfit_prompts(self.tokenizer, prompts, self.engine.context_tokens, rollout.max_new_tokens)
+            for name, reason in self._unfit.items():
+                self.missing.add(name, rollout.responses_per_prompt, reason)
+            self._rollout, self._verify, self._optimize = rollout, verify, optimize
+            self._policy_digest, self._stage, self._seed, self._phase = policy_digest, stage, seed, phase
+            closing.pop_all()
 
     def __enter__(self) -> "Loop":
         return self
@@ -143,7 +151,6 @@ class Loop:
         with self._phase("verify"):
             judged = self.verifier.verify([pair(row) for row in sampled])
             verdicts = gathered(to_table(verdict_rows(sampled, judged), VERDICTS))
-            check_failures(table_verdicts(verdicts), self._verify, rollouts["prompt_id"].to_pylist())
             self.count(rollouts, verdicts)
         self.learning()
         with self._phase("switch"):
@@ -155,8 +162,8 @@ class Loop:
                 list(rows),
                 self._stage,
                 self._phase,
-                self.reference,
-                part_of_stage=True,
+                self._reference,
+                part=PartOfStage(self._responses, sum(outcome.dropped for outcome in self.outcomes)),
                 after_update=after_update,
                 noted=noted,
             )
@@ -167,10 +174,16 @@ class Loop:
         """Takes up the tables of a refresh in what is told of the stage.
 
         Raises:
-            DataError: too many responses are missing.
+            DataError: too many of the stage's responses are missing.
+            GateError: the verifier could not tell of too many.
         """
         self.tally.add_rollouts(rollouts)
-        self.tally.add_verdicts(table_verdicts(verdicts))
+        judged = table_verdicts(verdicts)
+        self.tally.add_verdicts(judged)
+        pairs = zip(judged, rollouts["prompt_id"].to_pylist(), strict=True)
+        self._failures += [(verdict, name) for verdict, name in pairs if verdict.outcome in FAILURES]
+        failed, names = [one for one, _ in self._failures], [name for _, name in self._failures]
+        check_failures(failed, self._verify, names, self._responses)
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
             if name not in self._unfit:
                 self.missing.add(name, 1, "the engine gave it up.")

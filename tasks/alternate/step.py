@@ -73,8 +73,8 @@ def train_alternating(
             rows = [row for shard in shards for row in read_table(shard / "prompts.parquet").to_pylist()]
             refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, stage))
             start = start_of(store, optimize, reference, folder)
-            loop = Loop(folder, rollout, verify, optimize, policy.digest, rows, stage, seed, draft.phase, start)
-            loop.reference = load_reference(store, optimize, reference)
+            base = partial(load_reference, store, optimize, reference)
+            loop = Loop(folder, rollout, verify, optimize, policy.digest, rows, stage, seed, draft.phase, start, base)
         part = f"stage {stage + 1} alternate"
         with (
             shown(operation.tracker, store, part, settings) as show,
@@ -110,9 +110,9 @@ def train_alternating(
             judged.parents["rollouts"] = [rolled.ref]
             if not any(outcome.teaches for outcome in loop.outcomes):
                 groups = sum(outcome.groups for outcome in loop.outcomes)
-                raise nothing_to_learn(
-                    groups, len(refreshes) * updates_per_rollout, loop.tally.facts()["reward"] or 0.0
-                )
+                uniform = sum(outcome.zero_variance_groups for outcome in loop.outcomes)
+                updates, reward = len(refreshes) * updates_per_rollout, loop.tally.facts()["reward"] or 0.0
+                raise nothing_to_learn(groups, uniform, updates, reward)
             judged.facts.update(loop.tally.facts())
         draft.parents.update(rollouts=[rolled.ref], verdicts=judged.ref)
         save(draft, loop.trainer, start, optimize, loop.outcomes, stage, updates_per_rollout)

@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
-VERSION = "11"
+VERSION = "12"
 JUDGING = judging(VERSION)
 
 

@@ -107,16 +107,21 @@ def overlong_penalty(lengths_R: Ints, max_response_tokens: int, buffer_share: fl
     return np.clip((max_response_tokens - buffer - lengths_R) / buffer, -1, 0)
 
 
-def check_dropped(dropped_R: Flags, max_share: float) -> None:
+def check_dropped(dropped: int, responses: int, max_share: float) -> None:
     """Stops a stage of which too many responses have log-probabilities that are not finite.
+
+    Args:
+        dropped: so many.
+        responses: of the stage.
+        max_share: that is allowed.
 
     Raises:
         GateError: their share is above ``max_share``.
     """
-    share = float(dropped_R.mean())
+    share = dropped / responses
     if share > max_share:
         raise GateError(
-            f"optimize: {int(dropped_R.sum())} of {len(dropped_R)} responses ({share:.1%}) have log-probabilities that "
+            f"optimize: {dropped} of {responses} responses ({share:.1%}) have log-probabilities that "
             f"are not finite; optimize.max_dropped_share allows {max_share:.1%}. Look at the engine's precision."
         )
 

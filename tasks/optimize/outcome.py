@@ -33,8 +33,32 @@ class Outcome:
     """Responses of the updates that were to be noted, with their tokens."""
 
 
-def nothing_to_learn(groups: int, updates: int, reward: float) -> NothingToLearnError:
-    """The error of a stage whose groups all got one reward each; ``reward`` is their mean."""
+@dataclass(frozen=True)
+class PartOfStage:
+    """What else the stage has, where its responses come refresh by refresh."""
+
+    responses: int
+    """Of the whole stage."""
+    dropped: int = 0
+    """Responses before these with log-probabilities that are not finite."""
+
+
+def nothing_to_learn(groups: int, uniform: int, updates: int, reward: float) -> NothingToLearnError:
+    """The error of a stage without an advantage.
+
+    Args:
+        groups: of the stage.
+        uniform: those whose rewards are all the same.
+        updates: of the stage.
+        reward: their mean.
+    """
+    if uniform < groups:
+        return NothingToLearnError(
+            f"optimize: {uniform} of the {groups} groups of {updates} updates have one reward each (mean "
+            f"{reward:.3f}), and of the others every advantage is 0 or every response is left out, as "
+            "optimize.objective.data.truncated mask does with those that were cut off. Raise rollout.max_new_tokens, "
+            "or use prompts that the policy solves sometimes."
+        )
     return NothingToLearnError(
         f"optimize: the {groups} groups of {updates} updates have one reward each (mean {reward:.3f}), so every "
         "advantage is 0. Use prompts that the policy solves sometimes, or more responses per prompt."

@@ -9,12 +9,13 @@ import shutil
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
+from transformers import GenerationConfig
 
 from tasks.errors import ArtifactError
 from tasks.optimize import processes
 from tasks.optimize.backends import Backend
 from tasks.optimize.backends.backend import MOMENTS
-from tasks.policy.loading import OPTIMIZER, folder_weights
+from tasks.policy.loading import GENERATION, OPTIMIZER, folder_weights
 from tasks.policy.lora import ADAPTER, merged, save_adapters
 from tasks.settings import LoraSettings
 
@@ -27,6 +28,7 @@ _TAKEN_ALONG = (
     "vocab*",
     "merges.txt",
     "chat_template*",
+    GENERATION,
     "*.py",
 )
 
@@ -50,8 +52,11 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
     else:
         parameters = dict(backend.model.named_parameters(remove_duplicate=False))
         buffers = {name: value for name, value in backend.model.state_dict().items() if name not in parameters}
+        # Settings of generation go along as they came: some that sampling here ignores, transformers would not write.
+        backend.model.generation_config = GenerationConfig()
         backend.model.save_pretrained(folder, state_dict={**buffers, **weights})
-    for pattern in _TAKEN_ALONG if lora is None else (*_TAKEN_ALONG, "config.json", "generation_config.json"):
+        (folder / GENERATION).unlink(missing_ok=True)
+    for pattern in _TAKEN_ALONG if lora is None else (*_TAKEN_ALONG, "config.json"):
         for file in previous.glob(pattern):
             shutil.copyfile(file, folder / file.name)
 

@@ -23,6 +23,7 @@ from tasks.policy.loading import OPTIMIZER, load_model
 from tasks.policy.lora import ADAPTER, add_adapters, load_adapters
 from tasks.policy.memory import enough_memory
 from tasks.policy.packing import PACKED_ATTENTION
+from tasks.policy.probe import check_packing
 from tasks.policy.scorer import Scorer
 from tasks.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
@@ -174,6 +175,7 @@ def load_trainer(
                 "the base policy, or leave optimize.lora out."
             )
     scorer = Scorer(model, settings.logp_chunk_tokens)
+    check_packing(scorer)
     trainer = Trainer(open_backend(scorer, settings), settings, max_response_tokens, seed)
     trainer.updates = load_optimizer(folder, trainer.backend)
     return trainer

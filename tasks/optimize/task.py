@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import OperationSettings, OptimizeSettings
 
-VERSION = "7"
+VERSION = "8"
 
 
 @step(VERSION, role="train", trains=True)

@@ -21,7 +21,7 @@ from tasks.optimize.diagnostics import UpdateStatistics
 from tasks.optimize.examples import CloseUp
 from tasks.optimize.gate import Bounds, update_bounds
 from tasks.optimize.objective import objective
-from tasks.optimize.outcome import Outcome, Row, nothing_to_learn, unseen
+from tasks.optimize.outcome import Outcome, PartOfStage, Row, nothing_to_learn, unseen
 from tasks.optimize.responses import Floats, Ints, Responses, mean_reward, micro_batches, shares
 from tasks.optimize.resume import Columns, Resume
 from tasks.optimize.tokens import TokenBatch, log_ratio
@@ -99,7 +99,7 @@ class Trainer:
         stage: int,
         phase: Phase,
         reference: Scorer | None = None,
-        part_of_stage: bool = False,
+        part: PartOfStage | None = None,
         after_update: Callable[[Row], None] = unseen,
         resume: Resume | None = None,
         noted: Collection[int] = (),
@@ -113,7 +113,7 @@ class Trainer:
             stage: counts from 0, for the diagnostics.
             phase: times the phases logp and optimize.
             reference: the base policy, for an objective with a KL to it.
-            part_of_stage: more rollouts of this stage follow, so that zero advantages are no reason to stop yet.
+            part: the stage has other rollouts too, so that zero advantages are no reason to stop yet.
             after_update: called after every update with its diagnostics, and with those before an interruption.
             resume: saves where training stands, and finds where it stood when it was interrupted.
             noted: the staleness of updates that note what they do to the tokens of two responses.
@@ -126,9 +126,10 @@ class Trainer:
             Interrupted: a stop was asked for, and ``resume`` saved the state.
         """
         schedule = self._settings.objective.schedule
+        total = len(batches) * schedule.updates_per_batch
         work = self._prepared(responses, stage, scratch)
         dropped_R = ~finite_responses(work.engine, responses)
-        selection = self._select(work, dropped_R, len(batches), part_of_stage)
+        selection = self._select(work, dropped_R, total, part)
         with phase("logp"):
             known = resume.logp() if resume else {}
             if not known:
@@ -137,14 +138,12 @@ class Trainer:
             unusable_R = ~finite_responses(work.behavior, responses)
             if unusable_R.any():
                 dropped_R |= unusable_R
-                selection = self._select(work, dropped_R, len(batches), part_of_stage)
-            check_dropped(dropped_R, self._settings.max_dropped_share)
+                selection = self._select(work, dropped_R, total, part)
             outcome = self._outcome(work, batches, selection, dropped_R)
             if reference is not None and work.reference is None:
                 work.reference = self._scored(work, batches, selection, reference, "reference logp")
             if resume and not known:
                 resume.keep_logp(work.scored())
-        total = len(batches) * schedule.updates_per_batch
         start = saved = 0
         if resume and (state := resume.restore(self.backend)):
             start, self.updates, (outcome,), columns = state
@@ -177,13 +176,14 @@ class Trainer:
         engine = np.asarray(responses.engine_logp.flat, dtype=np.float32)
         return _Stage(responses, stage, engine, np.zeros_like(engine), scratch=scratch)
 
-    def _select(self, work: _Stage, dropped_R: Flags, batches: int, part_of_stage: bool) -> Selection:
+    def _select(self, work: _Stage, dropped_R: Flags, updates: int, part: PartOfStage | None) -> Selection:
+        whole = part or PartOfStage(len(dropped_R))
+        check_dropped(whole.dropped + int(dropped_R.sum()), whole.responses, self._settings.max_dropped_share)
         seed = (self._seed, work.number, self.updates)
         selection = select(work.responses, self._settings, self._max_response_tokens, dropped_R, seed)
-        if not selection.advantage_R.any() and not part_of_stage:
-            updates = batches * self._settings.objective.schedule.updates_per_batch
-            reward = mean_reward(work.responses.reward_R)
-            raise nothing_to_learn(selection.advantages.groups, updates, reward)
+        if not selection.advantage_R.any() and part is None:
+            found, reward = selection.advantages, mean_reward(work.responses.reward_R)
+            raise nothing_to_learn(found.groups, found.zero_variance_groups, updates, reward)
         return selection
 
     def _parts(self, responses: Responses, batch: Ints, selection: Selection) -> list[Ints]:

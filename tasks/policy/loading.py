@@ -10,7 +10,14 @@ import torch
 import transformers.utils.logging
 from safetensors import safe_open
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from tasks.errors import DataError
@@ -21,6 +28,10 @@ if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
 OPTIMIZER = "optimizer"
 """The folder of a policy with the optimizer's state, which only training reads."""
+GENERATION = "generation_config.json"
+WEIGHTS = "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
+"""Names the files of weights that are in several; nobody reads it beside a file with all of them."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
@@ -33,21 +44,50 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
     """
     if not (path / "config.json").is_file():
         raise DataError(f"{path}: no config.json, so this is no Hugging Face model folder. Mend policy.path.")
-    if not any(path.glob("*.safetensors")):
+    if not weight_files(path):
         found = sorted(file.name for file in path.iterdir())[:10]
         raise DataError(
-            f"{path}: no *.safetensors; found {found}. Pickled weights are refused: save the model with "
-            "save_pretrained, which writes safetensors."
+            f"{path}: no {WEIGHTS}, nor all files of {INDEX}; found {found}. Pickled weights are refused: save "
+            "the model with save_pretrained, which writes safetensors."
         )
     if not any((path / name).is_file() for name in _TOKENIZER_FILES):
         raise DataError(f"{path}: no tokenizer ({', '.join(_TOKENIZER_FILES)}). Save the model's tokenizer there.")
-    config = json.loads((path / "config.json").read_text())
+    config = read_json(path / "config.json")
     if "auto_map" in config and config.get("model_type") not in CONFIG_MAPPING and not trust_remote_code:
         raise DataError(
             f"{path}: a {config.get('model_type')} model is defined by Python files that come with it "
             f"({', '.join(sorted(set(config['auto_map'].values())))}). They are not run unless "
             "policy.trust_remote_code: true asks for it."
         )
+    if (path / GENERATION).is_file():
+        try:
+            GenerationConfig.from_dict(read_json(path / GENERATION))
+        except ValueError as error:
+            raise DataError(f"{path}: transformers cannot load {GENERATION}: {error} Mend or delete it.") from error
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """An object of a JSON file.
+
+    Raises:
+        DataError: it holds none.
+    """
+    try:
+        value = json.loads(file.read_text())
+    except ValueError as error:
+        raise DataError(f"{file}: no JSON ({error}). Save the model with save_pretrained.") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{file}: no object. Save the model with save_pretrained.")
+    return value
+
+
+def weight_files(path: Path) -> list[Path]:
+    """The files with a folder's weights: the only one, else those that its index names; none where one is missing."""
+    if (path / WEIGHTS).is_file():
+        return [path / WEIGHTS]
+    named = read_json(path / INDEX).get("weight_map", {}) if (path / INDEX).is_file() else {}
+    files = [path / name for name in sorted(set(named.values()))]
+    return files if all(file.is_file() for file in files) else []
 
 
 def check_vocabulary(path: Path) -> None:
@@ -88,14 +128,23 @@ def load_model(
         attention: the name of an attention implementation known to transformers.
         dtype: of its weights, float32 or bfloat16.
         place: where it is; ``device()`` without it.
+
+    Raises:
+        DataError: weights of the model are not in the folder.
     """
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+    model, found = AutoModelForCausalLM.from_pretrained(
         path,
         dtype=getattr(torch, dtype),
         attn_implementation=attention,
         use_safetensors=True,
         trust_remote_code=has_code(path),
+        output_loading_info=True,
     )
+    if missing := sorted(found["missing_keys"]):
+        raise DataError(
+            f"{path}: {len(missing)} of the model's weights are not in its safetensors, such as {missing[:3]}. "
+            "They would be random: save the whole model with save_pretrained."
+        )
     return model.eval().to(place or device())
 
 
@@ -111,7 +160,7 @@ def weight_names(path: Path) -> set[str]:
 
 
 def _stored(path: Path) -> Iterator[tuple[safe_open, str]]:
-    for file in sorted(path.glob("*.safetensors")):
+    for file in weight_files(path):
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():  # noqa: SIM118 - no dictionary
                 yield opened, name
@@ -123,9 +172,9 @@ def stop_token_ids(path: Path) -> list[int]:
     Raises:
         DataError: none of them names one.
     """
-    for name in ("generation_config.json", "config.json"):
+    for name in (GENERATION, "config.json"):
         file = path / name
-        found: Any = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
+        found: Any = read_json(file).get("eos_token_id") if file.is_file() else None
         if found is not None:
             return [found] if isinstance(found, int) else list(found)
     token = load_tokenizer(path).eos_token_id

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from tasks.errors import ArtifactError, SettingsError
 from tasks.settings import LoraSettings
@@ -31,8 +32,13 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
     They change nothing at first: one of the two matrices is 0.
 
     Raises:
-        SettingsError: peft is not installed.
+        SettingsError: peft is not installed, or the model's linear layers are transformers' Conv1D.
     """
+    if any(isinstance(layer, Conv1D) for layer in model.modules()):
+        raise SettingsError(
+            f"optimize.lora: the linear layers of a {model.config.model_type} model are stored transposed (Conv1D), "
+            "and adapters would not merge. Leave optimize.lora out, or choose another policy."
+        )
     if find_spec("peft") is None:
         raise SettingsError("optimize.lora: peft is not installed here. Install it with `pip install 'mu-grpo[gpu]'`.")
     from peft import inject_adapter_in_model

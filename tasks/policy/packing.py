@@ -14,6 +14,8 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from tasks.errors import DataError
+
 PACKED_ATTENTION = "packed"
 _FLASH_HEAD_WIDTH = 256
 """The widest head of FlashAttention's kernels."""
@@ -68,6 +70,8 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Causal attention inside each packed sequence.
@@ -75,8 +79,11 @@ def packed_attention(
     On a GPU, in 16 bits, by FlashAttention's kernels for sequences of unequal length; elsewhere in a rectangle.
 
     Raises:
-        NotImplementedError: the model restricts attention to a window that is shorter than a sequence, in a rectangle.
+        DataError: the model caps its attention's logits, or has attention sinks.
     """
+    if softcap is not None or s_aux is not None:
+        what = "caps the logits of its attention" if softcap is not None else "has attention sinks"
+        raise DataError(f"policy: this model {what}, which packed attention does not. Choose one that does not.")
     window = sliding_window if sliding_window is not None and sliding_window < packed_layout.longest else None
     if dropout == 0 and _has_kernels(query_1HPD):
         out_PHD = varlen_attn(
@@ -93,9 +100,7 @@ def packed_attention(
         )
         assert isinstance(out_PHD, Tensor)
         return out_PHD[None], None
-    if window is not None:
-        raise NotImplementedError(f"attention window {window} is shorter than the longest sequence")
-    return _in_rectangle(query_1HPD, key_1KPD, value_1KPD, packed_layout, scaling, dropout), None
+    return _in_rectangle(query_1HPD, key_1KPD, value_1KPD, packed_layout, scaling, dropout, window), None
 
 
 def _has_kernels(query_1HPD: Tensor) -> bool:
@@ -113,20 +118,26 @@ def _in_rectangle(
     layout: PackedLayout,
     scaling: float | None,
     dropout: float,
+    window: int | None,
 ) -> Tensor:
     """Attention over sequences padded on the right, as [1, P, H, D].
 
-    A real token never attends to what comes after it, so no mask is needed; padding is computed for attention alone.
+    A real token never attends to what comes after it, so padding needs no mask; it is computed for attention alone.
     """
     query, key, value = (
         x[0].transpose(0, 1)[layout.to_rectangle_BL].transpose(1, 2) for x in (query_1HPD, key_1KPD, value_1KPD)
     )
+    band_LL = None
+    if window is not None:
+        ones_LL = torch.ones(layout.longest, layout.longest, dtype=torch.bool, device=query.device)
+        band_LL = ones_LL.tril() & ones_LL.triu(1 - window)
     out_BHLD = scaled_dot_product_attention(
         query,
         key,
         value,
         dropout_p=dropout,
-        is_causal=True,
+        attn_mask=band_LL,
+        is_causal=band_LL is None,
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
     )

@@ -9,10 +9,11 @@ from typing import Any
 from tasks.artifacts.fetch import fetch, snapshot
 from tasks.artifacts.files import MANIFEST
 from tasks.errors import DataError
-from tasks.policy.loading import check_folder, check_vocabulary
+from tasks.policy.loading import INDEX, WEIGHTS, check_folder, check_vocabulary, weight_files
 from tasks.settings import PolicySettings
 
-_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+_ALL_WEIGHTS = "*.safetensors"
+_FILES = ["*.json", _ALL_WEIGHTS, "*.model", "*.txt", "*.jinja"]
 _CODE = ["*.py"]
 
 
@@ -40,9 +41,12 @@ def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
             local = snapshot("model", source, settings.revision, patterns, "policy.path")
             facts["revision"] = local.name
         check_folder(local, settings.trust_remote_code)
-        for pattern in patterns:
-            for file in local.glob(pattern):
-                if file.name != MANIFEST:  # A policy of another store has one, which tells of that artifact.
-                    shutil.copyfile(file, folder / file.name)
+        # Beside its weights a folder may hold them once more in another form. A policy of another store has a manifest,
+        # which tells of that artifact.
+        left = {MANIFEST, INDEX} if (local / WEIGHTS).is_file() else {MANIFEST}
+        files = {file for pattern in patterns if pattern != _ALL_WEIGHTS for file in local.glob(pattern)}
+        for file in sorted(files.union(weight_files(local))):
+            if file.name not in left:
+                shutil.copyfile(file, folder / file.name)
     check_vocabulary(folder)
     return facts

@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import ArithmeticSettings, PolicySettings
 
-VERSION = "2"
+VERSION = "3"
 
 
 @step(VERSION, role="prefetch")

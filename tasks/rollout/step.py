@@ -168,10 +168,10 @@ def sample(
 
 
 class Missing:
-    """Responses of a shard that could not be generated.
+    """Responses that could not be generated, of a shard, or of a stage that alternates.
 
     Args:
-        total: responses of the shard.
+        total: responses of it.
         max_share: more than this share of them is an error.
     """
 
@@ -192,7 +192,7 @@ class Missing:
             self.prompts.append(prompt_id)
         if self.responses > self._max_share * self._total:
             raise DataError(
-                f"{self.responses} of the {self._total} responses of a shard cannot be generated; "
+                f"{self.responses} of the {self._total} responses cannot be generated; "
                 f"rollout.max_missing_share allows {self._max_share:.1%}. The last: prompt {prompt_id!r}: {reason}"
             )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BeforeValidator, ConfigDict, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from tasks.errors import SettingsError
@@ -26,8 +26,8 @@ def _number(value: object) -> object:
 WHOLE_RUN = "settings"
 """The name of a whole run's settings, whose fields are named without a prefix."""
 
-Number = Annotated[float, BeforeValidator(_number)]
-"""A float that may be written as ``1e-4`` in YAML."""
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+"""A finite float that may be written as ``1e-4`` in YAML."""
 
 
 OPERATIONAL: dict[str, Any] = {"operational": True}

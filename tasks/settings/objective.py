@@ -18,7 +18,8 @@ class AdvantageSettings(Settings):
     """Of the log-average-exp."""
     scale: Literal["std", "std_biased", "sqrt_eps", "batch_std", "none"] = "std"
     """Divide by the group's standard deviation (ddof 1), by the biased one (ddof 0), by sqrt(variance + epsilon), by
-    the standard deviation of all rewards of the stage, or by nothing (Dr.GRPO)."""
+    the standard deviation of all rewards of the stage (of the refresh, where they alternate), or by nothing
+    (Dr.GRPO)."""
     epsilon: Number = Field(1e-6, ge=0)
     """Added to the standard deviation, or to the variance with sqrt_eps."""
 
@@ -92,6 +93,8 @@ class GateSettings(Settings):
             )
         if self.bounds != "static" and self.kind not in ("one_side", "two_side"):
             raise ValueError(f"bounds {self.bounds} with kind {self.kind}; allowed: kind one_side or two_side")
+        if self.bounds == "balance" and self.balance.low_max >= self.high:
+            raise ValueError(f"balance.low_max {self.balance.low_max} with high {self.high}; allowed: low_max < high")
         if self.bounds == "balance" and (self.balance.low_max < self.low or self.balance.high_max < self.high):
             raise ValueError(
                 f"balance.low_max {self.balance.low_max} and balance.high_max {self.balance.high_max} with low "
@@ -267,6 +270,16 @@ class ObjectiveSettings(Settings):
             )
         if self.ratio.reference == "proximal" and self.gate.kind == "centred":
             raise ValueError("gate.kind centred with ratio.reference proximal: the ratio is centred already")
+        if self.weight.kind == "preserve" and self.gate.kind != "none":
+            raise ValueError(
+                f"weight.kind preserve with gate.kind {self.gate.kind}, which leaves it nothing to keep; allowed: "
+                "gate.kind none"
+            )
+        if self.regulariser.kind != "none" and self.denominator == "kept":
+            raise ValueError(
+                f"denominator kept with regulariser.kind {self.regulariser.kind}, a mean over all tokens; allowed: "
+                "denominator original"
+            )
         return self
 
     @property

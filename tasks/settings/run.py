@@ -250,4 +250,6 @@ def _difference(values: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
                 found[key] = inner
         elif value != row[key]:
             found[key] = value
+    if "kind" in found and "coefficient" in values:  # A regulariser needs it, also where it is the row's.
+        found["coefficient"] = values["coefficient"]
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,8 +82,10 @@ def run_study(
         updates = len(refreshes) * updates_per_rollout
         if updates % evaluations:
             raise SettingsError(f"evaluations: {evaluations} does not divide the {updates} updates of the study")
-        loop = Loop(store.path(policy), rollout, verify, optimize, policy.digest, rows, 0, seed, _untimed)
-        loop.reference = load_reference(store, optimize, policy)
+        base = partial(load_reference, store, optimize, policy)
+        loop = Loop(
+            store.path(policy), rollout, verify, optimize, policy.digest, rows, 0, seed, _untimed, reference=base
+        )
         curve: list[dict[str, Any]] = []
         metrics: list[Row] = []
         stopped = ""

@@ -15,7 +15,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import ArtifactError, DataError, GateError, NothingToLearnError
 from tasks.optimize.backends.torch_backend import TorchBackend
-from tasks.optimize.outcome import Outcome
+from tasks.optimize.outcome import Outcome, PartOfStage
 from tasks.optimize.responses import Ragged, Responses, collect, group_order, micro_batches, plan_batches
 from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
 from tasks.optimize.step import load_trainer
@@ -174,6 +174,15 @@ def test_a_stage_of_equal_rewards_stops(small: Small, responses: Responses) -> N
         train(small, with_(responses, reward_R=np.ones(48, np.float32)))
 
 
+def test_a_stage_that_was_cut_off_says_so(small: Small, responses: Responses) -> None:
+    cut = with_(responses, truncated_R=np.ones(48, bool))
+    uniform = sum(len(set(group)) == 1 for group in cut.reward_R.reshape(-1, GROUP))
+    with pytest.raises(
+        NothingToLearnError, match=rf"{uniform} of the 12 groups of 3 .*cut off\. Raise rollout\.max_new"
+    ):
+        train(small, cut, objective={"data": {"truncated": "mask"}})
+
+
 def test_groups_of_equal_rewards_are_counted_and_give_no_gradient(small: Small, responses: Responses) -> None:
     rewards = np.ones(48, np.float32)
     rewards[::GROUP][:2] = 0
@@ -262,6 +271,20 @@ def test_responses_whose_log_probabilities_are_not_finite_are_dropped(small: Sma
     assert all(weight.isfinite().all() for weight in weights.values())
     with pytest.raises(GateError, match=r"2 of 48 responses \(4.2%\).*max_dropped_share allows 1.0%"):
         train(small, damaged)
+    nothing = Ragged(np.full_like(spoiled, np.nan), responses.engine_logp.offsets)
+    with pytest.raises(GateError, match=r"48 of 48 responses \(100.0%\)"):
+        train(small, replace(responses, engine_logp=nothing))
+
+
+def test_shares_are_of_the_stage_where_it_comes_in_parts(small: Small, responses: Responses) -> None:
+    spoiled = responses.engine_logp.flat.copy()
+    spoiled[0] = np.nan
+    damaged = replace(responses, engine_logp=Ragged(spoiled, responses.engine_logp.offsets))
+    trainer = load_trainer(small[0].path(small[1]), settings(), 12, 0)
+    plan = plan_batches(responses, 16, (0, 0))
+    assert trainer.train(damaged, plan, 0, untimed, part=PartOfStage(100)).dropped == 1
+    with pytest.raises(GateError, match=r"2 of 100 responses \(2.0%\)"):
+        trainer.train(damaged, plan, 0, untimed, part=PartOfStage(100, dropped=1))
 
 
 def test_verdicts_on_other_rollouts_are_refused() -> None:

@@ -6,18 +6,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tasks.errors import ArtifactError, DataError
+from tasks.errors import ArtifactError, DataError, SettingsError
 from tasks.optimize.responses import Responses, plan_batches
 from tasks.optimize.state import save_optimizer, save_policy
 from tasks.optimize.step import load_trainer
 from tasks.optimize.trainer import Trainer
 from tasks.policy.loading import load_model
-from tasks.policy.lora import ADAPTER
+from tasks.policy.lora import ADAPTER, add_adapters
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer, pack
 from tasks.settings import LoraSettings, OptimizeSettings
 from tests.optimize import test_trainer
 from tests.optimize.test_trainer import Small, untimed
+from tests.policy.test_scorer import FAMILIES, model
 
 peft = pytest.importorskip("peft")
 responses = test_trainer.responses
@@ -114,3 +115,8 @@ def test_a_policy_whose_weights_were_trained_takes_no_adapters(
     save_optimizer(tmp_path, trainer.backend, 1)
     with pytest.raises(DataError, match=r"all weights of this policy were trained, so optimize\.lora cannot go on"):
         load_trainer(tmp_path, settings(), 12, 0, base)
+
+
+def test_layers_that_store_their_weights_transposed_take_no_adapters() -> None:
+    with pytest.raises(SettingsError, match=r"optimize\.lora: the linear layers of a gpt2 model .*Conv1D"):
+        add_adapters(model(FAMILIES["gpt2"], PACKED_ATTENTION), LoraSettings(rank=2), 0)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.s3_connection import connect
 from tasks.errors import DataError
-from tasks.policy.loading import load_model, load_tokenizer, stop_token_ids
+from tasks.policy.loading import folder_weights, load_model, load_tokenizer, stop_token_ids
 from tasks.policy.step import prepare_policy
 from tasks.policy.tiny import build_tokenizer
 from tasks.prompts.arithmetic import BOXED, PROGRAM, Form, problems
@@ -80,7 +81,7 @@ def test_a_policy_of_another_store_is_taken_without_its_manifest(small: Small, s
     [
         ("tokenizer.json", "no tokenizer"),
         ("config.json", "no config.json, so this is no Hugging Face model folder"),
-        ("model.safetensors", "no .*safetensors; found .*Pickled weights are refused"),
+        ("model.safetensors", "no model.safetensors, nor all files of .*; found .*Pickled weights are refused"),
     ],
 )
 def test_an_incomplete_folder_is_refused(store: Store, folder: Path, lost: str, message: str) -> None:
@@ -89,6 +90,65 @@ def test_an_incomplete_folder_is_refused(store: Store, folder: Path, lost: str, 
     with pytest.raises(DataError, match=message):
         take(store, folder)
     assert store.manifests("policy") == []
+
+
+def test_weights_that_a_folder_lacks_are_named_not_made_up(store: Store, folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    lost = weights.pop("model.layers.1.mlp.down_proj.weight")
+    save_file({**weights, "layers.1.down_proj": lost}, folder / "model.safetensors", {"format": "pt"})
+    policy = take(store, folder)
+    with pytest.raises(DataError, match=r"1 of the model's weights are not .*'model\.layers\.1\.mlp\.down_proj"):
+        load_model(store.path(policy))
+
+
+def test_weights_in_a_second_form_are_left_behind(small: Small, store: Store, folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    for foreign in ("consolidated.safetensors", "model-00001-of-00001.safetensors"):
+        save_file({"wq": torch.zeros(2, 2)}, folder / foreign)
+    index = {"weight_map": {"wq": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    policy = take(store, folder)
+    assert policy == small[1]
+    assert dict(folder_weights(store.path(policy))).keys() == weights.keys()
+
+
+def test_weights_in_several_files_are_those_that_the_index_names(store: Store, folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    load_model(folder).save_pretrained(folder / "parts", max_shard_size="20KB")
+    (folder / "model.safetensors").unlink()
+    for file in (folder / "parts").glob("model*"):
+        shutil.copyfile(file, folder / file.name)
+    save_file({"wq": torch.zeros(2, 2)}, folder / "model-extra.safetensors")
+    taken = store.path(take(store, folder))
+    assert len(list(taken.glob("*.safetensors"))) > 1
+    found = dict(folder_weights(taken))
+    assert all(torch.equal(found[name], weight) for name, weight in weights.items())
+    assert found.keys() == weights.keys()
+    last = sorted(folder.glob("model-0*.safetensors"))[-1]
+    last.unlink()
+    with pytest.raises(DataError, match=r"nor all files of model\.safetensors\.index\.json; found"):
+        take(store, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("config.json", "{", r"config\.json: no JSON"),
+        ("config.json", "[]", r"config\.json: no object"),
+        ("generation_config.json", "[1]", r"generation_config\.json: no object"),
+        (
+            "generation_config.json",
+            '{"do_sample": false, "num_return_sequences": 2}',
+            "cannot load generation_config.json: Greedy methods .*Mend or delete it",
+        ),
+    ],
+)
+def test_files_that_transformers_cannot_load_are_named(
+    store: Store, folder: Path, name: str, text: str, message: str
+) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        take(store, folder)
 
 
 def test_a_folder_that_is_not_there(store: Store) -> None:

@@ -129,13 +129,6 @@ def test_models_that_change_their_logits_are_refused() -> None:
         Scorer(changed, 8)
 
 
-def test_a_window_shorter_than_a_sequence_is_refused() -> None:
-    config = Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=4, max_window_layers=0)
-    scorer = Scorer(model(config, PACKED_ATTENTION), 8)
-    with pytest.raises(NotImplementedError, match="attention window 4 is shorter"):
-        scorer(pack(*sequences(0, [(5, 5)])))
-
-
 def test_a_frozen_output_embedding_gets_no_gradient_and_takes_no_memory_for_one() -> None:
     class Multiplied(TorchDispatchMode):
         """Shapes that matrix products made."""

@@ -45,7 +45,7 @@ LONG = "1+" * 30
 def test_a_prompt_that_does_not_fit_stops_the_shard_and_is_named(small: Small) -> None:
     store, policy = small
     before = store.manifests("rollouts")
-    with pytest.raises(DataError, match=r"4 of the 8 responses of a shard .*allows 0.0%.*prompt 'b': 60 tokens and"):
+    with pytest.raises(DataError, match=r"4 of the 8 responses cannot .*allows 0.0%.*prompt 'b': 60 tokens and"):
         generate_shard(store, rollout(0), policy, prompts(store, "1+1=", LONG), 0, 0)
     assert store.manifests("rollouts") == before
 

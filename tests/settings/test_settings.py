@@ -63,6 +63,14 @@ def test_derived_numbers(run: RunSettings) -> None:
             "bounds second_moment with kind none; allowed: kind one_side or two_side",
         ),
         ("optimize.preset=bapo optimize.objective.gate.balance.low_max=0.5", "allowed: maxima at or above where"),
+        ("optimize.preset=bapo optimize.objective.gate.balance.low_max=1.3", "with high 1.2; allowed: low_max < high"),
+        ("optimize.objective.weight.kind=preserve", "preserve with gate.kind one_side, which leaves it nothing"),
+        (
+            "optimize.preset=opmd optimize.objective.denominator=kept",
+            "denominator kept with regulariser.kind behavior_l2, a mean over all tokens; allowed: denominator original",
+        ),
+        ("optimize.learning_rate=.inf", "optimize.learning_rate: got inf"),
+        ("optimize.objective.veto.kappa=.nan", "optimize.objective.veto.kappa: got nan"),
         ("optimize.preset=topr optimize.objective.weight.negative=[2,1]", "negative: 2 to 1; allowed: 0 <= smallest"),
         ("optimize.preset=gspo optimize.objective.gate.bounds=second_moment", "allowed: level token"),
         ("optimize.preset=decoupled_ppo optimize.objective.gate.kind=centred", "the ratio is centred already"),
@@ -145,6 +153,12 @@ def test_another_preset_brings_its_own_row_and_keeps_what_was_overridden(old: st
     )
     objective = run.override(f"optimize.preset={new}").optimize.objective
     assert objective == ObjectiveSettings.parse(merge(PRESETS[new].row, {"gate": {"dual_clip": 12.0}}))
+
+
+def test_a_regulariser_keeps_a_coefficient_of_zero(run: RunSettings) -> None:
+    chosen = run.override("optimize.objective.regulariser='{kind: reference_kl, coefficient: 0.0}'")
+    again = chosen.override("seed=5").optimize.objective.regulariser
+    assert (again.kind, again.coefficient) == ("reference_kl", 0.0)
 
 
 def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> None:
