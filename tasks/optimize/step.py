@@ -19,11 +19,10 @@ from tasks.optimize.responses import Responses, collect, plan_batches
 from tasks.optimize.resume import Resume
 from tasks.optimize.state import load_optimizer, save_optimizer, save_policy
 from tasks.optimize.trainer import Trainer
+from tasks.policy.fitting import fitting_scorer
 from tasks.policy.loading import OPTIMIZER, load_model
 from tasks.policy.lora import ADAPTER, add_adapters, load_adapters
 from tasks.policy.memory import enough_memory
-from tasks.policy.packing import PACKED_ATTENTION
-from tasks.policy.probe import check_packing
 from tasks.policy.scorer import Scorer
 from tasks.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
@@ -140,7 +139,7 @@ def load_reference(store: Store, settings: OptimizeSettings, reference: Artifact
     """The base policy, where the objective needs it."""
     if not settings.objective.needs_reference:
         return None
-    return Scorer(load_model(store.path(reference, without=OPTIMIZER), PACKED_ATTENTION), settings.logp_chunk_tokens)
+    return fitting_scorer(load_model(store.path(reference, without=OPTIMIZER)), settings.logp_chunk_tokens)
 
 
 def load_trainer(
@@ -158,13 +157,14 @@ def load_trainer(
         start: the base policy, beside whose weights adapters are trained.
 
     Raises:
-        DataError: adapters are to be trained beside weights that were trained themselves.
+        DataError: adapters are to be trained beside weights that were trained themselves, or the model is of a kind
+            that cannot be scored.
     """
     release()
     start = start or folder
     # DeepSpeed takes to its GPU what stays there: in bfloat16 its part alone of the fp32 weights.
     place = "cpu" if settings.backend.kind == "deepspeed" else None
-    model = load_model(start, PACKED_ATTENTION, place=place)
+    model = load_model(start, place=place)
     if settings.lora is not None:
         add_adapters(model, settings.lora, seed)
         if (folder / ADAPTER).is_dir():
@@ -174,8 +174,7 @@ def load_trainer(
                 f"{folder}: all weights of this policy were trained, so optimize.lora cannot go on from it. Start from "
                 "the base policy, or leave optimize.lora out."
             )
-    scorer = Scorer(model, settings.logp_chunk_tokens)
-    check_packing(scorer)
+    scorer = fitting_scorer(model, settings.logp_chunk_tokens)
     trainer = Trainer(open_backend(scorer, settings), settings, max_response_tokens, seed)
     trainer.updates = load_optimizer(folder, trainer.backend)
     return trainer

@@ -119,25 +119,30 @@ def device() -> torch.device:
 
 
 def load_model(
-    path: Path, attention: str = "sdpa", dtype: str = "float32", place: torch.device | str | None = None
+    path: Path, attention: str | None = None, dtype: str = "float32", place: torch.device | str | None = None
 ) -> PreTrainedModel:
     """The model of a policy folder, in evaluation mode.
 
     Args:
         path: a checked policy folder.
-        attention: the name of an attention implementation known to transformers.
+        attention: an implementation known to transformers; the best that the model has without it.
         dtype: of its weights, float32 or bfloat16.
         place: where it is; ``device()`` without it.
 
     Raises:
         DataError: weights of the model are not in the folder.
     """
+    code = has_code(path)
+    if attention is None:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=code).get_text_config()
+        # The faster implementations leave out such a cap.
+        attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
     model, found = AutoModelForCausalLM.from_pretrained(
         path,
         dtype=getattr(torch, dtype),
         attn_implementation=attention,
         use_safetensors=True,
-        trust_remote_code=has_code(path),
+        trust_remote_code=code,
         output_loading_info=True,
     )
     if missing := sorted(found["missing_keys"]):

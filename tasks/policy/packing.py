@@ -3,7 +3,7 @@
 Legend of shapes: P packed tokens, B sequences, C = B + 1, L the longest of them, H heads, D head width.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,13 +33,17 @@ class PackedLayout:
 
     def to(self, device: torch.device) -> "PackedLayout":
         """The same on a device."""
-        return PackedLayout(
+        return replace(
+            self,
             to_rectangle_BL=self.to_rectangle_BL.to(device),
             to_row_P=self.to_row_P.to(device),
             position_P=self.position_P.to(device),
             bound_C=self.bound_C.to(device),
-            longest=self.longest,
         )
+
+    def window(self, of_layer: int | None) -> int | None:
+        """The window of a layer's attention; None where it holds every sequence."""
+        return of_layer if of_layer is not None and of_layer < self.longest else None
 
     @staticmethod
     def of(lengths: npt.ArrayLike) -> "PackedLayout":
@@ -84,7 +88,7 @@ def packed_attention(
     if softcap is not None or s_aux is not None:
         what = "caps the logits of its attention" if softcap is not None else "has attention sinks"
         raise DataError(f"policy: this model {what}, which packed attention does not. Choose one that does not.")
-    window = sliding_window if sliding_window is not None and sliding_window < packed_layout.longest else None
+    window = packed_layout.window(sliding_window)
     if dropout == 0 and _has_kernels(query_1HPD):
         out_PHD = varlen_attn(
             query_1HPD[0].transpose(0, 1),

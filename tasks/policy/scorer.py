@@ -1,6 +1,7 @@
 """A model as a function from packed responses to the log-probabilities of their tokens.
 
-Legend of shapes: P packed tokens, Q prompt tokens and T response tokens among them, R responses, E hidden width.
+Legend of shapes: P packed tokens, Q prompt tokens and T response tokens among them, R responses, E hidden width,
+B sequences, L the longest of them, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,9 @@ from transformers import PreTrainedModel
 
 from tasks.errors import DataError
 from tasks.policy.logp import chunked_logp
-from tasks.policy.packing import PackedLayout
+from tasks.policy.packing import PACKED_ATTENTION, PackedLayout
 
 Ints = npt.NDArray[np.int64]
-_CHANGED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "output_multiplier_scale")
 
 
 @dataclass(frozen=True)
@@ -81,32 +81,68 @@ def pack_flat(
     )
 
 
-class Scorer(nn.Module):
-    """Log-probabilities under a model that was loaded with packed attention."""
+@dataclass(frozen=True)
+class Way:
+    """How responses go through a model; ``tasks.policy.fitting`` finds the one that a model needs."""
 
-    def __init__(self, model: PreTrainedModel, chunk_tokens: int) -> None:
+    attention: str = PACKED_ATTENTION
+    """Packed, in one row; with any other implementation in a rectangle, padded on the right."""
+    logit_scale: float = 1.0
+    """Logits are hidden states times the output embedding, times this."""
+
+    @property
+    def packed(self) -> bool:
+        """Whether responses stand one after the other in a row."""
+        return self.attention == PACKED_ATTENTION
+
+
+PACKED = Way()
+
+
+class Scorer(nn.Module):
+    """Log-probabilities under a model, whose attention it sets.
+
+    Raises:
+        DataError: the output embedding is no linear layer.
+    """
+
+    def __init__(self, model: PreTrainedModel, chunk_tokens: int, way: Way = PACKED) -> None:
         super().__init__()
-        changed = [name for name in _CHANGED_LOGITS if getattr(model.config, name, None)]
-        if changed:
-            raise DataError(
-                f"policy: a {model.config.model_type} model changes its logits by {changed}, which the chunked "
-                "log-probabilities do not; allowed: models whose logits are hidden states times the output embedding."
-            )
-        head = model.get_output_embeddings()
-        if not isinstance(head, nn.Linear) or head.bias is not None:
-            raise DataError(f"policy: a {model.config.model_type} model has no plain linear output embedding.")
+        if not isinstance(model.get_output_embeddings(), nn.Linear):
+            raise DataError(f"policy: a {model.config.model_type} model has no linear output embedding.")
+        model.set_attn_implementation(way.attention)
         self.model: PreTrainedModel = model
         self._chunk_tokens: int = chunk_tokens
+        self._way: Way = way
+        self._cap: float | None = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """logp_T, differentiable, and entropy_T of the batch's response tokens, in fp32."""
         batch = batch.to(self.model.device)
-        hidden_1PE = self.model.base_model(
-            input_ids=batch.token_P[None],
-            position_ids=batch.layout.position_P[None],
-            use_cache=False,
-            packed_layout=batch.layout,
-        ).last_hidden_state
-        hidden_TE = hidden_1PE[0][batch.predictor_T]
-        weight_VE = self.model.get_output_embeddings().weight
-        return chunked_logp(hidden_TE, weight_VE, batch.target_T, self._chunk_tokens)
+        hidden_TE = self._hidden(batch)[batch.predictor_T]
+        if self._way.logit_scale != 1:
+            hidden_TE = hidden_TE * self._way.logit_scale
+        head = self.model.get_output_embeddings()
+        weight_VE = head.weight
+        if head.bias is not None:
+            weight_VE = torch.cat([weight_VE, head.bias[:, None]], dim=1)
+            hidden_TE = torch.cat([hidden_TE, torch.full_like(hidden_TE[:, :1], self._way.logit_scale)], dim=1)
+        return chunked_logp(hidden_TE, weight_VE, batch.target_T, self._chunk_tokens, self._cap)
+
+    def _hidden(self, batch: MicroBatch) -> Tensor:
+        """The last hidden states, [P, E]."""
+        layout, model = batch.layout, self.model
+        # Some do not say under which name they have what makes their hidden states.
+        bodies: tuple[Any, ...] = (model.base_model, model.get_decoder(), getattr(model, "model", None))
+        body = next(body for body in bodies if body is not model)
+        if self._way.packed:
+            packed: Tensor = body(
+                input_ids=batch.token_P[None],
+                position_ids=layout.position_P[None],
+                use_cache=False,
+                packed_layout=layout,
+            ).last_hidden_state
+            return packed[0]
+        # What comes after a token changes nothing, so padding on the right needs no mask.
+        padded_BLE: Tensor = body(input_ids=batch.token_P[layout.to_rectangle_BL], use_cache=False).last_hidden_state
+        return padded_BLE.flatten(0, 1)[layout.to_row_P]

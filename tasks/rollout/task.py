@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import RolloutSettings
 
-VERSION = "4"
+VERSION = "5"
 
 
 @step(VERSION, role="rollout")

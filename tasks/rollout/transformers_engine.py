@@ -3,6 +3,8 @@
 Legend of shapes: U distinct prompts, B rows of the batch, L prompt tokens, V vocabulary, N new tokens.
 """
 
+import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
 from tasks.policy.loading import load_model, stop_token_ids
 from tasks.policy.memory import enough_memory
@@ -43,8 +45,10 @@ class TransformersEngine:
     """An engine around a causal language model, on the model's device."""
 
     def __init__(self, model: PreTrainedModel, stop_ids: Sequence[int], batch_size: int) -> None:
-        self.context_tokens = int(model.config.max_position_embeddings)
+        self.context_tokens = _context_tokens(model.config.get_text_config())
         self._model = model
+        # Models without attention have another name for a cache, and want no mask for what is behind it.
+        self._recurrent = "cache_params" in inspect.signature(model.forward).parameters
         self._stop = torch.tensor(list(stop_ids), device=model.device)
         self._batch_size = batch_size
 
@@ -127,7 +131,7 @@ class TransformersEngine:
             if len(rows.alive_B) - alive >= LEAVE_SHARE * len(rows.alive_B):
                 stay = rows.alive_B.nonzero().squeeze(1)
                 rows.keep(stay)
-                cache.batch_select_indices(stay)
+                cache.reorder_cache(stay)
             logits_BV = self._step(cache, rows)
         on_done(size - reported[0], 0)
         stopped_B = torch.isin(token_BN.gather(1, (length_B - 1)[:, None]).squeeze(1), self._stop)
@@ -153,16 +157,9 @@ class TransformersEngine:
         padded = bool((mask_UL == 0).any())
         prompt_B, token_UL, mask_UL = (x.to(self._model.device) for x in (prompt_B, token_UL, mask_UL))
         position_UL = (mask_UL.cumsum(1) - 1).clamp(min=0)
-        cache = DynamicCache()
-        logits_UV = self._model(
-            input_ids=token_UL,
-            attention_mask=mask_UL if padded else None,
-            position_ids=position_UL,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
-        cache.batch_select_indices(prompt_B)
+        cache = DynamicCache(config=self._model.config.get_text_config(decoder=True))
+        logits_UV = self._read(token_UL, mask_UL if padded else None, position_UL, cache)
+        cache.reorder_cache(prompt_B)
         rows = _Rows(
             index_B=torch.arange(len(batch), device=prompt_B.device),
             token_B1=torch.empty(0),
@@ -176,15 +173,26 @@ class TransformersEngine:
         rows.position_B = rows.position_B + 1
         if rows.mask_BL is not None:
             rows.mask_BL = torch.cat([rows.mask_BL, torch.ones_like(rows.mask_BL[:, :1])], dim=1)
+        mask_BL = None if self._recurrent else rows.mask_BL
+        return self._read(rows.token_B1, mask_BL, rows.position_B[:, None], cache)
+
+    def _read(self, token_BL: Tensor, mask_BM: Tensor | None, position_BL: Tensor, cache: DynamicCache) -> Tensor:
+        """Takes up tokens behind those in the cache, M with them; returns the last one's logits, [B, V]."""
         logits_B1V: Tensor = self._model(
-            input_ids=rows.token_B1,
-            attention_mask=rows.mask_BL,
-            position_ids=rows.position_B[:, None],
-            past_key_values=cache,
+            input_ids=token_BL,
+            attention_mask=mask_BM,
+            position_ids=position_BL,
             use_cache=True,
             logits_to_keep=1,
+            **{"cache_params" if self._recurrent else "past_key_values": cache},
         ).logits
         return logits_B1V[:, -1]
+
+
+def _context_tokens(config: PretrainedConfig) -> int:
+    """Most tokens of a sequence; without end where a model places them by distance alone, or by order."""
+    names = ("max_position_embeddings", "max_seq_len", "context_length")
+    return next((int(known) for name in names if (known := getattr(config, name, None))), sys.maxsize)
 
 
 def _choose(logits_BV: Tensor, temperature: float, uniform_B: Tensor) -> tuple[Tensor, Tensor]:

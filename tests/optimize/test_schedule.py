@@ -12,7 +12,6 @@ from tasks.optimize.outcome import Outcome
 from tasks.optimize.responses import Ragged, Responses, plan_batches
 from tasks.optimize.step import load_trainer
 from tasks.policy.loading import load_model
-from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
 from tasks.settings import MODIFIERS, PRESETS
 from tests.optimize import test_trainer
@@ -160,7 +159,7 @@ def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_poli
         trainer = load_trainer(folder, chosen, 12, 0)
         return trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed, base).rows[0]
 
-    same, other = (Scorer(load_model(folder, PACKED_ATTENTION), 1024) for _ in range(2))
+    same, other = (Scorer(load_model(folder), 1024) for _ in range(2))
     with torch.no_grad():
         for weight in other.model.parameters():
             weight.mul_(1.5)

@@ -38,7 +38,7 @@ def logp(scorer: Scorer, responses: Responses) -> torch.Tensor:
 
 
 def of(folder: Path) -> Scorer:
-    return Scorer(load_model(folder, PACKED_ATTENTION), 1024)
+    return Scorer(load_model(folder), 1024)
 
 
 def trained(small: Small, responses: Responses, folder: Path, updates: int = 3) -> Trainer:
@@ -79,7 +79,7 @@ def test_merged_weights_are_the_policy_with_its_adapters(small: Small, responses
     base = small[0].path(small[1])
     assert (expected - logp(of(base), responses)).abs().max() > 0.01
     torch.testing.assert_close(logp(of(tmp_path / "policy"), responses), expected, rtol=0, atol=1e-5)
-    both = peft.PeftModel.from_pretrained(load_model(base, PACKED_ATTENTION), tmp_path / "policy" / ADAPTER)
+    both = peft.PeftModel.from_pretrained(load_model(base), tmp_path / "policy" / ADAPTER)
     theirs = both.merge_and_unload()
     torch.testing.assert_close(logp(Scorer(theirs, 1024), responses), expected, rtol=0, atol=1e-5)
 

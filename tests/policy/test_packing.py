@@ -1,100 +1,57 @@
-"""Which models can be packed: those that give every response what it has alone; all others are named and refused."""
+"""Every model gives a batch what its responses have alone, and their gradients: packed where it can, else padded."""
+
+from copy import deepcopy
 
 import pytest
 import torch
-from transformers import (
-    BambaConfig,
-    BloomConfig,
-    FalconH1Config,
-    Gemma2Config,
-    GptOssConfig,
-    MambaConfig,
-    MptConfig,
-    PretrainedConfig,
-    Qwen2Config,
-    Qwen3NextConfig,
-    RwkvConfig,
-    StableLmConfig,
-)
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, Qwen2Config
 
 from tasks.errors import DataError
+from tasks.policy.fitting import fitting_scorer
 from tasks.policy.packing import PACKED_ATTENTION
-from tasks.policy.probe import check_packing
 from tasks.policy.scorer import Scorer, pack
+from tests.policy.families import PACKABLE, PADDED, WINDOWED
 from tests.policy.test_scorer import FAMILIES, SHAPE, model, plain_logp, sequences
 
-LAYERS = {"num_hidden_layers": 2, "hidden_size": 32, "vocab_size": 40}
-MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 8}
-LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-WINDOWED = Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=4, max_window_layers=1)
-MOVES = "log-probabilities of packed responses differ by"
-UNPACKABLE: dict[str, tuple[PretrainedConfig, str]] = {
-    "state of a convolution and a recurrence": (MambaConfig(**LAYERS, state_size=8), MOVES),
-    "state beside attention": (BambaConfig(**SHAPE, **MAMBA, attn_layer_indices=[1]), MOVES),
-    "both in a layer": (FalconH1Config(**SHAPE, **{**MAMBA, "mamba_d_head": 8}, mamba_d_ssm=32, head_dim=8), MOVES),
-    "linear attention": (
-        Qwen3NextConfig(
-            **SHAPE,
-            **LINEAR,
-            **EXPERTS,
-            head_dim=8,
-            shared_expert_intermediate_size=16,
-            layer_types=["linear_attention", "full_attention"],
-        ),
-        MOVES,
-    ),
-    "recurrence": (RwkvConfig(**LAYERS, attention_hidden_size=32, intermediate_size=48), MOVES),
-    "places of ALiBi": (BloomConfig(vocab_size=40, hidden_size=32, n_layer=2, n_head=4), MOVES),
-    "ALiBi, too": (MptConfig(vocab_size=40, d_model=32, n_heads=4, n_layers=2, max_seq_len=64), MOVES),
-    "attention that hands nothing on": (StableLmConfig(**SHAPE), "TypeError: packed_attention"),
-    "sinks": (
-        GptOssConfig(**SHAPE, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=64),
-        "this model has attention sinks",
-    ),
-    "capped attention": (
-        Gemma2Config(**SHAPE, head_dim=8, final_logit_softcapping=None, attn_logit_softcapping=5.0),
-        "this model caps the logits of its attention",
-    ),
-}
 
-
-def scorer(config: PretrainedConfig) -> Scorer:
-    """With weights so far from 0 that layers matter."""
-    made = model(config, "eager")
+def made(config: PretrainedConfig, attention: str | None) -> PreTrainedModel:
+    """With weights so far from 0 that every layer matters."""
+    torch.manual_seed(0)
+    found: PreTrainedModel = AutoModelForCausalLM.from_config(deepcopy(config), attn_implementation=attention)
     with torch.no_grad():
-        for weight in made.parameters():
-            weight.normal_(0.3 if weight.ndim == 1 else 0, 0.2)
-    made.set_attn_implementation(PACKED_ATTENTION)
-    return Scorer(made, 8)
+        for weight in found.parameters():
+            weight.normal_(0.5 if weight.ndim == 1 else 0, 0.2)
+    return found.eval()
 
 
-@pytest.mark.parametrize("reason", UNPACKABLE)
-def test_a_model_that_packing_changes_is_refused(reason: str) -> None:
-    config, message = UNPACKABLE[reason]
-    with pytest.raises(DataError, match=message) as caught:
-        check_packing(scorer(config))
-    assert "Choose" in caught.value.message
+@pytest.mark.parametrize("kind", [*PACKABLE, *PADDED])
+def test_a_batch_gives_what_each_response_has_alone(kind: str) -> None:
+    config = {**PACKABLE, **PADDED}[kind]
+    scorer, reference = fitting_scorer(made(config, None), 7), made(config, "eager")
+    assert (scorer.model.config._attn_implementation == PACKED_ATTENTION) is (kind in PACKABLE)
+    prompts, responses = sequences(1, [(3, 5), (7, 1), (1, 9), (4, 4)])
+    logp_T, _ = scorer(pack(prompts, responses))
+    expected_T = torch.cat([plain_logp(reference, p, r) for p, r in zip(prompts, responses, strict=True)])
+    torch.testing.assert_close(logp_T, expected_T, rtol=0, atol=1e-5)
+    (logp_T * torch.linspace(-1, 1, len(logp_T))).mean().backward()
+    (expected_T * torch.linspace(-1, 1, len(logp_T))).mean().backward()
+    for (name, ours), theirs in zip(scorer.model.named_parameters(), reference.parameters(), strict=True):
+        if theirs.grad is None:
+            assert ours.grad is None or not ours.grad.any()
+            continue
+        largest = float(theirs.grad.abs().max())
+        message = f"{name}: gradients up to {largest}"
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-5 * max(1, largest), msg=message)
 
 
-@pytest.mark.parametrize("config", [*FAMILIES.values(), WINDOWED], ids=[*FAMILIES, "windowed"])
-def test_a_model_that_packing_does_not_change_passes_and_stays_packed(config: PretrainedConfig) -> None:
-    passing = scorer(config)
-    check_packing(passing)
-    assert passing.model.config._attn_implementation == PACKED_ATTENTION
+def test_a_window_shorter_than_a_sequence_hides_what_is_before_it() -> None:
+    windowed, wide = model(WINDOWED, PACKED_ATTENTION), model(Qwen2Config(**SHAPE), PACKED_ATTENTION)
+    batch = pack(*sequences(1, [(3, 9)]))
+    assert (Scorer(windowed, 8)(batch)[0] - Scorer(wide, 8)(batch)[0]).abs().max() > 1e-4
 
 
-def test_a_window_shorter_than_a_sequence_sees_what_it_sees_unpacked() -> None:
-    packed, reference = model(WINDOWED, PACKED_ATTENTION), model(WINDOWED, "eager")
-    wide = model(Qwen2Config(**SHAPE), "eager")
-    prompts, responses = sequences(1, [(3, 5), (7, 1), (1, 9)])
-    logp_T, _ = Scorer(packed, 8)(pack(prompts, responses))
-    pairs = list(zip(prompts, responses, strict=True))
-    torch.testing.assert_close(logp_T, torch.cat([plain_logp(reference, *pair) for pair in pairs]), rtol=0, atol=1e-6)
-    assert (logp_T - torch.cat([plain_logp(wide, *pair) for pair in pairs])).abs().max() > 1e-4
-    for made in (packed, reference):
-        made.zero_grad()
-    logp_T.sum().backward()
-    torch.cat([plain_logp(reference, *pair) for pair in pairs]).sum().backward()
-    for ours, theirs in zip(packed.parameters(), reference.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-5)
+def test_a_model_that_is_scored_in_no_way_is_refused_with_what_each_gave() -> None:
+    found = made(FAMILIES["llama"], None)
+    found.lm_head.register_forward_hook(lambda _module, _arguments, logits_BLV: logits_BLV**3)
+    with pytest.raises(DataError, match=r"llama model cannot .*packed: differ by .*; sdpa: differ .*; eager: differ"):
+        fitting_scorer(found, 8)

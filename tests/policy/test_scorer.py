@@ -1,5 +1,7 @@
 """Packed = unpacked and chunked = plain, in loss and gradients."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -40,7 +42,7 @@ FAMILIES = {
 
 def model(config: PretrainedConfig, attention: str) -> PreTrainedModel:
     torch.manual_seed(0)
-    made: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+    made: PreTrainedModel = AutoModelForCausalLM.from_config(deepcopy(config), attn_implementation=attention)
     return made.eval()
 
 
@@ -122,10 +124,27 @@ def test_entropy_has_no_gradient() -> None:
     assert not entropy.requires_grad
 
 
-def test_models_that_change_their_logits_are_refused() -> None:
+def test_capped_logits_have_the_gradients_of_plain_ones() -> None:
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(10, 6, dtype=torch.float64), torch.randn(9, 6, dtype=torch.float64)
+    target, upstream = torch.randint(9, (10,)), torch.randn(10)
+    ours = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+    plain = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+    logp, entropy = chunked_logp(*ours, target, 3, cap=2.0)
+    full = (2 * (plain[0] @ plain[1].T / 2).tanh()).log_softmax(1)
+    expected = full.gather(1, target[:, None]).squeeze(1)
+    torch.testing.assert_close(logp.double(), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(1), rtol=0, atol=1e-6)
+    logp.backward(upstream)
+    expected.backward(upstream.double())
+    for a, b in zip(ours, plain, strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=1e-6)
+
+
+def test_a_model_without_a_linear_output_embedding_is_refused() -> None:
     changed = model(FAMILIES["llama"], PACKED_ATTENTION)
-    changed.config.final_logit_softcapping = 30.0
-    with pytest.raises(DataError, match=r"llama model changes its logits by \['final_logit_softcapping'\]"):
+    changed.set_output_embeddings(torch.nn.Identity())
+    with pytest.raises(DataError, match="a llama model has no linear output embedding"):
         Scorer(changed, 8)
 
 

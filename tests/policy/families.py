@@ -1,0 +1,76 @@
+"""Small configurations of many kinds of models: those whose responses can be packed, and those that pad them."""
+
+from transformers import (
+    BambaConfig,
+    BloomConfig,
+    CohereConfig,
+    FalconH1Config,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GptOssConfig,
+    GraniteConfig,
+    Lfm2Config,
+    Llama4TextConfig,
+    MambaConfig,
+    MptConfig,
+    PhiConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen2MoeConfig,
+    Qwen3MoeConfig,
+    Qwen3NextConfig,
+    StableLmConfig,
+)
+
+from tests.policy.test_scorer import FAMILIES, SHAPE
+
+LAYERS = {"num_hidden_layers": 2, "hidden_size": 32, "vocab_size": 40}
+HEADS = {**SHAPE, "head_dim": 8}
+MAMBA = {"mamba_n_heads": 4, "mamba_n_groups": 1, "mamba_d_state": 8}
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
+WINDOWED = Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=4, max_window_layers=1)
+PACKABLE: dict[str, PretrainedConfig] = {
+    **FAMILIES,
+    "a window": WINDOWED,
+    "windows and others": Gemma3TextConfig(**HEADS, sliding_window=4, query_pre_attn_scalar=8),
+    "experts": Qwen3MoeConfig(**HEADS, **EXPERTS, num_experts=4),
+    "logits divided": GraniteConfig(**SHAPE, logits_scaling=6.0),
+    "logits multiplied": CohereConfig(**SHAPE, logit_scale=0.25),
+    "logits with a bias": PhiConfig(**SHAPE),
+}
+PADDED: dict[str, PretrainedConfig] = {
+    "convolution and recurrence": MambaConfig(**LAYERS, state_size=8),
+    "convolution": Lfm2Config(**SHAPE, block_ff_dim=48, layer_types=["conv", "full_attention"]),
+    "recurrence in one layer": BambaConfig(**SHAPE, **MAMBA, mamba_d_head=16, attn_layer_indices=[1]),
+    "recurrence in every layer, logits multiplied": FalconH1Config(
+        **HEADS, **MAMBA, mamba_d_head=8, mamba_d_ssm=32, lm_head_multiplier=0.5
+    ),
+    "linear attention and experts": Qwen3NextConfig(
+        **HEADS,
+        **LINEAR,
+        **EXPERTS,
+        num_experts=4,
+        shared_expert_intermediate_size=16,
+        layer_types=["linear_attention", "full_attention"],
+    ),
+    "chunks": Llama4TextConfig(
+        **HEADS, num_local_experts=2, num_experts_per_tok=1, attention_chunk_size=64, intermediate_size_mlp=48
+    ),
+    "windows that attention does not hear of": Qwen2MoeConfig(
+        **SHAPE,
+        **EXPERTS,
+        num_experts=4,
+        shared_expert_intermediate_size=16,
+        use_sliding_window=True,
+        sliding_window=32,
+        max_window_layers=1,
+    ),
+    "places by ALiBi": BloomConfig(vocab_size=40, hidden_size=32, n_layer=2, n_head=4),
+    "places by ALiBi, too": MptConfig(vocab_size=40, d_model=32, n_heads=4, n_layers=2, max_seq_len=64),
+    "attention that hands nothing on": StableLmConfig(**SHAPE),
+    "sinks": GptOssConfig(**HEADS, num_local_experts=4, num_experts_per_tok=2, sliding_window=4),
+    "caps of attention and logits": Gemma2Config(
+        **HEADS, final_logit_softcapping=3.0, attn_logit_softcapping=2.0, query_pre_attn_scalar=8
+    ),
+}
