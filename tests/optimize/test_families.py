@@ -1,12 +1,9 @@
 """Any kind of causal language model samples, learns, is saved, and samples again what was learned."""
 
-from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, to_table
@@ -22,10 +19,11 @@ from tests.cache_versions import ROOT
 from tests.optimize import test_trainer
 from tests.optimize.test_trainer import settings, untimed, verdicts
 from tests.optimize.together import FIRST, farthest, moments, together, work
-from tests.policy.families import PACKABLE, PADDED
+from tests.policy.families import PACKABLE, PADDED, brought
 
 Small = tuple[Store, ArtifactRef]
 GROUP = 4
+KINDS = {**PACKABLE, **PADDED}
 SHARED = [
     "logits with a bias",
     "experts",
@@ -45,20 +43,10 @@ def sampled(folder: Path) -> Responses:
     return collect([to_table(rows, ROLLOUTS)], [verdicts(rows, np.arange(len(rows)) % 2.0)], GROUP)
 
 
-def made(kind: str, small: Small, folder: Path) -> Path:
-    """A model folder like one that a user would bring."""
-    torch.manual_seed(0)
-    config = deepcopy({**PACKABLE, **PADDED}[kind])
-    config.eos_token_id, config.pad_token_id, config.bos_token_id = 1, 0, None
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    load_tokenizer(small[0].path(small[1])).save_pretrained(folder)
-    return folder
-
-
-@pytest.mark.parametrize("kind", [*PACKABLE, *PADDED])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_policy_of_any_kind_goes_round(kind: str, small: Small, store: Store, tmp_path: Path) -> None:
-    brought = PolicySettings(path=str(made(kind, small, tmp_path / "brought")))
-    folder = store.path(prepare_policy(store, brought, ArithmeticSettings(), "", 0))
+    policy = PolicySettings(path=str(brought(KINDS[kind], small[0].path(small[1]), tmp_path / "brought")))
+    folder = store.path(prepare_policy(store, policy, ArithmeticSettings(), "", 0))
 
     responses = sampled(folder)
     trainer = load_trainer(folder, settings(learning_rate=1e-2), 8, 0)
@@ -81,7 +69,7 @@ def test_processes_that_share_weights_do_what_one_does(small: Small, responses: 
     pytest.importorskip("deepspeed")
     file = ROOT / "configs/deepspeed/zero3.json"
     backend = {"kind": "deepspeed", "deepspeed": str(file), "processes": 2}
-    folders = {kind: made(kind, small, tmp_path / kind / "brought") for kind in SHARED}
+    folders = {kind: brought(KINDS[kind], small[0].path(small[1]), tmp_path / kind / "brought") for kind in SHARED}
     together(
         2,
         tmp_path / "meeting",

@@ -1,6 +1,11 @@
 """Small configurations of many kinds of models: those whose responses can be packed, and those that pad them."""
 
+from copy import deepcopy
+from pathlib import Path
+
+import torch
 from transformers import (
+    AutoModelForCausalLM,
     BambaConfig,
     BloomConfig,
     CohereConfig,
@@ -15,6 +20,7 @@ from transformers import (
     MptConfig,
     PhiConfig,
     PretrainedConfig,
+    PreTrainedModel,
     Qwen2Config,
     Qwen2MoeConfig,
     Qwen3MoeConfig,
@@ -22,6 +28,7 @@ from transformers import (
     StableLmConfig,
 )
 
+from tasks.policy.loading import load_tokenizer
 from tests.policy.test_scorer import FAMILIES, SHAPE
 
 LAYERS = {"num_hidden_layers": 2, "hidden_size": 32, "vocab_size": 40}
@@ -33,7 +40,9 @@ WINDOWED = Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=4, max_w
 PACKABLE: dict[str, PretrainedConfig] = {
     **FAMILIES,
     "a window": WINDOWED,
-    "windows and others": Gemma3TextConfig(**HEADS, sliding_window=4, query_pre_attn_scalar=8),
+    "windows and others": Gemma3TextConfig(
+        **HEADS, sliding_window=4, query_pre_attn_scalar=8, tie_word_embeddings=False
+    ),
     "experts": Qwen3MoeConfig(**HEADS, **EXPERTS, num_experts=4),
     "logits divided": GraniteConfig(**SHAPE, logits_scaling=6.0),
     "logits multiplied": CohereConfig(**SHAPE, logit_scale=0.25),
@@ -74,3 +83,22 @@ PADDED: dict[str, PretrainedConfig] = {
         **HEADS, final_logit_softcapping=3.0, attn_logit_softcapping=2.0, query_pre_attn_scalar=8
     ),
 }
+
+
+def made(config: PretrainedConfig, attention: str | None = None, spread: float = 0.2) -> PreTrainedModel:
+    """A model with weights so far from 0 that every layer matters; ``spread`` is their standard deviation."""
+    torch.manual_seed(0)
+    found: PreTrainedModel = AutoModelForCausalLM.from_config(deepcopy(config), attn_implementation=attention)
+    with torch.no_grad():
+        for weight in found.parameters():
+            weight.normal_(0.5 if weight.ndim == 1 else 0, spread)
+    return found.eval()
+
+
+def brought(config: PretrainedConfig, policy: Path, folder: Path, spread: float = 0.2) -> Path:
+    """A model folder like one that a user would bring, with the tokenizer of a policy."""
+    config = deepcopy(config)
+    config.eos_token_id, config.pad_token_id, config.bos_token_id = 1, 0, None
+    made(config, spread=spread).save_pretrained(folder)
+    load_tokenizer(policy).save_pretrained(folder)
+    return folder

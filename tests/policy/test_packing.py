@@ -1,33 +1,21 @@
 """Every model gives a batch what its responses have alone, and their gradients: packed where it can, else padded."""
 
-from copy import deepcopy
-
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, Qwen2Config
+from transformers import Qwen2Config
 
 from tasks.errors import DataError
 from tasks.policy.fitting import fitting_scorer
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer, pack
-from tests.policy.families import PACKABLE, PADDED, WINDOWED
+from tests.policy.families import PACKABLE, PADDED, WINDOWED, made
 from tests.policy.test_scorer import FAMILIES, SHAPE, model, plain_logp, sequences
-
-
-def made(config: PretrainedConfig, attention: str | None) -> PreTrainedModel:
-    """With weights so far from 0 that every layer matters."""
-    torch.manual_seed(0)
-    found: PreTrainedModel = AutoModelForCausalLM.from_config(deepcopy(config), attn_implementation=attention)
-    with torch.no_grad():
-        for weight in found.parameters():
-            weight.normal_(0.5 if weight.ndim == 1 else 0, 0.2)
-    return found.eval()
 
 
 @pytest.mark.parametrize("kind", [*PACKABLE, *PADDED])
 def test_a_batch_gives_what_each_response_has_alone(kind: str) -> None:
     config = {**PACKABLE, **PADDED}[kind]
-    scorer, reference = fitting_scorer(made(config, None), 7), made(config, "eager")
+    scorer, reference = fitting_scorer(made(config), 7), made(config, "eager")
     assert (scorer.model.config._attn_implementation == PACKED_ATTENTION) is (kind in PACKABLE)
     prompts, responses = sequences(1, [(3, 5), (7, 1), (1, 9), (4, 4)])
     logp_T, _ = scorer(pack(prompts, responses))
@@ -51,7 +39,7 @@ def test_a_window_shorter_than_a_sequence_hides_what_is_before_it() -> None:
 
 
 def test_a_model_that_is_scored_in_no_way_is_refused_with_what_each_gave() -> None:
-    found = made(FAMILIES["llama"], None)
+    found = made(FAMILIES["llama"])
     found.lm_head.register_forward_hook(lambda _module, _arguments, logits_BLV: logits_BLV**3)
     with pytest.raises(DataError, match=r"llama model cannot .*packed: differ by .*; sdpa: differ .*; eager: differ"):
         fitting_scorer(found, 8)

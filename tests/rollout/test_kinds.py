@@ -1,0 +1,55 @@
+"""vLLM and the trainer mean the same model, of whatever kind: its logits' scale and cap, windows, experts, sinks."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PretrainedConfig
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.policy.fitting import fitting_scorer
+from tasks.policy.loading import load_model
+from tasks.policy.scorer import pack
+from tasks.rollout.engine import Request, Sampling
+from tasks.rollout.engines import load_engine
+from tasks.settings import EngineSettings
+from tests.policy.families import PACKABLE, PADDED, brought
+
+pytest.importorskip("vllm")
+KINDS = [
+    "windows and others",
+    "experts",
+    "logits divided",
+    "logits multiplied",
+    "places by ALiBi",
+    "sinks",
+    "caps of attention and logits",
+]
+
+
+def wider(kind: str) -> PretrainedConfig:
+    """vLLM's attention on a CPU has no narrower heads than 32, its experts are no narrower either."""
+    config = deepcopy({**PACKABLE, **PADDED}[kind])
+    config.hidden_size = config.intermediate_size = 128
+    if getattr(config, "head_dim", None):
+        config.head_dim = 32
+    return config
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vllm_gives_the_log_probabilities_of_the_trainer(
+    kind: str, small: tuple[Store, ArtifactRef], tmp_path: Path
+) -> None:
+    folder = brought(wider(kind), small[0].path(small[1]), tmp_path / "policy")
+    engine = load_engine(folder, EngineSettings(kind="vllm", eager=True))
+    requests = [Request("a", sample, list(range(3, 20)), sample) for sample in range(2)]
+    requests += [Request("b", 0, [7, 8], 2), Request("c", 0, [9], 3)]
+    responses = engine.generate(requests, Sampling(30), lambda _responses, _tokens: None)
+    engine.close()
+    batch = pack([one.prompt_token_ids for one in requests], [one.token_ids for one in responses])
+    with torch.no_grad():
+        logp_T, _ = fitting_scorer(load_model(folder), 16)(batch)
+    theirs_T = torch.cat([torch.from_numpy(one.logp) for one in responses])
+    torch.testing.assert_close(logp_T, theirs_T, rtol=0, atol=1e-3)
+    assert logp_T.std() > 0.1
