@@ -129,7 +129,7 @@ def _memory(run: RunSettings) -> Table:
     table = _table("memory, estimated")
     shape = shape_of(run.policy)
     if shape is None:
-        table.add_row("policy", "unknown", f"{run.policy.path} is not in a local folder yet")
+        table.add_row("policy", "unknown", f"the shape of {run.policy.path} is not known here")
         return table
     engine, number = run.rollout.engine, BYTES["float32"]
     weights = shape.parameters * number

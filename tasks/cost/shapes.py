@@ -4,14 +4,24 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tasks.errors import DataError
+from tasks.policy.files import INDEX, WEIGHTS, read_json, weight_files
 from tasks.settings import PolicySettings, TinyPolicySettings
 
 BYTES = {"float32": 4, "bfloat16": 2}
 """Of a number, by type."""
 _TINY_VOCABULARY = 22
+_NAMES = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "intermediate": ("intermediate_size", "n_inner", "ffn_dim"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "key_value_heads": ("num_key_value_heads",),
+    "head_width": ("head_dim",),
+    "vocabulary": ("vocab_size",),
+}
+"""What configurations call the sizes of a model."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,7 @@ KNOWN: dict[str, Shape] = {
 
 
 def shape_of(policy: PolicySettings) -> Shape | None:
-    """The shape of a policy; None for one that is neither here nor known.
+    """The shape of a policy; None for one that is neither here nor known, or whose configuration does not tell it.
 
     Raises:
         DataError: its folder cannot be read.
@@ -143,24 +153,33 @@ def _tiny(tiny: TinyPolicySettings) -> Shape:
     )
 
 
-def _of_folder(folder: Path) -> Shape:
+def _of_folder(folder: Path) -> Shape | None:
     try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-        files = list(folder.glob("*.safetensors"))
+        outer = read_json(folder / "config.json")
+        files = weight_files(folder)
         parameters = sum(_safetensors_parameters(file) for file in files)
         stored = sum(file.stat().st_size for file in files)
     except (OSError, ValueError) as error:
         raise DataError(f"policy.path: {folder} cannot be read: {error}") from None
-    heads, hidden = config.get("num_attention_heads", 1), config.get("hidden_size", 0)
+    config = {**outer, **outer.get("text_config", {})}
+    found = {
+        field: next((size for name in names if isinstance(size := config.get(name), int) and size), 0)
+        for field, names in _NAMES.items()
+    }
+    layers, hidden, heads = found["layers"], found["hidden"], found["heads"] or 1
+    if not files:
+        raise DataError(f"policy.path: {folder} has no {WEIGHTS}, nor all files of {INDEX}.")
+    if not (layers and hidden):
+        return None
     return Shape(
         parameters=parameters,
-        layers=config.get("num_hidden_layers", 0),
+        layers=layers,
         hidden=hidden,
-        intermediate=config.get("intermediate_size", 0),
+        intermediate=found["intermediate"] or 4 * hidden,
         heads=heads,
-        key_value_heads=config.get("num_key_value_heads", heads),
-        head_width=config.get("head_dim") or hidden // heads,
-        vocabulary=config.get("vocab_size", 0),
+        key_value_heads=found["key_value_heads"] or heads,
+        head_width=found["head_width"] or hidden // heads,
+        vocabulary=found["vocabulary"],
         stored_bytes=stored,
     )
 

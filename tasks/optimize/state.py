@@ -15,7 +15,8 @@ from tasks.errors import ArtifactError
 from tasks.optimize import processes
 from tasks.optimize.backends import Backend
 from tasks.optimize.backends.backend import MOMENTS
-from tasks.policy.loading import GENERATION, OPTIMIZER, folder_weights
+from tasks.policy.files import GENERATION
+from tasks.policy.loading import OPTIMIZER, folder_weights
 from tasks.policy.lora import ADAPTER, merged, save_adapters
 from tasks.settings import LoraSettings
 

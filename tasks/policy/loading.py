@@ -1,6 +1,5 @@
 """Hugging Face folders: what a policy must hold, and how its model and tokenizer are loaded."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from transformers import (
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from tasks.errors import DataError
+from tasks.policy.files import GENERATION, INDEX, WEIGHTS, read_json, weight_files
 
 transformers.utils.logging.disable_progress_bar()
 if not torch.cuda.is_available():
@@ -28,10 +28,6 @@ if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
 OPTIMIZER = "optimizer"
 """The folder of a policy with the optimizer's state, which only training reads."""
-GENERATION = "generation_config.json"
-WEIGHTS = "model.safetensors"
-INDEX = f"{WEIGHTS}.index.json"
-"""Names the files of weights that are in several; nobody reads it beside a file with all of them."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
@@ -64,30 +60,6 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
             GenerationConfig.from_dict(read_json(path / GENERATION))
         except ValueError as error:
             raise DataError(f"{path}: transformers cannot load {GENERATION}: {error} Mend or delete it.") from error
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """An object of a JSON file.
-
-    Raises:
-        DataError: it holds none.
-    """
-    try:
-        value = json.loads(file.read_text())
-    except ValueError as error:
-        raise DataError(f"{file}: no JSON ({error}). Save the model with save_pretrained.") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{file}: no object. Save the model with save_pretrained.")
-    return value
-
-
-def weight_files(path: Path) -> list[Path]:
-    """The files with a folder's weights: the only one, else those that its index names; none where one is missing."""
-    if (path / WEIGHTS).is_file():
-        return [path / WEIGHTS]
-    named = read_json(path / INDEX).get("weight_map", {}) if (path / INDEX).is_file() else {}
-    files = [path / name for name in sorted(set(named.values()))]
-    return files if all(file.is_file() for file in files) else []
 
 
 def check_vocabulary(path: Path) -> None:

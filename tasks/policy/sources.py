@@ -9,7 +9,8 @@ from typing import Any
 from tasks.artifacts.fetch import fetch, snapshot
 from tasks.artifacts.files import MANIFEST
 from tasks.errors import DataError
-from tasks.policy.loading import INDEX, WEIGHTS, check_folder, check_vocabulary, weight_files
+from tasks.policy.files import INDEX, WEIGHTS, weight_files
+from tasks.policy.loading import check_folder, check_vocabulary
 from tasks.settings import PolicySettings
 
 _ALL_WEIGHTS = "*.safetensors"

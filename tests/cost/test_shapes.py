@@ -55,6 +55,49 @@ def test_a_folder_tells_its_shape(tmp_path: Path) -> None:
     assert shape.stored_bytes == (tmp_path / "model.safetensors").stat().st_size
 
 
+def folder_of(path: Path, config: dict[str, object]) -> PolicySettings:
+    save_file({"a": torch.zeros(3, 4)}, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps(config))
+    return PolicySettings(path=str(path))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"n_layer": 2, "n_embd": 32, "n_head": 4, "n_inner": None, "vocab_size": 100},
+        {"n_layers": 2, "d_model": 32, "n_heads": 4, "vocab_size": 100},
+        {"text_config": {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 100}},
+        {
+            "num_hidden_layers": 2,
+            "hidden_size": 32,
+            "num_attention_heads": 4,
+            "num_key_value_heads": None,
+            "vocab_size": 100,
+        },
+    ],
+)
+def test_sizes_have_several_names(tmp_path: Path, config: dict[str, object]) -> None:
+    shape = shape_of(folder_of(tmp_path, config))
+    assert shape is not None
+    assert (shape.layers, shape.hidden, shape.heads, shape.key_value_heads) == (2, 32, 4, 4)
+    assert (shape.head_width, shape.intermediate, shape.vocabulary, shape.parameters) == (8, 128, 100, 12)
+
+
+def test_a_folder_that_does_not_tell_its_shape_has_none(tmp_path: Path) -> None:
+    assert shape_of(folder_of(tmp_path, {"vocab_size": 100})) is None
+
+
+def test_weights_in_a_second_form_are_not_counted(tmp_path: Path) -> None:
+    policy = folder_of(tmp_path, {"num_hidden_layers": 2, "hidden_size": 32})
+    save_file({"wq": torch.zeros(100)}, tmp_path / "consolidated.safetensors")
+    shape = shape_of(policy)
+    assert shape is not None
+    assert shape.parameters == 12
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(DataError, match=r"has no model\.safetensors, nor all files of model\.safetensors\.index"):
+        shape_of(policy)
+
+
 def test_a_folder_that_is_damaged_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"policy\.path: .* cannot be read"):
         shape_of(PolicySettings(path=str(tmp_path)))
