@@ -245,21 +245,27 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
     return Batches(group_order(responses.groups, seed), size, responses_per_update // size)
 
 
-def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int) -> list[Ints]:
+def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int, padded: bool = False) -> list[Ints]:
     """Rows of an update, sorted by length, cut so that no part has more tokens than the budget.
 
     A response that is longer than the budget by itself gets a part of its own.
+
+    Args:
+        sequence_tokens_R: tokens of all responses, each with its prompt.
+        rows: of the update.
+        token_budget: of a part.
+        padded: every response takes as much as the longest of its part.
     """
     by_length = rows[np.argsort(sequence_tokens_R[rows], kind="stable")]
     parts: list[list[int]] = []
-    used = token_budget
+    used = 0
     for row in by_length:
         tokens = int(sequence_tokens_R[row])
-        if used + tokens > token_budget:
+        used = tokens * (len(parts[-1]) + 1) if padded and parts else used + tokens
+        if not parts or used > token_budget:
             parts.append([])
-            used = 0
+            used = tokens
         parts[-1].append(int(row))
-        used += tokens
     return [np.asarray(part) for part in parts]
 
 

@@ -190,7 +190,7 @@ class Trainer:
         """This process's micro-batches of a batch."""
         rows = taken(batch, selection)
         tokens, budget = responses.sequence_tokens(rows), self._settings.tokens_per_micro_batch
-        parts = micro_batches(tokens, np.arange(len(rows)), budget)
+        parts = micro_batches(tokens, np.arange(len(rows)), budget, padded=not self.backend.packed)
         return [rows[part] for part in shares(parts, tokens, processes.count())[processes.rank()]]
 
     @torch.no_grad()

@@ -52,10 +52,10 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
             continue
         if not difference <= _LARGEST_DIFFERENCE:
             found.append(f"{way.attention}: differ by {difference:.3g}")
-        elif way.packed and layout.windows < _windows(model):
+        elif scorer.packed and layout.windows < _windows(model):
             found.append(f"{way.attention}: attention does not hear of its window")
         else:
-            if not way.packed:
+            if not scorer.packed:
                 logger().warning("policy: responses are padded: packing changes what a %s model says", _kind(model))
             return scorer
     raise DataError(

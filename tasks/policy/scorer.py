@@ -90,17 +90,12 @@ class Way:
     logit_scale: float = 1.0
     """Logits are hidden states times the output embedding, times this."""
 
-    @property
-    def packed(self) -> bool:
-        """Whether responses stand one after the other in a row."""
-        return self.attention == PACKED_ATTENTION
-
 
 PACKED = Way()
 
 
 class Scorer(nn.Module):
-    """Log-probabilities under a model, whose attention it sets.
+    """Log-probabilities under a model, whose attention it sets; ``packed`` says that no response is padded.
 
     Raises:
         DataError: the output embedding is no linear layer.
@@ -113,20 +108,21 @@ class Scorer(nn.Module):
         model.set_attn_implementation(way.attention)
         self.model: PreTrainedModel = model
         self._chunk_tokens: int = chunk_tokens
-        self._way: Way = way
+        self.packed: bool = way.attention == PACKED_ATTENTION
+        self._logit_scale: float = way.logit_scale
         self._cap: float | None = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """logp_T, differentiable, and entropy_T of the batch's response tokens, in fp32."""
         batch = batch.to(self.model.device)
         hidden_TE = self._hidden(batch)[batch.predictor_T]
-        if self._way.logit_scale != 1:
-            hidden_TE = hidden_TE * self._way.logit_scale
+        if self._logit_scale != 1:
+            hidden_TE = hidden_TE * self._logit_scale
         head = self.model.get_output_embeddings()
         weight_VE = head.weight
         if head.bias is not None:
             weight_VE = torch.cat([weight_VE, head.bias[:, None]], dim=1)
-            hidden_TE = torch.cat([hidden_TE, torch.full_like(hidden_TE[:, :1], self._way.logit_scale)], dim=1)
+            hidden_TE = torch.cat([hidden_TE, torch.full_like(hidden_TE[:, :1], self._logit_scale)], dim=1)
         return chunked_logp(hidden_TE, weight_VE, batch.target_T, self._chunk_tokens, self._cap)
 
     def _hidden(self, batch: MicroBatch) -> Tensor:
@@ -135,7 +131,7 @@ class Scorer(nn.Module):
         # Some do not say under which name they have what makes their hidden states.
         bodies: tuple[Any, ...] = (model.base_model, model.get_decoder(), getattr(model, "model", None))
         body = next(body for body in bodies if body is not model)
-        if self._way.packed:
+        if self.packed:
             packed: Tensor = body(
                 input_ids=batch.token_P[None],
                 position_ids=layout.position_P[None],

@@ -218,7 +218,7 @@ class OptimizeSettings(Settings):
     adam_beta2: Number = Field(0.999, ge=0, lt=1)
     max_grad_norm: Number = Field(1.0, gt=0)
     tokens_per_micro_batch: int = Field(8192, ge=1)
-    """Token budget of one forward and backward pass."""
+    """Token budget of one forward and backward pass, with the padding of policies that cannot be packed."""
     logp_chunk_tokens: int = Field(1024, ge=1)
     """Tokens whose logits exist at the same time."""
     backend: BackendSettings = BackendSettings()

@@ -229,6 +229,8 @@ def test_micro_batches_keep_to_their_budget() -> None:
     parts = micro_batches(tokens, np.array([0, 1, 2, 3, 5]), 12)
     assert sorted(row for part in parts for row in part) == [0, 1, 2, 3, 5]
     assert [tokens[part].sum() for part in parts] == [8, 7, 30, 50]
+    padded = micro_batches(tokens, np.arange(6), 21, padded=True)
+    assert [tokens[part].tolist() for part in padded] == [[3, 5, 7], [9], [30], [50]]
 
 
 def rows(count: int = 8) -> list[dict]:

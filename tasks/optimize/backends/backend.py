@@ -46,6 +46,8 @@ class Backend(Protocol):
 
     model: PreTrainedModel
     """What computes. Its weights are not always whole here; ``weights`` are."""
+    packed: bool
+    """Whether responses stand one after the other; else each takes as much as the longest of its micro-batch."""
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """logp_T, differentiable, and entropy_T of a micro-batch's response tokens, in fp32."""

@@ -37,6 +37,7 @@ class DeepSpeedBackend:
         # An operator for CPUs alone, which would be compiled here; gloo does its work.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self.model: PreTrainedModel = scorer.model
+        self.packed = scorer.packed
         self._shapes = {name: p.shape for name, p in trainable(self.model).items()}
         rounded = settings.backend.dtype != "float32"
         # What DeepSpeed rounds goes into new tensors; these stay as they are.

@@ -21,6 +21,7 @@ class TorchBackend:
 
     def __init__(self, scorer: Scorer, settings: "OptimizeSettings") -> None:
         self.model: PreTrainedModel = scorer.model
+        self.packed = scorer.packed
         self._scorer = scorer
         self._max_grad_norm = settings.max_grad_norm
         self._weights = trainable(self.model)
