@@ -34,7 +34,8 @@ def cluster_assumptions(
     for role in GPU_ROLES:
         paid = "spot" if role in pool.spot else "on demand"
         yield Assumption(f"pod of {role}", f"{pool.layout.pod_gpus[role]} x {by_role[role]}", "given", paid)
-    yield Assumption("policy", f"{shape.parameters / 1e9:.2f} B parameters", "given", run.policy.path or "tiny")
+    routed = f", {shape.active_parameters / 1e9:.2f} B for a token" if shape.idle_parameters else ""
+    yield Assumption("policy", f"{shape.parameters / 1e9:.2f} B parameters{routed}", "given", run.policy.path or "tiny")
     kept, room = memory.told("weights", "gradients", "moments"), pool.gpu("train").memory_gb
     yield Assumption("training, per GPU", f"{memory.lasting / 1e9:.1f} of {room:g} GB", "given", kept)
     added = f"{memory.told('activations', 'logits')}; at least"

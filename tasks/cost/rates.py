@@ -127,9 +127,9 @@ def assumed_rates(
 ) -> Rates:
     """Rates by data sheets.
 
-    Decoding reads weights and KV cache at a share of the memory's bandwidth, and computes 2 operations per weight and
-    token at a share of the peak. Training computes 6, and 2 more where layers are computed again; with adapters the
-    frozen weights have no gradients, which leaves 4. Attention's own operations are left out.
+    Decoding reads all weights and the KV cache at a share of the memory's bandwidth, and computes 2 operations per
+    token and weight that it reaches, at a share of the peak. Training computes 6, and 2 more where layers are computed
+    again; with adapters the frozen weights have no gradients, which leaves 4. Attention's own operations are left out.
 
     Raises:
         SettingsError: the policy does not fit into the memory of an engine's GPUs.
@@ -141,7 +141,8 @@ def assumed_rates(
     operations = (4 if run.optimize.lora else 6) + (2 if backend.gradient_checkpointing else 0)
 
     def engine(role: Role, settings: EngineSettings, longest: int) -> EngineRates:
-        return _engine_rates(settings, shape, gpus[role], assumed.prompt_tokens, lengths.at(0, longest))
+        mean = lengths.at(0, longest)
+        return _engine_rates(f"{role}.engine", settings, shape, gpus[role], assumed.prompt_tokens, mean)
 
     return Rates(
         rollout=engine("rollout", run.rollout.engine, run.rollout.max_new_tokens),
@@ -149,8 +150,8 @@ def assumed_rates(
         lengths=lengths,
         prompt_tokens=assumed.prompt_tokens,
         update=assumed.update_seconds,
-        trained_token=operations * shape.parameters / speed,
-        scored_token=2 * shape.parameters / speed,
+        trained_token=operations * shape.active_parameters / speed,
+        scored_token=2 * shape.active_parameters / speed,
         answer=assumed.answer_seconds,
         verifier=assumed.verifier_start_seconds,
         switch=assumed.switch_seconds,
@@ -165,7 +166,7 @@ def assumed_rates(
 
 
 def _engine_rates(
-    settings: EngineSettings, shape: Shape, gpu: AcceleratorSettings, prompt: float, mean: float
+    named: str, settings: EngineSettings, shape: Shape, gpu: AcceleratorSettings, prompt: float, mean: float
 ) -> EngineRates:
     gpus, weights = settings.tensor_parallel, BYTES[settings.dtype] * shape.parameters
     cached = shape.cache_bytes(settings.dtype)
@@ -173,7 +174,7 @@ def _engine_rates(
     rows = min(settings.batch_size, int(room / (cached * (prompt + mean))))
     if rows < 1:
         raise SettingsError(
-            f"rollout.engine.tensor_parallel: {gpus} GPUs of {gpu.memory_gb:g} GB do not hold {weights / _GB:.1f} GB "
+            f"{named}.tensor_parallel: {gpus} GPUs of {gpu.memory_gb:g} GB do not hold {weights / _GB:.1f} GB "
             "of weights and one response's keys and values; allowed: more GPUs, or a larger accelerator"
         )
     bandwidth = gpus * gpu.bandwidth_gb_per_second * _GB * gpu.throughput.decoding_bandwidth
@@ -183,8 +184,8 @@ def _engine_rates(
         kind=settings.kind,
         rows=rows,
         step=weights / bandwidth,
-        row=cached * context / bandwidth + 2 * shape.parameters / (peak * gpu.throughput.decoding_flops),
-        prompt_token=2 * shape.parameters / (peak * gpu.throughput.training_flops),
+        row=cached * context / bandwidth + 2 * shape.active_parameters / (peak * gpu.throughput.decoding_flops),
+        prompt_token=2 * shape.active_parameters / (peak * gpu.throughput.training_flops),
     )
 
 

@@ -1,17 +1,18 @@
 """How large a policy is, without a hub: from its settings, from a folder, or from a small table."""
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.errors import DataError
-from tasks.policy.files import INDEX, WEIGHTS, read_json, weight_files
+from tasks.policy.files import INDEX, WEIGHTS, read_json, stored_shapes, weight_files
 from tasks.settings import PolicySettings, TinyPolicySettings
 
 BYTES = {"float32": 4, "bfloat16": 2}
 """Of a number, by type."""
 _TINY_VOCABULARY = 22
+_EXPERT = ".experts."
+"""In the names of weights that a router chooses among; experts that every token reaches have other names."""
 _NAMES = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers"),
     "hidden": ("hidden_size", "n_embd", "d_model"),
@@ -20,6 +21,8 @@ _NAMES = {
     "key_value_heads": ("num_key_value_heads",),
     "head_width": ("head_dim",),
     "vocabulary": ("vocab_size",),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "experts_of_a_token": ("num_experts_per_tok",),
 }
 """What configurations call the sizes of a model."""
 
@@ -38,6 +41,13 @@ class Shape:
     vocabulary: int
     stored_bytes: int
     """Of the base policy's weights as they are published."""
+    idle_parameters: int = 0
+    """Of experts that a router does not choose for a token: held and stored, not computed with."""
+
+    @property
+    def active_parameters(self) -> int:
+        """That a token is computed with."""
+        return self.parameters - self.idle_parameters
 
     def cache_bytes(self, dtype: str) -> int:
         """Keys and values of one token, in all layers."""
@@ -157,7 +167,7 @@ def _of_folder(folder: Path) -> Shape | None:
     try:
         outer = read_json(folder / "config.json")
         files = weight_files(folder)
-        parameters = sum(_safetensors_parameters(file) for file in files)
+        sizes = [(name, math.prod(shape)) for file in files for name, shape in stored_shapes(file).items()]
         stored = sum(file.stat().st_size for file in files)
     except (OSError, ValueError) as error:
         raise DataError(f"policy.path: {folder} cannot be read: {error}") from None
@@ -171,8 +181,10 @@ def _of_folder(folder: Path) -> Shape | None:
         raise DataError(f"policy.path: {folder} has no {WEIGHTS}, nor all files of {INDEX}.")
     if not (layers and hidden):
         return None
+    experts = found["experts"] or 1
+    idle = max(0, experts - (found["experts_of_a_token"] or experts))
     return Shape(
-        parameters=parameters,
+        parameters=sum(size for _, size in sizes),
         layers=layers,
         hidden=hidden,
         intermediate=found["intermediate"] or 4 * hidden,
@@ -181,11 +193,5 @@ def _of_folder(folder: Path) -> Shape | None:
         head_width=found["head_width"] or hidden // heads,
         vocabulary=found["vocabulary"],
         stored_bytes=stored,
+        idle_parameters=sum(size for name, size in sizes if _EXPERT in name) * idle // experts,
     )
-
-
-def _safetensors_parameters(file: Path) -> int:
-    """Elements of all tensors, from the header alone."""
-    with file.open("rb") as handle:
-        header = json.loads(handle.read(int.from_bytes(handle.read(8), "little")))
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")

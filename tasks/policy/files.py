@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from tasks.errors import DataError
 
 GENERATION = "generation_config.json"
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 """Names the files of weights that are in several; nobody reads it beside a file with all of them."""
+_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -28,9 +31,45 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """The files with a folder's weights: the only one, else those that its index names; none where one is missing."""
+    """The files with a folder's weights: the only one, else those that its index names; none where one is missing.
+
+    Raises:
+        DataError: the index does not name files of the folder.
+    """
     if (path / WEIGHTS).is_file():
         return [path / WEIGHTS]
-    named = read_json(path / INDEX).get("weight_map", {}) if (path / INDEX).is_file() else {}
-    files = [path / name for name in sorted(set(named.values()))]
+    index = path / INDEX
+    if not index.is_file():
+        return []
+    named = read_json(index).get("weight_map")
+    if not isinstance(named, dict):
+        raise DataError(f"{index}: no weight_map. Save the model with save_pretrained.")
+    names = sorted(set(map(str, named.values())))
+    if outside := [name for name in names if Path(name).name != name]:
+        raise DataError(
+            f"{index}: its weight_map names {outside[0]!r}, which is no file of that folder. Save the model with "
+            "save_pretrained."
+        )
+    files = [path / name for name in names]
     return files if all(file.is_file() for file in files) else []
+
+
+def stored_shapes(file: Path) -> dict[str, list[int]]:
+    """Shapes of the tensors in a file of weights, by name; its header alone is read.
+
+    Raises:
+        DataError: it is no safetensors file, or is not whole.
+    """
+    check_fetched(file)
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118 - no dictionary
+    except SafetensorError as error:
+        raise DataError(f"{file}: no whole file of safetensors ({error}). Fetch or save it again.") from None
+
+
+def check_fetched(file: Path) -> None:
+    """Raises DataError where Git LFS would have to fetch a file's content first."""
+    with file.open("rb") as opened:
+        if opened.read(len(_POINTER)) == _POINTER:
+            raise DataError(f"{file}: a pointer of Git LFS, and no such file yet. Run `git lfs pull` in its folder.")

@@ -1,4 +1,4 @@
-"""Hugging Face folders: what a policy must hold, and how its model and tokenizer are loaded."""
+"""How the model and the tokenizer of a policy folder are loaded."""
 
 import os
 from collections.abc import Iterator
@@ -13,14 +13,12 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
-    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from tasks.errors import DataError
-from tasks.policy.files import GENERATION, INDEX, WEIGHTS, read_json, weight_files
+from tasks.policy.files import GENERATION, read_json, weight_files
 
 transformers.utils.logging.disable_progress_bar()
 if not torch.cuda.is_available():
@@ -28,49 +26,6 @@ if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
 OPTIMIZER = "optimizer"
 """The folder of a policy with the optimizer's state, which only training reads."""
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
-
-
-def check_folder(path: Path, trust_remote_code: bool = False) -> None:
-    """Raises DataError unless the folder holds a configuration, safetensors weights and a tokenizer, and no code.
-
-    Args:
-        path: the folder.
-        trust_remote_code: Python files that come with the model may be used.
-    """
-    if not (path / "config.json").is_file():
-        raise DataError(f"{path}: no config.json, so this is no Hugging Face model folder. Mend policy.path.")
-    if not weight_files(path):
-        found = sorted(file.name for file in path.iterdir())[:10]
-        raise DataError(
-            f"{path}: no {WEIGHTS}, nor all files of {INDEX}; found {found}. Pickled weights are refused: save "
-            "the model with save_pretrained, which writes safetensors."
-        )
-    if not any((path / name).is_file() for name in _TOKENIZER_FILES):
-        raise DataError(f"{path}: no tokenizer ({', '.join(_TOKENIZER_FILES)}). Save the model's tokenizer there.")
-    config = read_json(path / "config.json")
-    if "auto_map" in config and config.get("model_type") not in CONFIG_MAPPING and not trust_remote_code:
-        raise DataError(
-            f"{path}: a {config.get('model_type')} model is defined by Python files that come with it "
-            f"({', '.join(sorted(set(config['auto_map'].values())))}). They are not run unless "
-            "policy.trust_remote_code: true asks for it."
-        )
-    if (path / GENERATION).is_file():
-        try:
-            GenerationConfig.from_dict(read_json(path / GENERATION))
-        except ValueError as error:
-            raise DataError(f"{path}: transformers cannot load {GENERATION}: {error} Mend or delete it.") from error
-
-
-def check_vocabulary(path: Path) -> None:
-    """Raises DataError when the tokenizer of a folder gives tokens that its model does not know."""
-    config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))
-    known, named = config.get_text_config().vocab_size, len(load_tokenizer(path))
-    if named > known:
-        raise DataError(
-            f"{path}: the tokenizer has {named} tokens and the model's vocabulary {known}. Take the tokenizer that the "
-            "model was trained with, or enlarge the model's embeddings (resize_token_embeddings)."
-        )
 
 
 def has_code(path: Path) -> bool:
@@ -102,7 +57,7 @@ def load_model(
         place: where it is; ``device()`` without it.
 
     Raises:
-        DataError: weights of the model are not in the folder.
+        DataError: weights of the model are not in the folder, or have other shapes there.
     """
     code = has_code(path)
     if attention is None:
@@ -116,7 +71,14 @@ def load_model(
         use_safetensors=True,
         trust_remote_code=code,
         output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are named below
     )
+    if other := sorted(found["mismatched_keys"]):
+        name, stored, expected = other[0]
+        raise DataError(
+            f"{path}: {len(other)} weights have other shapes than config.json says, such as {name}: {list(stored)} "
+            f"where it says {list(expected)}. Take the config.json that was saved with the weights."
+        )
     if missing := sorted(found["missing_keys"]):
         raise DataError(
             f"{path}: {len(missing)} of the model's weights are not in its safetensors, such as {missing[:3]}. "

@@ -1,6 +1,8 @@
 """Where a base policy comes from: a folder, an S3 prefix or the Hugging Face hub."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,8 +11,8 @@ from typing import Any
 from tasks.artifacts.fetch import fetch, snapshot
 from tasks.artifacts.files import MANIFEST
 from tasks.errors import DataError
+from tasks.policy.checks import check_folder, check_model
 from tasks.policy.files import INDEX, WEIGHTS, weight_files
-from tasks.policy.loading import check_folder, check_vocabulary
 from tasks.settings import PolicySettings
 
 _ALL_WEIGHTS = "*.safetensors"
@@ -41,7 +43,8 @@ def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
         else:
             local = snapshot("model", source, settings.revision, patterns, "policy.path")
             facts["revision"] = local.name
-        check_folder(local, settings.trust_remote_code)
+        with _told_of(source, local):
+            check_folder(local, settings.trust_remote_code)
         # Beside its weights a folder may hold them once more in another form. A policy of another store has a manifest,
         # which tells of that artifact.
         left = {MANIFEST, INDEX} if (local / WEIGHTS).is_file() else {MANIFEST}
@@ -49,5 +52,15 @@ def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
         for file in sorted(files.union(weight_files(local))):
             if file.name not in left:
                 shutil.copyfile(file, folder / file.name)
-    check_vocabulary(folder)
+    with _told_of(source, folder):
+        check_model(folder)
     return facts
+
+
+@contextmanager
+def _told_of(source: str, place: Path) -> Iterator[None]:
+    """Errors of a place that is soon gone name the source instead."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(error.message.replace(str(place), source)) from error

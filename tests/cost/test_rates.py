@@ -1,12 +1,13 @@
 """Seconds by data sheets: worked numbers, and what cannot fit."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tasks.cost.fit import two_rates
-from tasks.cost.rates import EngineRates, Lengths, assumed_rates, passes
-from tasks.cost.shapes import KNOWN
+from tasks.cost.rates import EngineRates, Lengths, Rates, assumed_rates, passes
+from tasks.cost.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings, RunSettings
 from tasks.settings.cost import CostSettings
@@ -18,12 +19,12 @@ SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
 WEIGHTS = 7_615_616_512
 
 
-def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4):
+def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4, shape: Shape = SHAPE) -> Rates:
     costs = CostSettings.read(PRICES)
     roles: tuple[Role, ...] = ("rollout", "evaluate", "train")
     row = costs.accelerator(accelerator)
     run = RunSettings.read(PAPER, overrides)
-    return assumed_rates(run, SHAPE, dict.fromkeys(roles, row), gpus, costs.assumptions)
+    return assumed_rates(run, shape, dict.fromkeys(roles, row), gpus, costs.assumptions)
 
 
 def test_a_decode_step_by_hand() -> None:
@@ -57,6 +58,16 @@ def test_float32_is_as_slow_as_its_peak() -> None:
     assert slow.trained_token / fast.trained_token == pytest.approx(989 / 67)
 
 
+def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:
+    """All weights are read in a decode step, and nine tenths of them are of no use to a token."""
+    dense, routed = rates(), rates(shape=replace(SHAPE, idle_parameters=WEIGHTS * 9 // 10))
+    assert routed.trained_token == pytest.approx(dense.trained_token / 10)
+    assert routed.scored_token == pytest.approx(dense.scored_token / 10)
+    assert routed.rollout.prompt_token == pytest.approx(dense.rollout.prompt_token / 10)
+    assert routed.rollout.step == dense.rollout.step
+    assert dense.rollout.row - routed.rollout.row == pytest.approx(0.9 * 2 * WEIGHTS / (0.25 * 989e12))
+
+
 @pytest.mark.parametrize(
     ("kind", "responses", "steps"),
     [
@@ -84,8 +95,11 @@ def test_memory_limits_the_rows() -> None:
 
 def test_weights_that_do_not_fit_are_named() -> None:
     small = "rollout.engine.gpu_memory_share=0.2 rollout.engine.dtype=float32"
-    with pytest.raises(SettingsError, match=r"tensor_parallel: 1 GPUs of 48 GB do not hold 30.5 GB of weights"):
+    with pytest.raises(SettingsError, match=r"rollout\.engine\.tensor_parallel: 1 GPUs of 48 GB do not hold 30.5 GB"):
         rates(small, "nvidia-l40s")
+    own = "evaluate.engine.kind=vllm evaluate.engine.gpu_memory_share=0.2 evaluate.engine.dtype=float32"
+    with pytest.raises(SettingsError, match=r"evaluate\.engine\.tensor_parallel: 1 GPUs of 48 GB do not hold"):
+        rates(own, "nvidia-l40s")
 
 
 def test_lengths_between_and_outside_of_what_is_known() -> None:

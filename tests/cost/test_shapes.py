@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    GptOssConfig,
+    LlamaConfig,
+    MixtralConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
 
 from tasks.cost.shapes import KNOWN, Shape, shape_of
 from tasks.errors import DataError
@@ -15,6 +24,7 @@ from tasks.settings import LoraSettings, PolicySettings
 
 KINDS = {"Qwen3": Qwen3Config, "Llama": LlamaConfig, "": Qwen2Config}
 """By a part of a model's name."""
+SMALL = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 
 
 def configuration(name: str, shape: Shape) -> PretrainedConfig:
@@ -81,6 +91,35 @@ def test_sizes_have_several_names(tmp_path: Path, config: dict[str, object]) -> 
     assert shape is not None
     assert (shape.layers, shape.hidden, shape.heads, shape.key_value_heads) == (2, 32, 4, 4)
     assert (shape.head_width, shape.intermediate, shape.vocabulary, shape.parameters) == (8, 128, 100, 12)
+
+
+@pytest.mark.parametrize(
+    ("config", "experts"),
+    [
+        (Qwen3MoeConfig(**SMALL, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16), 8),
+        (MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=1), 4),
+        (GptOssConfig(**SMALL, num_local_experts=4, num_experts_per_tok=1), 4),
+        (Qwen2Config(**SMALL), 1),
+    ],
+    ids=lambda value: value.model_type if isinstance(value, PretrainedConfig) else None,
+)
+def test_experts_that_a_token_does_not_reach_are_idle(tmp_path: Path, config: PretrainedConfig, experts: int) -> None:
+    model = AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(tmp_path)
+    shape = shape_of(PolicySettings(path=str(tmp_path)))
+    assert shape is not None
+    routed = sum(weight.numel() for name, weight in model.named_parameters() if ".experts." in name)
+    assert shape.parameters == sum(weight.numel() for weight in model.parameters())
+    assert bool(routed) == (experts > 1)
+    assert shape.active_parameters == shape.parameters - routed * (0 if experts == 1 else 3) // 4
+
+
+@pytest.mark.parametrize("text", ["version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "", "weights"])
+def test_weights_that_are_none_are_named(tmp_path: Path, text: str) -> None:
+    policy = folder_of(tmp_path, {"num_hidden_layers": 2, "hidden_size": 32})
+    (tmp_path / "model.safetensors").write_text(text)
+    with pytest.raises(DataError, match=r"model\.safetensors: (a pointer of Git LFS|no whole file of safetensors)"):
+        shape_of(policy)
 
 
 def test_a_folder_that_does_not_tell_its_shape_has_none(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tasks.optimize.responses import Responses, micro_batches, shares
-from tasks.policy.loading import check_folder, load_tokenizer
+from tasks.policy.checks import check_folder
+from tasks.policy.loading import load_tokenizer
 from tests.cache_versions import ROOT
 from tests.optimize import test_trainer
 from tests.optimize.test_examples import alike

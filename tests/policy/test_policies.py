@@ -22,15 +22,6 @@ from tests.conftest import SMALL
 Small = tuple[Store, ArtifactRef]
 
 
-@pytest.fixture
-def folder(small: Small, tmp_path: Path) -> Path:
-    """A Hugging Face folder like one that a user would bring."""
-    store, policy = small
-    shutil.copytree(store.path(policy), tmp_path / "mine")
-    (tmp_path / "mine" / "manifest.json").unlink()
-    return tmp_path / "mine"
-
-
 def take(store: Store, folder: Path | str) -> ArtifactRef:
     return prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0)
 
@@ -76,22 +67,6 @@ def test_a_policy_of_another_store_is_taken_without_its_manifest(small: Small, s
     assert store.manifest(taken).settings["path"] == str(other.path(policy))
 
 
-@pytest.mark.parametrize(
-    ("lost", "message"),
-    [
-        ("tokenizer.json", "no tokenizer"),
-        ("config.json", "no config.json, so this is no Hugging Face model folder"),
-        ("model.safetensors", "no model.safetensors, nor all files of .*; found .*Pickled weights are refused"),
-    ],
-)
-def test_an_incomplete_folder_is_refused(store: Store, folder: Path, lost: str, message: str) -> None:
-    (folder / lost).unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"pickle")
-    with pytest.raises(DataError, match=message):
-        take(store, folder)
-    assert store.manifests("policy") == []
-
-
 def test_weights_that_a_folder_lacks_are_named_not_made_up(store: Store, folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     lost = weights.pop("model.layers.1.mlp.down_proj.weight")
@@ -130,27 +105,6 @@ def test_weights_in_several_files_are_those_that_the_index_names(store: Store, f
         take(store, folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("config.json", "{", r"config\.json: no JSON"),
-        ("config.json", "[]", r"config\.json: no object"),
-        ("generation_config.json", "[1]", r"generation_config\.json: no object"),
-        (
-            "generation_config.json",
-            '{"do_sample": false, "num_return_sequences": 2}',
-            "cannot load generation_config.json: Greedy methods .*Mend or delete it",
-        ),
-    ],
-)
-def test_files_that_transformers_cannot_load_are_named(
-    store: Store, folder: Path, name: str, text: str, message: str
-) -> None:
-    (folder / name).write_text(text)
-    with pytest.raises(DataError, match=message):
-        take(store, folder)
-
-
 def test_a_folder_that_is_not_there(store: Store) -> None:
     with pytest.raises(DataError, match=r"policy.path: './nowhere' is no folder"):
         take(store, "./nowhere")
@@ -171,14 +125,6 @@ def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folde
     before = fingerprint(f"{bucket}/model")
     files.pipe_file(f"{bucket}/model/notes.txt", b"changed")
     assert fingerprint(f"{bucket}/model") != before
-
-
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(store: Store, folder: Path) -> None:
-    tokenizer = load_tokenizer(folder)
-    tokenizer.add_tokens(["<more>"])
-    tokenizer.save_pretrained(folder)
-    with pytest.raises(DataError, match=r"the tokenizer has 23 tokens and the model's vocabulary 22"):
-        take(store, folder)
 
 
 CODE = """
