@@ -50,7 +50,7 @@ def print_plan(console: Console, config: Path, overrides: str, stages: int, pool
         if plain:
             print(cluster_json(planned))
         else:
-            tables += cluster_tables(planned, settings.updates_per_rollout is not None)
+            tables += cluster_tables(planned, settings.alternates)
     for table in tables:
         print_whole(console, table)
 

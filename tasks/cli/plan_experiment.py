@@ -39,7 +39,7 @@ def print_experiment(
         if plain:
             print(experiment_json(plans, len(experiment.seeds)))
         else:
-            alternating = {key for key, run in runs.items() if run.settings.updates_per_rollout is not None}
+            alternating = {key for key, run in runs.items() if run.settings.alternates}
             tables.append(costs_table(experiment, plans, alternating))
     for table in tables:
         print_whole(console, table)

@@ -12,7 +12,6 @@ from tasks.preflight.records import Record
 from tasks.preflight.web import fetch
 from tasks.settings.deployment import VARIABLE
 
-WORKFLOW = "workflows.mu_grpo.mu_grpo"
 _NAMES = ("Flyte", "Flyte project", "workflow")
 _ARCHIVED = "ARCHIVED"
 R = TypeVar("R", bound=Record)
@@ -57,18 +56,24 @@ class _Workflows(Record):
     workflows: tuple[_Workflow, ...] = ()
 
 
-def flyte_checks(url: str | None, project: str, domain: str, seconds: float) -> list[Finding]:
+def flyte_checks(url: str | None, project: str, domain: str, workflow: str, seconds: float) -> list[Finding]:
     """Three lines: the server, the project, the workflow; each is tried when the one before it did not stop it.
 
     Args:
         url: of Flyte's HTTP address, the console's too; nothing is tried without it.
         project: of the run.
         domain: of the run.
+        workflow: of the run, by the name that it is registered by.
         seconds: for one request.
     """
     admin = _Admin((url or "").rstrip("/").removesuffix("/console"), seconds)
     findings: list[Finding] = []
-    for check in (admin.server, partial(admin.project, project, domain), partial(admin.workflow, project, domain)):
+    checks = (
+        admin.server,
+        partial(admin.project, project, domain),
+        partial(admin.workflow, project, domain, workflow),
+    )
+    for check in checks:
         findings.append(check())
         if findings[-1].state not in ("ok", "warning"):
             break
@@ -123,17 +128,17 @@ class _Admin:
             return Finding(name, "failed", there, "Name one of these with --domain, or add it to Flyte's own settings")
         return Finding(name, "ok", f"{project}, {domain}")
 
-    def workflow(self, project: str, domain: str) -> Finding:
+    def workflow(self, project: str, domain: str, workflow: str) -> Finding:
         """Whether the workflow is registered, and its latest version."""
         name = "workflow"
         latest = urlencode({"limit": 1, "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"})
-        answer = self._ask(_Workflows, f"workflows/{quote(project)}/{quote(domain)}/{WORKFLOW}?{latest}")
+        answer = self._ask(_Workflows, f"workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}")
         if isinstance(answer, Unknown):
             return answer.of(name)
         if not answer.workflows:
             register = f"pyflyte register --non-fast -p {project} -d {domain} workflows, with {VARIABLE} set"
-            return Finding(name, "failed", f"{WORKFLOW} is not registered in {project}, {domain}", register)
-        return Finding(name, "ok", f"{WORKFLOW}, latest version {answer.workflows[0].id.version}")
+            return Finding(name, "failed", f"{workflow} is not registered in {project}, {domain}", register)
+        return Finding(name, "ok", f"{workflow}, latest version {answer.workflows[0].id.version}")
 
     def _ask(self, kind: type[R], path: str) -> R | Unknown:
         url = f"{self._url}/api/v1/{path}"

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from tasks.preflight.findings import Finding, Unknown
 from tasks.preflight.records import Node, Record
 from tasks.preflight.web import fetch
-from tasks.settings.deployment import ROLES, DeploymentSettings
 
 _HUB = "docker.io"
 _HUB_HOST = "registry-1.docker.io"
@@ -73,11 +72,6 @@ class _Token(Record):
 
 Told = bool | Unknown
 """Whether a registry has an image."""
-
-
-def image_names(deployment: DeploymentSettings, takes_turns: bool) -> list[str]:
-    """The different images of all roles, in a run whose training takes turns with generation or follows it."""
-    return list(dict.fromkeys(deployment.image(role, takes_turns) for role in ROLES))
 
 
 def ask_registries(names: Sequence[str], seconds: float) -> dict[str, Told]:

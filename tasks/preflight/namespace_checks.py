@@ -1,6 +1,6 @@
 """Checks of who asks, and of what the namespace of a run holds."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tasks.preflight.answers import KUBEFLOW, Answers
 from tasks.preflight.cluster import Permission
@@ -8,7 +8,7 @@ from tasks.preflight.findings import Finding, Unknown, judged
 from tasks.preflight.records import PodTemplate
 from tasks.preflight.role_pods import RolePod
 from tasks.preflight.security import LABEL, Profile, refused
-from tasks.settings.deployment import ROLES, DeploymentSettings, Role
+from tasks.settings.deployment import DeploymentSettings, Role
 
 OLDEST = (1, 28)
 """Kubernetes itself mends none that is this old."""
@@ -57,14 +57,14 @@ def _creates_pods(answers: Answers) -> Finding:
 
 
 def namespace_checks(
-    answers: Answers, deployment: DeploymentSettings, pods: Mapping[Role, RolePod]
+    answers: Answers, deployment: DeploymentSettings, pods: Mapping[Role, RolePod], roles: Sequence[Role]
 ) -> Iterator[Finding]:
-    """The namespace, and what is in it."""
+    """The namespace, and what is in it for these roles."""
     yield _namespace(answers)
     yield _pod_security(answers, pods)
     yield _accounts(answers, pods)
     yield _secrets(answers, deployment)
-    yield _templates(answers, deployment)
+    yield _templates(answers, deployment, roles)
     yield _priorities(answers, pods)
     yield _training(answers, deployment)
 
@@ -148,28 +148,28 @@ def _secrets(answers: Answers, deployment: DeploymentSettings) -> Finding:
     return judged(name, f"{asked.name}: {', '.join(keys)}", wrong)
 
 
-def _templates(answers: Answers, deployment: DeploymentSettings) -> Finding:
+def _templates(answers: Answers, deployment: DeploymentSettings, roles: Sequence[Role]) -> Finding:
     name = "pod templates"
     if isinstance(answers.templates, Unknown):
         return answers.templates.of(name)
     there = {one.name for one in answers.templates}
-    roles: dict[str, list[str]] = {}
-    for role in ROLES:
-        roles.setdefault(deployment.pod(role).template, []).append(role)
+    of_roles: dict[str, list[str]] = {}
+    for role in roles:
+        of_roles.setdefault(deployment.pod(role).template, []).append(role)
     have = f"; it has {', '.join(sorted(there))}" if there else ""
     wrong = [
         (
             f"{template} of {', '.join(of)} does not exist in {answers.namespace}{have}",
             f"Make it: {_APPLY}, or name another in the deployment's pods",
         )
-        for template, of in roles.items()
+        for template, of in of_roles.items()
         if template not in there
     ]
-    joined = [one.name for one in answers.templates if one.name in roles and one.spec.terms is not None]
+    joined = [one.name for one in answers.templates if one.name in of_roles and one.spec.terms is not None]
     if joined and not wrong:
         found = f"{', '.join(joined)}: Flyte joins a template's required node affinity to its own by 'or'"
         return Finding(name, "warning", found, "Put what must hold into nodeSelector of the template")
-    return judged(name, ", ".join(roles), wrong)
+    return judged(name, ", ".join(of_roles), wrong)
 
 
 def _priorities(answers: Answers, pods: Mapping[Role, RolePod]) -> Finding:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks.preflight.answers import Answers, ask
+from tasks.preflight.asked import image_names, roles_of, workflow_of
 from tasks.preflight.cluster import Cluster
 from tasks.preflight.connection import connect
 from tasks.preflight.findings import Finding, Unknown
 from tasks.preflight.flyte import flyte_checks
-from tasks.preflight.images import ask_registries, image_checks, image_names
+from tasks.preflight.images import ask_registries, image_checks
 from tasks.preflight.namespace_checks import identity_checks, known_templates, namespace_checks
 from tasks.preflight.quota_checks import quota_checks
 from tasks.preflight.reach import Patience
@@ -43,11 +44,11 @@ class Target:
 
 def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) -> list[Finding]:
     """What stops a run from starting, and what does not."""
-    seconds, names = target.patience.request, image_names(deployment, run.updates_per_rollout is not None)
+    seconds, names = target.patience.request, image_names(deployment, run)
     with ThreadPoolExecutor() as pool:
         store = pool.submit(store_check, run.store, seconds)
         registries = pool.submit(ask_registries, names, seconds)
-        flyte = pool.submit(flyte_checks, target.flyte, target.project, target.domain, seconds)
+        flyte = pool.submit(flyte_checks, target.flyte, target.project, target.domain, workflow_of(run), seconds)
         kubeconfig, answers = _cluster(deployment, target)
         return [
             kubeconfig,
@@ -69,8 +70,9 @@ def _cluster(deployment: DeploymentSettings, target: Target) -> tuple[Finding, A
 
 
 def _cluster_checks(answers: Answers, deployment: DeploymentSettings, run: RunSettings) -> Iterator[Finding]:
-    pods = role_pods(deployment, known_templates(answers))
+    roles = roles_of(run)
+    pods = role_pods(deployment, known_templates(answers), roles)
     yield from identity_checks(answers)
-    yield from namespace_checks(answers, deployment, pods)
+    yield from namespace_checks(answers, deployment, pods, roles)
     yield from room_checks(answers, deployment, pods, run)
     yield from quota_checks(answers, pods)

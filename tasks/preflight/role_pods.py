@@ -1,6 +1,6 @@
 """A role's pod as Flyte makes it: the deployment's sizes on the pod template's rest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.preflight.pools import Ask, requests
@@ -37,11 +37,13 @@ class RolePod:
     """Pods that must run at once for one of the role's tasks."""
 
 
-def role_pods(deployment: DeploymentSettings, templates: Mapping[str, PodTemplate]) -> dict[Role, RolePod]:
-    """The pods of the roles whose templates are there."""
+def role_pods(
+    deployment: DeploymentSettings, templates: Mapping[str, PodTemplate], roles: Sequence[Role] = ROLES
+) -> dict[Role, RolePod]:
+    """The pods of those roles whose templates are there."""
     return {
         role: _role_pod(role, deployment, templates[deployment.pod(role).template])
-        for role in ROLES
+        for role in roles
         if deployment.pod(role).template in templates
     }
 

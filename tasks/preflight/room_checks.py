@@ -1,8 +1,9 @@
 """Checks of the nodes: where each role's pod can run at all, what is free there, and how many shards fit at once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tasks.preflight.answers import Answers
+from tasks.preflight.asked import roles_of
 from tasks.preflight.findings import Finding, Unknown, listed
 from tasks.preflight.nowhere import AT_MOST, nowhere
 from tasks.preflight.pools import Placement, Taken, left, place, shown, taken, total
@@ -11,7 +12,7 @@ from tasks.preflight.records import CPU, GPU, MEMORY, STORAGE, Node, Pod
 from tasks.preflight.role_pods import RolePod
 from tasks.report.formats import some
 from tasks.settings import RunSettings
-from tasks.settings.deployment import ROLES, DeploymentSettings, Role
+from tasks.settings.deployment import DeploymentSettings, Role
 
 _SHOWN = (GPU, CPU, MEMORY, STORAGE)
 
@@ -19,28 +20,29 @@ _SHOWN = (GPU, CPU, MEMORY, STORAGE)
 def room_checks(
     answers: Answers, deployment: DeploymentSettings, pods: Mapping[Role, RolePod], run: RunSettings
 ) -> Iterator[Finding]:
-    """GPUs, a line for each role and for each pool of nodes, and the shards."""
+    """GPUs, a line for each of the run's roles and for each pool of nodes, and the shards."""
+    roles = roles_of(run)
     if not isinstance(answers.nodes, list):
-        for name in ("GPUs", *(f"pod of {role}" for role in ROLES), "shards"):
+        for name in ("GPUs", *(f"pod of {role}" for role in roles), "shards"):
             yield answers.nodes.of(name)
         return
-    yield _gpus(answers.nodes, deployment)
+    yield _gpus(answers.nodes, deployment, roles)
     used = taken(answers.pods if isinstance(answers.pods, list) else [])
     placed = {role: place(pod.ask, answers.nodes, used) for role, pod in pods.items()}
-    for role in ROLES:
+    for role in roles:
         if role in pods:
             yield _role(pods[role], placed[role], answers.nodes, answers.pods, used)
         else:
             missing = Unknown(f"needs the pod template {deployment.pod(role).template}")
             yield (answers.templates if isinstance(answers.templates, Unknown) else missing).of(f"pod of {role}")
     if isinstance(answers.pods, list):
-        yield from _pools(placed, used)
+        yield from _pools(placed, used, roles)
     yield _shards(answers, deployment, pods, placed, run)
 
 
-def _gpus(nodes: list[Node], deployment: DeploymentSettings) -> Finding:
+def _gpus(nodes: list[Node], deployment: DeploymentSettings, roles: Sequence[Role]) -> Finding:
     name = "GPUs"
-    if not any(deployment.pod(role).gpus for role in ROLES):
+    if not any(deployment.pod(role).gpus for role in roles):
         return Finding(name, "ok", "none is asked for")
     counts = {node.name: node.allocatable.get(GPU, 0) for node in nodes}
     if not any(counts.values()):
@@ -86,7 +88,7 @@ def _shortages(pod: RolePod, placed: Placement, used: Taken) -> list[str]:
     return found or [f"{pod.count} must run at once, and there is room for {now}" if now else "no node has all it asks"]
 
 
-def _pools(placed: Mapping[Role, Placement], used: Taken) -> Iterator[Finding]:
+def _pools(placed: Mapping[Role, Placement], used: Taken, all_roles: Sequence[Role]) -> Iterator[Finding]:
     """What is free on nodes that serve the same roles."""
     serves: dict[str, list[Role]] = {}
     nodes: dict[str, Node] = {}
@@ -104,7 +106,7 @@ def _pools(placed: Mapping[Role, Placement], used: Taken) -> Iterator[Finding]:
             f"{shown(one, free[one]).split()[0]} of {shown(one, whole[one])}" for one in _SHOWN if whole.get(one)
         ]
         found = f"{some([node.name for node in members], AT_MOST)}: {', '.join(amounts)}"
-        yield Finding("free for all" if of == ROLES else f"free for {', '.join(of)}", "ok", found)
+        yield Finding("free for all" if of == all_roles else f"free for {', '.join(of)}", "ok", found)
 
 
 def _shards(
@@ -114,6 +116,8 @@ def _shards(
     placed: Mapping[Role, Placement],
     run: RunSettings,
 ) -> Finding:
+    if run.alternates:
+        return Finding("shards", "ok", "none: pods that train generate")
     name, wanted = "shards", min(run.shards, deployment.max_parallelism)
     asked = f"{run.shards} a stage, {wanted} at once by max_parallelism {deployment.max_parallelism}"
     if "rollout" not in placed or not any(placed["rollout"].ever.values()):

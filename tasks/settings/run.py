@@ -103,6 +103,11 @@ class RunSettings(Settings):
         return measures(self.evaluate, self.prompts, self.verify, self.rollout.engine)
 
     @property
+    def alternates(self) -> bool:
+        """Whether generation and optimization take turns in one task, as in ``workflows/grpo.py``."""
+        return self.updates_per_rollout is not None
+
+    @property
     def evaluation_engine(self) -> EngineSettings:
         """The engine that evaluates."""
         return self.evaluate.engine or self.rollout.engine

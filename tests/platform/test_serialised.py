@@ -13,6 +13,7 @@ from flytekit.models.literals import Literal
 
 from tasks.artifacts.provenance import code
 from tasks.platform import judging
+from tasks.preflight.asked import roles_of, workflow_of
 from tasks.report.graph import graphs
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
@@ -77,6 +78,18 @@ def test_every_task_has_its_roles_pod(registered: Registered) -> None:
         assert template.extended_resources.gpu_accelerator.device == pod.accelerator
         assert template.extended_resources.shared_memory.size_limit == (pod.shared_memory or "")
     assert roles == set(ROLES)
+
+
+@pytest.mark.parametrize("overrides", ["", "updates_per_rollout=4"])
+def test_a_workflow_has_the_pods_that_a_preflight_looks_for(registered: Registered, overrides: str) -> None:
+    _, found = registered
+    run = RunSettings.read(ROOT / "configs/tiny-cpu.yaml", overrides)
+    tasks = {node.id: node for node in found.workflows[workflow_of(run)].template.nodes}
+    names = [
+        (node.array_node.node if node.HasField("array_node") else node).task_node.reference_id.name
+        for node in tasks.values()
+    ]
+    assert {role_of(name) for name in names if name} == set(roles_of(run))
 
 
 def test_secrets_are_asked_for_where_they_are_used_alone(registered: Registered) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.preflight.http_server import Answer, Asked, HttpServer
 
-WORKFLOW = "workflows.mu_grpo.mu_grpo"
+WORKFLOW, ALTERNATING = "workflows.mu_grpo.mu_grpo", "workflows.grpo.grpo"
 
 
 class Registry(HttpServer):
@@ -43,6 +43,7 @@ class Flyte(HttpServer):
         project = {"id": "mu-grpo", "name": "mu-grpo", "domains": domains, "description": "", "state": "ACTIVE"}
         self.projects: list[dict[str, Any]] = [{**project, "id": "flytesnacks"}, project]
         self.versions = ["v1", "v2"]
+        self.workflows = {WORKFLOW}
         self.login = False
         self.version = "v1.16.8"
 
@@ -55,12 +56,14 @@ class Flyte(HttpServer):
             return Answer(body={"control_plane_version": {"Build": "", "Version": self.version, "BuildTime": ""}})
         if asked.path == "/api/v1/projects":
             return Answer(body={"projects": self.projects, "token": ""})
-        if asked.path == f"/api/v1/workflows/mu-grpo/development/{WORKFLOW}":
+        of_project, _, name = asked.path.rpartition("/")
+        if of_project == "/api/v1/workflows/mu-grpo/development":
             assert asked.query == {
                 "limit": "1",
                 "sort_by.key": "created_at",
                 "sort_by.direction": "DESCENDING",
             }
-            latest = [{"resource_type": "WORKFLOW", "name": WORKFLOW, "version": one} for one in self.versions[-1:]]
+            versions = self.versions[-1:] if name in self.workflows else []
+            latest = [{"resource_type": "WORKFLOW", "name": name, "version": one} for one in versions]
             return Answer(body={"workflows": [{"id": one, "closure": None} for one in latest], "token": ""})
         return Answer(404, {"code": 5, "message": "Not Found"})

@@ -4,17 +4,20 @@ from pathlib import Path
 
 import pytest
 
+from tasks.preflight.asked import image_names
 from tasks.preflight.findings import Finding
-from tasks.preflight.images import Image, ask_registries, image_checks, image_names
+from tasks.preflight.images import Image, ask_registries, image_checks
 from tasks.preflight.records import Node
+from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.api_server import ApiServer
-from tests.preflight.conftest import TAG, Ask
+from tests.preflight.conftest import CONFIG, TAG, Ask
 from tests.preflight.http_server import Answer, Asked
 from tests.preflight.services import Registry
 from tests.s3 import free_port
 
 SECONDS = 5
+STAGES, TURNS = RunSettings.read(CONFIG), RunSettings.read(CONFIG, "updates_per_rollout=4")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +56,7 @@ def test_what_is_no_reference(text: str) -> None:
 
 def checked(images: str, tag: str = TAG, nodes: list[Node] | None = None, pods: object = None) -> dict[str, Finding]:
     deployment = DeploymentSettings(images=images, tag=tag, pods=pods or {})
-    names = image_names(deployment, False)
+    names = image_names(deployment, STAGES)
     return {one.name: one for one in image_checks(names, ask_registries(names, SECONDS), nodes or [])}
 
 
@@ -101,8 +104,8 @@ def test_an_unregistered_image_on_a_cluster(gpu_pool: ApiServer, ask: Ask, regis
 
 def test_a_run_that_takes_turns_needs_an_image_of_its_own() -> None:
     asked = DeploymentSettings.parse({"pods": {"train": {"image": "train"}}, "images": "here/mu-grpo", "tag": "v1"})
-    assert image_names(asked, True) == ["here/mu-grpo-cpu:v1", "here/mu-grpo-alternate:v1"]
-    assert image_names(DeploymentSettings(), True) == image_names(DeploymentSettings(), False)
+    assert image_names(asked, TURNS) == ["here/mu-grpo-cpu:v1", "here/mu-grpo-alternate:v1"]
+    assert image_names(DeploymentSettings(), TURNS) == image_names(DeploymentSettings(), STAGES)
 
 
 def test_a_registry_that_wants_a_login() -> None:
@@ -161,7 +164,7 @@ def test_a_registry_out_of_reach_is_asked_once_and_is_no_verdict() -> None:
     port = free_port()
     pods = {"rollout": {"image": "rollout"}, "train": {"image": "train"}}
     asked = DeploymentSettings.parse({"images": f"127.0.0.1:{port}/mu-grpo", "pods": pods})
-    names = image_names(asked, False)
+    names = image_names(asked, STAGES)
     told = ask_registries(names, SECONDS)
     assert len(names) == 3
     assert len({id(one) for one in told.values()}) == 1
@@ -198,5 +201,5 @@ def test_a_tag_is_given_and_stays() -> None:
 
 
 def test_the_deployments_of_the_project_name_images(tmp_path: Path) -> None:
-    for name in image_names(DeploymentSettings(), False):
+    for name in image_names(DeploymentSettings(), STAGES):
         assert Image.parse(name) is not None

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import yaml
+
+from tests.cache_versions import ROOT
 from tests.preflight.api_server import SECRET, ApiServer
 from tests.preflight.conftest import TAG, Ask, Findings
-from tests.preflight.services import Flyte, Registry
+from tests.preflight.services import ALTERNATING, WORKFLOW, Flyte, Registry
 
 
 def states(found: Findings) -> dict[str, list[str]]:
@@ -80,6 +83,27 @@ def test_several_nodes_that_train_need_the_training_operator(gpu_pool: ApiServer
     too_many = ask(gpu_pool, changes={"train_nodes": 3})["pod of train"]
     assert too_many.state == "failed"
     assert too_many.found == "fits 1 of 5 nodes, which hold 2 of the 3 that must run at once"
+
+
+def test_a_run_that_takes_turns_needs_no_pool_for_generation(gpu_pool: ApiServer, ask: Ask, flyte: Flyte) -> None:
+    pods = yaml.safe_load((ROOT / "configs/deployments/gpu-4.yaml").read_text())["pods"]
+    changes: dict[str, object] = {"pods": {**pods, "rollout": pods["rollout"] | {"template": "mu-grpo-elsewhere"}}}
+    gpu_pool.objects.remove(gpu_pool.find("PodTemplate", "mu-grpo-verify"))
+    staged = ask(gpu_pool, flyte=flyte.url, changes=changes)["pod templates"]
+    assert "mu-grpo-elsewhere of rollout does not exist" in staged.found
+    assert "mu-grpo-verify of verify does not exist" in staged.found
+    flyte.workflows = {ALTERNATING}
+    found = ask(gpu_pool, overrides="updates_per_rollout=4", flyte=flyte.url, changes=changes)
+    assert not {"pod of rollout", "pod of verify"} & found.keys()
+    unregistered = [name for name in found if name.startswith("image ")]
+    assert unregistered == ["image mu-grpo-cpu", "image mu-grpo-rollout", "image mu-grpo-alternate"]
+    assert states(found)["failed"] == ["store", *unregistered]
+    assert found["pod templates"].found == "mu-grpo-cpu, mu-grpo-prefetch, mu-grpo-rollout, mu-grpo-train"
+    assert found["shards"].found == "none: pods that train generate"
+    assert found["workflow"].found == "workflows.grpo.grpo, latest version v2"
+    flyte.workflows = {WORKFLOW}
+    missing = ask(gpu_pool, overrides="updates_per_rollout=4", flyte=flyte.url)["workflow"]
+    assert (missing.state, missing.found) == ("failed", f"{ALTERNATING} is not registered in mu-grpo, development")
 
 
 def test_every_kubeconfig_is_left_as_it_is(gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:

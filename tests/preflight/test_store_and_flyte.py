@@ -109,7 +109,7 @@ def test_a_store_that_does_not_answer(bucket: str, s3: S3, ahead: Ahead) -> None
 
 
 def test_without_an_address_flyte_is_not_asked() -> None:
-    found = flyte_checks(None, "mu-grpo", "development", SECONDS)
+    found = flyte_checks(None, "mu-grpo", "development", WORKFLOW, SECONDS)
     assert {one.state for one in found} == {"not tried"}
     assert [one.found for one in found] == ["its address is not given", "needs Flyte", "needs Flyte"]
     assert found[0].mend == "--flyte https://..."
@@ -117,7 +117,7 @@ def test_without_an_address_flyte_is_not_asked() -> None:
 
 @pytest.mark.parametrize("path", ["", "/", "/console"])
 def test_a_registered_workflow(path: str, flyte: Flyte) -> None:
-    found = flyte_checks(f"{flyte.url}{path}", "mu-grpo", "development", SECONDS)
+    found = flyte_checks(f"{flyte.url}{path}", "mu-grpo", "development", WORKFLOW, SECONDS)
     assert [(one.name, one.state, one.found) for one in found] == [
         ("Flyte", "ok", f"{flyte.url}, v1.16.8"),
         ("Flyte project", "ok", "mu-grpo, development"),
@@ -139,7 +139,7 @@ def test_a_registered_workflow(path: str, flyte: Flyte) -> None:
 )
 def test_versions_of_flyte(version: str, state: str, found: str, flyte: Flyte) -> None:
     flyte.version = version
-    server, *others = flyte_checks(flyte.url, "mu-grpo", "development", SECONDS)
+    server, *others = flyte_checks(flyte.url, "mu-grpo", "development", WORKFLOW, SECONDS)
     assert (server.state, server.found) == (state, f"{flyte.url}{found}")
     assert server.mend == ("Upgrade Flyte to 1.16.4 or newer" if state == "warning" else "")
     assert [one.state for one in others] == ["ok", "ok"]
@@ -147,7 +147,7 @@ def test_versions_of_flyte(version: str, state: str, found: str, flyte: Flyte) -
 
 def test_what_flyte_does_not_have(flyte: Flyte) -> None:
     def states(project: str = "mu-grpo", domain: str = "development") -> tuple[list[str], str, str]:
-        found = flyte_checks(flyte.url, project, domain, SECONDS)
+        found = flyte_checks(flyte.url, project, domain, WORKFLOW, SECONDS)
         worst = next(one for one in found if one.state == "failed")
         return [one.state for one in found], worst.found, worst.mend
 
@@ -172,7 +172,7 @@ def test_what_flyte_does_not_have(flyte: Flyte) -> None:
 
 def test_flyte_with_a_login_is_reached_and_no_further(flyte: Flyte) -> None:
     flyte.login = True
-    found = flyte_checks(flyte.url, "mu-grpo", "development", SECONDS)
+    found = flyte_checks(flyte.url, "mu-grpo", "development", WORKFLOW, SECONDS)
     assert [one.state for one in found] == ["ok", "not tried", "not tried"]
     assert found[1].found == f"{flyte.url} asks for a login, which is not tried here"
     assert found[2].found == "needs Flyte project"
@@ -185,7 +185,7 @@ def test_a_server_that_is_not_flytes(answer: Answer, flyte: Flyte) -> None:
             return answer
 
     with Other() as server:
-        found = flyte_checks(server.url, "mu-grpo", "development", SECONDS)
+        found = flyte_checks(server.url, "mu-grpo", "development", WORKFLOW, SECONDS)
     assert [one.state for one in found] == ["ok", "not tried", "not tried"]
     assert "an answer that is none of Flyte's" in found[1].found
 
@@ -200,7 +200,7 @@ def test_a_server_that_is_not_flytes(answer: Answer, flyte: Flyte) -> None:
     ],
 )
 def test_addresses_that_lead_nowhere(url: str, found: str) -> None:
-    findings = flyte_checks(url, "mu-grpo", "development", SECONDS)
+    findings = flyte_checks(url, "mu-grpo", "development", WORKFLOW, SECONDS)
     assert [one.state for one in findings] == ["failed", "not tried", "not tried"]
     assert found in findings[0].found
     assert findings[0].mend
@@ -212,5 +212,5 @@ def test_a_flyte_that_is_unwell() -> None:
             return Answer(502 if asked.path == "/healthcheck" else 200)
 
     with Unwell() as server:
-        found = flyte_checks(server.url, "mu-grpo", "development", SECONDS)[0]
+        found = flyte_checks(server.url, "mu-grpo", "development", WORKFLOW, SECONDS)[0]
     assert (found.state, found.found) == ("failed", f"{server.url}/healthcheck answers 502 Bad Gateway")
