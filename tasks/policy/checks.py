@@ -10,7 +10,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from tasks.errors import DataError
-from tasks.policy.files import GENERATION, INDEX, WEIGHTS, check_fetched, read_json, stored_shapes, weight_files
+from tasks.git_lfs import check_fetched
+from tasks.policy.files import GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
 from tasks.policy.loading import has_code, load_tokenizer
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
@@ -38,7 +39,7 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
     if not tokenizer:
         raise DataError(f"{path}: no tokenizer ({', '.join(_TOKENIZER_FILES)}). Save the model's tokenizer there.")
     for file in tokenizer:
-        check_fetched(file)
+        check_fetched(file, str(file))
     _check_kind(path, read_json(path / "config.json"), trust_remote_code)
     if (path / GENERATION).is_file():
         try:

@@ -7,12 +7,12 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from tasks.errors import DataError
+from tasks.git_lfs import check_fetched
 
 GENERATION = "generation_config.json"
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 """Names the files of weights that are in several; nobody reads it beside a file with all of them."""
-_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -60,16 +60,9 @@ def stored_shapes(file: Path) -> dict[str, list[int]]:
     Raises:
         DataError: it is no safetensors file, or is not whole.
     """
-    check_fetched(file)
+    check_fetched(file, str(file))
     try:
         with safe_open(file, framework="numpy") as opened:
             return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118 - no dictionary
     except SafetensorError as error:
         raise DataError(f"{file}: no whole file of safetensors ({error}). Fetch or save it again.") from None
-
-
-def check_fetched(file: Path) -> None:
-    """Raises DataError where Git LFS would have to fetch a file's content first."""
-    with file.open("rb") as opened:
-        if opened.read(len(_POINTER)) == _POINTER:
-            raise DataError(f"{file}: a pointer of Git LFS, and no such file yet. Run `git lfs pull` in its folder.")

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.errors import DataError
+from tasks.git_lfs import check_fetched
 from tasks.prompts import livecodebench
 from tasks.prompts.arithmetic import hash_fraction
 from tasks.settings import SourceSettings
@@ -82,6 +83,7 @@ def _share(rows: list[Row], share: float) -> list[Row]:
 def _raw_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[str, Any]]:
     if not path.is_file():
         raise DataError(f"{name}: no such file. Name a .jsonl, .json or .parquet file.")
+    check_fetched(path, name)
     if path.suffix == ".parquet":
         yield from _parquet_rows(path, name, source)
     elif path.suffix in SUFFIXES:

@@ -191,6 +191,13 @@ def test_a_file_that_cannot_be_read(store: Store, tmp_path: Path, name: str, mes
         training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
 
 
+@pytest.mark.parametrize("name", ["p.parquet", "p.jsonl"])
+def test_a_pointer_of_git_lfs_is_told_from_a_broken_file(store: Store, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n")
+    with pytest.raises(DataError, match=rf"{name}: a pointer of Git LFS.*git lfs pull"):
+        training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
+
+
 def test_a_broken_parquet_file(store: Store, tmp_path: Path) -> None:
     (tmp_path / "p.parquet").write_bytes(b"not parquet")
     with pytest.raises(DataError, match="not a parquet file"):
