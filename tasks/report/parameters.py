@@ -6,6 +6,7 @@ from typing import Any
 
 from tasks.artifacts.records import Kind, Manifest
 from tasks.report.history import History
+from tasks.settings.effects import flat, reads
 
 _STEPS: dict[Kind, str] = {
     "policy": "base policy",
@@ -15,6 +16,7 @@ _STEPS: dict[Kind, str] = {
 }
 OTHER_STEPS = ("rollout", "verify")
 """A step that alternates between generation and updates has these settings too; they are shown once."""
+_OBJECTIVE, _VETO = "objective.", "veto.scope"
 _PAPER: dict[str, dict[str, Any]] = {
     "mu_grpo": {
         "objective.gate.low": 0.0,
@@ -26,26 +28,6 @@ _PAPER: dict[str, dict[str, Any]] = {
     "grpo": {"objective.gate.low": 0.8, "objective.gate.high": 1.2, "updates_per_rollout": 4},
 }
 """What the paper states about each algorithm's objective. It states more about the schedule; see the README."""
-
-
-_SWITCHES = {"veto": ("scope", "off"), "mismatch": ("kind", "none"), "regulariser": ("kind", "none")}
-"""Components of the objective that one of their fields switches off."""
-_READ_BY = {
-    "advantage.temperature": ("advantage.baseline", "logavgexp"),
-    "gate.outer_": ("gate.kind", "ring"),
-    "gate.half_width": ("gate.kind", "centred"),
-    "gate.second_moment.": ("gate.bounds", "second_moment"),
-    "gate.balance.": ("gate.bounds", "balance"),
-    "weight.low": ("weight.kind", "clipped"),
-    "weight.high": ("weight.kind", "clipped"),
-    "weight.positive": ("weight.kind", "taper"),
-    "weight.negative": ("weight.kind", "taper"),
-    "weight.preserve_": ("weight.kind", "preserve"),
-    "weight.temperature": ("weight.kind", "exponential"),
-    "weight.behavior_cap": ("ratio.reference", "proximal"),
-    "weight.beyond_cap": ("ratio.reference", "proximal"),
-}
-"""Fields of the objective that only one value of another field makes use of."""
 
 
 @dataclass(frozen=True)
@@ -109,38 +91,25 @@ def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any
     values: dict[str, list[Any]] = {}
     for one in settings:
         own = {name: value for name, value in one.items() if name not in OTHER_STEPS}
-        for name, value in _flat(own).items():
+        for name, value in _with_effect(flat(own)).items():
             seen = values.setdefault(name, [])
             if value not in seen:
                 seen.append(value)
-    values = {name: seen for name, seen in values.items() if _has_effect(name, values)}
     return [
         Parameter(name, " → ".join(_written(value) for value in seen), name in paper and seen == [paper[name]])
         for name, seen in values.items()
     ]
 
 
-def _has_effect(name: str, values: dict[str, list[Any]]) -> bool:
-    """Whether anything reads a setting, given the other settings."""
-    field = name.removeprefix("objective.")
-    component, _, rest = field.partition(".")
-    if component in _SWITCHES:
-        switch, off = _SWITCHES[component]
-        return rest == switch or values.get(f"objective.{component}.{switch}") != [off]
-    for prefix, (switch, value) in _READ_BY.items():
-        if field.startswith(prefix):
-            return values.get(f"objective.{switch}") == [value]
-    return True
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = value
-    return flat
+def _with_effect(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without fields of the objective that change nothing, and without those of a veto that is off."""
+    objective = {
+        name.removeprefix(_OBJECTIVE): value for name, value in settings.items() if name.startswith(_OBJECTIVE)
+    }
+    unread = {name for name in objective if not reads(name, objective)}
+    if objective.get(_VETO) == "off":
+        unread |= {name for name in objective if name.startswith("veto.") and name != _VETO}
+    return {name: value for name, value in settings.items() if name.removeprefix(_OBJECTIVE) not in unread}
 
 
 def _written(value: Any) -> str:

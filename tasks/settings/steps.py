@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from tasks.settings.base import OPERATIONAL, Number, Settings
 from tasks.settings.code import CodeSettings
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
+from tasks.settings.effects import flat, readers, reads
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.presets import MODIFIERS, PRESETS, merge, resolve
 from tasks.settings.sources import ArithmeticSettings, SourceSettings
@@ -250,6 +251,18 @@ class OptimizeSettings(Settings):
         if value not in PRESETS:
             raise ValueError(f"unknown preset; allowed: {', '.join(PRESETS)}")
         return value
+
+    @model_validator(mode="after")
+    def _all_of_the_objective_is_read(self) -> "OptimizeSettings":
+        own = flat(self.objective.model_dump())
+        row = flat(ObjectiveSettings(**resolve(self.preset, self.modifier)).model_dump())
+        for name, value in own.items():
+            if value != row[name] and not reads(name, own):
+                raise ValueError(
+                    f"objective.{name} {value} changes nothing; allowed: {row[name]} as in preset {self.preset}, or "
+                    f"another beside {readers(name)}"
+                )
+        return self
 
 
 class TrackerSettings(Settings):

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from tasks.optimize.objective import objective
 from tasks.optimize.tokens import TokenBatch
-from tasks.settings import ObjectiveSettings, OptimizeSettings
+from tasks.settings import ObjectiveSettings
+from tasks.settings.presets import merge, resolve
 from tests.optimize.batches import bounds_of, pad
 
 steady = hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
@@ -26,8 +27,9 @@ TWO: list[Response] = [(1.0, [2.0, 6.0]), (-1.0, [0.5, 0.05, 3.0, 1.0])]
 BELOW = {"direction": "below", "kappa": 0.1}
 
 
-def preset(name: str, **over: Any) -> ObjectiveSettings:
-    return OptimizeSettings.parse({"preset": name, "responses_per_update": 1, "objective": over}).objective
+def preset(name: str, modifier: str = "none", /, **over: Any) -> ObjectiveSettings:
+    """Fields that change nothing may be among those given."""
+    return ObjectiveSettings(**merge(resolve(name, modifier), over))
 
 
 def nav(**over: Any) -> ObjectiveSettings:

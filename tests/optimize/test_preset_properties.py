@@ -15,7 +15,7 @@ from torch import Tensor
 from tasks.optimize.gate import Bounds
 from tasks.optimize.objective import ObjectiveResult, objective
 from tasks.optimize.tokens import TokenBatch
-from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings, OptimizeSettings
+from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tests.optimize.batches import OTHERS, pad, with_policies
 from tests.optimize.test_objective import LONGEST, Response, advantage, batch_of, close, preset, ratio, steady, update
 
@@ -36,11 +36,6 @@ many_policies = st.lists(st.tuples(advantage, st.lists(policies, max_size=4)), m
 Row = tuple[float, list[tuple[float, float, float, float]]]
 
 
-def with_modifier(name: str, modifier: str, **over: Any) -> ObjectiveSettings:
-    values = {"preset": name, "modifier": modifier, "responses_per_update": 1, "objective": over}
-    return OptimizeSettings.parse(values).objective
-
-
 def divisors(rows: Sequence[Response], settings: ObjectiveSettings) -> list[float]:
     """What each token's share of the loss is divided by."""
     total, responses = sum(len(row) for _, row in rows), len(rows)
@@ -59,7 +54,7 @@ def divisors(rows: Sequence[Response], settings: ObjectiveSettings) -> list[floa
 def test_at_the_behavior_policy_every_preset_is_reinforce(
     name: str, shape: list[tuple[float, int]], modifier: str, dtype: torch.dtype
 ) -> None:
-    settings = with_modifier(name, modifier)
+    settings = preset(name, modifier)
     rows: list[Response] = [(a, [1.0] * length) for a, length in shape]
     batch = batch_of(rows, dtype)
     batch = replace(batch, **{f"{other}_logp_T": batch.behavior_logp_T for other in OTHERS})
@@ -112,7 +107,7 @@ def test_the_gradient_of_a_min_is_its_slope_away_from_the_bounds(
 ) -> None:
     # A response's ratio has a slope of its own only where all its tokens have one weight.
     level = "token" if preset(name).ratio.level == "token" else "sequence_product"
-    settings = with_modifier(name, modifier, regulariser=regulariser, mismatch={"level": level})
+    settings = preset(name, modifier, regulariser=regulariser, mismatch={"level": level})
     batch = batch_from(rows)
     # Means over a response are in fixed point, which a small step would see.
     step, precision = (1e-5, 1e-7) if level == "token" else (1e-4, 1e-4)
@@ -139,7 +134,7 @@ def test_the_gradient_of_a_min_is_its_slope_away_from_the_bounds(
 def test_any_split_order_and_padding_gives_the_same_update(
     name: str, rows: list[Row], modifier: str, mean: dict[str, Any], data: st.DataObject
 ) -> None:
-    settings = with_modifier(name, modifier, **mean)
+    settings = preset(name, modifier, **mean)
     # Every response by itself, so that its numbers are the same wherever it stands.
     whole = [batch_from([row]) for row in rows]
     loss, gradient = update(whole, settings)
@@ -181,7 +176,7 @@ def joined(batches: Sequence[TokenBatch]) -> TokenBatch:
 def test_only_the_log_probability_of_the_current_policy_gets_a_gradient(
     name: str, rows: list[Row], modifier: str
 ) -> None:
-    settings, batch = with_modifier(name, modifier), batch_from(rows)
+    settings, batch = preset(name, modifier), batch_from(rows)
     others = {f"{other}_logp_T": getattr(batch, f"{other}_logp_T").requires_grad_() for other in OTHERS}
     advantage_T = batch.advantage_T.clone().requires_grad_()
     behavior_T = batch.behavior_logp_T.clone().requires_grad_()

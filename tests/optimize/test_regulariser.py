@@ -16,7 +16,7 @@ from tasks.errors import SettingsError
 from tasks.optimize.objective import objective
 from tasks.optimize.regulariser import penalty
 from tasks.optimize.tokens import TokenBatch
-from tasks.settings import RegulariserSettings
+from tasks.settings import ObjectiveSettings, RegulariserSettings
 from tests.optimize.batches import pad, with_policies
 from tests.optimize.test_objective import LONGEST, Response, batch_of, close, nav, preset, ratio, steady, update
 
@@ -191,4 +191,4 @@ def test_a_missing_reference_is_a_value_error() -> None:
 
 def test_a_kind_without_a_coefficient_is_refused() -> None:
     with pytest.raises(SettingsError, match="kind reference_kl without a coefficient has no effect"):
-        preset("grpo", regulariser={"kind": "reference_kl"})
+        ObjectiveSettings.parse({"regulariser": {"kind": "reference_kl"}})
