@@ -41,9 +41,7 @@ def algorithms_page() -> str:
         "`optimize.preset`, and the modifiers of `optimize.modifier`, which multiply any of them. The gradient of each "
         "is that of logp times weight x advantage, where the gate passes and nothing masks the token, plus the "
         "regulariser's. Every field of a row can be overridden, as in `optimize.objective.gate.high=1.28`; what "
-        "would change nothing is refused.\n\n"
-        + render_markdown(algorithms_table())
-        + "\n"
+        "would change nothing is refused.\n\n" + render_markdown(algorithms_table()) + "\n"
     )
 
 
