@@ -26,6 +26,7 @@ from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manife
 from tasks.artifacts.staging import leftovers, staged
 from tasks.errors import ArtifactError, DamagedError
 from tasks.settings.base import Settings
+from tasks.settings.places import STORES, is_place
 
 
 def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]) -> str:
@@ -63,8 +64,10 @@ class Store:
         """The store at a folder or an ``s3://`` address, made there when it does not exist.
 
         Raises:
-            ArtifactError: the place cannot be written, or (``create`` false) holds no store.
+            ArtifactError: it is no place for a store, it cannot be written, or (``create`` false) holds no store.
         """
+        if not is_place(str(uri)):
+            raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
         marker = (
             folder_marker(Path(uri).expanduser().absolute(), create)

@@ -15,6 +15,7 @@ from tasks.settings.benchmarks import HELD_OUT
 from tasks.settings.devices import EngineSettings
 from tasks.settings.evaluate import EvaluateSettings, Measure, measures
 from tasks.settings.objective import ObjectiveSettings
+from tasks.settings.places import StorePlace
 from tasks.settings.presets import merge, resolve
 from tasks.settings.steps import (
     OperationSettings,
@@ -38,8 +39,8 @@ class RunSettings(Settings):
     operation: OperationSettings = Field(OperationSettings(), json_schema_extra=OPERATIONAL)
     updates_per_rollout: int | None = Field(None, ge=1)
     """mu of the workflow that alternates; without it a stage's rollouts serve all of its updates."""
-    store: str = Field("runs", json_schema_extra=OPERATIONAL)
-    """The folder that artifacts go to."""
+    store: StorePlace = Field("runs", json_schema_extra=OPERATIONAL)
+    """The folder, or the ``s3://bucket/prefix``, that artifacts go to."""
     seed: int = Field(0, ge=0)
 
     @classmethod

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from tasks.settings.base import Number, Settings
+from tasks.settings.places import FilePlace
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -32,7 +33,7 @@ class SourceSettings(Settings):
     """What ``revision`` names; looked up when a run opens, unless it is given."""
     files: list[str] = Field([])
     """Of the data set on the hub, in the order of their rows."""
-    path: str | None = None
+    path: FilePlace | None = None
     """A JSON-lines, JSON or parquet file of your own, or a folder of such files; here or at an ``s3://`` address."""
     arithmetic: ArithmeticSettings | None = None
     """Generated problems, those that training never sees."""

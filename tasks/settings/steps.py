@@ -9,6 +9,7 @@ from tasks.settings.code import CodeSettings
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.effects import flat, readers, reads
 from tasks.settings.objective import ObjectiveSettings
+from tasks.settings.places import FilePlace, ModelPlace, StorePlace
 from tasks.settings.presets import MODIFIERS, PRESETS, merge, resolve
 from tasks.settings.sources import ArithmeticSettings, SourceSettings
 from tasks.settings.training_sets import SHARE_OF_THE_HUB, TRAINING_SETS, TrainingSetSettings
@@ -54,7 +55,7 @@ class TinyPolicySettings(Settings):
 class PolicySettings(Settings):
     """The base policy: a Hugging Face causal language model, or a tiny one that is made here. Give one of the two."""
 
-    path: str | None = None
+    path: ModelPlace | None = None
     """A folder, an ``s3://`` prefix, or the name of a model on the Hugging Face hub."""
     revision: str | None = None
     """A commit, tag or branch on the hub; a commit always names the same model."""
@@ -76,12 +77,12 @@ class PromptsSettings(Settings):
 
     prompts_per_stage: int = Field(ge=1)
     arithmetic: ArithmeticSettings | None = None
-    path: str | None = None
+    path: FilePlace | None = None
     """A JSON-lines, JSON or parquet file, here or at an ``s3://`` address, or a folder of such files, with the columns
     prompt and answer, and optionally prompt_id."""
     source: SourceSettings | None = None
     """A known training set by its name, such as dapo (``mu-grpo data`` lists them), or rows with other fields."""
-    held_out_path: str | None = None
+    held_out_path: FilePlace | None = None
     """A file of the same form for evaluation. Without it a share of the rows is held out, by a hash of their ids."""
     held_out_share: Number = Field(0.1, ge=0, lt=1)
     """Of the rows of path or source, without held_out_path."""
@@ -284,6 +285,6 @@ class OperationSettings(Settings):
     checkpoints_kept: int = Field(2, ge=1)
     """Older states of an unfinished step are deleted."""
     tracker: TrackerSettings = TrackerSettings()
-    mirror: str | None = None
+    mirror: StorePlace | None = None
     """A folder or an ``s3://`` prefix that takes the place of the hub for data sets; it has their files at
     ``<mirror>/<data set>/<file>``."""

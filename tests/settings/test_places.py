@@ -1,0 +1,54 @@
+"""Addresses that would be taken for folders, and buckets that no client takes, are refused before anything starts."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import Store
+from tasks.errors import ArtifactError, SettingsError
+from tasks.settings import PolicySettings, RunSettings
+from tasks.settings.places import is_place
+from tests.cache_versions import ROOT
+
+NONE = [
+    "",
+    " ",
+    "s3://",
+    "s3:///runs",
+    "s3://Bad Bucket/runs",
+    "s3:/bucket/runs",
+    "S3://bucket/runs",
+    "gs://bucket/runs",
+]
+NONE += ["file:///tmp/runs", "https://example.com/runs"]
+SOME = ["runs", "./a:b", "/tmp/a b", "~/runs", "s3://bucket", "s3://bucket/a b/c", "Qwen/Qwen3-8B", "..", "a:b"]
+SOME.append("s3://arn:aws:s3:eu-central-1:123456789012:accesspoint:mine/runs")
+
+
+@pytest.mark.parametrize("text", SOME)
+def test_places(text: str) -> None:
+    assert is_place(text)
+
+
+@pytest.mark.parametrize("text", NONE)
+def test_what_is_no_place_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for create in (True, False):
+        with pytest.raises(ArtifactError, match=r"no place for one; allowed: a folder, or s3://bucket/prefix"):
+            Store.open(text, create=create)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(SettingsError, match=r"path: got .*allowed: a folder, s3://.* or the name of a model"):
+        PolicySettings.parse({"path": text})
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("store=gs://bucket/runs", r"store: got 'gs://bucket/runs'; .*allowed: a folder, or s3://bucket/prefix"),
+        ("operation.mirror=https://mirror", r"operation\.mirror: got .*allowed: a folder, or s3://"),
+        ("prompts.held_out_path=s3:/x", r"prompts\.held_out_path: got .*allowed: a file or a folder, here or at s3://"),
+    ],
+)
+def test_settings_that_name_no_place(override: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        RunSettings.read(ROOT / "configs/tiny-cpu.yaml", override)
