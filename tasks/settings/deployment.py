@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from tasks.errors import SettingsError
 from tasks.settings.base import WHOLE_RUN, Settings
+from tasks.settings.places import in_bucket
 
 VARIABLE = "MU_GRPO_DEPLOYMENT"
 """The variable that names the file with a deployment while tasks are registered."""
@@ -134,7 +135,7 @@ class DeploymentSettings(Settings):
 
     @model_validator(mode="after")
     def _plans_are_whole(self) -> "DeploymentSettings":
-        if self.launch_plans and not self.store.startswith("s3://"):
+        if self.launch_plans and not in_bucket(self.store):
             raise ValueError(
                 f"store: {self.store!r} with launch_plans; allowed: s3://bucket/prefix, which pods can reach"
             )

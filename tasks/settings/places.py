@@ -12,11 +12,15 @@ STORES = "a folder, or s3://bucket/prefix"
 """Where a store can be."""
 
 
+def in_bucket(text: str) -> bool:
+    """Whether a text names a bucket, or something in one."""
+    bucket, _, _ = text.removeprefix("s3://").partition("/")
+    return text.startswith("s3://") and _BUCKET.fullmatch(bucket) is not None
+
+
 def is_place(text: str) -> bool:
     """Whether a text names something here, or in a bucket."""
-    if text.startswith("s3://"):
-        return _BUCKET.fullmatch(text.removeprefix("s3://").partition("/")[0]) is not None
-    return bool(text.strip()) and _ADDRESS.match(text) is None
+    return in_bucket(text) or (bool(text.strip()) and _ADDRESS.match(text) is None)
 
 
 def _place(allowed: str) -> AfterValidator:

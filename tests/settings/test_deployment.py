@@ -56,6 +56,10 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
             "store: 'runs' with launch_plans; allowed: s3://bucket/prefix",
         ),
         (
+            {"launch_plans": {"smoke": {"config": "configs/tiny-cpu.yaml"}}, "store": "s3://"},
+            "store: 's3://' with launch_plans; allowed: s3://bucket/prefix",
+        ),
+        (
             {"launch_plans": {"weekly": {"config": "a.yaml"}}, "store": "s3://b"},
             "launch_plans.weekly.schedule: ''; allowed: a cron expression",
         ),

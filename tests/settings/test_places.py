@@ -7,30 +7,22 @@ import pytest
 from tasks.artifacts import Store
 from tasks.errors import ArtifactError, SettingsError
 from tasks.settings import PolicySettings, RunSettings
-from tasks.settings.places import is_place
+from tasks.settings.places import in_bucket, is_place
 from tests.cache_versions import ROOT
 
-NONE = [
-    "",
-    " ",
-    "s3://",
-    "s3:///runs",
-    "s3://Bad Bucket/runs",
-    "s3:/bucket/runs",
-    "S3://bucket/runs",
-    "gs://bucket/runs",
-]
-NONE += ["file:///tmp/runs", "https://example.com/runs"]
-SOME = ["runs", "./a:b", "/tmp/a b", "~/runs", "s3://bucket", "s3://bucket/a b/c", "Qwen/Qwen3-8B", "..", "a:b"]
-SOME.append("s3://arn:aws:s3:eu-central-1:123456789012:accesspoint:mine/runs")
+NONE = ["", " ", "s3://", "s3:///runs", "s3://Bad Bucket/runs", "s3:/bucket/runs", "S3://bucket/runs"]
+OTHERS = ["gs://bucket/runs", "file:///tmp/runs", "https://example.com/runs"]
+HERE = ["runs", "./a:b", "/tmp/a b", "~/runs", "Qwen/Qwen3-8B", "..", "a:b"]
+BUCKETS = ["s3://bucket", "s3://bucket/a b/c", "s3://arn:aws:s3:eu-central-1:123456789012:accesspoint:mine/runs"]
 
 
-@pytest.mark.parametrize("text", SOME)
+@pytest.mark.parametrize("text", HERE + BUCKETS)
 def test_places(text: str) -> None:
     assert is_place(text)
+    assert in_bucket(text) == (text in BUCKETS)
 
 
-@pytest.mark.parametrize("text", NONE)
+@pytest.mark.parametrize("text", NONE + OTHERS)
 def test_what_is_no_place_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for create in (True, False):
