@@ -7,6 +7,7 @@ from datetime import datetime
 
 from flytekit import workflow
 
+from tasks.platform import named
 from tasks.report.summary import RunSummary
 from tasks.run.task import seed_of_week
 from tasks.settings import (
@@ -34,7 +35,7 @@ def weekly(
     store: str = "runs",
 ) -> RunSummary:
     """A run of mu_grpo whose seed is that of the week."""
-    return mu_grpo(
+    made = mu_grpo(
         policy=policy,
         prompts=prompts,
         rollout=rollout,
@@ -43,5 +44,6 @@ def weekly(
         verify=verify,
         operation=operation,
         store=store,
-        seed=seed_of_week(kickoff=kickoff),
+        seed=named(seed_of_week(kickoff=kickoff), "seed"),
     )
+    return named(made, "mu-grpo")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tasks.artifacts.store import Store
 
 FOLDER = "progress"
-Saved = Callable[[str], None]
 
 
 class _Part(Record):
@@ -36,8 +35,8 @@ class _Part(Record):
 class Progress:
     """Parts of a step's work, under the key of all that determines the step. Without a key nothing is kept."""
 
-    def __init__(self, store: "Store", key: str, saved: Saved) -> None:
-        self._store, self._key, self._saved = store, key, saved
+    def __init__(self, store: "Store", key: str) -> None:
+        self._store, self._key = store, key
         self._prefix = f"{FOLDER}/{key}"
         self._folder = store.root / FOLDER / key
         self._draft: Draft | None = None
@@ -73,7 +72,6 @@ class Progress:
             staging.rename(final)
         if self._store.remote is not None:
             self._store.remote.upload(final, part.files, f"{self._prefix}/{place}", last=MANIFEST, over=True)
-        self._saved(f"{self._prefix}/{place}")
 
     def get(self, name: str, number: int) -> Path | None:
         """The folder of a part, checked against its digests; None when it is not there.

@@ -10,7 +10,6 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from tasks.artifacts.files import disk_errors
-from tasks.artifacts.progress import Saved
 from tasks.artifacts.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.artifacts.store import Store
 from tasks.logs import logger
@@ -40,7 +39,6 @@ def once(
     task: str,
     version: str,
     logic: Callable[Concatenate[Store, Inputs], Made],
-    saved: Saved,
     *inputs: Inputs.args,
     **named: Inputs.kwargs,
 ) -> Made:
@@ -53,12 +51,11 @@ def once(
         task: the step's name.
         version: of the step.
         logic: the step, a function of a store and the inputs.
-        saved: is told where a part of unfinished work was saved.
         inputs: settings, references and plain values; all of them determine the result.
         named: inputs that do not determine it.
     """
     key = work_key(task, version, inputs)
-    store = Store(ref, task, version, key, saved)
+    store = Store(ref, task, version, key)
     with _lease(store, key, task):
         found = _find(store, key)
         if found and all(store.holds(one) for one in _listed(found)):

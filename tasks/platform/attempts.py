@@ -3,7 +3,10 @@
 import json
 import os
 import tempfile
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from flyteidl.core.execution_pb2 import ExecutionError
@@ -20,6 +23,8 @@ REGISTERED = "MU_GRPO_CODE"
 """The variable of a pod with the code that its task was registered from."""
 TOLD = "MU_GRPO_TOLD"
 """The variable with the file in which a process of a group leaves its error for the one that started it."""
+Inputs = ParamSpec("Inputs")
+Output = TypeVar("Output")
 _SEVERAL_NODES = {"FLYTE_INTERNAL_DIST_ERROR_STRATEGY", "_F_DES"}
 """Variables of the pods of a group of several nodes: how Flyte finds the group's error among theirs."""
 
@@ -41,16 +46,39 @@ def check_code() -> None:
         )
 
 
-def ending(error: UserError) -> Exception:
-    """What a task raises to end with an error, so that Flyte sees it as it is.
+def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
+    """Runs a task's function as an attempt: the code is checked first, and errors end it as Flyte must see them.
 
-    An interruption in a pod is nobody's fault: Flyte is to try again on its own account, as it does where it finds the
-    pod deleted before the attempt has ended. flytekit calls all that tasks raise the user's errors, which count against
-    ``retries``; so this one is written here, and flytekit told to write nothing. Of a group of several nodes Flyte
-    gathers the errors of all pods, and flytekit names them.
+    flytekit tells Flyte that an exception of a task is final unless it is a FlyteRecoverableException. Here an error is
+    final only when somebody must fix something before another attempt can succeed (``UserError.recoverable``).
     """
-    if not isinstance(error, Interrupted) or not in_pod():
+
+    @wraps(function)
+    def attempted(*inputs: Inputs.args, **named: Inputs.kwargs) -> Output:
+        try:
+            check_code()
+            return function(*inputs, **named)
+        except Exception as error:
+            # A process of a group leaves it to the one that started it (tasks/platform/training.py).
+            if TOLD in os.environ or (seen := as_flyte_sees(error)) is error:
+                raise
+            raise seen from error
+
+    return attempted
+
+
+def as_flyte_sees(error: Exception) -> Exception:
+    """The exception with which an attempt ends, so that Flyte tries again where that may help.
+
+    An interruption counts on Flyte's own account, as where Flyte finds a pod deleted: flytekit would count it against
+    ``retries``, so this error is written here, and flytekit is told to write nothing. In a group of several nodes Flyte
+    gathers the errors of all pods, which flytekit names.
+    """
+    if not in_pod() or isinstance(error, FlyteRecoverableException | IgnoreOutputs):
         return error
+    if not isinstance(error, Interrupted):
+        final = isinstance(error, UserError) and not error.recoverable
+        return error if final else FlyteRecoverableException(f"{type(error).__name__}: {error}")
     if _SEVERAL_NODES & os.environ.keys():
         return FlyteRecoverableException(error.message)
     told = ContainerError(

@@ -1,57 +1,64 @@
-"""The doors at both ends of a run; neither is cached."""
+"""Flyte tasks at both ends of a run; neither is cached."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tasks.artifacts import Store
+from tasks.artifacts import Store, StoreRef
 from tasks.artifacts.provenance import process
 from tasks.errors import SettingsError
 from tasks.platform import Artifact, StoreHandle, always
+from tasks.platform.inputs import (
+    AlternateInputs,
+    BenchmarkInputs,
+    EvaluationInputs,
+    Keyed,
+    OptimizeInputs,
+    PolicyInputs,
+    PromptsInputs,
+    ReportInputs,
+    RolloutInputs,
+    RunInputs,
+    StudyInputs,
+    TrainingSetInputs,
+    VerifyInputs,
+)
 from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
 from tasks.run.sources import fingerprint
 from tasks.settings import (
     ArithmeticSettings,
-    BenchmarkSettings,
     EvaluateSettings,
-    EvaluationSettings,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
     RolloutSettings,
     RunSettings,
-    TrainingSetSettings,
     VerifySettings,
 )
+from tasks.settings.evaluate import Measure
 from tasks.tracking.trackers import check_installed
 
 
 class OpenRun(NamedTuple):
-    """A run's settings, checked together and with overrides applied, its store, and what it reads from outside."""
+    """A run whose settings are checked together: its store, and what each of its steps gets."""
 
     store: StoreHandle
     seed: int
-    policy: PolicySettings
-    policy_source: str
-    prompts: PromptsSettings
-    training_set: TrainingSetSettings
-    training_source: str
-    arithmetic: ArithmeticSettings
-    rollout: RolloutSettings
-    verify: VerifySettings
-    optimize: OptimizeSettings
-    benchmarks: list[BenchmarkSettings]
-    benchmark_sources: list[str]
-    evaluations: list[EvaluationSettings]
-    """Of every benchmark, as are its verifier's settings."""
-    verifiers: list[VerifySettings]
-    operation: OperationSettings
-    updates_per_rollout: int
-    settings: RunSettings
-    """All of the above as one."""
-    started: float
-    """Unix seconds at which the execution's first process started."""
+    policy: Keyed[PolicyInputs]
+    benchmarks: list[Keyed[BenchmarkInputs]]
+    training_set: Keyed[TrainingSetInputs]
+    prompts: Keyed[PromptsInputs]
+    rollout: Keyed[RolloutInputs]
+    verify: Keyed[VerifyInputs]
+    optimize: Keyed[OptimizeInputs]
+    alternate: Keyed[AlternateInputs]
+    study: Keyed[StudyInputs]
+    evaluations: list[Keyed[EvaluationInputs]]
+    """In the order of the benchmarks."""
+    report: Keyed[ReportInputs]
+    run: RunInputs
 
 
 @always
@@ -107,27 +114,73 @@ def open_run(
     measured = settings.measures
     opened = Store.open(settings.store)
     opened.sweep()
+    given: dict[str, Any] = {"store": opened.ref, "seed": settings.seed}
+    prompts, verify, optimize = settings.prompts, settings.verify, settings.optimize
     return OpenRun(
-        store=opened.ref,
-        seed=settings.seed,
-        policy=settings.policy,
-        policy_source=fingerprint(settings.policy.path),
-        prompts=settings.prompts,
-        training_set=settings.prompts.training_set,
-        training_source=source_fingerprint(settings.prompts.rows, mirror),
-        arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
-        rollout=settings.rollout,
-        verify=settings.verify,
-        optimize=settings.optimize,
-        benchmarks=[one.benchmark for one in measured],
-        benchmark_sources=fingerprints(measured, mirror),
-        evaluations=[one.evaluation for one in measured],
-        verifiers=[one.verify for one in measured],
-        operation=operation,
-        updates_per_rollout=settings.mu,
-        settings=settings,
-        started=process().started,
+        **given,
+        policy=PolicyInputs(
+            **given,
+            settings=settings.policy,
+            arithmetic=prompts.arithmetic or ArithmeticSettings(),
+            source=fingerprint(settings.policy.path),
+        ),
+        benchmarks=benchmark_inputs(opened.ref, measured, operation),
+        training_set=TrainingSetInputs(
+            store=opened.ref,
+            settings=prompts.training_set,
+            verify=verify,
+            source=source_fingerprint(prompts.rows, mirror),
+            operation=operation,
+        ),
+        prompts=PromptsInputs(**given, settings=prompts),
+        rollout=RolloutInputs(**given, settings=settings.rollout),
+        verify=VerifyInputs(**given, settings=verify),
+        optimize=OptimizeInputs(**given, optimize=optimize, operation=operation),
+        alternate=AlternateInputs(
+            **given,
+            rollout=settings.rollout,
+            verify=verify,
+            optimize=optimize,
+            updates_per_rollout=settings.mu,
+            operation=operation,
+        ),
+        study=StudyInputs(
+            **given,
+            rollout=settings.rollout,
+            verify=verify,
+            optimize=optimize,
+            evaluate=[one.evaluation for one in measured],
+            updates_per_rollout=settings.mu,
+        ),
+        evaluations=evaluation_inputs(opened.ref, settings.seed, measured, operation),
+        report=ReportInputs(**given),
+        run=RunInputs(**given, settings=settings, started=process().started),
     )
+
+
+def benchmark_inputs(
+    store: StoreRef, measured: Sequence[Measure], operation: OperationSettings
+) -> list[BenchmarkInputs]:
+    """What the steps get that prepare the benchmarks, in their order.
+
+    Raises:
+        DataError: what a benchmark is read from is missing.
+    """
+    sources = fingerprints(measured, operation.mirror)
+    return [
+        BenchmarkInputs(store=store, settings=one.benchmark, verify=one.verify, source=source, operation=operation)
+        for one, source in zip(measured, sources, strict=True)
+    ]
+
+
+def evaluation_inputs(
+    store: StoreRef, seed: int, measured: Sequence[Measure], operation: OperationSettings
+) -> list[EvaluationInputs]:
+    """What the steps get that evaluate a policy, in the order of the benchmarks."""
+    return [
+        EvaluationInputs(store=store, seed=seed, settings=one.evaluation, verify=one.verify, operation=operation)
+        for one in measured
+    ]
 
 
 @always
@@ -138,12 +191,12 @@ def seed_of_week(kickoff: datetime) -> int:
 
 
 @always
-def close_run(store: StoreHandle, report: Artifact, settings: RunSettings, started: float) -> RunSummary:
+def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """The end of a run: its reproducibility manifest, a short table, what this execution did, and what to do next."""
     from tasks.report.summary import execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
 
-    opened = Store(store)
-    write_reproducibility(opened, report, settings)
+    opened = Store(inputs.store)
+    write_reproducibility(opened, report, inputs.settings)
     summary = summarise(opened, report, [f"mu-grpo inspect --store {opened.ref.uri}", "make compare"])
-    return summary.model_copy(update={"execution": execution_since(opened, report, started)})
+    return summary.model_copy(update={"execution": execution_since(opened, report, inputs.started)})

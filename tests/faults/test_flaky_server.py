@@ -94,12 +94,12 @@ def test_work_goes_on_and_is_done_once(
     flaky.fail(SHARE)
     remote, step = Store.open(place), Step(stop_at=PARTS // 2)
     with pytest.raises(Killed):
-        once(remote.ref, "step", "1", step, lambda _: None)
+        once(remote.ref, "step", "1", step)
     shutil.rmtree(remote.root)  # It goes on on another machine.
-    made = once(remote.ref, "step", "1", step, lambda _: None)
+    made = once(remote.ref, "step", "1", step)
     assert step.made == list(range(PARTS))
     shutil.rmtree(remote.root)
-    assert once(remote.ref, "step", "1", step, lambda _: None) == made
+    assert once(remote.ref, "step", "1", step) == made
     assert step.made == list(range(PARTS))
     counts = flaky.counts()
     assert counts["passed"] < counts.total()
@@ -126,7 +126,7 @@ def test_a_server_that_stays_away_is_named_and_the_work_goes_on(
     with pytest.raises(
         ArtifactError, match=rf"{place}/.*: failed for 3 s, .*reduce your request rate.*the same command"
     ):
-        once(remote.ref, "step", "1", step, lambda _: None)
+        once(remote.ref, "step", "1", step)
     assert time.monotonic() - start > 3
     assert flaky.counts()["slow_down"] > 1
     assert not [
@@ -136,7 +136,7 @@ def test_a_server_that_stays_away_is_named_and_the_work_goes_on(
     shutil.rmtree(remote.root)
     assert remote.refs("rollouts") == []
     step.made.clear()
-    made = once(remote.ref, "step", "1", step, lambda _: None)
+    made = once(remote.ref, "step", "1", step)
     assert step.made == list(range(parts, PARTS)), "what was saved was made again"
     checks_out(s3, place, {made}, tmp_path / "elsewhere", monkeypatch)
 

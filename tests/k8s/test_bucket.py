@@ -45,7 +45,7 @@ def test_steps_may_do_what_they_do_and_no_more(
     )
     with guarded.asking():
         store = Store.open(f"s3://{BUCKET}/runs")
-        made = once(store.ref, "step", "1", Step(), lambda _: None)
+        made = once(store.ref, "step", "1", Step())
         assert store.manifests(made.kind)
         store.sweep()
         source = SourceSettings(path=f"s3://{BUCKET}/prompts/a.jsonl")
