@@ -7,7 +7,7 @@ VERSION = "7"
 JUDGING = judging(VERSION)
 
 
-@step(JUDGING, role="evaluate")
+@step(JUDGING, role="evaluate", mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Artifact:
     """The accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy

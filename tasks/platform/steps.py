@@ -37,12 +37,16 @@ Node = TypeVar("Node")
 _NOT_IN_KEYS = ("operation",)
 
 
-def step(version: str, *, role: Role = "cpu", trains: bool = False, takes_turns: bool = False) -> Callable[[F], F]:
+def step(
+    version: str, *, role: Role = "cpu", mapped: bool = False, trains: bool = False, takes_turns: bool = False
+) -> Callable[[F], F]:
     """A cached task, whose deck shows what it made.
 
     Args:
         version: the task's cache version; raised when its sources change what it computes (see CONTRIBUTING.md).
         role: which of the deployment's pods it runs in.
+        mapped: whether workflows map it over a list. Flyte then does not let one execution wait for another that does
+            the same work: in an array node it would do the work again after waiting. The store's lease does.
         trains: whether several processes may do it together; one of its inputs is OptimizeSettings then.
         takes_turns: whether it generates too, and so needs an image with an engine beside the trainer.
     """
@@ -53,7 +57,7 @@ def step(version: str, *, role: Role = "cpu", trains: bool = False, takes_turns:
             task_config=_training() if trains else None,
             cache=True,
             cache_version=version,
-            cache_serialize=True,
+            cache_serialize=not mapped,
             cache_ignore_input_vars=tuple(name for name in _NOT_IN_KEYS if name in inputs),
             enable_deck=True,
             deck_fields=(),  # No copy of its source, of every installed package, of inputs that settings repeat.

@@ -42,7 +42,7 @@ def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Arti
     )
 
 
-@step(JUDGING, role="prefetch")
+@step(JUDGING, role="prefetch", mapped=True)
 def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Artifact:
     """The problems of a benchmark."""
     from tasks.prompts.benchmarks import prepare_benchmark as prepare

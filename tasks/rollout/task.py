@@ -6,7 +6,7 @@ from tasks.platform.inputs import Keyed, RolloutInputs
 VERSION = "5"
 
 
-@step(VERSION, role="rollout")
+@step(VERSION, role="rollout", mapped=True)
 def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, stage: int) -> Artifact:
     """Responses to the prompts of one shard."""
     from tasks.rollout.step import generate_shard

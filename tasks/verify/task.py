@@ -7,7 +7,7 @@ VERSION = "4"
 JUDGING = judging(VERSION)
 
 
-@step(JUDGING, role="verify")
+@step(JUDGING, role="verify", mapped=True)
 def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) -> Artifact:
     """A verdict on every response of a stage."""
     from tasks.verify.step import verify_rollouts

@@ -95,7 +95,7 @@ def training(learner: tuple[Store, ArtifactRef], tmp_path: Path, request: pytest
 
 def stopped(first: subprocess.Popen[str], saved: Callable[[], bool], folder: Path) -> errors_pb2.ContainerError:
     """What an attempt tells Flyte that gets SIGTERM once it has saved something."""
-    for _ in range(6000):
+    for _ in range(30000):
         if saved() or first.poll() is not None:
             break
         time.sleep(0.01)
