@@ -14,7 +14,7 @@ from tasks.artifacts import work as works
 from tasks.errors import UserError
 from tasks.logs import logger
 from tasks.platform import decks
-from tasks.platform.attempts import TOLD, check_code, ending, in_pod, tell
+from tasks.platform.attempts import TOLD, check_code, close_connections_at_exit, ending, in_pod, tell
 from tasks.platform.pods import DEPLOYMENT, pod_options
 from tasks.settings.deployment import VALUES, Role
 
@@ -80,6 +80,7 @@ def always(function: F) -> F:
 
     @wraps(function)
     def checked(*inputs: Any, **named: Any) -> object:
+        close_connections_at_exit()
         check_code()
         return function(*inputs, **named)
 
@@ -94,7 +95,13 @@ def unrolling(function: F) -> F:
     """
     options = pod_options("cpu")
     options["environment"] |= {VALUES: DEPLOYMENT.model_dump_json()}
-    decorated: F = dynamic(**options)(function)
+
+    @wraps(function)
+    def closing(*inputs: Any, **named: Any) -> object:
+        close_connections_at_exit()
+        return function(*inputs, **named)
+
+    decorated: F = dynamic(**options)(closing)
     return decorated
 
 
@@ -118,6 +125,7 @@ def once(
         inputs: all that determines the result; the key of the work is made of them.
         named: what does not.
     """
+    close_connections_at_exit()
     check_code()
     started = time.time()
     checkpoint = current_context().checkpoint if in_pod() else None
