@@ -161,6 +161,7 @@ def test_a_holder_that_was_taken_over_saves_nothing_more(s3: S3, bucket: str, tm
 
 
 def test_of_many_that_begin_at_once_one_works_and_the_others_find_it(s3: S3, bucket: str, tmp_path: Path) -> None:
+    s3.has_to("keep the first of two conditional writes at the same time")
     Store.open(bucket)
     several = [Attempt(s3, bucket, tmp_path, str(number)) for number in range(3)]
     assert {attempt.ended() for attempt in several} == {0}, [attempt.said() for attempt in several]
