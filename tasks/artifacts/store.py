@@ -146,7 +146,8 @@ class Store:
         if self.remote is None:
             flush(final.parent)
         else:
-            self.remote.upload(final, files, ref.folder, last=MANIFEST)
+            self.remote.upload(final, files, ref.folder)
+            self.remote.write_new(f"{ref.folder}/{MANIFEST}", (final / MANIFEST).read_bytes())
         return ref
 
     def read_note(self, name: str) -> str | None:

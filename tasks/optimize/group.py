@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import wraps
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ def once_led(
         return None
     followed = False
 
+    @wraps(logic)
     def lead(*given: Any, **by_name: Any) -> Made:
         nonlocal followed
         followed = bool(processes.agreed(1))

@@ -1,10 +1,12 @@
 """What an attempt of a task is told at its start, and how its end is told to Flyte."""
 
+import atexit
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -14,6 +16,7 @@ from flytekit import FlyteContextManager, current_context
 from flytekit.core.constants import ERROR_FILE_NAME
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
+from flytekit.utils.asyn import run_sync
 
 from tasks.artifacts.provenance import code
 from tasks.errors import DeploymentError, UserError
@@ -33,6 +36,32 @@ def in_pod() -> bool:
     """Whether Flyte runs this task in a container, and not ``pyflyte run`` in its own process."""
     execution = FlyteContextManager.current_context().execution_state
     return execution is not None and not execution.is_local_execution()
+
+
+@cache
+def close_connections_at_exit() -> None:
+    """Closes flytekit's connections to S3 before Python ends, which otherwise tells of each that was left open.
+
+    To be called while a task runs: what is registered last is done first, and flytekit, which registers the end of its
+    event loop when it fetches the task's inputs, would leave no loop to close them in.
+    """
+    atexit.register(_close_connections)
+
+
+def _close_connections() -> None:
+    if "s3fs" not in sys.modules:
+        return
+    from s3fs import S3FileSystem
+
+    # fsspec keeps what it made; those that flytekit uses in its own loop are nobody's to close.
+    left = [one._s3 for one in S3FileSystem._cache.values() if one.asynchronous and one._s3 is not None]
+
+    async def close() -> None:
+        for client in left:
+            await client.close()
+
+    if left:
+        run_sync(close)
 
 
 def check_code() -> None:
@@ -55,6 +84,7 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
 
     @wraps(function)
     def attempted(*inputs: Inputs.args, **named: Inputs.kwargs) -> Output:
+        close_connections_at_exit()
         try:
             check_code()
             return function(*inputs, **named)

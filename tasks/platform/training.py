@@ -19,7 +19,7 @@ from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
 from tasks.platform import decks
-from tasks.platform.attempts import TOLD, as_flyte_sees
+from tasks.platform.attempts import TOLD, as_flyte_sees, close_connections_at_exit
 from tasks.platform.inputs import AlternateInputs, OptimizeInputs, StepInputs
 from tasks.platform.pods import DEPLOYMENT
 
@@ -72,6 +72,7 @@ class TrainingTask(PytorchElasticFunctionTask):
                     "deployment with train_nodes 1."
                 )
             return PythonFunctionTask.execute(self, **inputs)
+        close_connections_at_exit()
         self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
         decks.begin()
         started = time.time()
