@@ -123,8 +123,8 @@ def start(
         Path | None,
         typer.Option(help="As of pyflyte; the file that FLYTECTL_CONFIG names, or ~/.flyte/config.yaml, without it."),
     ] = None,
-    project: Annotated[str, typer.Option(help="Flyte's project.")] = "mu-grpo",
-    domain: Annotated[str, typer.Option(help="Flyte's domain.")] = "development",
+    project: Annotated[str, typer.Option(envvar="FLYTE_DEFAULT_PROJECT", help="Flyte's project.")] = "mu-grpo",
+    domain: Annotated[str, typer.Option(envvar="FLYTE_DEFAULT_DOMAIN", help="Flyte's domain.")] = "development",
     version: Annotated[str | None, typer.Option(help="Of the plan; the one registered last without it.")] = None,
     name: Annotated[
         str | None,
