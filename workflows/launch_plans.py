@@ -1,6 +1,6 @@
 r"""Named ways to start a run on a cluster. A deployment says which of them it offers, with which settings, and when.
 
-MU_GRPO_DEPLOYMENT=configs/deployments/gpu-4.yaml pyflyte --config flyte.yaml register --non-fast \
+MU_GRPO_DEPLOYMENT=configs/deployments/gpu-4.yaml pyflyte --config flyte.yaml register --copy none \
   --project mu-grpo --domain development --activate-launchplans workflows
 
 What decides a result is a fixed input, which nobody who starts a plan can change; the rest has a default.

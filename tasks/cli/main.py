@@ -110,6 +110,35 @@ def preflight(
 
 
 @app.command()
+def start(
+    plan: Annotated[str, typer.Argument(help="A launch plan that is registered, such as smoke.")],
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An input of the plan that is not fixed, as in seed=1; once for each."),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow it to its end: a line for what changes, then its result.")
+    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="As of pyflyte; the file that FLYTECTL_CONFIG names, or ~/.flyte/config.yaml, without it."),
+    ] = None,
+    project: Annotated[str, typer.Option(envvar="FLYTE_DEFAULT_PROJECT", help="Flyte's project.")] = "mu-grpo",
+    domain: Annotated[str, typer.Option(envvar="FLYTE_DEFAULT_DOMAIN", help="Flyte's domain.")] = "development",
+    version: Annotated[str | None, typer.Option(help="Of the plan; the one registered last without it.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Of the execution; Flyte makes one up without it. One that is there is followed."),
+    ] = None,
+) -> None:
+    """Starts a launch plan on a cluster's Flyte and prints the link of its page. 1 when it fails, with --wait."""
+    from tasks.cli.start import Options
+    from tasks.cli.start import start as begin
+
+    begin(plan, given or [], Options(config, project, domain, version, name), wait)
+
+
+@app.command()
 def algorithms(
     markdown: Annotated[Path | None, typer.Option(help="Write the table to this file instead.")] = None,
 ) -> None:

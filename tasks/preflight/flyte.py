@@ -1,5 +1,6 @@
 """Whether Flyte's admin is there, knows the project and the domain, and has the workflow: by its HTTP gateway."""
 
+import json
 import re
 from functools import partial
 from typing import TypeVar
@@ -20,6 +21,12 @@ R = TypeVar("R", bound=Record)
 OLDEST = (1, 16, 4)
 """Older ones stop when a shard of a map task is tried more often than they have counted on (flyteorg/flyte #6802)."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+
+
+def numbers(version: str) -> tuple[int, ...] | None:
+    """The three numbers of a version such as v1.16.8; None of a build that has none."""
+    found = _VERSION.match(version)
+    return tuple(map(int, found.groups())) if found else None
 
 
 class _Build(Record):
@@ -101,8 +108,8 @@ class _Admin:
         told = self._ask(_Version, "version")
         version = "" if isinstance(told, Unknown) else told.control_plane_version.version
         found = ", ".join(part for part in (self._url, version) if part)
-        numbers = _VERSION.match(version)
-        if numbers and tuple(map(int, numbers.groups())) < OLDEST:
+        parts = numbers(version)
+        if parts is not None and parts < OLDEST:
             stops = f"{found}: a shard that is tried often stops its propeller"
             return Finding(name, "warning", stops, f"Upgrade Flyte to {'.'.join(map(str, OLDEST))} or newer")
         return Finding(name, "ok", found)
@@ -116,12 +123,13 @@ class _Admin:
         found = next((one for one in answer.projects if one.id == project), None)
         if found is None:
             ids = ", ".join(one.id for one in answer.projects) or "none"
-            make = f"flytectl create project --id {project} --name {project} --description ..."
+            body = json.dumps({"project": {"id": project, "name": project}})
+            make = f"curl -d '{body}' {self._url}/api/v1/projects, or seedProjects in k8s/flyte/values.yaml"
             return Finding(name, "failed", f"Flyte has no project {project}; it has {ids}", make)
         if found.state == _ARCHIVED:
-            return Finding(
-                name, "failed", f"{project} is archived", f"flytectl update project --id {project} --activate"
-            )
+            body = json.dumps({"id": project, "state": "ACTIVE"})
+            activate = f"curl -X PUT -d '{body}' {self._url}/api/v1/projects/{project}"
+            return Finding(name, "failed", f"{project} is archived", activate)
         domains = [one.id for one in found.domains]
         if domain not in domains:
             there = f"{project} has no domain {domain}; it has {', '.join(domains) or 'none'}"
@@ -136,7 +144,7 @@ class _Admin:
         if isinstance(answer, Unknown):
             return answer.of(name)
         if not answer.workflows:
-            register = f"pyflyte register --non-fast -p {project} -d {domain} workflows, with {VARIABLE} set"
+            register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with {VARIABLE} set"
             return Finding(name, "failed", f"{workflow} is not registered in {project}, {domain}", register)
         return Finding(name, "ok", f"{workflow}, latest version {answer.workflows[0].id.version}")
 
@@ -146,7 +154,7 @@ class _Admin:
         if isinstance(answer, Unknown):
             return answer
         if answer.status_code in (401, 403):
-            return Unknown(f"{self._url} asks for a login, which is not tried here", "flytectl get project, logged in")
+            return Unknown(f"{self._url} asks for a login, which is not tried here", "Look at its console, logged in")
         if not answer.ok:
             return Unknown(f"{url} answers {answer.status_code} {answer.reason}", "Look at the log of flyteadmin")
         try:

@@ -16,7 +16,7 @@ from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.cache_versions import ROOT
 
 Document = dict[str, Any]
-OVERLAYS = {"development": ["development"], "gpu-pool": ["gpu-1", "gpu-4", "gpu-8"]}
+OVERLAYS = {"demo": ["demo"], "development": ["development"], "gpu-pool": ["gpu-1", "gpu-4", "gpu-8"]}
 BUILT_IN = re.compile(r"^(v1|[a-z]+/v\d|[a-z.]+\.k8s\.io/v1)$")
 DNS_1123 = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 CHECKPOINT_BYTES_PER_WEIGHT, SLOW_STORE = 12, 200e6

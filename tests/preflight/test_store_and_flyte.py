@@ -154,7 +154,8 @@ def test_what_flyte_does_not_have(flyte: Flyte) -> None:
     assert states(project="other") == (
         ["ok", "failed", "not tried"],
         "Flyte has no project other; it has flytesnacks, mu-grpo",
-        "flytectl create project --id other --name other --description ...",
+        f"""curl -d '{{"project": {{"id": "other", "name": "other"}}}}' {flyte.url}/api/v1/projects, """
+        "or seedProjects in k8s/flyte/values.yaml",
     )
     assert states(domain="test")[1:] == (
         "mu-grpo has no domain test; it has development, staging, production",
@@ -164,10 +165,13 @@ def test_what_flyte_does_not_have(flyte: Flyte) -> None:
     assert states() == (
         ["ok", "ok", "failed"],
         f"{WORKFLOW} is not registered in mu-grpo, development",
-        "pyflyte register --non-fast -p mu-grpo -d development workflows, with MU_GRPO_DEPLOYMENT set",
+        "pyflyte register --copy none -p mu-grpo -d development workflows, with MU_GRPO_DEPLOYMENT set",
     )
     flyte.projects[1]["state"] = "ARCHIVED"
-    assert states()[1:] == ("mu-grpo is archived", "flytectl update project --id mu-grpo --activate")
+    assert states()[1:] == (
+        "mu-grpo is archived",
+        f"""curl -X PUT -d '{{"id": "mu-grpo", "state": "ACTIVE"}}' {flyte.url}/api/v1/projects/mu-grpo""",
+    )
 
 
 def test_flyte_with_a_login_is_reached_and_no_further(flyte: Flyte) -> None:

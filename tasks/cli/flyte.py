@@ -1,0 +1,473 @@
+"""Flyte, asked by its own client: launch plans by name, and what an execution, its nodes and their pods do."""
+
+import configparser
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import yaml
+from flyteidl.admin.common_pb2 import NamedEntityIdentifierListRequest, ResourceListRequest, Sort
+from flyteidl.admin.execution_pb2 import WorkflowExecutionGetRequest
+from flyteidl.admin.node_execution_pb2 import NodeExecution, NodeExecutionListRequest
+from flyteidl.admin.project_pb2 import Project, ProjectListRequest
+from flyteidl.admin.task_execution_pb2 import TaskExecutionListRequest
+from flyteidl.core.catalog_pb2 import CACHE_HIT
+from flyteidl.core.execution_pb2 import NodeExecution as NodePhase
+from flyteidl.core.execution_pb2 import TaskExecution as TaskPhase
+from flyteidl.core.execution_pb2 import WorkflowExecution as WorkflowPhase
+from flyteidl.core.identifier_pb2 import WorkflowExecutionIdentifier
+from flyteidl.core.literals_pb2 import Literal as LiteralProto
+from flytekit.clients.auth.exceptions import AuthenticationError, AuthenticationPending
+from flytekit.clients.grpc_utils.deadline_interceptor import scoped_grpc_deadline
+from flytekit.clients.raw import RawSynchronousFlyteClient
+from flytekit.configuration import Config
+from flytekit.configuration.file import get_config_file
+from flytekit.configuration.internal import Platform
+from flytekit.core.type_engine import TypeEngine
+from flytekit.exceptions.base import FlyteException
+from flytekit.exceptions.user import FlyteAuthenticationException, FlyteEntityNotExistException, FlyteTimeout
+from flytekit.models.types import LiteralType, SimpleType
+from flytekit.remote import FlyteRemote
+from flytekit.remote.entities import FlyteLaunchPlan
+
+import tasks.settings
+from tasks.errors import DeploymentError, SettingsError
+from tasks.preflight.flyte import OLDEST, numbers
+from tasks.report.summary import RunSummary
+from tasks.reproduce.result import ReproductionResult
+from tasks.settings import Settings
+from tasks.settings.deployment import VARIABLE
+from tasks.stored.evaluated import EvaluatedPolicy
+
+EXAMPLE = 'admin: {endpoint: "dns:///localhost:8089", insecure: true}'
+_SECONDS = 10.0
+"""For one request."""
+_PAGE = 100
+_UNNAMED = re.compile(r"d?n\d+")
+"""The ids of nodes that a workflow gives no name."""
+_ENDS = ("start-node", "end-node")
+_RESULTS = {kind.__name__: kind for kind in (RunSummary, EvaluatedPolicy, ReproductionResult)}
+
+
+class NoAnswerError(DeploymentError):
+    """Flyte is not reached."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One of a task's attempts: a pod, or the pods of a map task."""
+
+    number: int
+    """From 0."""
+    phase: str
+    reason: str
+    """Why its pod is not running, in the words of Kubernetes."""
+    since: datetime
+    """When Flyte learned the last of it, in UTC."""
+    error: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of an execution."""
+
+    path: str
+    """Its name, behind those of the nodes that it is inside of: ``stage-1 / generate``."""
+    phase: str
+    seconds: float
+    cached: bool
+    error: str
+    attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An execution at one moment."""
+
+    phase: str
+    nodes: tuple[Node, ...]
+    error: str
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self.phase in ("succeeded", "failed", "aborted", "timed_out")
+
+
+class Flyte:
+    """A Flyte that a config file names, in one project and domain.
+
+    Args:
+        config: a file as ``pyflyte --config`` takes it; where flytekit looks by itself when None.
+        project: of Flyte.
+        domain: of Flyte.
+
+    Raises:
+        DeploymentError: no file names a Flyte.
+    """
+
+    def __init__(self, config: Path | None, project: str, domain: str) -> None:
+        self.project, self.domain = project, domain
+        self._file, settings = _config(config)
+        self.endpoint = settings.platform.endpoint
+        self._remote = FlyteRemote(settings, project, domain)
+        try:
+            self._client = RawSynchronousFlyteClient(settings.platform)
+        except OSError as error:  # The server's certificate is asked for at once where it is not verified.
+            raise self._no_answer(str(error)) from None
+
+    def version(self) -> str:
+        """What to say of a Flyte that is older than the workflows need; empty when nothing.
+
+        Raises:
+            DeploymentError: it is another product, or does not answer.
+        """
+        with self._asking():
+            told = str(self._remote.client.get_control_plane_version())
+        found = numbers(told)
+        if found is None or OLDEST <= found < (2,):
+            return ""
+        wanted = f"Flyte {'.'.join(map(str, OLDEST))} or newer"
+        if found >= (2,):
+            raise DeploymentError(
+                f"{self._file}: the Flyte at {self.endpoint} is {told}, whose workflows are others. Name a Flyte 1: "
+                f"{wanted}."
+            )
+        return f"the Flyte at {self.endpoint} is {told}; the workflows need {wanted}"
+
+    def plan(self, name: str, version: str | None) -> "Plan":
+        """The launch plan of that name: of a version, or the one that was registered last.
+
+        Raises:
+            DeploymentError: there is none; the message lists those that are.
+        """
+        with self._asking():
+            try:
+                return Plan(self._remote, self._remote.fetch_launch_plan(name=name, version=version))
+            except FlyteEntityNotExistException:
+                pass
+            self._check_project()
+            versions, names = self._versions(name), self._names()
+        where = f"{self.project}, {self.domain} of the Flyte at {self.endpoint}"
+        if version is not None and versions:
+            raise DeploymentError(
+                f"--version: {name} has no version {version} in {where}; it has {', '.join(versions)}. Name one of "
+                "these, or register it."
+            )
+        register = (
+            f"pyflyte register --copy none -p {self.project} -d {self.domain} workflows, with {VARIABLE} naming a "
+            "deployment that offers it"
+        )
+        if not names:
+            raise DeploymentError(f"{name}: no launch plan is registered in {where}. Register: {register}.")
+        raise DeploymentError(
+            f"{name} is no launch plan in {where}; these are: {', '.join(names)}. Name one of them, or register: "
+            f"{register}."
+        )
+
+    def find(self, name: str) -> "Execution | None":
+        """The execution of that name, if there is one."""
+        execution = Execution(self, name)
+        with self._asking():
+            try:
+                execution.plan = self._client.get_execution(execution.request).spec.launch_plan.name
+            except FlyteEntityNotExistException:
+                return None
+        return execution
+
+    def start(self, plan: "Plan", inputs: Mapping[str, Any], name: str | None) -> "Execution":
+        """Starts an execution.
+
+        Args:
+            plan: to be started.
+            inputs: literals by name.
+            name: of the execution; Flyte makes one up when None.
+        """
+        with self._asking():
+            started = self._remote.execute(plan.registered, dict(inputs), execution_name=name)
+        execution = Execution(self, str(started.id.name))
+        execution.plan = plan.registered.name
+        return execution
+
+    def _check_project(self) -> None:
+        projects = {one.id: one for one in self._client.list_projects(ProjectListRequest(limit=1000)).projects}
+        found = projects.get(self.project)
+        if found is None or found.state == Project.ARCHIVED:
+            there = ", ".join(sorted(one.id for one in projects.values() if one.state != Project.ARCHIVED))
+            raise DeploymentError(
+                f"--project: the Flyte at {self.endpoint} has no project {self.project}; it has {there or 'none'}. "
+                "Name one of these, or add it to Flyte's settings: seedProjects in k8s/flyte/values.yaml."
+            )
+        domains = [one.id for one in found.domains]
+        if self.domain not in domains:
+            raise DeploymentError(
+                f"--domain: {self.project} has no domain {self.domain}; it has {', '.join(domains)}. Name one of these."
+            )
+
+    def _names(self) -> list[str]:
+        """Of all launch plans, but those that Flyte gives every workflow where there are others."""
+        request = NamedEntityIdentifierListRequest(project=self.project, domain=self.domain, limit=1000)
+        names = sorted(one.name for one in self._client.list_launch_plan_ids_paginated(request).entities)
+        return [one for one in names if "." not in one] or names
+
+    def _versions(self, name: str) -> list[str]:
+        """The ten that were registered last."""
+        request = ResourceListRequest(limit=10, sort_by=Sort(key="created_at", direction=Sort.DESCENDING))
+        request.id.project, request.id.domain, request.id.name = self.project, self.domain, name
+        return [one.id.version for one in self._client.list_launch_plans_paginated(request).launch_plans]
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Bounds every request inside the block; that it fails becomes a message.
+
+        Raises:
+            DeploymentError: one failed.
+        """
+        try:
+            with scoped_grpc_deadline(_SECONDS):
+                yield
+        except (FlyteException, AuthenticationError, AuthenticationPending, grpc.RpcError, OSError) as error:
+            raise self._told(error) from None
+
+    def _told(self, error: Exception) -> DeploymentError:
+        call = error if isinstance(error, grpc.RpcError) else error.__cause__
+        code = call.code() if isinstance(call, grpc.RpcError) else None
+        details = call.details() if isinstance(call, grpc.RpcError) else str(error)
+        if code == grpc.StatusCode.UNAVAILABLE or isinstance(error, FlyteTimeout | OSError):
+            return self._no_answer(details)
+        if code == grpc.StatusCode.UNIMPLEMENTED:
+            return DeploymentError(
+                f"{self._file}: {self.endpoint} answers, but not as the admin of a Flyte 1 does ({details}). Name "
+                "one with admin.endpoint; Flyte 2 is another product under the same name."
+            )
+        if isinstance(error, FlyteAuthenticationException | AuthenticationError | AuthenticationPending):
+            return DeploymentError(
+                f"{self._file}: the Flyte at {self.endpoint} asks for a login, which failed: {details}. Set "
+                "admin.authType, and what it needs, as for pyflyte."
+            )
+        return DeploymentError(f"The Flyte at {self.endpoint} refuses: {details}")
+
+    def _no_answer(self, details: str) -> NoAnswerError:
+        return NoAnswerError(
+            f"{self._file}: no Flyte answers at {self.endpoint} ({details}). Check admin.endpoint, which is the gRPC "
+            "port (8089 of the chart flyte-binary, 81 of flyte-core), admin.insecure, and that the port-forward runs."
+        )
+
+
+class Plan:
+    """A registered launch plan."""
+
+    def __init__(self, remote: FlyteRemote, registered: FlyteLaunchPlan) -> None:
+        self._remote, self.registered = remote, registered
+
+    @property
+    def version(self) -> str:
+        """Of its registration."""
+        return str(self.registered.id.version)
+
+    def inputs(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """Literals of what was given as text.
+
+        Args:
+            given: values by name, as on a command line; objects as YAML or JSON.
+
+        Raises:
+            SettingsError: an input is unknown, fixed, missing or of another type.
+        """
+        plan, fixed = self.registered, self.registered.fixed_inputs.literals
+        free = {name: one for name, one in plan.interface.inputs.items() if name not in fixed}
+        allowed = ", ".join(sorted(free)) or "none, all of its inputs are fixed"
+        for name in given:
+            if name in fixed:
+                raise SettingsError(f"--set {name}: {plan.name} fixes it; allowed: {allowed}.")
+            if name not in free:
+                hint = f' A single field is changed with --set "overrides={name}=..."' if "overrides" in free else ""
+                raise SettingsError(f"--set {name}: {plan.name} has no such input; allowed: {allowed}.{hint}")
+        for name, one in plan.default_inputs.parameters.items():
+            if one.required and name not in given:
+                raise SettingsError(f"--set {name}=...: {plan.name} needs it, and it has no default.")
+        return {name: self._literal(name, text, free[name].type) for name, text in given.items()}
+
+    def _literal(self, name: str, text: str, wanted: LiteralType) -> Any:
+        value = _value(name, text, wanted)
+        return TypeEngine.to_literal(self._remote.context, value, type(value), wanted)
+
+
+class Execution:
+    """An execution that was started."""
+
+    def __init__(self, flyte: Flyte, name: str) -> None:
+        self.name = name
+        self.plan = ""
+        self._flyte = flyte
+        self._id = WorkflowExecutionIdentifier(project=flyte.project, domain=flyte.domain, name=name)
+        self._ended: dict[str, tuple[Node, ...]] = {}
+
+    @property
+    def request(self) -> WorkflowExecutionGetRequest:
+        """What it is asked for by."""
+        return WorkflowExecutionGetRequest(id=self._id)
+
+    @property
+    def link(self) -> str:
+        """Its page in the console; of another address than the admin where the config names one."""
+        domain = self._flyte._remote.generate_console_http_domain().rstrip("/").removesuffix("/console")
+        flyte = self._flyte
+        return f"{domain}/console/projects/{flyte.project}/domains/{flyte.domain}/executions/{self.name}"
+
+    def look(self) -> Seen:
+        """How it is now. What has ended is not asked for again.
+
+        Raises:
+            DeploymentError: Flyte does not answer.
+        """
+        with self._flyte._asking():
+            closure = self._flyte._client.get_execution(self.request).closure
+            nodes = tuple(self._nodes(self._id, "", ()))
+        error = closure.error.message
+        if closure.HasField("abort_metadata"):
+            error = f"{closure.abort_metadata.cause} ({closure.abort_metadata.principal or 'somebody'})"
+        return Seen(WorkflowPhase.Phase.Name(closure.phase).lower(), nodes, error)
+
+    def result(self) -> str:
+        """What it gave, as a table where it is one of the project's."""
+        with self._flyte._asking():
+            outputs = self._flyte._remote.fetch_execution(name=self.name).outputs
+            return "\n".join(_written(outputs, name, one) for name, one in outputs.literals.items())
+
+    def _nodes(self, execution: WorkflowExecutionIdentifier, parent: str, path: tuple[str, ...]) -> Iterator[Node]:
+        for one in self._listed(execution, parent):
+            key = f"{execution.name} {one.id.node_id}"
+            if one.metadata.spec_node_id in _ENDS or one.id.node_id in _ENDS:
+                continue
+            if key not in self._ended:
+                found = tuple(self._with_children(one, path))
+                if found[0].phase not in ("succeeded", "failed", "aborted", "skipped", "timed_out", "recovered"):
+                    yield from found
+                    continue
+                self._ended[key] = found
+            yield from self._ended[key]
+
+    def _with_children(self, one: NodeExecution, path: tuple[str, ...]) -> Iterator[Node]:
+        closure, metadata = one.closure, one.metadata
+        graph = metadata.is_parent_node and not metadata.is_dynamic
+        attempts, task = ((), "") if graph else self._attempts(one)
+        name = metadata.spec_node_id or one.id.node_id
+        path = (*path, f"{name} {task}" if task and _UNNAMED.fullmatch(name) else name)
+        phase = NodePhase.Phase.Name(closure.phase).lower().removeprefix("dynamic_")
+        hit = closure.task_node_metadata.cache_status == CACHE_HIT
+        yield Node(
+            " / ".join(path),
+            phase,
+            closure.duration.ToTimedelta().total_seconds(),
+            hit,
+            closure.error.message,
+            attempts,
+        )
+        if metadata.is_parent_node:
+            yield from self._nodes(one.id.execution_id, one.id.node_id, path)
+        elif closure.HasField("workflow_node_metadata"):
+            yield from self._nodes(closure.workflow_node_metadata.executionId, "", path)
+
+    def _listed(self, execution: WorkflowExecutionIdentifier, parent: str) -> Iterator[NodeExecution]:
+        token = ""
+        while True:
+            page = self._flyte._client.list_node_executions_paginated(
+                NodeExecutionListRequest(
+                    workflow_execution_id=execution,
+                    unique_parent_id=parent,
+                    limit=_PAGE,
+                    token=token,
+                    sort_by=Sort(key="created_at", direction=Sort.ASCENDING),
+                )
+            )
+            yield from page.node_executions
+            token = page.token
+            if not token:
+                return
+
+    def _attempts(self, node: NodeExecution) -> tuple[tuple[Attempt, ...], str]:
+        """Its attempts, and the name of its task."""
+        request = TaskExecutionListRequest(node_execution_id=node.id, limit=_PAGE)
+        found = self._flyte._client.list_task_executions_paginated(request).task_executions
+        attempts = (
+            Attempt(
+                number=one.id.retry_attempt,
+                phase=TaskPhase.Phase.Name(one.closure.phase).lower(),
+                reason=one.closure.reason,
+                since=one.closure.updated_at.ToDatetime(),
+                error=one.closure.error.message,
+            )
+            for one in found
+        )
+        task = found[0].id.task_id.name.rpartition(".")[2] if found else ""
+        return tuple(sorted(attempts, key=lambda one: one.number)), task
+
+
+def _config(path: Path | None) -> tuple[str, Config]:
+    """The config, and what messages call it."""
+    if path is not None and not path.is_file():
+        raise DeploymentError(f"--config: {path} is no file. Name one that holds {EXAMPLE}")
+    named = str(path or os.environ.get("FLYTECTL_CONFIG") or "~/.flyte/config.yaml")
+    try:
+        file = get_config_file(None if path is None else str(path))
+        endpoint, chosen = Platform.URL.read(file), Config.auto(file)
+    except (OSError, configparser.Error, ValueError, AttributeError, TypeError) as error:
+        raise DeploymentError(f"{named}: not read as a config of Flyte: {error}. It holds {EXAMPLE}") from None
+    if not endpoint:
+        what = f"{named} has no admin.endpoint" if file else "no config of Flyte is found"
+        raise DeploymentError(
+            f"--config: {what}. Name a file with --config, or for pyflyte too with FLYTECTL_CONFIG; it holds {EXAMPLE}"
+        )
+    return named, chosen
+
+
+def _value(name: str, text: str, wanted: LiteralType) -> object:
+    """The value that a text stands for."""
+    title = str((wanted.metadata or {}).get("title", ""))
+    kind = getattr(tasks.settings, title, None)
+    if isinstance(kind, type) and issubclass(kind, Settings):
+        return kind.parse(_mapping(name, text), f"--set {name}")
+    readers: dict[int, tuple[str, Any]] = {
+        SimpleType.INTEGER: ("a whole number", int),
+        SimpleType.FLOAT: ("a number", float),
+        SimpleType.STRING: ("a text", str),
+        SimpleType.BOOLEAN: ("true or false", {"true": True, "false": False}.__getitem__),
+        SimpleType.DATETIME: ("a time, as 2026-11-20 or 2026-11-20T12:00:00+00:00", _time),
+        SimpleType.STRUCT: ("an object of YAML or JSON", lambda text: _mapping(name, text)),
+    }
+    allowed, read = readers.get(wanted.simple, ("nothing on a command line", None))
+    try:
+        return read(text)
+    except (ValueError, KeyError, TypeError):
+        raise SettingsError(f"--set {name}: got {text!r}; allowed: {allowed}.") from None
+
+
+def _time(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.astimezone()
+
+
+def _mapping(name: str, text: str) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        found = None
+    if not isinstance(found, dict):
+        raise SettingsError(f"--set {name}: got {text!r}; allowed: an object, as '{{field: value}}'.")
+    return found
+
+
+def _written(outputs: Any, name: str, literal: Any) -> str:
+    proto: LiteralProto = literal.to_flyte_idl()
+    type_ = outputs.variable_map[name].type if outputs.variable_map and name in outputs.variable_map else None
+    kind = _RESULTS.get(str((type_.metadata or {}).get("title", ""))) if type_ is not None else None
+    if kind is not None:
+        return str(outputs.get(name, kind))
+    return f"{name}: {outputs.get(name)}" if proto.HasField("scalar") else f"{name}: {proto}"

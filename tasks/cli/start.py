@@ -1,0 +1,196 @@
+"""A launch plan started by name, and its execution followed to the end, a line for whatever changed."""
+
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tasks.cli.flyte import Attempt, Execution, Flyte, NoAnswerError, Node, Seen
+from tasks.errors import SettingsError, UserError
+from tasks.report.formats import duration
+
+_EVERY = 3.0
+"""Seconds between looks at an execution."""
+_WAITS = 15.0
+"""Seconds after which a pod that does not run is worth a line: most begin sooner."""
+_PATIENCE = 600.0
+"""Seconds for which a Flyte that does not answer is asked again while an execution is followed."""
+_ENDED = ("succeeded", "failed", "aborted", "timed_out")
+_WORDS = {"timed_out": "timed out", "recovered": "taken from the execution that it recovers"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says besides the plan and its inputs."""
+
+    config: Path | None
+    project: str
+    domain: str
+    version: str | None
+    name: str | None
+
+
+def start(plan: str, given: Sequence[str], options: Options, wait: bool) -> None:
+    """Starts a launch plan, or finds the execution that ``--name`` names; follows it when told to wait.
+
+    Args:
+        plan: its name.
+        given: inputs as ``name=value``.
+        options: of the command line.
+        wait: whether to follow the execution until it ends.
+
+    Raises:
+        UserError: it cannot be started, or it ends otherwise than well.
+    """
+    values = _pairs(given)
+    flyte = Flyte(options.config, options.project, options.domain)
+    if old := flyte.version():
+        print(f"warning: {old}", file=sys.stderr, flush=True)
+    execution = flyte.find(options.name) if options.name else None
+    if execution is None:
+        registered = flyte.plan(plan, options.version)
+        execution = flyte.start(registered, registered.inputs(values), options.name)
+        print(f"{execution.name} started: {plan}, version {registered.version}", flush=True)
+    elif execution.plan != plan or values:
+        raise SettingsError(
+            f"--name: {execution.name} is an execution of {execution.plan} already. Choose another name"
+            + (", or leave --set out to follow it." if execution.plan == plan else ".")
+        )
+    else:
+        print(f"{execution.name} is there already; it is not started again", flush=True)
+    print(execution.link, flush=True)
+    if wait:
+        _wait(execution, _again(plan, execution, options))
+
+
+def _wait(execution: Execution, again: str) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # flytekit's own exits without a word
+    try:
+        seen = follow(execution)
+    except KeyboardInterrupt:
+        print(f"\n{execution.name} goes on. To follow it again: {again}", flush=True)
+        raise SystemExit(130) from None
+    if seen.phase != "succeeded":
+        raise UserError(f"{execution.name} {ending(seen)}\n{execution.link}")
+    print(f"\n{execution.result()}", flush=True)
+
+
+def follow(execution: Execution) -> Seen:
+    """Prints a line for whatever changes, until the execution ends; how it ended."""
+    progress, answered = Progress(), time.monotonic()
+    silent = False
+    while True:
+        try:
+            seen = execution.look()
+        except NoAnswerError as error:
+            if time.monotonic() - answered > _PATIENCE:
+                raise
+            if not silent:
+                _line(f"{error.message} It is asked again for {duration(_PATIENCE)}; the execution goes on.")
+            silent = True
+        else:
+            answered, silent = time.monotonic(), False
+            for line in progress.lines(seen, datetime.now(UTC)):
+                _line(line)
+            if seen.done:
+                return seen
+        time.sleep(_EVERY)
+
+
+class Progress:
+    """What was told of an execution, so that each thing is told once."""
+
+    def __init__(self) -> None:
+        self._phases: dict[str, str] = {}
+        self._told: set[tuple[str, int, str]] = set()
+
+    def lines(self, seen: Seen, now: datetime) -> Iterator[str]:
+        """A line for each node whose phase changed, for each attempt that failed, and for each pod that cannot start.
+
+        Args:
+            seen: the execution.
+            now: the time.
+        """
+        width = max([24, *(len(node.path) for node in seen.nodes)])
+        for node in seen.nodes:
+            for attempt in node.attempts:
+                for told in self._of_attempt(node, attempt, now):
+                    yield f"{node.path:<{width}}  {told}"
+            if node.phase not in ("undefined", "queued", "failing") and self._phases.get(node.path) != node.phase:
+                self._phases[node.path] = node.phase
+                yield f"{node.path:<{width}}  {_phase(node)}".rstrip()
+
+    def _of_attempt(self, node: Node, attempt: Attempt, now: datetime) -> Iterator[str]:
+        if attempt.phase in ("failed", "aborted") and node.phase not in _ENDED:
+            told = f"attempt {attempt.number + 1} {attempt.phase}: {first_line(attempt.error)}"
+        elif attempt.phase in ("queued", "initializing", "waiting_for_resources") and attempt.reason:
+            waited = (now - attempt.since.replace(tzinfo=UTC)).total_seconds()
+            if waited < _WAITS:
+                return
+            told = f"waits: {' '.join(attempt.reason.split())}"
+        else:
+            return
+        key = (node.path, attempt.number, told)
+        if key not in self._told:
+            self._told.add(key)
+            yield told
+
+
+def ending(seen: Seen) -> str:
+    """How an execution ended that did not succeed: the node, and its error."""
+    how = _WORDS.get(seen.phase, seen.phase)
+    failed = [node for node in seen.nodes if node.phase in ("failed", "timed_out") and node.error]
+    # Of nodes inside of each other the innermost, whose path is the longest, has the error itself.
+    inner = max(failed, key=lambda node: node.path.count(" / "), default=None)
+    if seen.phase == "aborted" or inner is None:
+        return f"{how}: {seen.error}"
+    return (
+        f"{how} in {inner.path}:\n{message(inner.error)}\n"
+        "What it made is in the store. To go on, remove the cause and start the plan again: what exists is found."
+    )
+
+
+def message(error: str) -> str:
+    """An error of a task without its traceback, where it has one."""
+    _, found, text = error.partition("Message:")
+    return (text if found else error).strip()
+
+
+def first_line(error: str) -> str:
+    """The first line of an error's message."""
+    return next(iter(message(error).splitlines()), "no error is told").strip()
+
+
+def _phase(node: Node) -> str:
+    if node.phase == "succeeded":
+        return "found in the cache" if node.cached else f"succeeded in {duration(node.seconds)}"
+    told = _WORDS.get(node.phase, node.phase)
+    return f"{told}: {first_line(node.error)}" if node.error and node.phase != "running" else told
+
+
+def _pairs(given: Sequence[str]) -> Mapping[str, str]:
+    pairs: dict[str, str] = {}
+    for one in given:
+        name, found, value = one.partition("=")
+        if not found or not name:
+            raise SettingsError(f"--set: got {one!r}; allowed: name=value, such as seed=1.")
+        if name in pairs:
+            raise SettingsError(f"--set {name}: given twice. Leave one out.")
+        pairs[name] = value
+    return pairs
+
+
+def _again(plan: str, execution: Execution, options: Options) -> str:
+    """The command that follows an execution once more."""
+    words = ["mu-grpo", "start", plan, "--name", execution.name, "--wait"]
+    if options.config:
+        words += ["--config", str(options.config)]
+    return shlex.join([*words, "--project", options.project, "--domain", options.domain])
+
+
+def _line(text: str) -> None:
+    print(f"{datetime.now():%H:%M:%S}  {text}", flush=True)

@@ -1,0 +1,365 @@
+"""Launch plans are started as they were registered, and an execution is followed to its end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tasks.cli import start as module
+from tasks.cli.flyte import Attempt, Node, Seen
+from tasks.cli.start import Options, Progress, ending, start
+from tasks.errors import DeploymentError, SettingsError, UserError
+from tests.cli.flyte_admin import Admin
+from tests.cli.synthetic import ROOT, command, words
+from tests.platform.serialised import Serialised, serialise
+from tests.s3 import free_port
+
+NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Serialised:
+    folder = tmp_path_factory.mktemp("registered")
+    deployment = yaml.safe_load((ROOT / "configs/deployments/development.yaml").read_text())
+    deployment["launch_plans"] |= {
+        "single_gpu": {"config": "configs/paper/gpu-1/qwen2.5-math-1.5b-mu-grpo.yaml"},
+        "weekly": {"config": "configs/tiny-cpu.yaml", "schedule": "0 3 * * 0"},
+    }
+    (folder / "deployment.yaml").write_text(yaml.safe_dump(deployment))
+    return serialise(folder, folder / "deployment.yaml")
+
+
+@pytest.fixture
+def admin(registered: Serialised) -> Iterator[Admin]:
+    with Admin(registered) as running:
+        yield running
+
+
+@pytest.fixture
+def options(admin: Admin, tmp_path: Path) -> Options:
+    config = tmp_path / "flyte.yaml"
+    config.write_text(
+        f'admin: {{endpoint: "dns:///localhost:{admin.port}", insecure: true}}\n'
+        'console: {endpoint: "http://console.example:8088"}\n'
+    )
+    return Options(config, "mu-grpo", "development", None, None)
+
+
+def changed(options: Options, **changes: Any) -> Options:
+    return Options(**{**vars(options), **changes})
+
+
+def inputs(admin: Admin) -> dict[str, Any]:
+    from flytekit.core.context_manager import FlyteContext
+    from flytekit.core.type_engine import TypeEngine
+    from flytekit.models.literals import LiteralMap
+
+    from tasks.settings import OperationSettings
+
+    types = {"seed": int, "store": str, "overrides": str, "kickoff": datetime, "operation": OperationSettings}
+    found = LiteralMap.from_flyte_idl(admin.created[-1].inputs).literals
+    context = FlyteContext.current_context()
+    return {name: TypeEngine.to_python_value(context, one, types[name]) for name, one in found.items()}
+
+
+def test_a_plan_is_started_with_the_inputs_that_are_given(
+    admin: Admin, options: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start("smoke", ["seed=3", "operation={updates_per_checkpoint: 7}", "store=s3://b/c=d"], options, wait=False)
+    (request,) = admin.created
+    assert (request.spec.launch_plan.name, request.spec.launch_plan.version) == ("smoke", "v2")
+    given = inputs(admin)
+    assert (given["seed"], given["store"], given["operation"].updates_per_checkpoint) == (3, "s3://b/c=d", 7)
+    told = capsys.readouterr().out
+    assert "f1 started: smoke, version v2" in told
+    assert "http://console.example:8088/console/projects/mu-grpo/domains/development/executions/f1" in told
+
+
+def test_a_version_and_a_name_are_taken(admin: Admin, options: Options) -> None:
+    start("weekly", ["kickoff=2026-11-20"], changed(options, version="v1", name="again-1"), wait=False)
+    (request,) = admin.created
+    assert (request.spec.launch_plan.version, request.name) == ("v1", "again-1")
+    assert inputs(admin)["kickoff"].astimezone().date().isoformat() == "2026-11-20"
+
+
+@pytest.mark.parametrize(
+    ("plan", "given", "message"),
+    [
+        ("smoke", ["policy={}"], "--set policy: smoke fixes it; allowed: operation, overrides, seed, store."),
+        ("smoke", ["sed=1"], "--set sed: smoke has no such input; allowed: operation, overrides, seed, store."),
+        ("smoke", ["optimize.preset=grpo"], '--set "overrides=optimize.preset=..."'),
+        ("smoke", ["seed=one"], "--set seed: got 'one'; allowed: a whole number."),
+        ("smoke", ["operation=3"], "--set operation: got '3'; allowed: an object"),
+        ("smoke", ["operation={tagg: 1}"], "operation.tagg: unknown field"),
+        ("smoke", ["seed"], "--set: got 'seed'; allowed: name=value"),
+        ("smoke", ["seed=1", "seed=2"], "--set seed: given twice"),
+        ("weekly", [], "--set kickoff=...: weekly needs it"),
+        ("weekly", ["kickoff=today"], "--set kickoff: got 'today'; allowed: a time, as 2026-11-20"),
+    ],
+)
+def test_inputs_that_a_plan_does_not_take(
+    plan: str, given: list[str], message: str, admin: Admin, options: Options
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        start(plan, given, options, wait=False)
+    assert message in raised.value.message
+    assert not admin.created
+
+
+@pytest.mark.parametrize(
+    ("plan", "changes", "message"),
+    [
+        ("smok", {}, "these are: single_gpu, smoke, weekly. Name one of them, or register"),
+        ("smoke", {"version": "v7"}, "--version: smoke has no version v7 in mu-grpo, development"),
+        ("smoke", {"version": "v7"}, "it has v2, v1"),
+        ("smoke", {"project": "mine"}, "has no project mine; it has flytesnacks, mu-grpo"),
+        ("smoke", {"domain": "test"}, "mu-grpo has no domain test; it has development, production"),
+        ("smoke", {"domain": "production"}, "smoke: no launch plan is registered in mu-grpo, production"),
+        ("smoke", {"name": "Not_A_Name"}, "refuses: invalid name format: Not_A_Name"),
+    ],
+)
+def test_what_flyte_does_not_have(
+    plan: str, changes: dict[str, Any], message: str, admin: Admin, options: Options
+) -> None:
+    with pytest.raises(DeploymentError) as raised:
+        start(plan, [], changed(options, **changes), wait=False)
+    assert message in raised.value.message
+    assert not admin.created
+
+
+def test_other_versions_of_flyte(admin: Admin, options: Options, capsys: pytest.CaptureFixture[str]) -> None:
+    admin.version = "v1.15.2"
+    start("smoke", [], options, wait=False)
+    assert "is v1.15.2; the workflows need Flyte 1.16.4 or newer" in capsys.readouterr().err
+    admin.version = "v2.0.1"
+    with pytest.raises(DeploymentError, match=r"is v2\.0\.1, whose workflows are others"):
+        start("smoke", [], options, wait=False)
+    assert len(admin.created) == 1
+
+
+def test_a_flyte_that_is_down_is_told_within_seconds(tmp_path: Path) -> None:
+    config = tmp_path / "flyte.yaml"
+    config.write_text(f'admin: {{endpoint: "dns:///localhost:{free_port()}", insecure: true}}')
+    began = time.monotonic()
+    done = command("start", "smoke", "--config", str(config))
+    assert time.monotonic() - began < 30
+    assert done.returncode == 1
+    told = words(done.stdout + done.stderr)
+    assert f"{config}: no Flyte answers at localhost:" in told
+    assert "Connection refused" in told
+    assert "Traceback" not in told
+
+
+def test_a_server_that_is_no_flyte(tmp_path: Path) -> None:
+    from concurrent import futures
+
+    import grpc
+
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    config = tmp_path / "flyte.yaml"
+    config.write_text(f'admin: {{endpoint: "dns:///localhost:{port}", insecure: true}}')
+    with pytest.raises(DeploymentError, match="not as the admin of a Flyte 1 does"):
+        start("smoke", [], Options(config, "mu-grpo", "development", None, None), wait=False)
+    server.stop(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "is no file. Name one that holds admin: {endpoint"),
+        ("", "has no admin.endpoint"),
+        ("admin: {insecure: true}", "has no admin.endpoint"),
+        ("just a text", "flyte.yaml"),
+        ("admin: [1", "has no admin.endpoint"),
+    ],
+)
+def test_configs_that_name_no_flyte(text: str | None, message: str, tmp_path: Path) -> None:
+    config = tmp_path / "flyte.yaml"
+    if text is not None:
+        config.write_text(text)
+    with pytest.raises(DeploymentError) as raised:
+        start("smoke", [], Options(config, "mu-grpo", "development", None, None), wait=False)
+    assert message in raised.value.message
+
+
+def test_without_a_config_the_message_says_how_to_name_one(tmp_path: Path) -> None:
+    done = command("start", "smoke", HOME=str(tmp_path), FLYTECTL_CONFIG="")
+    assert done.returncode == 1
+    assert "no config of Flyte is found. Name a file with --config" in words(done.stderr)
+
+
+def test_an_execution_is_followed_to_its_result(
+    admin: Admin, options: Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from flytekit.core.context_manager import FlyteContext
+    from flytekit.core.type_engine import TypeEngine
+
+    from tasks.report.summary import RunSummary, SummaryRow
+
+    monkeypatch.setattr(module, "_EVERY", 0.01)
+    row = {"accuracy": 0.5, "low": 0.4, "high": 0.6, "greedy": 0.5, "working": 0.1, "response_tokens": 9.0}
+    summary = RunSummary(
+        algorithm="mu_grpo",
+        updates_per_rollout=16,
+        seed=0,
+        problems=64,
+        samples_per_problem=8,
+        rows=[SummaryRow(label="stage 1", updates=16, **row)],
+        ledger={"generate": 12.0},
+        wall_clock=60.0,
+    )
+    literal = TypeEngine.to_literal(
+        FlyteContext.current_context(), summary, RunSummary, TypeEngine.to_literal_type(RunSummary)
+    )
+    admin.outputs.literals["o0"].CopyFrom(literal.to_flyte_idl())
+    admin.node("open-run", "SUCCEEDED")
+    admin.node("stage-1", "RUNNING")
+    admin.node("n3", "RUNNING", inside="stage-1")
+    admin.attempt("n3", 0, "INITIALIZING", "ImagePullBackOff:\n  Back-off pulling image x", age=60)
+    admin.tell("f1", "RUNNING", "RUNNING", "SUCCEEDED")
+    start("smoke", [], options, wait=True)
+    told = words(capsys.readouterr().out)
+    assert "open-run succeeded in 0.0 s" in told
+    assert "stage-1 running" in told
+    assert told.count("stage-1 / n3 generate waits: ImagePullBackOff: Back-off pulling image x") == 1
+    assert "mu_grpo, mu 16, seed 0: 16 updates in 60.0 s" in told
+
+
+def test_a_failure_names_the_node_and_its_error(admin: Admin, tmp_path: Path, options: Options) -> None:
+    trace = "Trace:\n\n  Traceback (most recent call last):\n  ...\n\nMessage:\n\n  GateError: nothing to learn"
+    admin.node("stage-1", "FAILED", message="failed inside")
+    admin.node("verify", "FAILED", inside="stage-1", message=trace)
+    admin.tell("f1", "FAILED", message="a node failed")
+    done = command("start", "smoke", "--config", str(options.config), "--wait")
+    assert done.returncode == 1
+    told = words(done.stderr)
+    assert "f1 failed in stage-1 / verify: GateError: nothing to learn" in told
+    assert "Traceback" not in told
+    assert "/executions/f1" in told
+
+
+def test_ctrl_c_leaves_it_going_and_says_how_to_follow_it_again(admin: Admin, options: Options) -> None:
+    admin.node("open-run", "RUNNING")
+    admin.tell("mine", "RUNNING")
+    arguments = ["start", "smoke", "--config", str(options.config), "--wait"]
+    process = subprocess.Popen(
+        [Path(sys.executable).parent / "mu-grpo", *arguments, "--name", "mine"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    first = [process.stdout.readline() for _ in range(3)]
+    assert first[0] == "mine is there already; it is not started again\n"
+    assert "open-run" in first[2]
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert "mine goes on. To follow it again: mu-grpo start smoke --name mine --wait --config" in rest
+    assert not admin.created
+
+
+def test_a_name_that_is_taken_is_not_started_with_other_inputs(admin: Admin, options: Options) -> None:
+    admin.tell("mine", "RUNNING")
+    for plan, given in (("smoke", ["seed=1"]), ("weekly", [])):
+        with pytest.raises(SettingsError, match="--name: mine is an execution of smoke already"):
+            start(plan, given, changed(options, name="mine"), wait=False)
+    assert not admin.created
+
+
+def node(path: str, phase: str, *attempts: Attempt, error: str = "", cached: bool = False) -> Node:
+    return Node(path, phase, 3.0, cached, error, attempts)
+
+
+def pod(phase: str, reason: str = "", ago: float = 60, number: int = 0, error: str = "") -> Attempt:
+    return Attempt(number, phase, reason, (NOW - timedelta(seconds=ago)).replace(tzinfo=None), error)
+
+
+def told(progress: Progress, *nodes: Node) -> list[str]:
+    return [words(line) for line in progress.lines(Seen("running", nodes, ""), NOW)]
+
+
+def test_each_change_is_told_once() -> None:
+    progress = Progress()
+    assert told(progress, node("a", "queued"), node("b", "running")) == ["b running"]
+    assert told(progress, node("a", "running"), node("b", "running")) == ["a running"]
+    assert told(progress, node("a", "succeeded"), node("b", "succeeded", cached=True)) == [
+        "a succeeded in 3.0 s",
+        "b found in the cache",
+    ]
+    assert not told(progress, node("a", "succeeded"), node("b", "succeeded"))
+
+
+def test_a_pod_that_waits_is_told_when_its_reason_changes() -> None:
+    progress = Progress()
+    assert not told(progress, node("a", "queued", pod("initializing", "ContainerCreating", ago=3)))
+    pulling, unplaced = pod("initializing", "ErrImagePull"), pod("queued", "0/1 nodes are available")
+    assert told(progress, node("a", "queued", pulling)) == ["a waits: ErrImagePull"]
+    assert told(progress, node("a", "queued", unplaced)) == ["a waits: 0/1 nodes are available"]
+    assert not told(progress, node("a", "queued", pulling))
+    assert told(progress, node("a", "running", pod("running", "Started"))) == ["a running"]
+
+
+def test_an_attempt_that_failed_is_told_and_the_next_one_goes_on() -> None:
+    progress = Progress()
+    killed = pod("failed", error="[1/1] currentAttempt done. pod was deleted\nmore")
+    assert told(progress, node("a", "running", killed)) == [
+        "a attempt 1 failed: [1/1] currentAttempt done. pod was deleted",
+        "a running",
+    ]
+    assert not told(progress, node("a", "running", killed, pod("running", number=1)))
+
+
+def test_the_innermost_node_that_failed_is_named() -> None:
+    nodes = (
+        node("s", "failed", error="in s"),
+        node("s / t", "failed", error="in t"),
+        node("u", "failed", error="in u"),
+    )
+    assert ending(Seen("failed", nodes, "all")).startswith("failed in s / t:\nin t\n")
+    assert ending(Seen("aborted", nodes, "by somebody")) == "aborted: by somebody"
+    assert ending(Seen("timed_out", (), "too late")) == "timed out: too late"
+
+
+def test_a_flyte_that_is_away_for_a_while_ends_nothing(
+    registered: Serialised, options: Options, admin: Admin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tasks.cli.flyte import Flyte
+    from tasks.cli.start import follow
+
+    admin.node("open-run", "SUCCEEDED")
+    admin.tell("mine", "RUNNING", "RUNNING", "SUCCEEDED")
+    execution = Flyte(options.config, "mu-grpo", "development").find("mine")
+    assert execution is not None
+
+    class Away:
+        """The execution, of which the first two looks are refused."""
+
+        looks = 0
+
+        def look(self) -> Seen:
+            from tasks.cli.flyte import NoAnswerError
+
+            self.looks += 1
+            if self.looks < 3:
+                raise NoAnswerError("no Flyte answers")
+            return execution.look()
+
+    assert follow(Away()).phase == "succeeded"  # type: ignore[arg-type]
+    assert capsys.readouterr().out.count("no Flyte answers") == 1
+
+
+def test_user_errors_end_with_1_and_settings_with_2(options: Options, admin: Admin) -> None:
+    assert command("start", "none", "--config", str(options.config)).returncode == UserError.exit_code == 1
+    assert command("start", "smoke", "--set", "x=1", "--config", str(options.config)).returncode == 2
