@@ -113,7 +113,7 @@ def test_the_parts_read_what_the_values_say(names: tuple[str, ...]) -> None:
     assert within(maps["datacatalogServer"], catalog) == []
     assert within(said["db"]["datacatalog"], catalog) == []
     assert {one["storage"]["container"] for one in (admin, propeller, catalog)} == {"mu-grpo"}
-    assert may_run_training_on_several_nodes(objects["ClusterRole", "flytepropeller"])
+    assert may_run_training_on_several_nodes(objects["ClusterRole", "flyte-flytepropeller"])
     assert templates(objects, "clusterresource-template") == TEMPLATES
     assert {admin["storage"]["cache"]["max_size_mbs"], propeller["storage"]["cache"]["max_size_mbs"]} == {256}
     role = said["flyteadmin"]["serviceAccount"]["annotations"]
