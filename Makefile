@@ -99,22 +99,27 @@ CONTAINER ?= podman
 IMAGES := mu-grpo
 ROLES := cpu rollout train alternate
 COMMIT = $(shell git rev-parse HEAD)$(shell git diff --quiet HEAD || echo +)
+# What a deployment without a tag asks for: tasks/artifacts/provenance.py.
+TAG = $(shell git rev-parse HEAD | cut -c -12)$(shell git diff --quiet HEAD || echo -dirty)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD_FLAGS ?=
 LABELS = --label org.opencontainers.image.title=$(IMAGES)-$* --label org.opencontainers.image.licenses=Apache-2.0 \
   --label org.opencontainers.image.revision=$(COMMIT) --label org.opencontainers.image.version=$(VERSION)
-.PHONY: images lock push $(ROLES:%=image-%) $(ROLES:%=push-%)
+.PHONY: images tag lock push $(ROLES:%=image-%) $(ROLES:%=push-%)
 images: $(ROLES:%=image-%) ## one container image per role; see images/README.md
 $(ROLES:%=image-%): image-%:
-	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(VERSION) \
+	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(TAG) \
 	  --build-arg COMMIT=$(COMMIT) $(LABELS) $(BUILD_FLAGS) .
+
+tag: ## what images of this checkout are tagged with
+	@echo $(TAG)
 
 # make images push REGISTRY=registry.example.com/team
 push: $(ROLES:%=push-%) ## the images, to REGISTRY
 $(ROLES:%=push-%): push-%:
 	@test -n "$(REGISTRY)" || { echo "name a registry: make push REGISTRY=registry.example.com/team"; exit 1; }
-	$(CONTAINER) tag $(IMAGES)-$*:$(VERSION) $(REGISTRY)/$(IMAGES)-$*:$(VERSION)
-	$(CONTAINER) push $(PUSH_FLAGS) $(REGISTRY)/$(IMAGES)-$*:$(VERSION)
+	$(CONTAINER) tag $(IMAGES)-$*:$(TAG) $(REGISTRY)/$(IMAGES)-$*:$(TAG)
+	$(CONTAINER) push $(PUSH_FLAGS) $(REGISTRY)/$(IMAGES)-$*:$(TAG)
 
 # What has wheels for the images' Linux; a lock keeps its versions unless LOCK_FLAGS=--upgrade.
 COMPILE = $(BIN)/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_36 --no-annotate \

@@ -63,6 +63,7 @@ def test_every_task_has_its_roles_pod(registered: Registered) -> None:
         roles.add(role)
         pod, template = deployment.pod(role), spec.template
         assert template.container.image == deployment.image(role, takes_turns=function_of(name) == "alternate")
+        assert list(template.container.command) == []  # the image's own entrypoint, an init, starts the arguments
         requests, limits = (
             amounts(part) for part in (template.container.resources.requests, template.container.resources.limits)
         )
