@@ -3,7 +3,6 @@
 import os
 import shutil
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -20,13 +19,9 @@ def find(program: str) -> str | None:
 def require(program: str) -> str:
     """The path of a program; without it the test is skipped on a laptop, and fails in continuous integration."""
     path = find(program)
-    if path is None:
-        lacking(f"{program} is not installed")
-    return path
-
-
-def lacking(message: str) -> NoReturn:
-    """Skips the test for want of what the message names; in continuous integration fails it."""
+    if path is not None:
+        return path
+    message = f"{program} is not installed"
     if os.environ.get("CI") == "true":
         pytest.fail(f"{message}; continuous integration must have it")
     pytest.skip(message)
