@@ -18,6 +18,14 @@ from tasks.stored.evaluated import EvaluatedPolicy
 from tasks.stored.rescored import RescoredRun
 
 
+class FoundStages(NamedTuple):
+    """All stages of a stored run, in their order."""
+
+    stages: list[int]
+    rollouts: list[list[Artifact]]
+    verdicts: list[Artifact]
+
+
 class FoundStage(NamedTuple):
     """A stage of a stored run; see ``StoredStage``."""
 
@@ -30,6 +38,19 @@ class FoundStage(NamedTuple):
 def open_store(store: str) -> StoreHandle:
     """A store that a run wrote to."""
     return Store.open(store, create=False).ref
+
+
+@always
+def find_stages(store: StoreHandle, algorithm: str, seed: int) -> FoundStages:
+    """The stages of the latest finished run of an algorithm and a seed."""
+    from tasks.stored.stages import stored_stages
+
+    found = stored_stages(Store(store), algorithm, seed)
+    return FoundStages(
+        stages=list(range(len(found))),
+        rollouts=[one.rollouts for one in found],
+        verdicts=[one.verdicts for one in found],
+    )
 
 
 @always
