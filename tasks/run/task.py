@@ -6,6 +6,7 @@ from typing import NamedTuple
 from tasks.artifacts import Store
 from tasks.artifacts.provenance import process
 from tasks.errors import SettingsError
+from tasks.flyte_model import FlyteModel
 from tasks.platform import Artifact, StoreHandle, always
 from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
@@ -15,6 +16,7 @@ from tasks.settings import (
     BenchmarkSettings,
     EvaluateSettings,
     EvaluationSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -58,15 +60,15 @@ class OpenRun(NamedTuple):
 def open_run(
     store: str,
     seed: int,
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    verify: VerifySettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    verify: Given[VerifySettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
     updates_per_rollout: int,
     overrides: str,
-    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008 - settings are immutable
     arm: str = "",
 ) -> OpenRun:
     """Resolves and checks the settings of a run, and opens its store.
@@ -77,27 +79,31 @@ def open_run(
         SettingsError: what is wrong, before anything runs.
         DataError: the commit of a benchmark without one could not be looked up.
     """
-    settings = RunSettings.parse(
+    sections: dict[str, FlyteModel] = {
+        "policy": policy,
+        "prompts": prompts,
+        "rollout": rollout,
+        "verify": verify,
+        "optimize": optimize,
+        "evaluate": evaluate,
+        "operation": operation,
+    }
+    settings = RunSettings.merged(
         {
+            **{name: section.model_dump(mode="json") for name, section in sections.items()},
             "store": store,
             "seed": seed,
-            "policy": policy.model_dump(mode="json"),
-            "prompts": prompts.model_dump(mode="json"),
-            "rollout": rollout.model_dump(mode="json"),
-            "verify": verify.model_dump(mode="json"),
-            "optimize": optimize.model_dump(mode="json"),
-            "evaluate": evaluate.model_dump(mode="json"),
-            "operation": operation.model_dump(mode="json"),
             "updates_per_rollout": updates_per_rollout or None,
-        }
-    ).override(f"{arm} {overrides}")
+        },
+        f"{arm} {overrides}",
+    )
     check_installed(settings.operation.tracker)
     if arm and len(settings.evaluate.benchmarks) > 1:
         raise SettingsError(
             f"evaluate.benchmarks: {len(settings.evaluate.benchmarks)} in the laboratory, whose runs are compared "
             "problem by problem; allowed: one."
         )
-    operation, mirror = settings.named_operation, settings.operation.mirror
+    named_operation, mirror = settings.named_operation, settings.operation.mirror
     settings = settings.model_copy(
         update={
             "evaluate": with_commits(settings.evaluate, mirror),
@@ -123,7 +129,7 @@ def open_run(
         benchmark_sources=fingerprints(measured, mirror),
         evaluations=[one.evaluation for one in measured],
         verifiers=[one.verify for one in measured],
-        operation=operation,
+        operation=named_operation,
         updates_per_rollout=settings.mu,
         settings=settings,
         started=process().started,
