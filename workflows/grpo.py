@@ -13,6 +13,7 @@ from tasks.report.task import report
 from tasks.run.task import OpenRun, close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -38,13 +39,13 @@ def alternating_run(run: OpenRun) -> Artifact:
 
 @workflow
 def grpo(
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
-    operation: OperationSettings = OperationSettings(),  # noqa: B008
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
+    verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
+    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008
     updates_per_rollout: int = 4,
     store: str = "runs",
     seed: int = 0,

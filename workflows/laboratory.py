@@ -20,6 +20,7 @@ from tasks.prompts.task import prepare_prompts
 from tasks.run.task import open_run
 from tasks.settings import (
     EvaluateSettings,
+    Given,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
@@ -39,12 +40,12 @@ class Run(NamedTuple):
 
 @workflow
 def arm(
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
+    verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
     store: str = "runs/laboratory",
     seed: int = 0,
     overrides: str = "",
@@ -81,12 +82,12 @@ def question(part: Part, name: str, updates: int, evaluations: int, seeds: tuple
     """The workflow of a part: all its arms on all seeds, and their comparison."""
 
     def graph(
-        policy: PolicySettings,
-        prompts: PromptsSettings,
-        rollout: RolloutSettings,
-        optimize: OptimizeSettings,
-        evaluate: EvaluateSettings,
-        verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+        policy: Given[PolicySettings],
+        prompts: Given[PromptsSettings],
+        rollout: Given[RolloutSettings],
+        optimize: Given[OptimizeSettings],
+        evaluate: Given[EvaluateSettings],
+        verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
         store: str = "runs/laboratory",
         overrides: str = "",
     ) -> LaboratoryResult:

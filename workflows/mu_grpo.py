@@ -12,6 +12,7 @@ from tasks.report.task import report
 from tasks.run.task import OpenRun, close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -39,13 +40,13 @@ def staged(stages: int) -> PythonFunctionWorkflow:
     """The workflow with another number of stages; ``mu_grpo`` has four, the others are named ``mu_grpo_<stages>``."""
 
     def graph(
-        policy: PolicySettings,
-        prompts: PromptsSettings,
-        rollout: RolloutSettings,
-        optimize: OptimizeSettings,
-        evaluate: EvaluateSettings,
-        verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
-        operation: OperationSettings = OperationSettings(),  # noqa: B008
+        policy: Given[PolicySettings],
+        prompts: Given[PromptsSettings],
+        rollout: Given[RolloutSettings],
+        optimize: Given[OptimizeSettings],
+        evaluate: Given[EvaluateSettings],
+        verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
+        operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008
         store: str = "runs",
         seed: int = 0,
         overrides: str = "",

@@ -22,6 +22,7 @@ from tasks.run.task import close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
     ExperimentSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -37,13 +38,13 @@ from workflows.mu_grpo import STAGES, staged_run
 
 @workflow
 def in_stages(
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings,
-    operation: OperationSettings,
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
+    verify: Given[VerifySettings],
+    operation: Given[OperationSettings],
     store: str,
     seed: int,
 ) -> Artifact:
@@ -69,13 +70,13 @@ def in_stages(
 
 @workflow
 def alternating(
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings,
-    operation: OperationSettings,
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
+    verify: Given[VerifySettings],
+    operation: Given[OperationSettings],
     updates_per_rollout: int,
     store: str,
     seed: int,
@@ -119,8 +120,15 @@ def _execution(graph: PythonFunctionWorkflow, **inputs: Any) -> Any:
 
 
 def _given(settings: RunSettings) -> dict[str, Any]:
-    names = ("policy", "prompts", "rollout", "optimize", "evaluate", "verify")
-    return {name: getattr(settings, name) for name in names}
+    values = settings.given()
+    return {
+        "policy": Given[PolicySettings].model_validate(values["policy"]),
+        "prompts": Given[PromptsSettings].model_validate(values["prompts"]),
+        "rollout": Given[RolloutSettings].model_validate(values["rollout"]),
+        "optimize": Given[OptimizeSettings].model_validate(values["optimize"]),
+        "evaluate": Given[EvaluateSettings].model_validate(values["evaluate"]),
+        "verify": Given[VerifySettings].model_validate(values["verify"]),
+    }
 
 
 @unrolling

@@ -23,6 +23,7 @@ from tasks.report.task import report
 from tasks.run.task import close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -93,13 +94,13 @@ def staged(stages: int) -> PythonFunctionWorkflow:
     """The workflow for runs of another number of stages; ``retrain`` is for four."""
 
     def graph(
-        policy: PolicySettings,
-        prompts: PromptsSettings,
-        rollout: RolloutSettings,
-        optimize: OptimizeSettings,
-        evaluate: EvaluateSettings,
-        verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
-        operation: OperationSettings = OperationSettings(),  # noqa: B008
+        policy: Given[PolicySettings],
+        prompts: Given[PromptsSettings],
+        rollout: Given[RolloutSettings],
+        optimize: Given[OptimizeSettings],
+        evaluate: Given[EvaluateSettings],
+        verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
+        operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008
         store: str = "runs",
         seed: int = 0,
         overrides: str = "",

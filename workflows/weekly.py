@@ -12,6 +12,7 @@ from tasks.report.summary import RunSummary
 from tasks.run.task import seed_of_week
 from tasks.settings import (
     EvaluateSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -25,13 +26,13 @@ from workflows.mu_grpo import mu_grpo
 @workflow
 def weekly(
     kickoff: datetime,
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
-    operation: OperationSettings = OperationSettings(),  # noqa: B008
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
+    verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
+    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008
     store: str = "runs",
 ) -> RunSummary:
     """A run of mu_grpo whose seed is that of the week."""

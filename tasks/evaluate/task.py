@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, judging, once, step
 from tasks.platform.inputs import EvaluationInputs, Keyed, ReportInputs
 
-VERSION = "7"
+VERSION = "8"
 JUDGING = judging(VERSION)
 
 

@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, judging, once, step
 from tasks.platform.inputs import BenchmarkInputs, Keyed, PromptsInputs, TrainingSetInputs
 
-VERSION = "3"
+VERSION = "4"
 JUDGING = judging(VERSION)
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from tasks.artifacts import Store, StoreRef
 from tasks.artifacts.provenance import process
 from tasks.errors import SettingsError
+from tasks.flyte_model import FlyteModel
 from tasks.platform import Artifact, StoreHandle, always
 from tasks.platform.inputs import (
     AlternateInputs,
@@ -29,6 +30,7 @@ from tasks.run.sources import fingerprint
 from tasks.settings import (
     ArithmeticSettings,
     EvaluateSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -65,15 +67,15 @@ class OpenRun(NamedTuple):
 def open_run(
     store: str,
     seed: int,
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    verify: VerifySettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    verify: Given[VerifySettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
     updates_per_rollout: int,
     overrides: str,
-    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008 - settings are immutable
     arm: str = "",
 ) -> OpenRun:
     """Resolves and checks the settings of a run, and opens its store.
@@ -84,27 +86,31 @@ def open_run(
         SettingsError: what is wrong, before anything runs.
         DataError: the commit of a benchmark without one could not be looked up.
     """
-    settings = RunSettings.parse(
+    sections: dict[str, FlyteModel] = {
+        "policy": policy,
+        "prompts": prompts,
+        "rollout": rollout,
+        "verify": verify,
+        "optimize": optimize,
+        "evaluate": evaluate,
+        "operation": operation,
+    }
+    settings = RunSettings.merged(
         {
+            **{name: section.model_dump(mode="json") for name, section in sections.items()},
             "store": store,
             "seed": seed,
-            "policy": policy.model_dump(mode="json"),
-            "prompts": prompts.model_dump(mode="json"),
-            "rollout": rollout.model_dump(mode="json"),
-            "verify": verify.model_dump(mode="json"),
-            "optimize": optimize.model_dump(mode="json"),
-            "evaluate": evaluate.model_dump(mode="json"),
-            "operation": operation.model_dump(mode="json"),
             "updates_per_rollout": updates_per_rollout or None,
-        }
-    ).override(f"{arm} {overrides}")
+        },
+        f"{arm} {overrides}",
+    )
     check_installed(settings.operation.tracker)
     if arm and len(settings.evaluate.benchmarks) > 1:
         raise SettingsError(
             f"evaluate.benchmarks: {len(settings.evaluate.benchmarks)} in the laboratory, whose runs are compared "
             "problem by problem; allowed: one."
         )
-    operation, mirror = settings.named_operation, settings.operation.mirror
+    named_operation, mirror = settings.named_operation, settings.operation.mirror
     settings = settings.model_copy(
         update={
             "evaluate": with_commits(settings.evaluate, mirror),
@@ -115,44 +121,43 @@ def open_run(
     opened = Store.open(settings.store)
     opened.sweep()
     given: dict[str, Any] = {"store": opened.ref, "seed": settings.seed}
-    prompts, verify, optimize = settings.prompts, settings.verify, settings.optimize
     return OpenRun(
         **given,
         policy=PolicyInputs(
             **given,
             settings=settings.policy,
-            arithmetic=prompts.arithmetic or ArithmeticSettings(),
+            arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
             source=fingerprint(settings.policy.path),
         ),
-        benchmarks=benchmark_inputs(opened.ref, measured, operation),
+        benchmarks=benchmark_inputs(opened.ref, measured, named_operation),
         training_set=TrainingSetInputs(
             store=opened.ref,
-            settings=prompts.training_set,
-            verify=verify,
-            source=source_fingerprint(prompts.rows, mirror),
-            operation=operation,
+            settings=settings.prompts.training_set,
+            verify=settings.verify,
+            source=source_fingerprint(settings.prompts.rows, mirror),
+            operation=named_operation,
         ),
-        prompts=PromptsInputs(**given, settings=prompts),
+        prompts=PromptsInputs(**given, settings=settings.prompts),
         rollout=RolloutInputs(**given, settings=settings.rollout),
-        verify=VerifyInputs(**given, settings=verify),
-        optimize=OptimizeInputs(**given, optimize=optimize, operation=operation),
+        verify=VerifyInputs(**given, settings=settings.verify),
+        optimize=OptimizeInputs(**given, optimize=settings.optimize, operation=named_operation),
         alternate=AlternateInputs(
             **given,
             rollout=settings.rollout,
-            verify=verify,
-            optimize=optimize,
+            verify=settings.verify,
+            optimize=settings.optimize,
             updates_per_rollout=settings.mu,
-            operation=operation,
+            operation=named_operation,
         ),
         study=StudyInputs(
             **given,
             rollout=settings.rollout,
-            verify=verify,
-            optimize=optimize,
+            verify=settings.verify,
+            optimize=settings.optimize,
             evaluate=[one.evaluation for one in measured],
             updates_per_rollout=settings.mu,
         ),
-        evaluations=evaluation_inputs(opened.ref, settings.seed, measured, operation),
+        evaluations=evaluation_inputs(opened.ref, settings.seed, measured, named_operation),
         report=ReportInputs(**given),
         run=RunInputs(**given, settings=settings, started=process().started),
     )
