@@ -53,7 +53,7 @@ def _nodes(found: Serialised, registered: list[workflow_pb2.Node]) -> list[Node]
             task=function_of(name),
             stage=_stage(one, nodes),
             mapped=one.HasField("array_node"),
-            image=found.tasks[name].template.container.image.rpartition("-")[2].partition(":")[0],
+            image=found.tasks[name].template.container.image.rpartition(":")[0].rpartition("-")[2],
             after=sorted(
                 (other for other in waits if not any(other in before[third] for third in waits)), key=list(nodes).index
             ),
