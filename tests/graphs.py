@@ -115,7 +115,7 @@ def _nodes(found: Serialised, steps: list[Step]) -> list[Node]:
             task=function_of(name),
             stage=one.stage,
             mapped=one.node.HasField("array_node"),
-            image=found.tasks[name].template.container.image.rpartition("-")[2].partition(":")[0],
+            image=found.tasks[name].template.container.image.rpartition(":")[0].rpartition("-")[2],
             after=sorted(
                 (other for other in waits if not any(other in before[third] for third in waits)), key=list(nodes).index
             ),
