@@ -21,6 +21,7 @@ from flytekit.utils.asyn import run_sync
 from tasks.artifacts.provenance import code
 from tasks.errors import DeploymentError, UserError
 from tasks.interruption import Interrupted
+from tasks.progress import end_when_it_hangs
 
 REGISTERED = "MU_GRPO_CODE"
 """The variable of a pod with the code that its task was registered from."""
@@ -85,6 +86,8 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
     @wraps(function)
     def attempted(*inputs: Inputs.args, **named: Inputs.kwargs) -> Output:
         close_connections_at_exit()
+        if in_pod():
+            end_when_it_hangs()
         try:
             check_code()
             return function(*inputs, **named)
