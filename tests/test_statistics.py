@@ -25,6 +25,7 @@ from tasks.statistics import (
     run_means,
     signed_rank_p,
 )
+from tests.benchmarks import coverage
 
 
 def test_an_interval_of_one_seed_is_that_of_its_problems() -> None:
@@ -82,6 +83,32 @@ def test_of_pairs_that_all_differ_alike_p_is_that_of_a_sign_test() -> None:
     for pairs in (3, 8):
         p = bootstrap_p(draws([{"": np.ones((1, pairs))}], DIFFERENCES))
         assert p == pytest.approx(stats.binomtest(pairs, pairs).pvalue, rel=0.2)
+
+
+@pytest.mark.parametrize("problems", [1, 3, 10, 100])
+def test_shares_are_covered_at_every_accuracy(problems: int) -> None:
+    covered, accuracy = coverage.exact(problems)
+    assert covered > 0.945, accuracy
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        coverage.one_policy("all alike", 0.1, 1, 8),
+        coverage.one_policy("all alike", 0.5, 30, 4),
+        coverage.one_policy("Beta", 0.03, 10, 4),
+        coverage.one_policy("few at a half", 0.03, 30, 4),
+        coverage.one_policy("few at a half", 0.99, 100, 4),
+        coverage.two_benchmarks("few at a half", 0.03, 10, 4),
+        coverage.of_seeds(2, 0.5, 30, 0.05, False),
+        coverage.of_seeds(3, 0.5, 30, 0.05, False),
+        coverage.of_seeds(3, 0.5, 30, 0.05, True),
+    ],
+    ids=lambda cell: f"{cell.kind}, {cell.problems}, {cell.case}",
+)
+def test_means_are_covered(cell: coverage.Cell) -> None:
+    """A few cells of what ``python -m tests.benchmarks.coverage`` looks at."""
+    assert cell.coverage(100) >= 0.93
 
 
 def test_holm_by_hand() -> None:
@@ -151,9 +178,8 @@ def test_two_one_sided_tests_ask_whether_the_difference_is_small() -> None:
     random = np.random.default_rng(6)
     near, wide = random.normal(0, 0.05, (1, 400)), random.choice([-1, 1], (1, 400))
     assert equivalence_p(draws([{"a": near}], DIFFERENCES), 0.02) < 0.001
-    assert (
-        equivalence_p(draws([{"a": wide}], DIFFERENCES), 0.02) > 0.2
-    )  # Not different, and not shown to be equal either.
+    # Not different, and not shown to be equal either.
+    assert equivalence_p(draws([{"a": wide}], DIFFERENCES), 0.02) > 0.2
     assert equivalence_p(draws([{"a": near + 0.02}], DIFFERENCES), 0.02) == pytest.approx(0.5, abs=0.4)
     assert equivalence_p(draws([{"a": near + 0.1}], DIFFERENCES), 0.02) > 0.999
 

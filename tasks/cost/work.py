@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from tasks.cost.files import LIST, LOOK, STEP, Files, Stored, Traffic, reading, total, writing
+from tasks.cost.files import LEASE, LIST, LOOK, STEP, Files, Stored, Traffic, reading, total, writing
 from tasks.cost.jobs import Counts, Job, Layout, Row, Step
 from tasks.cost.problems import problems_of
 from tasks.cost.rates import EngineRates, Rates, passes
@@ -52,6 +52,8 @@ class Work:
         rates, rows = self._rates, dict(seconds)
         if not self._layout.one_process or name == "open":  # the first job of a process
             rows["start"] = rates.start
+        if step in ("generate", "verify", "optimize", "alternate", "evaluate"):
+            traffic += LEASE
         moved = rates.transferred_byte * (traffic.read + traffic.written)
         rows |= {"transfer": moved, "rest": rates.after.get(step, 0.0)}
         gpus = self._layout.pod_gpus.get(role, 0)

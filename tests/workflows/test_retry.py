@@ -124,11 +124,11 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(
         error = stopped(first, lambda: any(store.root.glob("progress/*/train-*/manifest.json")), tmp_path)
     assert "stopped by SIGTERM after update" in error.message
     assert "<td>4</td>" in (tmp_path / "outputs-0/deck.html").read_text().partition("responses_per_update")[2][:40]
-    (state,) = (int(one.parent.name.rpartition("-")[2]) for one in store.root.glob("progress/*/train-*/manifest.json"))
+    states = [int(one.parent.name.rpartition("-")[2]) for one in store.root.glob("progress/*/train-*/manifest.json")]
     with training(1) as second:
         output = second.communicate(timeout=300)[0]
     assert second.returncode == 0, output
-    assert state > 0
+    assert max(states) > 0
     assert "logp" not in output  # Log-probabilities of the behavior policy are looked at before update 0 alone.
     made = load_proto_from_file(literals_pb2.LiteralMap, str(tmp_path / "outputs-1/outputs.pb"))
     assert made.literals["o0"]
