@@ -51,7 +51,7 @@ def alternating_run(run: Any) -> Any:
             operation=run.operation,
         )
         evaluations.append(measured(run, benchmarks, current))
-    return report(store=run.store, evaluations=evaluations, seed=run.seed)
+    return report(store=run.store, evaluations=evaluations, seed=run.seed, settings=run.settings)
 
 
 @workflow

@@ -37,7 +37,7 @@ def staged_run(run: Any, stages: int) -> Any:
     for stage in range(stages):
         current = next_policy(run, shards[stage], base, current, stage)
         evaluations.append(measured(run, benchmarks, current))
-    return report(store=run.store, evaluations=evaluations, seed=run.seed)
+    return report(store=run.store, evaluations=evaluations, seed=run.seed, settings=run.settings)
 
 
 def staged(stages: int) -> PythonFunctionWorkflow:

@@ -116,7 +116,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             rollouts=found.rollouts,
             verdicts=found.verdicts,
         )
-        page = report(store=run.store, evaluations=evaluations, seed=run.seed)
+        page = report(store=run.store, evaluations=evaluations, seed=run.seed, settings=run.settings)
         return close_run(store=run.store, report=page, settings=run.settings, started=run.started)
 
     graph.__name__ = graph.__qualname__ = "retrain" if stages == STAGES else f"retrain_{stages}"

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from tasks.artifacts.files import disk_errors
 from tasks.artifacts.progress import Saved
+from tasks.artifacts.provenance import waiting
 from tasks.artifacts.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.artifacts.store import Store
 from tasks.logs import logger
@@ -90,11 +91,12 @@ def _lease(store: Store, key: str, task: str) -> Iterator[None]:
     with disk_errors(store.root):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
-        try:
-            lock.acquire(timeout=1)
-        except Timeout:
-            logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
-            lock.acquire()
+        with waiting():
+            try:
+                lock.acquire(timeout=1)
+            except Timeout:
+                logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
+                lock.acquire()
     try:
         yield
     finally:

@@ -50,6 +50,18 @@ class _Origin:
     """The one that learned from them."""
 
 
+def inspect_artifact(store: Store, wanted: str, stage: int, chosen: Chosen) -> Group:
+    """Tables of some groups of a shard, named as ``rollouts/digest``, or of a stage of the run of ``report/digest``.
+
+    Raises:
+        DataError: there is no such artifact, stage, prompt or outcome, or it is of another kind.
+    """
+    found = find_artifact(store, wanted)
+    if found.kind == "report":
+        return _of_stage(store, store.manifest(found), stage, chosen)
+    return inspect_shard(store, found, chosen)
+
+
 def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
     """Tables of some groups of a stage of the latest run: responses with outcome and advantage, best first.
 
@@ -63,25 +75,30 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
     Raises:
         DataError: there is no such run, stage, prompt or outcome.
     """
-    policy = _policy_after(store, find_reports(store, seed, algorithm)[0], stage)
+    return _of_stage(store, find_reports(store, seed, algorithm)[0], stage, chosen)
+
+
+def _of_stage(store: Store, report: Manifest, stage: int, chosen: Chosen) -> Group:
+    policy = _policy_after(store, report, stage)
     origin = _Origin(f"stage {stage}", policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
     return _groups(origin, _rows(store, origin, origin.shards), chosen)
 
 
-def inspect_shard(store: Store, wanted: str, chosen: Chosen) -> Group:
+def inspect_shard(store: Store, shard: ArtifactRef, chosen: Chosen) -> Group:
     """Tables of some groups of a rollouts artifact, with the verdicts and advantages that there are.
 
     Args:
         store: of the artifact.
-        wanted: the artifact, as ``rollouts/digest``.
+        shard: the artifact.
         chosen: which responses.
 
     Raises:
-        DataError: there is no such artifact, prompt or outcome, or it is of another kind.
+        DataError: there is no such prompt or outcome, or the artifact is of another kind.
     """
-    shard = find_artifact(store, wanted)
     if shard.kind != "rollouts":
-        raise DataError(f"{shard}: holds no responses to prompts of a stage; allowed: an artifact of kind rollouts.")
+        raise DataError(
+            f"{shard}: holds no responses to prompts of a stage; allowed: an artifact of kind rollouts, or a report."
+        )
     policy, verdicts = (
         next((one for one in store.manifests(kind) if shard in one.parents.get("rollouts", ())), None)
         for kind in ("policy", "verdicts")

@@ -1,5 +1,6 @@
 """The doors at both ends of a run; neither is cached."""
 
+import shlex
 from datetime import datetime
 from typing import NamedTuple
 
@@ -142,8 +143,13 @@ def close_run(store: StoreHandle, report: Artifact, settings: RunSettings, start
     """The end of a run: its reproducibility manifest, a short table, what this execution did, and what to do next."""
     from tasks.report.summary import execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
+    from tasks.stored.reports import run_key
 
     opened = Store(store)
     write_reproducibility(opened, report, settings)
-    summary = summarise(opened, report, [f"mu-grpo inspect --store {opened.ref.uri}", "make compare"])
+    place = shlex.quote(opened.ref.uri)
+    commands = [f"mu-grpo inspect {report} --store {place}"]
+    if len({run_key(opened, manifest) for manifest in opened.manifests("report")}) > 1:
+        commands.append(f"mu-grpo compare --store {place}")
+    summary = summarise(opened, report, commands)
     return summary.model_copy(update={"execution": execution_since(opened, report, started)})

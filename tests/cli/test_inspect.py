@@ -9,7 +9,7 @@ import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS
-from tasks.cli.inspect import Chosen, inspect_shard, inspect_stage
+from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
 from tasks.errors import DataError
 from tests.cli.synthetic import REWARDS, ROLLOUT, Run, command, finished, plain, rows_of, words
 
@@ -52,7 +52,7 @@ def test_a_statistic_over_the_batch_takes_all_shards_even_when_one_is_shown(stor
     every = [float(reward) for rewards in REWARDS for reward in rewards]
     deviation = unbiased(every)
     whole = advantages(plain(inspect_stage(store, 1, None, None, EVERYTHING)))
-    shard = advantages(plain(inspect_shard(store, str(run.rollouts[0][1]), EVERYTHING)))
+    shard = advantages(plain(inspect_artifact(store, str(run.rollouts[0][1]), 1, EVERYTHING)))
     for group in (2, 3):
         numbers = expected(list(map(float, REWARDS[group])), deviation)
         assert [whole[group, sample] for sample in range(4)] == numbers
@@ -131,7 +131,7 @@ def test_prompts_and_outcomes_choose(store: Store) -> None:
 
 def test_a_shard_has_the_verdicts_on_it(store: Store) -> None:
     run = finished(store)
-    text = plain(inspect_shard(store, str(run.rollouts[1][1])[:14], EVERYTHING))
+    text = plain(inspect_artifact(store, str(run.rollouts[1][1])[:14], 1, EVERYTHING))
     found = advantages(text)
     assert {group for group, _ in found} == {2, 3}
     assert found[3, 3] == "-1.500"
@@ -146,13 +146,13 @@ def test_a_shard_that_nobody_judged_or_learned_from_is_shown_with_what_there_is(
         run.write("generate", "rollouts", ROLLOUT, {"policy": run.policies[0]}, {"rollouts.parquet": (rows, ROLLOUTS)})
         for rows in made
     ]
-    bare = plain(inspect_shard(store, str(shards[1]), EVERYTHING))
+    bare = plain(inspect_artifact(store, str(shards[1]), 1, EVERYTHING))
     assert set(advantages(bare).values()) == {"-"}
     assert "no policy has learned from them" in bare
     assert "correct " not in bare
     files = {"verdicts.parquet": ([*judged[0], *judged[1]], VERDICTS)}
     run.write("verify", "verdicts", {}, {"rollouts": shards}, files)
-    text = plain(inspect_shard(store, str(shards[1]), EVERYTHING))
+    text = plain(inspect_artifact(store, str(shards[1]), 1, EVERYTHING))
     assert [line.split()[1] for line in text.splitlines() if "stage 0 group 1" in line] == [
         "correct",
         "correct",
@@ -178,7 +178,7 @@ def test_verdicts_on_other_responses_are_refused(store: Store) -> None:
     shard = run.write("generate", "rollouts", ROLLOUT, {}, {"rollouts.parquet": (rows, ROLLOUTS)})
     run.write("verify", "verdicts", {}, {"rollouts": [shard]}, {"verdicts.parquet": (other, VERDICTS)})
     with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 4, or in another order"):
-        inspect_shard(store, str(shard), Chosen())
+        inspect_artifact(store, str(shard), 1, Chosen())
 
 
 def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
-from tasks.cli.runs import latest_runs
+from tasks.cli.runs import all_runs
 from tasks.cost.plan import plan_cluster
 from tasks.report.formats import percent
 from tasks.report.ledger import training_seconds
@@ -21,7 +21,7 @@ from tests.workflows.runs import ROOT, Runner, steps
 
 def test_accuracy_rises(finished: tuple[Runner, str]) -> None:
     runner, _ = finished
-    (summary,) = latest_runs(Store.open(runner.store))
+    (summary,) = (run.summary for run in all_runs(Store.open(runner.store)))
     base, *_, last = summary.rows
     assert last.updates == 16
     assert last.accuracy > base.accuracy + 0.2
@@ -98,7 +98,7 @@ def test_a_plan_by_the_rates_of_a_run_tells_that_run(finished: tuple[Runner, str
     runner, _ = finished
     store = runner.folder / "pristine"
     plan = plan_cluster(RunSettings.read(runner.config), 2, 0, prices=ROOT / "configs/prices.yaml", store=str(store))
-    real = latest_runs(Store.open(store))[0].ledger
+    real = all_runs(Store.open(store))[0].summary.ledger
     told = {str(row): seconds for row, seconds in plan.mu_grpo.seconds.items()}
     assert training_seconds(told) == pytest.approx(training_seconds(real), rel=0.2)
     assert sum(told.values()) == pytest.approx(sum(real.values()), rel=0.2)
@@ -141,7 +141,7 @@ def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_p
         "mine gold answers",
         *(f"evaluate {policy} mine{part}" for policy in policies for part in ("", " verify")),
     ]
-    summary = latest_runs(Store.open(runner.store))[0]
+    summary = all_runs(Store.open(runner.store))[0].summary
     for row in summary.rows:
         held_out, mine = row.benchmarks
         assert (held_out.name, mine.name, mine.problems, mine.samples_per_problem) == ("held_out", "mine", 6, 3)
