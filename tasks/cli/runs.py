@@ -6,6 +6,7 @@ from tasks.artifacts import Store
 from tasks.cli.pages import write_page
 from tasks.errors import DataError
 from tasks.report.compare import ComparedRun, comparison_markdown, differing
+from tasks.report.formats import MISSING
 from tasks.report.step import draw_page, write_report
 from tasks.report.summary import RunSummary, summarise
 from tasks.settings.effects import flat
@@ -14,8 +15,8 @@ from tasks.stored.reports import find_reports, run_key, run_settings
 from tasks.stored.unfinished import find_unfinished
 
 PAGE = Path("report.html")
-_IN_NAMES = ("optimize.preset", "updates_per_rollout")
-"""Settings that a run's name tells."""
+_TOLD_OTHERWISE = ("optimize.preset", "updates_per_rollout", "finished")
+"""What differs and is no part of a heading: a run's name tells it, or the latest run is taken."""
 
 
 def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path | None) -> RunSummary:
@@ -70,15 +71,18 @@ def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
 
 def results_page(runs: list[ComparedRun]) -> str:
     """docs/results.md: a column per algorithm and settings, mean and range over seeds."""
-    names = differing(runs)
-    groups: dict[str, dict[tuple[int, str], ComparedRun]] = {}
+    told = differing(runs)
+    groups: dict[tuple[str, str], dict[tuple[int, str], RunSummary]] = {}
     for place, run in enumerate(runs):
-        told = [f"{name} {values[place]}" for name, values in names.items() if name not in (*_IN_NAMES, "finished")]
+        values = {name: found[place] for name, found in told.items() if name not in _TOLD_OTHERWISE}
+        settings = ", ".join(f"{name} {value}" for name, value in values.items() if value != MISSING)
         # The latest of those that differ in nothing.
-        groups.setdefault(", ".join([run.summary.name, *told]), {})[run.summary.seed, run.summary.base_policy] = run
+        group = groups.setdefault((run.summary.name, settings), {})
+        group[run.summary.seed, run.summary.base_policy] = run.summary
+    names = [name for name, _ in groups]
     summaries = {
-        name: [one.summary for one in sorted(group.values(), key=lambda run: run.summary.seed)]
-        for name, group in groups.items()
+        name if names.count(name) == 1 else f"{name}, {settings}": sorted(group.values(), key=lambda one: one.seed)
+        for (name, settings), group in groups.items()
     }
     first = runs[0].summary
     return (

@@ -1,5 +1,6 @@
 """The short summary of a run that the terminal ends with, and that runs are compared by."""
 
+import shlex
 import time
 
 from pydantic import ConfigDict, Field
@@ -129,7 +130,7 @@ class RunSummary(FlyteModel):
             lines.append(f"now     {self.execution}")
         lines.append("")
         if self.report:
-            lines.append(f"report  {self.report}")
+            lines.append(f"report  {shlex.quote(self.report)}")
         # Not wrapped: a path or a command that is broken in two cannot be copied.
         lines += [f"{'next' if place == 0 else '':<8}{command}" for place, command in enumerate(self.next_commands)]
         return "\n".join(lines).rstrip()

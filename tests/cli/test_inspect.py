@@ -171,6 +171,17 @@ def test_settings_of_other_code_hide_the_advantages_alone(store: Store) -> None:
     assert f"advantages unknown: the settings of {run.policies[1]}" in text
 
 
+def test_a_run_is_named_by_its_report(store: Store) -> None:
+    """Two runs of one algorithm and seed: the latest is not the only one that can be looked at."""
+    first, second = (finished(store, stages=1, objective={"gate": {"high": high}}) for high in (1.2, 1.3))
+    for run in (first, second):
+        assert str(run.policies[1]) in plain(inspect_artifact(store, str(run.report)[:15], 1, EVERYTHING))
+    with pytest.raises(DataError, match="stage 2: not in the run with 1 stages"):
+        inspect_artifact(store, str(first.report), 2, EVERYTHING)
+    with pytest.raises(DataError, match="holds no responses"):
+        inspect_artifact(store, str(first.policies[1]), 1, EVERYTHING)
+
+
 def test_verdicts_on_other_responses_are_refused(store: Store) -> None:
     run = Run(store).base()
     rows, _ = rows_of(0, 0, run.policies[0].digest, REWARDS[0])
