@@ -32,7 +32,5 @@ def evaluation(
     )
     opened = named(found, "open-evaluation")
     benchmarks = problems(opened.benchmarks)
-    accuracy = evaluate_policy(
-        inputs=opened.evaluations, mean=opened.report, benchmarks=benchmarks, policy=opened.policy
-    )
-    return named(close_evaluation(inputs=opened.report, average=named(accuracy, "evaluate")), "close-evaluation")
+    accuracy = evaluate_policy(inputs=opened.evaluations, mean=opened.mean, benchmarks=benchmarks, policy=opened.policy)
+    return named(close_evaluation(inputs=opened.mean, average=named(accuracy, "evaluate")), "close-evaluation")

@@ -12,9 +12,9 @@ from tasks.platform import Artifact, named, unrolling
 from tasks.platform.inputs import (
     EvaluationInputs,
     Keyed,
+    MeanInputs,
     OptimizeInputs,
     PromptsInputs,
-    ReportInputs,
     RolloutInputs,
     VerifyInputs,
 )
@@ -47,7 +47,7 @@ def stages_from(
     verify: Keyed[VerifyInputs],
     optimize: Keyed[OptimizeInputs],
     evaluations: list[Keyed[EvaluationInputs]],
-    mean: Keyed[ReportInputs],
+    mean: Keyed[MeanInputs],
     training: Artifact,
     benchmarks: list[Artifact],
     policies: list[Artifact],
@@ -131,7 +131,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             verify=run.verify,
             optimize=run.optimize,
             evaluations=run.evaluations,
-            mean=run.report,
+            mean=run.mean,
             training=start.training,
             benchmarks=start.benchmarks,
             policies=found.policies,

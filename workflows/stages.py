@@ -15,9 +15,9 @@ from tasks.platform.inputs import (
     BenchmarkInputs,
     EvaluationInputs,
     Keyed,
+    MeanInputs,
     OptimizeInputs,
     PromptsInputs,
-    ReportInputs,
     RolloutInputs,
     VerifyInputs,
 )
@@ -65,7 +65,7 @@ def problems(benchmarks: list[Keyed[BenchmarkInputs]]) -> list[Artifact]:
 
 @workflow
 def evaluate(
-    inputs: list[Keyed[EvaluationInputs]], mean: Keyed[ReportInputs], benchmarks: list[Artifact], policy: Artifact
+    inputs: list[Keyed[EvaluationInputs]], mean: Keyed[MeanInputs], benchmarks: list[Artifact], policy: Artifact
 ) -> Artifact:
     """The accuracy of a policy on every benchmark, and the mean of these."""
     found = named(map_task(partial(evaluate_policy, policy=policy))(inputs=inputs, prompts=benchmarks), "benchmarks")
@@ -79,7 +79,7 @@ def stage(
     verify: Keyed[VerifyInputs],
     optimize: Keyed[OptimizeInputs],
     evaluations: list[Keyed[EvaluationInputs]],
-    mean: Keyed[ReportInputs],
+    mean: Keyed[MeanInputs],
     training: Artifact,
     benchmarks: list[Artifact],
     reference: Artifact,
@@ -105,7 +105,7 @@ def alternating_stage(
     prompts: Keyed[PromptsInputs],
     alternate_inputs: Keyed[AlternateInputs],
     evaluations: list[Keyed[EvaluationInputs]],
-    mean: Keyed[ReportInputs],
+    mean: Keyed[MeanInputs],
     training: Artifact,
     benchmarks: list[Artifact],
     reference: Artifact,
@@ -122,9 +122,7 @@ def alternating_stage(
 
 def evaluated(run: OpenRun, benchmarks: list[Artifact], policy: Artifact) -> Artifact:
     """The node with the accuracy of the base policy."""
-    return named(
-        evaluate(inputs=run.evaluations, mean=run.report, benchmarks=benchmarks, policy=policy), "evaluate-base"
-    )
+    return named(evaluate(inputs=run.evaluations, mean=run.mean, benchmarks=benchmarks, policy=policy), "evaluate-base")
 
 
 def in_stages(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
@@ -135,7 +133,7 @@ def in_stages(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stag
         verify=run.verify,
         optimize=run.optimize,
         evaluations=run.evaluations,
-        mean=run.report,
+        mean=run.mean,
         training=start.training,
         benchmarks=start.benchmarks,
         reference=start.policy,
@@ -151,7 +149,7 @@ def in_turns(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage
         prompts=run.prompts,
         alternate_inputs=run.alternate,
         evaluations=run.evaluations,
-        mean=run.report,
+        mean=run.mean,
         training=start.training,
         benchmarks=start.benchmarks,
         reference=start.policy,

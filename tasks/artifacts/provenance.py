@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,6 +15,10 @@ from typing import NamedTuple
 
 import psutil
 
+EXECUTION = "MU_GRPO_EXECUTION"
+"""Names the execution on this machine to the processes that a command starts."""
+_SHORTEST_WAIT_SECONDS = 0.1
+_waits: list[tuple[float, float]] = []
 _NAMES = ("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers")
 
 
@@ -36,6 +42,27 @@ def _process(pid: int) -> Process:
     except psutil.Error:
         started = time.time()
     return Process(uuid.uuid4().hex, started)
+
+
+def execution() -> str:
+    """The execution that this process works for: Flyte's in a pod, else that of the command which was started here."""
+    return os.environ.get("FLYTE_INTERNAL_EXECUTION_ID") or os.environ.setdefault(EXECUTION, uuid.uuid4().hex)
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Notes that this process only waits inside the block."""
+    begun = time.time()
+    try:
+        yield
+    finally:
+        if time.time() - begun >= _SHORTEST_WAIT_SECONDS:
+            _waits.append((begun, time.time()))
+
+
+def waits() -> list[tuple[float, float]]:
+    """When this process only waited for another one, in Unix seconds."""
+    return list(_waits)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, Self, get_args
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from tasks.flyte_model import FlyteModel
 
@@ -79,6 +79,10 @@ class Timings(Record):
     """Seconds of these phases in attempts before the one that ended, as far as what they made was found again."""
     gpus: int = 0
     """That the step's processes saw together."""
+    execution: str = ""
+    """The execution that it belongs to: Flyte's, or a command on this machine with all processes that it started."""
+    waited: list[tuple[float, float]] = Field(default_factory=list)
+    """When its process until then only waited for another process that did the same work, in Unix seconds."""
 
     @property
     def seconds(self) -> float:

@@ -10,6 +10,7 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from tasks.artifacts.files import disk_errors
+from tasks.artifacts.provenance import waiting
 from tasks.artifacts.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.artifacts.store import Store
 from tasks.interruption import goes_on
@@ -96,11 +97,12 @@ def _lock(store: Store, key: str, task: str) -> Iterator[None]:
     with disk_errors(store.root):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
-        try:
-            lock.acquire(timeout=1)
-        except Timeout:
-            logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
-            lock.acquire()
+        with waiting():
+            try:
+                lock.acquire(timeout=1)
+            except Timeout:
+                logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
+                lock.acquire()
     try:
         yield
     finally:

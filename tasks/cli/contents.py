@@ -19,9 +19,8 @@ from tasks.artifacts.records import KINDS, ArtifactRef, Manifest
 from tasks.artifacts.store import Store
 from tasks.artifacts.work import MADE, MadeRecord
 from tasks.errors import ArtifactError
+from tasks.stored.reports import RUNS
 
-RUNS = "runs"
-"""A reproducibility manifest per report, named by its abbreviated digest."""
 _AREAS = (*KINDS, PROGRESS, MADE, RUNS)
 _OF_RUN = re.compile(rf"{RUNS}/([0-9a-f]{{16}})\.json")
 _REQUESTS = 16

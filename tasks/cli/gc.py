@@ -7,6 +7,7 @@ earlier ones. Leases are those of this machine: what others are at on S3 is spar
 
 import fcntl
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,11 +27,11 @@ from tasks.artifacts.progress import FOLDER as PROGRESS
 from tasks.artifacts.records import KINDS, Manifest
 from tasks.artifacts.staging import STAGING, leftovers
 from tasks.artifacts.work import LEASES
-from tasks.cli.contents import RUNS, Contents, Folder, Place, StoredFile, place_of, read_contents
+from tasks.cli.contents import Contents, Folder, Place, StoredFile, place_of, read_contents
 from tasks.errors import ArtifactError
 from tasks.progress import bar
 from tasks.report.formats import counted, size, some
-from tasks.stored.reports import finished_runs
+from tasks.stored.reports import RUNS, finished_runs
 
 _HOUR = 3600.0
 
@@ -100,7 +101,7 @@ def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Ga
 
     Args:
         store: to look through.
-        keep: how many runs of every base policy, algorithm, mu and seed are kept, the latest ones; all when None.
+        keep: how many runs are kept of those that differ in nothing but what they gave, the latest ones; all when None.
         hours: what is younger is spared.
 
     Raises:
@@ -206,7 +207,8 @@ class _Search:
             name, why = next(iter(self._contents.unreadable.items()))
             raise ArtifactError(
                 f"{store.ref.uri}/{name}/{MANIFEST}: {why}, so what it refers to is unknown, and nothing can be "
-                f"deleted. `mu-grpo check --store {store.ref.uri}` says how to mend it; or delete its folder."
+                f"deleted. `mu-grpo check --store {shlex.quote(store.ref.uri)}` says how to mend it; or delete its "
+                "folder."
             )
         copied = [] if store.remote is None else [Folder(store.root).listing(area) for area in (*KINDS, PROGRESS)]
         files = {key: file for listed in copied for key, file in listed.items()}

@@ -51,6 +51,18 @@ class _Origin:
     """The one that learned from them."""
 
 
+def inspect_artifact(store: Store, wanted: str, stage: int, chosen: Chosen) -> Group:
+    """Tables of some groups of a shard, named as ``rollouts/digest``, or of a stage of the run of ``report/digest``.
+
+    Raises:
+        DataError: there is no such artifact, stage, prompt or outcome, or it is of another kind.
+    """
+    found = find_artifact(store, wanted)
+    if found.kind == "report":
+        return _of_stage(store, store.manifest(found), stage, chosen)
+    return inspect_shard(store, found, chosen)
+
+
 def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
     """Tables of some groups of a stage of the latest run, finished or not: responses, the best first.
 
@@ -68,20 +80,26 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
     return _groups(origin, _rows(store, origin, origin.shards), chosen)
 
 
-def inspect_shard(store: Store, wanted: str, chosen: Chosen) -> Group:
+def _of_stage(store: Store, report: Manifest, stage: int, chosen: Chosen) -> Group:
+    origin = _stage_of(store, report, stage)
+    return _groups(origin, _rows(store, origin, origin.shards), chosen)
+
+
+def inspect_shard(store: Store, shard: ArtifactRef, chosen: Chosen) -> Group:
     """Tables of some groups of a rollouts artifact, with the verdicts and advantages that there are.
 
     Args:
         store: of the artifact.
-        wanted: the artifact, as ``rollouts/digest``.
+        shard: the artifact.
         chosen: which responses.
 
     Raises:
-        DataError: there is no such artifact, prompt or outcome, or it is of another kind.
+        DataError: there is no such prompt or outcome, or the artifact is of another kind.
     """
-    shard = find_artifact(store, wanted)
     if shard.kind != "rollouts":
-        raise DataError(f"{shard}: holds no responses to prompts of a stage; allowed: an artifact of kind rollouts.")
+        raise DataError(
+            f"{shard}: holds no responses to prompts of a stage; allowed: an artifact of kind rollouts, or a report."
+        )
     policy, verdicts = (
         next((one for one in store.manifests(kind) if shard in one.parents.get("rollouts", ())), None)
         for kind in ("policy", "verdicts")
@@ -104,6 +122,10 @@ def _stage_of_latest(store: Store, stage: int, seed: int | None, algorithm: str 
         title = f"stage {stage} of a run that is not finished"
         return _Origin(title, unfinished.rollouts, unfinished.verdicts, unfinished.policy)
     assert report is not None
+    return _stage_of(store, report, stage)
+
+
+def _stage_of(store: Store, report: Manifest, stage: int) -> _Origin:
     policy = _policy_after(store, report, stage)
     return _Origin(f"stage {stage}", policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
 

@@ -1,6 +1,7 @@
 """Where an artifact comes from: a tree over its parents, and the code and packages that made them."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,8 @@ class Lineage:
         """The tree, packages and commits, and with ``settings`` those of the artifact itself."""
         parts: list[RenderableType] = [self._tree(), "", *_code(self.manifests)]
         if self.missing:
-            parts += ["", f"{len(self.missing)} missing: `mu-grpo check --store {self._store}` says how to mend it."]
+            check = f"mu-grpo check --store {shlex.quote(self._store)}"
+            parts += ["", f"{len(self.missing)} missing: `{check}` says how to mend it."]
         if settings:
             parts += ["", JSON.from_data(self.manifests[self.root.folder].settings)]
         return Group(*parts)

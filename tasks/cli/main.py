@@ -157,7 +157,7 @@ def algorithms(
 def inspect_command(
     store: StoreFolder,
     artifact: Annotated[
-        str | None, typer.Argument(help="A shard, as rollouts/0123abcd; the rollouts of --stage without it.")
+        str | None, typer.Argument(help="A run, as report/0123abcd, or a shard, as rollouts/0123abcd; else the latest.")
     ] = None,
     stage: Annotated[int, typer.Option(min=1, help="Whose rollouts; 1 is the first stage.")] = 1,
     seed: Annotated[int | None, typer.Option(help="Of the run; the latest run without it.")] = None,
@@ -169,11 +169,11 @@ def inspect_command(
 ) -> None:
     """The responses of a stage, of an unfinished run too: outcome, reward, advantage, length, log-probabilities."""
     from tasks.artifacts import Store
-    from tasks.cli.inspect import Chosen, inspect_shard, inspect_stage
+    from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
 
     opened, chosen = Store.open(store, create=False), Chosen(prompt, outcome, groups, every)
     if artifact is not None:
-        _console().print(inspect_shard(opened, artifact, chosen))
+        _console().print(inspect_artifact(opened, artifact, stage, chosen))
     else:
         _console().print(inspect_stage(opened, stage, seed, algorithm, chosen))
 
@@ -221,7 +221,7 @@ def gc(
     delete: Annotated[bool, typer.Option("--delete", help="Delete what is listed.")] = False,
     keep: Annotated[
         int | None,
-        typer.Option(min=1, help="Keep the latest N of every base policy, algorithm, mu and seed; all without it."),
+        typer.Option(min=1, help="Keep the latest N runs of the same settings, base policy and seed; all without it."),
     ] = None,
     older_than: Annotated[
         float,
@@ -268,19 +268,19 @@ def compare(
     seed: Annotated[int | None, typer.Option(help="Compare the runs of this seed only.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write a table over all seeds to this file.")] = None,
 ) -> None:
-    """Runs of a store side by side: accuracy at equal numbers of updates, wall-clock, and what it was spent on."""
+    """Runs of a store side by side: settings that differ, accuracy at equal numbers of updates, and times."""
     from tasks.artifacts import Store
-    from tasks.cli.runs import latest_runs, results_page
+    from tasks.cli.runs import all_runs, results_page
     from tasks.report.compare import compare as side_by_side
 
-    runs = latest_runs(Store.open(store, create=False), seed)
+    runs = all_runs(Store.open(store, create=False), seed)
     if markdown is not None:
         write_page(markdown, results_page(runs), "--markdown")
         print(f"wrote {markdown}")
         return
     if len(runs) < 2:
-        raise DataError(f"{store}: {len(runs)} run here; two or more are needed. `make compare` makes both.")
-    print(side_by_side(runs))
+        raise DataError(f"{store}: one finished run here; two or more are needed. Run another one in this store.")
+    print(side_by_side(runs, Console().width if sys.stdout.isatty() else None))
 
 
 def _console() -> Console:

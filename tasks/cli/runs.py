@@ -1,19 +1,23 @@
 """The runs that a store holds, found by their reports, and the one that has none yet."""
 
-from dataclasses import replace
 from pathlib import Path
 
-from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts import Store
 from tasks.cli.pages import write_page
 from tasks.errors import DataError
-from tasks.report.compare import comparison_markdown
-from tasks.report.history import load_history
+from tasks.report.compare import ComparedRun, comparison_markdown, differing
+from tasks.report.formats import MISSING
+from tasks.report.history import load_history, of_run
 from tasks.report.step import draw_page, write_report
 from tasks.report.summary import RunSummary, summarise
-from tasks.stored.reports import find_reports
+from tasks.settings.effects import flat
+from tasks.settings.run import chosen
+from tasks.stored.reports import find_reports, run_key, run_settings
 from tasks.stored.unfinished import find_unfinished
 
 PAGE = Path("report.html")
+_TOLD_OTHERWISE = ("optimize.preset", "updates_per_rollout", "finished")
+"""What differs and is no part of a heading: a run's name tells it, or the latest run is taken."""
 
 
 def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path | None) -> RunSummary:
@@ -41,10 +45,10 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
         text, summary = draw_page(store, unfinished.history(store))
         return summary.model_copy(update={"report": _saved(text, page or PAGE)})
     assert finished is not None
-    evaluations, of_seed = finished.parents["evaluations"], finished.seed
+    evaluations, of_seed, own = finished.parents["evaluations"], finished.seed, run_settings(store, finished)
     if page is None:
-        return summarise(store, write_report(store, evaluations, of_seed), [])
-    text, summary = draw_page(store, replace(load_history(store, evaluations), seed=of_seed))
+        return summarise(store, write_report(store, evaluations, of_seed, own), [])
+    text, summary = draw_page(store, of_run(load_history(store, evaluations), of_seed, own))
     return summary.model_copy(update={"report": _saved(text, page)})
 
 
@@ -53,26 +57,36 @@ def _saved(text: str, page: Path) -> str:
     return str(page.absolute())
 
 
-def latest_runs(store: Store, seed: int | None = None) -> list[RunSummary]:
-    """The latest run of every base policy, algorithm, mu and seed."""
-    latest: dict[tuple[str, int, str], RunSummary] = {}
-    seen: set[tuple[ArtifactRef, ...]] = set()
+def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
+    """Every finished run: one for all reports that were rendered of it."""
+    found: dict[str, ComparedRun] = {}
     for manifest in find_reports(store, seed):
-        evaluations = tuple(manifest.parents.get("evaluations", ()))
-        if evaluations in seen:  # a report that was rendered again
-            continue
-        seen.update({evaluations} if evaluations else ())
-        summary = summarise(store, manifest.ref, [])
-        latest.setdefault((summary.base_policy, summary.seed, summary.name), summary)
-    return sorted(latest.values(), key=lambda run: (run.algorithm != "mu_grpo", -run.updates_per_rollout, run.seed))
+        key = run_key(store, manifest)
+        if key not in found:  # otherwise a report that was rendered again since
+            shown = chosen(run_settings(store, manifest)) | flat(manifest.facts.get("other_settings") or {})
+            found[key] = ComparedRun(
+                summarise(store, manifest.ref, []), shown, str(manifest.ref), manifest.timings.finished
+            )
+    runs = sorted(found.values(), key=lambda run: run.finished)
+    return sorted(runs, key=lambda run: (run.summary.algorithm != "mu_grpo", -run.summary.updates_per_rollout))
 
 
-def results_page(runs: list[RunSummary]) -> str:
-    """docs/results.md: a column per algorithm, mean and range over seeds."""
-    groups: dict[str, list[RunSummary]] = {}
-    for run in runs:
-        groups.setdefault(run.name, []).append(run)
-    first = runs[0]
+def results_page(runs: list[ComparedRun]) -> str:
+    """docs/results.md: a column per algorithm and settings, mean and range over seeds."""
+    told = differing(runs)
+    groups: dict[tuple[str, str], dict[tuple[int, str], RunSummary]] = {}
+    for place, run in enumerate(runs):
+        values = {name: found[place] for name, found in told.items() if name not in _TOLD_OTHERWISE}
+        settings = ", ".join(f"{name} {value}" for name, value in values.items() if value != MISSING)
+        # The latest of those that differ in nothing.
+        group = groups.setdefault((run.summary.name, settings), {})
+        group[run.summary.seed, run.summary.base_policy] = run.summary
+    names = [name for name, _ in groups]
+    summaries = {
+        name if names.count(name) == 1 else f"{name}, {settings}": sorted(group.values(), key=lambda one: one.seed)
+        for (name, settings), group in groups.items()
+    }
+    first = runs[0].summary
     return (
         "# Results of the tiny run\n\n"
         "Written by `make results` on two CPU cores.\n\n"
@@ -80,5 +94,5 @@ def results_page(runs: list[RunSummary]) -> str:
         "Both workflows on every seed; mean over seeds, and their range. One seed: `make compare`.\n\n"
         f"{first.headline} over {first.problems} held-out problems; times in one process, step after "
         "step. What reinforcement learning does here is to select the strategy of showing the working, which the warm "
-        "start planted beside guessing; it teaches little arithmetic.\n\n" + comparison_markdown(groups)
+        "start planted beside guessing; it teaches little arithmetic.\n\n" + comparison_markdown(summaries)
     )

@@ -41,13 +41,13 @@ def measure(run: RunSettings, store: "Store", alternating: bool, assumed: Assump
     Raises:
         DataError: there is no run, it trained another policy, or it used another engine or backend.
     """
-    from tasks.report.history import load_history
+    from tasks.report.history import load_finished
     from tasks.report.ledger import make_ledger
     from tasks.stored.reports import find_reports
 
     reports = find_reports(store)
     report = next((one for one in reports if _alternated(store, one) == alternating), reports[0])
-    history = load_history(store, report.parents["evaluations"])
+    history = load_finished(store, report)
     if not history.stages:
         raise DataError(f"{store.ref.uri}: its run made no update, so it tells nothing. Name another store.")
     observed = Observed(history, store.ref.uri)

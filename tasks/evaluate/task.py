@@ -1,7 +1,7 @@
 """Flyte tasks that evaluate a policy."""
 
 from tasks.platform import Artifact, judging, once, step
-from tasks.platform.inputs import EvaluationInputs, Keyed, ReportInputs
+from tasks.platform.inputs import EvaluationInputs, Keyed, MeanInputs
 
 VERSION = "8"
 JUDGING = judging(VERSION)
@@ -27,7 +27,7 @@ def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifac
 
 
 @step(VERSION)
-def average(inputs: Keyed[ReportInputs], policy: Artifact, evaluations: list[Artifact]) -> Artifact:
+def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artifact]) -> Artifact:
     """The mean of a policy's accuracies over benchmarks."""
     from tasks.evaluate.average import average_evaluations
 

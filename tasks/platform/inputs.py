@@ -127,14 +127,20 @@ class EvaluationInputs(SeededInputs):
     operation: OperationSettings
 
 
+class MeanInputs(SeededInputs):
+    """Inputs of ``average``, the mean over benchmarks."""
+
+
 class ReportInputs(SeededInputs):
-    """Inputs of ``report``, and of the means over benchmarks."""
-
-
-class RunInputs(SeededInputs):
-    """Inputs of ``close_run``: the whole run."""
+    """Inputs of ``report``."""
 
     settings: RunSettings
+    """Of the whole run: they are what tells it from others."""
+
+
+class RunInputs(ReportInputs):
+    """Inputs of ``close_run``."""
+
     started: float
     """Unix seconds at which the execution's first process started."""
 

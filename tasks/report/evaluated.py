@@ -48,6 +48,8 @@ class Evaluation(Found):
     """A policy on a benchmark."""
 
     benchmark: str
+    prompts: ArtifactRef | None
+    """The benchmark's problems."""
     evaluation: ArtifactRef
     samples: Path
 
@@ -108,6 +110,7 @@ def _evaluation(store: Store, manifest: Manifest) -> Evaluation:
     return Evaluation(
         **_found(store, manifest),
         benchmark=str(manifest.facts.get("benchmark", "held_out")),
+        prompts=next(iter(manifest.parents.get("prompts", ())), None),
         evaluation=manifest.ref,
         samples=store.file(manifest, "samples.parquet"),
     )

@@ -76,5 +76,5 @@ def some(names: list[str], most: int) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Unix seconds as a local time: ``2026-05-31 18:04:12``."""
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """Unix seconds as a local time with its zone: ``2026-05-31 18:04:12 +0200``."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")

@@ -1,7 +1,7 @@
 """What a run left behind, gathered by walking the parents of its evaluations."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -75,6 +75,8 @@ class History:
     seed: int
     planned: tuple[PlannedStage, ...] = ()
     """Of an unfinished run, all that it was to make."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The run's own; empty where they are not known."""
 
     @property
     def problems(self) -> int:
@@ -100,7 +102,10 @@ class History:
     @property
     def objective(self) -> dict[str, Any]:
         """Settings of the objective; empty before the first stage."""
-        return dict(self.stages[-1].policy.settings.get("objective", {})) if self.stages else {}
+        if not self.stages:
+            return {}
+        own = (self.settings.get("optimize") or {}).get("objective")
+        return dict(own or self.stages[-1].policy.settings.get("objective") or {})
 
     @property
     def vetoes(self) -> bool:
@@ -119,6 +124,22 @@ class History:
         """Manifests of one kind, in the order in which they were made."""
         found = [manifest for manifest in self.manifests.values() if manifest.kind == kind]
         return sorted(found, key=lambda manifest: (manifest.timings.started, manifest.digest))
+
+
+def load_finished(store: Store, report: Manifest) -> History:
+    """Everything about the run that a report is about.
+
+    Raises:
+        ArtifactError: an artifact of the run's lineage is missing or corrupted.
+    """
+    return of_run(load_history(store, report.parents["evaluations"]), report.seed, report.settings)
+
+
+def of_run(history: History, seed: int, settings: Mapping[str, Any]) -> History:
+    """What artifacts tell, as the history of the run with these settings, which may be empty."""
+    preset = (settings.get("optimize") or {}).get("preset")
+    algorithm = str(preset) if preset and history.stages else history.algorithm
+    return replace(history, seed=seed, settings=settings, algorithm=algorithm)
 
 
 def load_history(

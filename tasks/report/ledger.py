@@ -67,7 +67,7 @@ def make_ledger(history: History) -> Ledger:
     """Sums the phases of every artifact of a run, and what its processes spent besides.
 
     The time between two processes, such as between a kill and the next start, belongs to none and is not counted; nor
-    is what a process did for another run.
+    is what a process did for another run, nor the time in which it only waited for another process.
     """
     spent = _Spent()
     processes: dict[str, list[Manifest]] = {}
@@ -132,8 +132,11 @@ def _busy(own: Sequence[Timings], others: Sequence[Timings]) -> tuple[list[Inter
     ends = [start, *(one.finished for one in everyone)]
     mine = merge((max(end for end in ends if end <= one.started), one.finished) for one in own)
     at_own = merge((one.started, one.finished) for one in own)
-    foreign = _without(merge((one.started, one.finished) for one in others), at_own)
-    started = first - start if any(one.started == first for one in own) else 0.0
+    waited = merge(wait for one in own for wait in one.waited)
+    foreign = _without(merge([*((one.started, one.finished) for one in others), *waited]), at_own)
+    started = 0.0
+    if any(one.started == first for one in own):
+        started = covered(_without([(start, first)], waited))
     return _without(mine, foreign), started
 
 

@@ -14,6 +14,8 @@ _STEPS: dict[Kind, str] = {
     "rollouts": "rollout",
     "verdicts": "verify",
 }
+_SHARED = {"policy": "base policy", "prompts": "prompts"}
+"""Data that runs share, and that tells the settings of the one that took it in: here a run's own settings are shown."""
 OTHER_STEPS = ("rollout", "verify")
 """A step that alternates between generation and updates has these settings too; they are shown once."""
 _OBJECTIVE, _VETO = "objective.", "veto.scope"
@@ -47,6 +49,9 @@ def resolved_settings(history: History) -> dict[str, list[Parameter]]:
     for kind, step in _STEPS.items():
         made = [manifest for manifest in history.of_kind(kind) if manifest not in finals and _is_of_stage(manifest)]
         steps[step] = parameters_of(_settings(made), {})
+    for name, step in _SHARED.items():
+        if name in history.settings:
+            steps[step] = parameters_of([history.settings[name]], {})
     steps["optimize"] = parameters_of(_settings(finals), paper)
     for name in history.benchmarks:
         own = [one.evaluation for policy in history.evaluated for one in policy.evaluations if one.benchmark == name]
@@ -64,7 +69,7 @@ def chosen_here(history: History) -> list[str]:
     """Plain sentences on what is this project's choice and not the paper's."""
     if not history.stages:
         return []
-    objective = history.stages[-1].policy.settings.get("objective") or {}
+    objective = history.objective
     veto = objective.get("veto") or {}
     sentences = ["Learning rate, batch size, group size, lengths and data are choices of this project too."]
     if veto.get("scope", "off") != "off":
@@ -96,7 +101,7 @@ def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any
             if value not in seen:
                 seen.append(value)
     return [
-        Parameter(name, " → ".join(_written(value) for value in seen), name in paper and seen == [paper[name]])
+        Parameter(name, " → ".join(written(value) for value in seen), name in paper and seen == [paper[name]])
         for name, seen in values.items()
     ]
 
@@ -112,11 +117,12 @@ def _with_effect(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name.removeprefix(_OBJECTIVE) not in unread}
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """A setting's value as a page shows it."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(_written(one) for one in value)
+        return ", ".join(written(one) for one in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,5 +1,6 @@
 """The short summary of a run that the terminal ends with, and that runs are compared by."""
 
+import shlex
 import time
 
 from pydantic import ConfigDict, Field
@@ -7,11 +8,12 @@ from rich import box
 from rich.table import Table
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.provenance import execution, waits
 from tasks.flyte_model import FlyteModel
 from tasks.report.evaluated import Estimate, EvaluatedPolicy, Evaluation, headline
 from tasks.report.formats import duration, label, number, percent, percent_range
 from tasks.report.history import History, lineage
-from tasks.report.ledger import Ledger, training_seconds
+from tasks.report.ledger import Ledger, covered, training_seconds
 from tasks.report.tables import COLUMNS, render
 
 PAGE, SUMMARY = "report.html", "summary.json"
@@ -26,6 +28,8 @@ class BenchmarkRow(FlyteModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
+    digest: str = ""
+    """Of the artifact that holds its problems."""
     problems: int
     samples_per_problem: int
     """k of avg@k."""
@@ -68,10 +72,14 @@ class Execution(FlyteModel):
     """Those of them that this execution made."""
     seconds: float
     """From the start of its first process."""
+    waited: float = 0.0
+    """Those of them in which it only waited for another execution that did the same work."""
 
     def __str__(self) -> str:
         cached = self.artifacts - self.made
-        return f"{self.made} artifacts made, {cached} from the cache, in {duration(self.seconds)}"
+        waited = f", {duration(self.waited)} of it waiting for another run" if self.waited else ""
+        made = f"{self.made} artifact{'' if self.made == 1 else 's'} made"
+        return f"{made}, {cached} from the cache, in {duration(self.seconds)}{waited}"
 
 
 class RunSummary(FlyteModel):
@@ -109,8 +117,11 @@ class RunSummary(FlyteModel):
 
     def __str__(self) -> str:
         last = self.rows[-1]
+        taken = f"in {duration(self.wall_clock)}"
+        if self.execution and self.execution.made < self.execution.artifacts:
+            taken = f"{taken} with what other executions made"
         lines = [
-            f"{self.name}, seed {self.seed}: {last.updates} updates in {duration(self.wall_clock)}",
+            f"{self.name}, seed {self.seed}: {last.updates} updates {taken}",
             render(self._table()),
             *([render(self._by_benchmark())] if len(self.rows[-1].benchmarks) > 1 else []),
             self._times(),
@@ -119,7 +130,7 @@ class RunSummary(FlyteModel):
             lines.append(f"now     {self.execution}")
         lines.append("")
         if self.report:
-            lines.append(f"report  {self.report}")
+            lines.append(f"report  {shlex.quote(self.report)}")
         # Not wrapped: a path or a command that is broken in two cannot be copied.
         lines += [f"{'next' if place == 0 else '':<8}{command}" for place, command in enumerate(self.next_commands)]
         return "\n".join(lines).rstrip()
@@ -220,6 +231,7 @@ def _benchmark_row(evaluation: Evaluation) -> BenchmarkRow:
     k = evaluation.samples_per_problem
     return BenchmarkRow(
         name=evaluation.benchmark,
+        digest=evaluation.prompts.digest if evaluation.prompts else "",
         problems=evaluation.problems,
         samples_per_problem=k,
         accuracy=evaluation.accuracy.value,
@@ -244,7 +256,8 @@ def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> Ru
 
 
 def execution_since(store: Store, report: ArtifactRef, started: float) -> Execution:
-    """What was made for a run since a moment, in Unix seconds, and how long that took until now."""
+    """What this execution made for a run since a moment, in Unix seconds, and how long that took until now."""
     manifests = lineage(store, [report]).values()
-    made = sum(manifest.timings.started >= started for manifest in manifests)
-    return Execution(artifacts=len(manifests), made=made, seconds=time.time() - started)
+    own = [one.timings for one in manifests if one.timings.execution == execution() and one.timings.started >= started]
+    waited = covered(wait for wait in [*waits(), *(wait for one in own for wait in one.waited)] if wait[0] >= started)
+    return Execution(artifacts=len(manifests), made=len(own), seconds=time.time() - started, waited=waited)

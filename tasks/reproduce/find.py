@@ -1,6 +1,5 @@
 """The finished runs of a reproduction in a store, whether or not the reproduction itself came to its end."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,23 +7,23 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Manifest
 from tasks.laboratory.result import LaboratoryResult
 from tasks.laboratory.step import load_result
-from tasks.run.reproducibility import FOLDER
 from tasks.settings.experiment import PlannedRun
+from tasks.stored.reports import run_settings
 
 
 def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun, ArtifactRef]:
-    """The report of every planned run that is finished, by the settings in the run's reproducibility manifest.
+    """The report of every planned run that is finished, by the settings of the run.
 
     Raises:
         ArtifactError: the store cannot be read.
     """
-    noted = [(ref, _settings(store, ref)) for ref in store.refs("report")]
+    noted = [(report.ref, run_settings(store, report)) for report in store.manifests("report")]
     found = {}
     for one in planned:
         wanted = one.settings.determining()
-        fitting = [ref for ref, settings in noted if settings is not None and _fits(wanted, settings)]
+        fitting = [ref for ref, settings in noted if settings and _fits(wanted, settings)]
         if fitting:
-            found[one] = max(fitting, key=lambda ref: _finished(store.manifest(ref)))
+            found[one] = fitting[0]
     return found
 
 
@@ -40,11 +39,6 @@ def find_parts(store: Store) -> list[LaboratoryResult]:
 
 def _finished(manifest: Manifest) -> float:
     return manifest.timings.finished
-
-
-def _settings(store: Store, report: ArtifactRef) -> dict[str, Any] | None:
-    text = store.read_note(f"{FOLDER}/{report.digest[:16]}.json")
-    return None if text is None else dict(json.loads(text)["settings"])
 
 
 def _fits(wanted: Any, found: Any) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.report.history import History, load_history
+from tasks.report.history import History, load_finished
 from tasks.report.ledger import Ledger, make_ledger
 from tasks.reproduce.sampled import Sampled, read_sampled
 
@@ -33,7 +33,7 @@ def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactR
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.
     """
-    history = replace(load_history(store, store.manifest(report).parents["evaluations"]), seed=seed)
+    history = replace(load_finished(store, store.manifest(report)), seed=seed)
     return SystemRun(model, system, seed, history, make_ledger(history), read_sampled(store, history))
 
 

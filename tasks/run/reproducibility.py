@@ -16,8 +16,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.provenance import commit
 from tasks.artifacts.records import SCHEMA
 from tasks.settings import RunSettings
-
-FOLDER = "runs"
+from tasks.stored.reports import RUNS
 
 
 def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> Path:
@@ -39,7 +38,7 @@ def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettin
         "report": report.digest,
         "stages": chain(store, report),
     }
-    return store.write_note(f"{FOLDER}/{report.digest[:16]}.json", json.dumps(manifest, indent=1))
+    return store.write_note(f"{RUNS}/{report.digest[:16]}.json", json.dumps(manifest, indent=1))
 
 
 def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Flyte tasks at both ends of a run; neither is cached."""
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from tasks.platform.inputs import (
     BenchmarkInputs,
     EvaluationInputs,
     Keyed,
+    MeanInputs,
     OptimizeInputs,
     PolicyInputs,
     PromptsInputs,
@@ -59,6 +61,7 @@ class OpenRun(NamedTuple):
     study: Keyed[StudyInputs]
     evaluations: list[Keyed[EvaluationInputs]]
     """In the order of the benchmarks."""
+    mean: Keyed[MeanInputs]
     report: Keyed[ReportInputs]
     run: RunInputs
 
@@ -158,7 +161,8 @@ def open_run(
             updates_per_rollout=settings.mu,
         ),
         evaluations=evaluation_inputs(opened.ref, settings.seed, measured, named_operation),
-        report=ReportInputs(**given),
+        mean=MeanInputs(**given),
+        report=ReportInputs(**given, settings=settings),
         run=RunInputs(**given, settings=settings, started=process().started),
     )
 
@@ -200,8 +204,13 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """The end of a run: its reproducibility manifest, a short table, what this execution did, and what to do next."""
     from tasks.report.summary import execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
+    from tasks.stored.reports import run_key
 
     opened = Store(inputs.store)
     write_reproducibility(opened, report, inputs.settings)
-    summary = summarise(opened, report, [f"mu-grpo inspect --store {opened.ref.uri}", "make compare"])
+    place = shlex.quote(opened.ref.uri)
+    commands = [f"mu-grpo inspect {report} --store {place}"]
+    if len({run_key(opened, manifest) for manifest in opened.manifests("report")}) > 1:
+        commands.append(f"mu-grpo compare --store {place}")
+    summary = summarise(opened, report, commands)
     return summary.model_copy(update={"execution": execution_since(opened, report, inputs.started)})

@@ -32,6 +32,17 @@ Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 
 OPERATIONAL: dict[str, Any] = {"operational": True}
 """Marks a field that changes no result, and so enters no key (``json_schema_extra`` of a Field)."""
+_OPERATIONAL_NAMES = ("operation", "store", "workers")
+"""The names of all fields with that mark; a test compares."""
+
+
+def determining(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as plain values, without the fields that change no result."""
+    return {
+        name: determining(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if name not in _OPERATIONAL_NAMES
+    }
 
 
 def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> dict[str, Any]:

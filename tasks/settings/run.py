@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from tasks.errors import SettingsError
 from tasks.settings.base import OPERATIONAL, WHOLE_RUN, Settings, read_yaml
 from tasks.settings.benchmarks import HELD_OUT
 from tasks.settings.devices import EngineSettings
+from tasks.settings.effects import flat
 from tasks.settings.evaluate import EvaluateSettings, Measure, measures
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.places import StorePlace
@@ -211,6 +213,21 @@ class RunSettings(Settings):
                     "code with true, math with false"
                 )
         return self
+
+
+def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a run by their full names, as overrides have them; of the objective what is not its preset's.
+
+    Args:
+        settings: as ``determining`` gives them; what this version of the code does not know is shown whole.
+    """
+    optimize = settings.get("optimize") or {}
+    try:
+        row = ObjectiveSettings.parse(resolve(optimize["preset"], optimize["modifier"])).model_dump(mode="json")
+        optimize = {**optimize, "objective": _difference(optimize["objective"], row)}
+    except (KeyError, SettingsError):
+        return flat(settings)
+    return flat({**settings, "optimize": optimize})
 
 
 _SOURCES = {"path", "tiny", "arithmetic", "source"}

@@ -2,10 +2,15 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from tasks.artifacts import Store
 from tasks.artifacts.records import ArtifactRef, Manifest
 from tasks.errors import DataError
+from tasks.settings.base import determining
+
+RUNS = "runs"
+"""The folder of runs' records, each named by its report's abbreviated digest."""
 
 
 def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
@@ -27,15 +32,30 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
     return found
 
 
+def run_settings(store: Store, report: Manifest) -> dict[str, Any]:
+    """The settings of the run that a report is about, as far as they change results; empty where they are not noted."""
+    if report.settings:
+        return report.settings
+    # A report of an earlier release has none: they are in the run's record alone.
+    text = store.read_note(f"{RUNS}/{report.digest[:16]}.json")
+    return {} if text is None else determining(json.loads(text)["settings"])
+
+
+def run_key(store: Store, report: Manifest) -> str:
+    """Equal for reports that were rendered of the same run."""
+    evaluations = [ref.digest for ref in report.parents.get("evaluations", ())]
+    return json.dumps([run_settings(store, report), evaluations or report.digest], sort_keys=True)
+
+
 def finished_runs(manifests: Mapping[str, Manifest], keep: int | None = None) -> list[list[str]]:
     """The artifacts that finished runs end with, run by run, the latest first.
 
-    They are reports (several that were rendered from the same evaluations are one run), studies, comparisons of the
+    They are reports (several that were rendered of the same run are one), studies, comparisons of the
     laboratory and reproductions.
 
     Args:
         manifests: of a whole store, by folder.
-        keep: how many of every base policy, algorithm, mu and seed; all when None.
+        keep: how many that differ in nothing but what they gave; all when None.
     """
     runs: dict[tuple[str, ...], dict[tuple[str, ...], list[str]]] = {}
     for name, manifest in sorted(manifests.items(), key=lambda found: -found[1].timings.finished):
@@ -55,7 +75,8 @@ def _same(manifests: Mapping[str, Manifest], manifest: Manifest) -> tuple[str, .
     policies = [manifests.get(ref.folder) for ref in evaluated]
     mu = max((int(policy.facts.get("updates_per_rollout", 0)) for policy in policies if policy), default=0)
     base = _base(manifests, evaluated[0]).digest if evaluated else ""
-    return ("report", base, str(manifest.facts.get("algorithm")), str(mu), str(manifest.seed))
+    own = json.dumps([manifest.settings, manifest.facts.get("other_settings")], sort_keys=True)
+    return ("report", base, str(manifest.facts.get("algorithm")), str(mu), str(manifest.seed), own)
 
 
 def _base(manifests: Mapping[str, Manifest], policy: ArtifactRef) -> ArtifactRef:

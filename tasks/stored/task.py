@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, always
-from tasks.platform.inputs import BenchmarkInputs, EvaluationInputs, Keyed, ReportInputs, VerifyInputs
+from tasks.platform.inputs import BenchmarkInputs, EvaluationInputs, Keyed, MeanInputs, VerifyInputs
 from tasks.prompts.sources import with_commits
 from tasks.run.task import benchmark_inputs, evaluation_inputs
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
@@ -63,7 +63,7 @@ class OpenEvaluation(NamedTuple):
     policy: Artifact
     benchmarks: list[Keyed[BenchmarkInputs]]
     evaluations: list[Keyed[EvaluationInputs]]
-    report: Keyed[ReportInputs]
+    mean: Keyed[MeanInputs]
 
 
 @always
@@ -86,12 +86,12 @@ def open_evaluation(
         policy=found,
         benchmarks=benchmark_inputs(opened.ref, measured, operation),
         evaluations=evaluation_inputs(opened.ref, seed, measured, operation),
-        report=ReportInputs(store=opened.ref, seed=seed),
+        mean=MeanInputs(store=opened.ref, seed=seed),
     )
 
 
 @always
-def close_evaluation(inputs: Keyed[ReportInputs], average: Artifact) -> EvaluatedPolicy:
+def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedPolicy:
     """What was found about a policy."""
     from tasks.stored.evaluated import evaluated_policy
 

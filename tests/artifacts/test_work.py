@@ -159,6 +159,34 @@ def test_two_processes_do_the_same_work_once(tmp_path: Path) -> None:
     assert "t: another process does this work on" in "".join(said)
 
 
+AFTERWARDS = f"""{SLOW}
+def quick(store, text):
+    with store.write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
+        (draft.path / "data.txt").write_text(text)
+    return draft.ref
+once(Store.open(address).ref, "u", "1", quick, lambda _: None, str(os.getpid()))
+"""
+
+
+def test_what_a_process_waited_for_another_is_noted_in_what_it_makes_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", AFTERWARDS, str(tmp_path / "store"), str(tmp_path / "log")]
+    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for one in both:
+        one.communicate(timeout=120)
+    assert (tmp_path / "log").read_text() == "begun\n"
+    manifests = Store.open(tmp_path / "store").manifests("prompts")
+    shared = next(one for one in manifests if one.timings.seconds > 1)
+    worked = next(one for one in manifests if one is not shared and one.timings.process == shared.timings.process)
+    (other,) = (one for one in manifests if one.timings.process != shared.timings.process)
+    assert not shared.timings.waited
+    assert not worked.timings.waited
+    ((begun, ended),) = other.timings.waited
+    assert begun < ended <= other.timings.started
+    assert ended == pytest.approx(shared.timings.finished, abs=1.0)
+    assert len({one.timings.execution for one in manifests}) == 2
+    assert shared.timings.execution == worked.timings.execution
+
+
 def test_the_work_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     first = start(tmp_path / "store", tmp_path / "log")
     wait_for(tmp_path / "log")

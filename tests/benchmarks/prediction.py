@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tasks.artifacts import Store
-from tasks.cli.runs import latest_runs
+from tasks.cli.runs import all_runs
 from tasks.report.ledger import ROWS, training_seconds
 from tasks.report.tables import render_markdown
 from tests.workflows.runs import ROOT, Runner
@@ -85,7 +85,7 @@ def made(planned: Planned, folder: Path) -> tuple[Path, Seconds]:
     done = runner.run(planned.workflow, "--overrides", planned.overrides)
     if done.returncode:
         raise SystemExit(done.stdout + done.stderr)
-    return runner.store, latest_runs(Store.open(runner.store, create=False))[0].ledger
+    return runner.store, all_runs(Store.open(runner.store, create=False))[0].summary.ledger
 
 
 def predicted(planned: Planned, name: str, store: Path) -> Seconds:

@@ -82,6 +82,8 @@ class Run:
     trained: str = ""
     """Makes the trained policies of runs with equal settings differ."""
     objective: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the whole run, as its report has them."""
     policies: list[ArtifactRef] = field(default_factory=list)
     """The base policy first."""
     prompts: list[ArtifactRef] = field(default_factory=list)
@@ -171,7 +173,7 @@ class Run:
     def end(self) -> "Run":
         parents = {"evaluations": list(self.evaluations)}
         files = {"summary.json": json.dumps([self.preset, self.mu])}
-        self.report = self.write("report", "report", {}, parents, files, algorithm=self.preset)
+        self.report = self.write("report", "report", self.settings, parents, files, algorithm=self.preset)
         return self
 
 

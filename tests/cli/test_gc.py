@@ -125,6 +125,16 @@ def test_the_latest_runs_of_every_algorithm_mu_and_seed_are_kept(store: Store) -
     assert not check_store(store, None).faults
 
 
+def test_runs_of_a_sweep_do_not_take_each_others_place(store: Store) -> None:
+    """They have one base policy, algorithm, mu and seed; the same settings again are the same run."""
+    rates = {rate: {"optimize": {"learning_rate": rate}} for rate in (1e-6, 1e-5)}
+    runs = [
+        finished(store, stages=1, trained=str(place), settings=rates[rate]) for place, rate in enumerate([*rates, 1e-6])
+    ]
+    age(store, DAYS)
+    assert names(find_garbage(store, keep=1)) == folders(runs[0].policies[1], runs[0].evaluations[1], runs[0].report)
+
+
 def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Store) -> None:
     run = Run(store).base()
     studies = [

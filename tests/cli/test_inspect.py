@@ -10,7 +10,7 @@ import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS
-from tasks.cli.inspect import Chosen, inspect_shard, inspect_stage
+from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
 from tasks.errors import DataError
 from tests.cli.synthetic import REWARDS, ROLLOUT, Run, command, finished, plain, rows_of, unfinished, words
 
@@ -53,7 +53,7 @@ def test_a_statistic_over_the_batch_takes_all_shards_even_when_one_is_shown(stor
     every = [float(reward) for rewards in REWARDS for reward in rewards]
     deviation = unbiased(every)
     whole = advantages(plain(inspect_stage(store, 1, None, None, EVERYTHING)))
-    shard = advantages(plain(inspect_shard(store, str(run.rollouts[0][1]), EVERYTHING)))
+    shard = advantages(plain(inspect_artifact(store, str(run.rollouts[0][1]), 1, EVERYTHING)))
     for group in (2, 3):
         numbers = expected(list(map(float, REWARDS[group])), deviation)
         assert [whole[group, sample] for sample in range(4)] == numbers
@@ -132,7 +132,7 @@ def test_prompts_and_outcomes_choose(store: Store) -> None:
 
 def test_a_shard_has_the_verdicts_on_it(store: Store) -> None:
     run = finished(store)
-    text = plain(inspect_shard(store, str(run.rollouts[1][1])[:14], EVERYTHING))
+    text = plain(inspect_artifact(store, str(run.rollouts[1][1])[:14], 1, EVERYTHING))
     found = advantages(text)
     assert {group for group, _ in found} == {2, 3}
     assert found[3, 3] == "-1.500"
@@ -147,13 +147,13 @@ def test_a_shard_that_nobody_judged_or_learned_from_is_shown_with_what_there_is(
         run.write("generate", "rollouts", ROLLOUT, {"policy": run.policies[0]}, {"rollouts.parquet": (rows, ROLLOUTS)})
         for rows in made
     ]
-    bare = plain(inspect_shard(store, str(shards[1]), EVERYTHING))
+    bare = plain(inspect_artifact(store, str(shards[1]), 1, EVERYTHING))
     assert set(advantages(bare).values()) == {"-"}
     assert "no policy has learned from them" in bare
     assert "correct " not in bare
     files = {"verdicts.parquet": ([*judged[0], *judged[1]], VERDICTS)}
     run.write("verify", "verdicts", {}, {"rollouts": shards}, files)
-    text = plain(inspect_shard(store, str(shards[1]), EVERYTHING))
+    text = plain(inspect_artifact(store, str(shards[1]), 1, EVERYTHING))
     assert [line.split()[1] for line in text.splitlines() if "stage 0 group 1" in line] == [
         "correct",
         "correct",
@@ -172,6 +172,17 @@ def test_settings_of_other_code_hide_the_advantages_alone(store: Store) -> None:
     assert f"advantages unknown: the settings of {run.policies[1]}" in text
 
 
+def test_a_run_is_named_by_its_report(store: Store) -> None:
+    """Two runs of one algorithm and seed: the latest is not the only one that can be looked at."""
+    first, second = (finished(store, stages=1, objective={"gate": {"high": high}}) for high in (1.2, 1.3))
+    for run in (first, second):
+        assert str(run.policies[1]) in plain(inspect_artifact(store, str(run.report)[:15], 1, EVERYTHING))
+    with pytest.raises(DataError, match="stage 2: not in the run with 1 stages"):
+        inspect_artifact(store, str(first.report), 2, EVERYTHING)
+    with pytest.raises(DataError, match="holds no responses"):
+        inspect_artifact(store, str(first.policies[1]), 1, EVERYTHING)
+
+
 def test_verdicts_on_other_responses_are_refused(store: Store) -> None:
     run = Run(store).base()
     rows, _ = rows_of(0, 0, run.policies[0].digest, REWARDS[0])
@@ -179,7 +190,7 @@ def test_verdicts_on_other_responses_are_refused(store: Store) -> None:
     shard = run.write("generate", "rollouts", ROLLOUT, {}, {"rollouts.parquet": (rows, ROLLOUTS)})
     run.write("verify", "verdicts", {}, {"rollouts": [shard]}, {"verdicts.parquet": (other, VERDICTS)})
     with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 4, or in another order"):
-        inspect_shard(store, str(shard), Chosen())
+        inspect_artifact(store, str(shard), 1, Chosen())
 
 
 def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:

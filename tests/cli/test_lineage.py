@@ -2,6 +2,10 @@
 
 import json
 import re
+import shlex
+import shutil
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
@@ -43,10 +47,19 @@ def test_a_line_tells_what_made_it(store: Store) -> None:
     first = text.splitlines()[0]
     assert first.startswith(f"{run.policies[-1]}  optimize v1  seed 3  grpo, mu 2, 8 responses per update, stage 2, 4")
     commit = store.manifest(run.policies[-1]).commit[:10]
-    assert re.search(commit + r"\+?  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  \d+\.\d s$", first)
+    assert re.search(commit + r"\+?  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}  \d+\.\d s$", first)
     assert f"rollouts  {run.rollouts[1][0]}  generate v1  seed 3  8 responses, 4 per prompt" in text
     assert f"policy  {run.policies[0]}  prepare_policy v1  seed 3  a/b" in text
     assert "16 responses, reward 0.625" in text
+
+
+def test_times_name_their_zone(store: Store) -> None:
+    run = finished(store, stages=0)
+    at = datetime.fromtimestamp(store.manifest(run.policies[0]).timings.finished, UTC)
+    for zone, hours in (("UTC0", 0), ("XXX-5:30", 5.5), ("XXX8", -8)):
+        done = command("lineage", str(run.policies[0]), "--store", str(store.root), TZ=zone)
+        there = at.astimezone(timezone(timedelta(hours=hours)))
+        assert there.strftime("%Y-%m-%d %H:%M:%S %z") in done.stdout
 
 
 def test_latest_is_the_last_policy_of_the_latest_run(store: Store) -> None:
@@ -135,3 +148,10 @@ def test_the_command_says_what_is_wrong(store: Store) -> None:
     assert done.returncode == 1
     assert "no finished run in this store" in words(done.stderr)
     assert "Traceback" not in done.stderr
+
+
+def test_a_command_that_is_named_can_be_copied_where_the_store_has_a_space(tmp_path: Path) -> None:
+    run = finished(Store.open(tmp_path / "my runs"), stages=1)
+    shutil.rmtree(run.store.root / run.policies[0].folder)
+    (named,) = re.findall(r"`mu-grpo (check --store [^`]*)`", shown(Lineage(run.store, str(run.policies[1]))))
+    assert run.policies[0].folder in command(*shlex.split(named)).stdout

@@ -1,6 +1,6 @@
 """Time that a test decides about, so that every second of a ledger is known beforehand."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest import mock
@@ -19,13 +19,20 @@ class Clock:
 
 
 @contextmanager
-def process(clock: Clock, name: str, imports: float = 6.0, gpus: int = 0) -> Iterator[None]:
-    """What the store writes inside comes from the process ``name``, which started ``imports`` seconds ago."""
+def process(
+    clock: Clock, name: str, imports: float = 6.0, gpus: int = 0, waits: Sequence[tuple[float, float]] = ()
+) -> Iterator[None]:
+    """What the store writes inside comes from the process ``name``, which started ``imports`` seconds ago.
+
+    It is an execution of its own, and has ``waits`` behind it.
+    """
     place = "tasks.artifacts.store"
     fake = SimpleNamespace(time=clock, perf_counter=clock)
     with (
         mock.patch(f"{place}.process", return_value=Process(name, clock.now - imports)),
         mock.patch(f"{place}.gpus", return_value=gpus),
+        mock.patch(f"{place}.execution", return_value=name),
+        mock.patch(f"{place}.waits", return_value=list(waits)),
         mock.patch(f"{place}.time", fake),
         mock.patch("tasks.artifacts.draft.time", fake),
     ):

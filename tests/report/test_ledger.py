@@ -50,6 +50,27 @@ def test_time_between_two_processes_is_not_counted(tmp_path):
     assert ledger.wall_clock == pytest.approx(89.9 + 8.0)
 
 
+def test_waiting_for_another_run_is_no_work(tmp_path):
+    """By hand: the second of two runs waits 31.5 s for the base policy, then 40 s between two of its own steps."""
+    clock = Clock()
+    run = SyntheticRun(Store.open(tmp_path), clock)
+    with process(clock, "first"):
+        run.base()
+    begun = clock.now - 31.5
+    with process(clock, "second", imports=6.0 + 31.5, waits=[(begun, clock.now)]):
+        run.train()
+        waits = [(begun, begun + 31.5), (clock.now, clock.now + 40.0)]
+        clock.now += 40.0
+    with process(clock, "second", imports=clock.now - begun + 6.0, waits=waits):
+        run.evaluate()
+    ledger = ledger_of(run)
+    assert ledger.seconds["start"] == pytest.approx(6.0 + 6.0)
+    assert ledger.seconds["rest"] == pytest.approx(0.5 * 9)
+    # The second process's start lies beside the first one's work.
+    assert ledger.total == pytest.approx(89.9 + 6.0)
+    assert ledger.wall_clock == pytest.approx(89.9)
+
+
 def test_a_process_that_is_older_than_the_run_counts_from_its_first_artifact(tmp_path):
     clock = Clock()
     run = SyntheticRun(Store.open(tmp_path), clock)

@@ -15,7 +15,7 @@ from tasks.decks.deck import draw_deck
 from tasks.errors import DataError
 from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.metrics import CORRECT, measure
-from tasks.report.compare import compare
+from tasks.report.compare import ComparedRun, compare
 from tasks.report.history import load_history
 from tasks.report.step import write_report
 from tasks.report.summary import summarise
@@ -109,7 +109,7 @@ def test_the_table_in_the_terminal(run: Measured) -> None:
     assert "easy hard policy avg@8 avg@2" in text
     assert re.search(r"stage 2 75\.0 % 75\.0 %", text)
     assert [(one.name, one.majority) for one in summary.rows[0].benchmarks] == [("easy", 0.75), ("hard", 0.25)]
-    side_by_side = " ".join(compare([summary, summary]).split())
+    side_by_side = " ".join(compare([ComparedRun(summary, {}), ComparedRun(summary, {})]).split())
     assert "mean of 2 benchmarks, base 50.0 % 50.0 %" in side_by_side
     assert "hard, at the end 75.0 % 75.0 %" in side_by_side
 

@@ -1,17 +1,27 @@
 import json
+import re
+import time
+from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import Store
-from tasks.cli.runs import latest_runs
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.provenance import EXECUTION
+from tasks.cli.runs import all_runs, results_page
 from tasks.errors import DataError
-from tasks.report.compare import compare, comparison_markdown
+from tasks.report.compare import ComparedRun, compare, comparison_markdown, differing
 from tasks.report.history import lineage, load_history
 from tasks.report.ledger import make_ledger
-from tasks.report.summary import Execution, RunSummary, execution_since, make_summary, summarise
-from tests.report.synthetic import make_run
+from tasks.report.step import write_report
+from tasks.report.summary import BenchmarkRow, Execution, RunSummary, execution_since, make_summary, summarise
+from tasks.settings import RunSettings
+from tasks.settings.run import chosen
+from tests.report.clock import Clock, process
+from tests.report.synthetic import SyntheticRun, make_run
 
-COMMANDS = ["mu-grpo inspect --store runs --stage 1", "make compare"]
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+COMMANDS = ["mu-grpo inspect --store runs --stage 1", "mu-grpo compare --store runs"]
 
 
 def summary_of(run) -> RunSummary:
@@ -48,7 +58,7 @@ def test_text_ends_with_the_report_and_the_next_commands(mu_grpo, mu_grpo_report
     assert report.startswith("report  /")
     assert report.endswith("/report.html")
     assert first == "next    mu-grpo inspect --store runs --stage 1"
-    assert second == "        make compare"
+    assert second == "        mu-grpo compare --store runs"
     assert max(len(line) for line in table) <= 80
     assert "\x1b" not in text
     assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 % 87.7 % 24.4" in [" ".join(line.split()) for line in table]
@@ -67,59 +77,182 @@ def test_base_alone(base_only):
     assert "base, seed 0: 0 updates in 43.5 s" in str(summary_of(base_only))
 
 
+def compared(summary: RunSummary, **settings) -> ComparedRun:
+    return ComparedRun(summary, {name.replace("__", "."): value for name, value in settings.items()})
+
+
+def cells(text: str) -> dict[str, list[str]]:
+    """Rows of a comparison by their names."""
+    rows = (re.split(r" {2,}", line.strip()) for line in text.splitlines() if line.strip())
+    return {name: values for name, *values in rows}
+
+
 def test_compare_two_runs(mu_grpo, grpo):
-    text = compare([summary_of(mu_grpo), summary_of(grpo)])
-    rows = {line.split("  ")[0].strip(): line.split() for line in text.splitlines()}
+    text = compare([compared(summary_of(mu_grpo)), compared(summary_of(grpo))])
+    rows = cells(text)
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert rows["avg@4, 128 updates"][-4:] == ["83.6", "%", "83.6", "%"]
-    assert rows["switch"][1:] == ["–", "24.0", "s"]  # noqa: RUF001
-    assert rows["training speed"][-2:] == ["1.00x", "0.81x"]
-    assert "mu_grpo, mu 32" in text
-    assert "grpo, mu 4" in text
+    assert rows["avg@4, 128 updates"] == ["83.6 %", "83.6 %"]
+    assert rows["switch"] == ["–", "24.0 s"]  # noqa: RUF001
+    assert rows["training speed"] == ["1.00x", "0.81x"]
+    assert rows["mu_grpo, mu 32"] == ["grpo, mu 4"]
 
 
 def test_compare_meets_at_equal_updates(mu_grpo, tmp_path):
     other = make_run(tmp_path, 2, updates_per_stage=64, updates_per_rollout=64)
-    text = compare([summary_of(mu_grpo), summary_of(other)])
-    line = next(line for line in text.splitlines() if "96 updates" in line)
-    assert line.split()[-2:] == ["%", "–"]  # noqa: RUF001
+    rows = cells(compare([compared(summary_of(mu_grpo)), compared(summary_of(other))]))
+    assert rows["avg@4, 96 updates"][1:] == ["–"]  # noqa: RUF001
+
+
+def test_a_sweep_has_a_column_per_run_headed_by_the_settings_that_differ(mu_grpo):
+    summary = summary_of(mu_grpo)
+    rates = [1e-6, 3e-6, 1e-5, 3e-5]
+    runs = [
+        compared(
+            summary, seed=0, optimize__learning_rate=rate, optimize__max_grad_norm=norm, optimize__preset="mu_grpo"
+        )
+        for rate in rates
+        for norm in (1.0, 2.0)
+    ]
+    rows = cells(compare(runs))
+    assert rows["optimize.learning_rate"] == [f"{rate:g}" for rate in rates for _ in range(2)]
+    assert rows["optimize.max_grad_norm"] == ["1", "2"] * 4
+    assert "optimize.preset" not in rows
+    assert len(rows["training speed"]) == 8
+    assert differing(runs).keys() == {"optimize.learning_rate", "optimize.max_grad_norm"}
+
+
+def test_a_narrow_terminal_shows_all_runs_below_each_other(mu_grpo):
+    runs = [compared(summary_of(mu_grpo), optimize__learning_rate=place * 1e-6) for place in range(1, 8)]
+    whole, narrow = compare(runs), compare(runs, 80)
+    assert max(map(len, whole.splitlines())) > 80 >= max(map(len, narrow.splitlines()))
+    lines = [line.split() for line in narrow.splitlines() if "optimize.learning_rate" in line]
+    assert len(lines) > 1
+    assert [rate for line in lines for rate in line[1:]] == [f"{place * 1e-6:g}" for place in range(1, 8)]
+    assert compare(runs[:2], 80) == compare(runs[:2])
+
+
+def test_runs_that_differ_in_nothing_are_told_apart_by_their_end(mu_grpo):
+    summary = summary_of(mu_grpo)
+    equal = [ComparedRun(summary, {"a": 1}, f"report/{name}", at) for name, at in (("x", 1e9), ("y", 2e9))]
+    assert differing(equal).keys() == {"finished"}
+    assert differing([*equal, ComparedRun(summary, {"a": 2}, "report/z", 3e9)]).keys() == {"a", "finished"}
+    assert not differing([equal[0], ComparedRun(summary, {"a": 1, "seed": 1}, "report/z", 3e9)]).keys() - {"finished"}
+
+
+def benchmark(name: str, accuracy: float, k: int = 4, problems: int = 100, digest: str = "") -> BenchmarkRow:
+    return BenchmarkRow(
+        name=name,
+        digest=digest,
+        problems=problems,
+        samples_per_problem=k,
+        accuracy=accuracy,
+        low=0.0,
+        high=1.0,
+        pass_at=None,
+        majority=None,
+        response_tokens=None,
+        truncated=None,
+    )
+
+
+def on(summary: RunSummary, *benchmarks: BenchmarkRow) -> ComparedRun:
+    """The run as if it had been measured on these."""
+    mean = sum(one.accuracy for one in benchmarks) / len(benchmarks)
+    rows = [row.model_copy(update={"benchmarks": list(benchmarks), "accuracy": mean}) for row in summary.rows]
+    of_one = benchmarks[0].samples_per_problem if len(benchmarks) == 1 else 0
+    return ComparedRun(summary.model_copy(update={"rows": rows, "samples_per_problem": of_one}), {})
+
+
+def test_other_problems_are_other_rows(mu_grpo):
+    summary = summary_of(mu_grpo)
+    runs = [
+        on(summary, benchmark("held_out", 0.25)),
+        on(summary, benchmark("mine", 0.0)),
+        on(summary, benchmark("held_out", 0.25), benchmark("mine", 0.0)),
+    ]
+    rows = cells(compare(runs))
+    none = "–"  # noqa: RUF001
+    assert rows["held_out, avg@4, base"] == ["25.0 %", none, none]
+    assert rows["mine, avg@4, base"] == [none, "0.0 %", none]
+    assert rows["held_out + mine, mean, base"] == [none, none, "12.5 %"]
+    assert rows["held_out, at the end"] == ["25.0 %", none, "25.0 %"]
+    assert rows["mine, at the end"] == [none, "0.0 %", "0.0 %"]
+    assert not any(name.startswith("avg@4") for name in rows)
+
+
+@pytest.mark.parametrize(
+    ("other", "names"),
+    [
+        ({"k": 8}, ["held_out avg@4", "held_out avg@8"]),
+        ({"problems": 50}, ["held_out avg@4 of 100", "held_out avg@4 of 50"]),
+        ({"digest": "bbbbbbbbb"}, ["held_out avg@4 of 100 aaaaaa", "held_out avg@4 of 100 bbbbbb"]),
+    ],
+)
+def test_a_benchmark_of_the_same_name_with_other_problems_is_another_one(mu_grpo, other, names):
+    summary = summary_of(mu_grpo)
+    one = benchmark("held_out", 0.25, digest="aaaaaaaaa")
+    two = benchmark("held_out", 0.5, **({"digest": "aaaaaaaaa"} | other))
+    rows = cells(compare([on(summary, one), on(summary, two)]))
+    for name, values in zip(names, (["25.0 %", "–"], ["–", "50.0 %"]), strict=True):  # noqa: RUF001
+        assert [cell for row, cell in rows.items() if row.startswith(f"{name}, ") and row.endswith("base")] == [values]
 
 
 def test_runs_of_one_seed_and_two_models_are_told_apart(mu_grpo, grpo):
     one, beside = summary_of(mu_grpo), summary_of(grpo)
     assert one.base_policy == mu_grpo.store.manifest(mu_grpo.evaluations[0]).parents["policy"][0].digest
-    assert "base policy" not in compare([one, beside])
+    assert "base policy" not in compare([compared(one), compared(beside)])
     other = one.model_copy(update={"base_policy": "0123456789abcdef"})
-    rows = {line.split("  ")[0].strip(): line.split() for line in compare([one, other]).splitlines()}
-    assert rows["base policy"][-2:] == [one.base_policy[:8], "01234567"]
+    assert cells(compare([compared(one), compared(other)]))["base policy"] == [one.base_policy[:8], "01234567"]
     with pytest.raises(DataError, match="Mu-GRPO has 2 runs of seed 0, which began with different policies"):
         comparison_markdown({"Mu-GRPO": [one, other]})
 
 
-def test_the_latest_run_of_every_model_is_found(mu_grpo, tmp_path):
+def reported(store: Store, summary: RunSummary, settings=None, evaluations=(), algorithm="mu_grpo") -> ArtifactRef:
+    with store.write("report", settings=settings or {}, parents={"evaluations": list(evaluations)}, seed=0) as draft:
+        draft.facts.update(algorithm=algorithm)
+        (draft.path / "summary.json").write_text(summary.model_dump_json())
+    return draft.ref
+
+
+def test_every_run_is_found(mu_grpo, tmp_path):
+    """Runs of another model, of other settings, and of the same settings that gave something else."""
     store, summary = Store.open(tmp_path), summary_of(mu_grpo)
-    for base, wall_clock in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
-        made = summary.model_copy(update={"base_policy": base, "wall_clock": wall_clock})
-        with store.write("report", settings={}, parents={}, seed=0) as draft:
-            draft.facts.update(algorithm=summary.algorithm)
-            (draft.path / "summary.json").write_text(made.model_dump_json())
-    assert [(run.base_policy, run.wall_clock) for run in latest_runs(store)] == [("a", 3.0), ("b", 2.0)]
+    refs = [
+        reported(store, summary.model_copy(update={"base_policy": base, "wall_clock": wall_clock}))
+        for base, wall_clock in (("a", 1.0), ("b", 2.0), ("a", 3.0))
+    ]
+    refs += [reported(store, summary, {"optimize": {"learning_rate": rate}}) for rate in (1e-6, 1e-5)]
+    assert [run.report for run in all_runs(store)] == [str(ref) for ref in refs]
 
 
-def test_a_report_that_was_rendered_again_is_one_run(mu_grpo, tmp_path):
+def test_settings_that_gave_the_same_are_two_runs_and_a_report_rendered_again_is_one(mu_grpo, tmp_path):
     store, summary = Store.open(tmp_path), summary_of(mu_grpo)
     with store.write("rollouts", settings={}, parents={}, seed=0) as evaluation:
         (evaluation.path / "some").write_text("thing")
-    for base in ("", "a"):
-        with store.write("report", settings={}, parents={"evaluations": [evaluation.ref]}, seed=0) as draft:
-            draft.facts.update(algorithm=summary.algorithm)
-            (draft.path / "summary.json").write_text(summary.model_copy(update={"base_policy": base}).model_dump_json())
-    assert [run.base_policy for run in latest_runs(store)] == ["a"]
+    norms = {norm: {"optimize": {"preset": "mu_grpo", "max_grad_norm": norm}} for norm in (1.0, 2.0)}
+    for again in ("", "a"):
+        for settings in norms.values():
+            told = summary.model_copy(update={"base_policy": again})
+            reported(store, told, settings, [evaluation.ref])
+    runs = all_runs(store)
+    assert [run.settings["optimize.max_grad_norm"] for run in runs] == [1.0, 2.0]
+    assert {run.summary.base_policy for run in runs} == {"a"}
+    page = results_page(runs)
+    assert "| mu_grpo, mu 32, optimize.max_grad_norm 1 | mu_grpo, mu 32, optimize.max_grad_norm 2 |" in page
+
+
+def test_a_run_of_an_earlier_release_has_its_settings_from_its_record(mu_grpo, tmp_path):
+    store, summary = Store.open(tmp_path), summary_of(mu_grpo)
+    settings = RunSettings.read(CONFIGS / "tiny-cpu.yaml")
+    ref = reported(store, summary)
+    store.write_note(f"runs/{ref.digest[:16]}.json", json.dumps({"settings": settings.model_dump(mode="json")}))
+    (run,) = all_runs(store)
+    assert run.settings == chosen(settings.determining())
 
 
 def test_compare_needs_two(mu_grpo):
     with pytest.raises(DataError, match="two or more"):
-        compare([summary_of(mu_grpo)])
+        compare([compared(summary_of(mu_grpo))])
 
 
 def test_markdown_over_seeds(mu_grpo, grpo, tmp_path):
@@ -138,16 +271,44 @@ def test_markdown_needs_runs():
         comparison_markdown({"GRPO": []})
 
 
-def test_an_execution_tells_what_it_made(mu_grpo, mu_grpo_report):
-    artifacts = len(lineage(mu_grpo.store, [mu_grpo_report]))
-    report = mu_grpo.store.manifest(mu_grpo_report)
-    since_report = execution_since(mu_grpo.store, mu_grpo_report, report.timings.started)
-    assert (since_report.artifacts, since_report.made) == (artifacts, 1)
-    nothing = execution_since(mu_grpo.store, mu_grpo_report, report.timings.finished + 1)
-    assert nothing.made == 0
-    everything = execution_since(mu_grpo.store, mu_grpo_report, 0.0)
-    assert everything.made == artifacts > 10
-    summary = summarise(mu_grpo.store, mu_grpo_report, []).model_copy(
-        update={"execution": Execution(artifacts=35, made=2, seconds=4.0)}
+def test_an_execution_tells_what_it_made(tmp_path, monkeypatch):
+    """Two executions at once: each counts its own, and neither what it waited for as work."""
+    clock = Clock(time.time())
+    run = SyntheticRun(Store.open(tmp_path), clock)
+    started = clock.now
+    with process(clock, "first"):
+        run.base()
+    waits = [(started + 1.0, started + 30.0)]
+    with process(clock, "second", waits=waits):
+        run.train()
+    with process(clock, "first"):
+        run.evaluate()
+        report = write_report(run.store, run.evaluations, 0)
+    everything = len(lineage(run.store, [report]))
+    monkeypatch.setenv(EXECUTION, "second")
+    second = execution_since(run.store, report, started)
+    assert (second.artifacts, second.made) == (everything, 5)  # prompts, two shards, verdicts, a policy
+    assert second.waited == pytest.approx(29.0)
+    monkeypatch.setenv(EXECUTION, "first")
+    first = execution_since(run.store, report, started)
+    assert (first.artifacts, first.made, first.waited) == (everything, everything - 5, 0.0)
+    assert execution_since(run.store, report, clock.now + 1).made == 0
+    monkeypatch.setenv("FLYTE_INTERNAL_EXECUTION_ID", "second")
+    assert execution_since(run.store, report, started).made == 5
+
+
+def test_what_other_executions_made_is_not_told_as_this_ones(mu_grpo, mu_grpo_report):
+    summary = summarise(mu_grpo.store, mu_grpo_report, [])
+    whole, part, alone = (
+        str(summary.model_copy(update={"execution": done})).splitlines()
+        for done in (
+            Execution(artifacts=35, made=35, seconds=240.0),
+            Execution(artifacts=35, made=2, seconds=34.0, waited=30.0),
+            Execution(artifacts=2, made=1, seconds=4.0),
+        )
     )
-    assert "now     2 artifacts made, 33 from the cache, in 4.0 s" in str(summary).splitlines()
+    assert whole[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s"
+    assert part[0] == "mu_grpo, mu 32, seed 0: 128 updates in 3 min 49 s with what other executions made"
+    assert "now     35 artifacts made, 0 from the cache, in 4 min 00 s" in whole
+    assert "now     2 artifacts made, 33 from the cache, in 34.0 s, 30.0 s of it waiting for another run" in part
+    assert "now     1 artifact made, 1 from the cache, in 4.0 s" in alone

@@ -8,8 +8,9 @@ import yaml
 
 from tasks.errors import SettingsError
 from tasks.settings import PRESETS, ObjectiveSettings, OptimizeSettings, RunSettings, VetoSettings
+from tasks.settings.base import _OPERATIONAL_NAMES, OPERATIONAL, Settings, determining
 from tasks.settings.presets import merge
-from tasks.settings.run import parse_overrides
+from tasks.settings.run import chosen, parse_overrides
 
 NO_RUN = ("prices.yaml", "reproduce-tiny.yaml")
 CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "configs").glob("*.yaml") if path.name not in NO_RUN)
@@ -24,6 +25,40 @@ def run() -> RunSettings:
 def test_every_config_is_valid_and_survives_a_round_trip(path: Path) -> None:
     settings = RunSettings.read(path)
     assert RunSettings.model_validate_json(settings.model_dump_json()) == settings
+
+
+def every_settings() -> list[type[Settings]]:
+    found, waiting = [], [Settings]
+    while waiting:
+        found += (subclasses := waiting.pop().__subclasses__())
+        waiting += subclasses
+    return found
+
+
+def test_what_changes_no_result_is_known_by_its_name_alone() -> None:
+    """Manifests hold plain values: there a name must be enough to tell."""
+    fields = [(name, field) for one in every_settings() for name, field in one.model_fields.items()]
+    operational = {name for name, field in fields if field.json_schema_extra == OPERATIONAL}
+    assert operational == set(_OPERATIONAL_NAMES)
+    in_runs = [(name, field) for name, field in fields if name in operational and name != "store"]
+    assert all(field.json_schema_extra == OPERATIONAL for _, field in in_runs)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_plain_values_tell_what_settings_tell(path: Path) -> None:
+    settings = RunSettings.read(path)
+    assert determining(settings.model_dump(mode="json")) == settings.determining()
+
+
+def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: RunSettings) -> None:
+    for overrides in ("optimize.preset=relaxed", "optimize.learning_rate=2e-5 seed=3"):
+        names = [part.split("=")[0] for part in overrides.split()]
+        before, after = chosen(run.determining()), chosen(run.override(overrides).determining())
+        assert [name for name in before if before[name] != after[name]] == sorted(names, key=list(before).index)
+        assert before.keys() == after.keys()
+    veto = chosen(run.override("optimize.objective.veto.kappa=1.25").determining())
+    assert veto["optimize.objective.veto.kappa"] == 1.25
+    assert chosen({"optimize": {"preset": "of a later release"}}) == {"optimize.preset": "of a later release"}
 
 
 def test_derived_numbers(run: RunSettings) -> None:

@@ -11,17 +11,18 @@ import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
-from tasks.cli.runs import latest_runs
+from tasks.cli.runs import all_runs
 from tasks.cost.plan import plan_cluster
 from tasks.report.formats import percent
 from tasks.report.ledger import training_seconds
 from tasks.settings import RunSettings
+from tasks.stored.find import find_artifact
 from tests.workflows.runs import ROOT, Runner, steps
 
 
 def test_accuracy_rises(finished: tuple[Runner, str]) -> None:
     runner, _ = finished
-    (summary,) = latest_runs(Store.open(runner.store))
+    (summary,) = (run.summary for run in all_runs(Store.open(runner.store)))
     base, *_, last = summary.rows
     assert last.updates == 16
     assert last.accuracy > base.accuracy + 0.2
@@ -54,8 +55,8 @@ def test_the_report_is_a_flyte_deck(finished: tuple[Runner, str]) -> None:
 
 def _table(output: str) -> list[str]:
     """The end of a run, without what differs between executions."""
-    lines = output[output.index("mu_grpo, mu ") :].splitlines()
-    return [line for line in lines if not line.startswith("now ")]
+    lines = output[output.index("mu_grpo, mu ") :].replace(" with what other executions made", "").splitlines()
+    return [line for line in lines if not line.startswith(("now ", "        mu-grpo compare "))]
 
 
 def test_a_policy_knows_where_it_comes_from(finished: tuple[Runner, str]) -> None:
@@ -98,7 +99,7 @@ def test_a_plan_by_the_rates_of_a_run_tells_that_run(finished: tuple[Runner, str
     runner, _ = finished
     store = runner.folder / "pristine"
     plan = plan_cluster(RunSettings.read(runner.config), 2, 0, prices=ROOT / "configs/prices.yaml", store=str(store))
-    real = latest_runs(Store.open(store))[0].ledger
+    real = all_runs(Store.open(store))[0].summary.ledger
     told = {str(row): seconds for row, seconds in plan.mu_grpo.seconds.items()}
     assert training_seconds(told) == pytest.approx(training_seconds(real), rel=0.2)
     assert sum(told.values()) == pytest.approx(sum(real.values()), rel=0.2)
@@ -126,6 +127,43 @@ def test_changed_evaluation_settings_execute_evaluation_alone(finished: tuple[Ru
     assert sum(title.endswith(" verify") for title in steps(done.stdout)) == 3
 
 
+def test_settings_that_give_equal_weights_are_two_runs(finished: tuple[Runner, str], tmp_path: Path) -> None:
+    """At a rate at which no veto ever acts, with gradients that are never clipped."""
+    runner = Runner(tmp_path)
+    shutil.copytree(finished[0].folder / "pristine", runner.store)
+    overrides = ["", "optimize.preset=relaxed", "optimize.max_grad_norm=900", "optimize.tokens_per_micro_batch=4000"]
+    told, rarely = [], "optimize.learning_rate=1e-8 optimize.max_grad_norm=800"
+    for one in overrides:
+        done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{rarely} {one}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "stage 1 generate" not in done.stdout  # the rollouts of the first stage are shared
+        told.append(done.stdout)
+    assert "relaxed, mu 8, seed 2: 8 updates" in told[1]
+    store = Store.open(runner.store)
+    runs = [run for run in all_runs(store) if run.settings["optimize.learning_rate"] == 1e-8]
+    assert len(runs) == 4
+    names = ("preset", "max_grad_norm", "tokens_per_micro_batch")
+    made = [tuple(run.settings[f"optimize.{name}"] for name in names) for run in runs]
+    assert set(made) == {
+        ("mu_grpo", 800.0, 8192),
+        ("relaxed", 800.0, 8192),
+        ("mu_grpo", 900.0, 8192),
+        ("mu_grpo", 800.0, 4000),
+    }
+    policies = []
+    for run, settings in zip(runs, made, strict=True):
+        report = find_artifact(store, run.report)
+        record = json.loads((runner.store / f"runs/{report.digest[:16]}.json").read_text())
+        assert tuple(record["settings"]["optimize"][name] for name in names) == settings
+        policies.append(store.manifest(ArtifactRef(kind="policy", digest=record["stages"][1]["policy"])))
+        assert tuple(policies[-1].settings[name] for name in names) == settings
+        page = (store.path(report) / "report.html").read_text()
+        assert f"<tr><th>preset</th><td>{settings[0]}</td></tr>" in page
+    weights = {policy.files["model.safetensors"].sha256 for policy in policies}
+    assert len(weights) == 1  # otherwise this test shows nothing
+    assert len({policy.digest for policy in policies}) == 4
+
+
 def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_path: Path) -> None:
     runner, output = finished
     rows = [
@@ -141,7 +179,7 @@ def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_p
         "mine gold answers",
         *(f"evaluate {policy} mine{part}" for policy in policies for part in ("", " verify")),
     ]
-    summary = latest_runs(Store.open(runner.store))[0]
+    summary = all_runs(Store.open(runner.store))[0].summary
     for row in summary.rows:
         held_out, mine = row.benchmarks
         assert (held_out.name, mine.name, mine.problems, mine.samples_per_problem) == ("held_out", "mine", 6, 3)
