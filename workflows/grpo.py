@@ -33,7 +33,12 @@ def alternating_run(run: Any) -> Any:
     benchmarks = prepared(run)
     shards = prompted(run, benchmarks, PARTS)
     base = current = prepare_policy(
-        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
+        store=run.store,
+        settings=run.policy,
+        arithmetic=run.arithmetic,
+        source=run.policy_source,
+        seed=run.seed,
+        chat=run.chat,
     )
     evaluations = [measured(run, benchmarks, current)]
     for part in range(PARTS):

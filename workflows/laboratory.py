@@ -68,7 +68,12 @@ def arm(
     benchmarks = prepared(run)
     (chosen,) = prompted(run, benchmarks, 1)
     base = prepare_policy(
-        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
+        store=run.store,
+        settings=run.policy,
+        arithmetic=run.arithmetic,
+        source=run.policy_source,
+        seed=run.seed,
+        chat=run.chat,
     )
     made = study(
         store=run.store,

@@ -31,7 +31,12 @@ def staged_run(run: Any, stages: int) -> Any:
     benchmarks = prepared(run)
     shards = prompted(run, benchmarks, stages)
     base = current = prepare_policy(
-        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
+        store=run.store,
+        settings=run.policy,
+        arithmetic=run.arithmetic,
+        source=run.policy_source,
+        seed=run.seed,
+        chat=run.chat,
     )
     evaluations = [measured(run, benchmarks, current)]
     for stage in range(stages):

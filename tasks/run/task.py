@@ -38,6 +38,8 @@ class OpenRun(NamedTuple):
     training_set: TrainingSetSettings
     training_source: str
     arithmetic: ArithmeticSettings
+    chat: bool
+    """Some prompts go through the chat template of the policy's tokenizer."""
     rollout: RolloutSettings
     verify: VerifySettings
     optimize: OptimizeSettings
@@ -116,6 +118,7 @@ def open_run(
         training_set=settings.prompts.training_set,
         training_source=source_fingerprint(settings.prompts.rows, mirror),
         arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
+        chat=settings.chats,
         rollout=settings.rollout,
         verify=settings.verify,
         optimize=settings.optimize,
