@@ -2,7 +2,7 @@
 
 from tasks.platform import Artifact, StoreHandle, once, step
 
-VERSION = "6"
+VERSION = "7"
 
 
 @step(VERSION)

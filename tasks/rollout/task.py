@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.settings import RolloutSettings
 
-VERSION = "5"
+VERSION = "6"
 
 
 @step(VERSION, role="rollout")
