@@ -4,9 +4,15 @@ They derive from ``click.ClickException`` so that ``pyflyte run`` and ``mu-grpo`
 a traceback.
 """
 
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 import click
+
+_LONGEST = 400
+"""Characters of a library's own words that a message repeats."""
 
 
 class UserError(click.ClickException):
@@ -54,3 +60,23 @@ class NothingToLearnError(GateError):
 
 class DeploymentError(UserError):
     """A cluster, or what was registered or pushed to it, is not as a run needs it."""
+
+
+@contextmanager
+def explained(what: str, advice: str) -> Iterator[None]:
+    """Turns what a library raises inside the block, on a model or file of the user's, into a DataError of one line.
+
+    Args:
+        what: could not be done, such as ``mine: transformers cannot load its tokenizer``.
+        advice: how to fix it; whole sentences.
+
+    Raises:
+        DataError: the library raised an error, of whatever kind: every reader of files has errors of its own.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        why = textwrap.shorten(f"{type(error).__name__}: {error}", _LONGEST, placeholder=" ...").rstrip(".")
+        raise DataError(f"{what}: {why}. {advice}") from error

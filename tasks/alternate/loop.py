@@ -24,12 +24,13 @@ from tasks.optimize.outcome import Outcome, PartOfStage, Row, unseen
 from tasks.optimize.responses import collect, group_order
 from tasks.optimize.step import MEND, load_trainer
 from tasks.optimize.trainer import Phase
-from tasks.policy.loading import load_tokenizer
+from tasks.policy.loading import load_tokenizer, stop_token_ids
 from tasks.policy.lora import merged
 from tasks.policy.memory import enough_memory
 from tasks.policy.scorer import Scorer
 from tasks.resident import release
 from tasks.rollout.engines import load_engine
+from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import unfit_prompts
 from tasks.rollout.step import Missing, sample
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
@@ -87,6 +88,8 @@ class Loop:
             self.call_seconds: list[float | None] = []
             """What the responses of every refresh took; None where they were found."""
             self.tally = Tally()
+            limit = f"rollout.max_new_tokens {rollout.max_new_tokens}"
+            self.limit = AtLimit(self.tokenizer, stop_token_ids(folder), limit)
             self._responses = len(prompts) * rollout.responses_per_prompt
             self._failures: list[tuple[Verdict, str]] = []
             self.missing = Missing(self._responses, rollout.max_missing_share)
@@ -178,6 +181,7 @@ class Loop:
             GateError: the verifier could not tell of too many.
         """
         self.tally.add_rollouts(rollouts)
+        self.limit.add_table(rollouts)
         judged = table_verdicts(verdicts)
         self.tally.add_verdicts(judged)
         pairs = zip(judged, rollouts["prompt_id"].to_pylist(), strict=True)

@@ -107,6 +107,7 @@ def train_alternating(
                     missing=loop.missing.responses,
                     missing_prompts=loop.missing.prompts,
                     **timed_calls(loop.call_seconds, processes.count()),
+                    **loop.limit.facts(part),
                 )
             judged.parents["rollouts"] = [rolled.ref]
             if not any(outcome.teaches for outcome in loop.outcomes):

@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, judging, once, step
 from tasks.platform.inputs import AlternateInputs, Keyed
 
-VERSION = "12"
+VERSION = "13"
 JUDGING = judging(VERSION)
 
 

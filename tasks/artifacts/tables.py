@@ -22,6 +22,9 @@ PROMPTS = pa.schema(
     }
 )
 
+CHATS = PROMPTS.append(pa.field("date", pa.string()))  # what the chat template takes for today
+"""Of prompts that go through the tokenizer's chat template."""
+
 TRAINING = pa.schema(
     {
         "prompt_id": pa.string(),

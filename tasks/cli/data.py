@@ -81,8 +81,8 @@ evaluate:
 
 Every policy and benchmark is an evaluation of its own in the cache: another benchmark evaluates nothing else again,
 unless it asks what the run trains on: then that leaves the training set, and the run is another one. A benchmark
-takes what it does not say (template, chat, samples, lengths, temperature) from the run. The gold answers are read by
-the verifier that judges: those that it cannot read are listed in the log and in the manifest of the problems, count
+takes what it does not say (template, chat, date, samples, lengths, temperature) from the run. The gold answers are read
+by the verifier that judges: those that it cannot read are listed in the log and in the manifest of the problems, count
 as not solved, and are an error above `max_unreadable_share`. A row without prompt or answer, or with the id of
 another one, is an error.
 

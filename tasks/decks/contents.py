@@ -1,9 +1,10 @@
 """What a deck shows besides settings, time and digest, and where it reads that."""
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from tasks.artifacts import Store
 from tasks.artifacts.records import Manifest
@@ -50,6 +51,11 @@ class Contents:
         """Bars, unless there is nothing to count."""
         if any(counts.values()):
             self.bars[what + first_of(counts)] = bars(dict(islice(counts.items(), ROWS)))
+
+    def warn(self, facts: Iterable[Mapping[str, Any]]) -> None:
+        """The warnings among facts of artifacts, if there are any."""
+        if warnings := [[one["warning"]] for one in facts if "warning" in one]:
+            self.tables.append(Table.of_first("Warnings", [""], warnings))
 
 
 @dataclass(frozen=True)

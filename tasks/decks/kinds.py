@@ -148,6 +148,7 @@ def _rollouts(shelf: Shelf) -> Contents:
     ]
     headings = ["shard", "responses", "mean tokens", "truncated", "tokens per second", "seconds"]
     made.tables.append(Table.of_first("Shards", headings, rows))
+    made.warn(facts)
     return made
 
 

@@ -34,6 +34,7 @@ def evaluation_contents(shelf: Shelf) -> Contents:
         passed = [[f"pass@{one}", _with_interval(estimate)] for one, estimate in metrics.get("pass", {}).items()]
         if len(passed) > 1:
             made.tables.append(Table.of_first("One of k is correct", ["", "share of problems (95 %)"], passed))
+    made.warn(manifest.facts for manifest in shelf.manifests)
     for path in shelf.files("samples.parquet"):
         made.examples = examples_of(path)
     return made
@@ -57,6 +58,7 @@ def average_contents(shelf: Shelf) -> Contents:
         made.examples += [example for path in one.files("samples.parquet") for example in examples_of(path)[:2]]
     headings = ["benchmark", "problems", "k", "avg@k (95 %)", "pass@k (95 %)", "maj@k (95 %)", "truncated"]
     made.tables.append(Table.of_first("By benchmark", headings, rows))
+    made.warn(manifest.facts for manifest in evaluations.manifests)
     return made
 
 

@@ -12,11 +12,12 @@ from tasks.artifacts.tables import SAMPLES, read_table, to_table, write_table
 from tasks.evaluate.agreement import answer_classes
 from tasks.evaluate.metrics import GREEDY, METRICS, headline, measure
 from tasks.interruption import heeding
-from tasks.policy.loading import OPTIMIZER, load_tokenizer
+from tasks.policy.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import bar
 from tasks.prompts.benchmarks import BenchmarkNote
 from tasks.rollout.engine import Engine, Sampling
 from tasks.rollout.engines import engine_of
+from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import build_requests
 from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
@@ -63,6 +64,7 @@ def evaluate_policy(
             rows, note = read_table(problems / "prompts.parquet").to_pylist(), BenchmarkNote.read(problems)
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine or EngineSettings())
+            limit = AtLimit(tokenizer, stop_token_ids(folder), f"evaluate.max_new_tokens {settings.max_new_tokens}")
             stage, updates = (store.manifest(policy).facts[name] for name in ("stage", "updates"))
             title = f"evaluate {f'stage {stage}' if stage else 'base'} {note.name}"
         k = settings.samples_per_problem
@@ -76,7 +78,7 @@ def evaluate_policy(
                     made: list[dict[str, Any]] = []
                     for indices, temperature in drawn:
                         sampling = Sampling(settings.max_new_tokens, temperature)
-                        made += sample_held_out(engine, tokenizer, part, indices, sampling, seed, on_done)
+                        made += sample_held_out(engine, tokenizer, part, indices, sampling, seed, on_done, limit)
                     return to_table(made, SAMPLES)
 
                 samples += store.progress.table("samples", number, generate).to_pylist()
@@ -96,7 +98,7 @@ def evaluate_policy(
         write_table(draft.path / "samples.parquet", samples, SAMPLES)
         metrics = measure(samples, classes, k, note.name)
         (draft.path / METRICS).write_text(json.dumps(metrics, indent=1))
-        draft.facts.update(benchmark=note.name, **headline(metrics))
+        draft.facts.update(benchmark=note.name, **headline(metrics), **limit.facts(title))
         with shown(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
             show(f"evaluate/{note.name}", {"update": updates, "stage": stage, **draft.facts})
     return draft.ref
@@ -110,12 +112,16 @@ def sample_held_out(
     sampling: Sampling,
     seed: int,
     on_done: OnDone = unseen,
+    limit: AtLimit | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of the samples table, still without verdicts."""
+    """Rows of the samples table, still without verdicts; ``limit`` counts the responses."""
     requests = build_requests(
         tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, sampling.max_new_tokens
     )
     responses = engine.generate(requests, sampling, on_done)
+    if limit is not None:
+        for response in responses:
+            limit.add(response.token_ids, response.finish_reason)
     texts = decode(tokenizer, responses)
     per_request = (row for row in rows for _ in indices)
     return [

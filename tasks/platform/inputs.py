@@ -52,6 +52,8 @@ class PolicyInputs(SeededInputs):
     arithmetic: ArithmeticSettings
     source: str
     """Fingerprint of ``settings.path``: a changed folder is taken in again."""
+    chat: bool
+    """Some prompts go through the chat template of the policy's tokenizer."""
 
 
 class BenchmarkInputs(StepInputs):

@@ -1,20 +1,22 @@
 """Whether a folder holds a policy: what is missing, damaged or of another kind, each with the mend."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from transformers import AutoConfig, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from tasks.errors import DataError
+from tasks.errors import DataError, explained
 from tasks.git_lfs import check_fetched
-from tasks.policy.files import GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
-from tasks.policy.loading import has_code, load_tokenizer
+from tasks.policy.files import ADAPTER, GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
+from tasks.policy.loading import AGAIN, cannot_load, folder_weights, has_code, load_tokenizer, stop_token_ids
+from tasks.rollout.requests import token_ids
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+_SOME_DAY = "26 Jul 2024"
 
 
 def check_folder(path: Path, trust_remote_code: bool = False) -> None:
@@ -27,6 +29,7 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
     if not (path / "config.json").is_file():
         raise DataError(f"{path}: no config.json, so this is no Hugging Face model folder. Mend policy.path.")
     weights = weight_files(path)
+    _check_adapter(path, bool(weights))
     if not weights:
         found = sorted(file.name for file in path.iterdir())[:10]
         raise DataError(
@@ -42,10 +45,27 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
         check_fetched(file, str(file))
     _check_kind(path, read_json(path / "config.json"), trust_remote_code)
     if (path / GENERATION).is_file():
-        try:
-            GenerationConfig.from_dict(read_json(path / GENERATION))
-        except ValueError as error:
-            raise DataError(f"{path}: transformers cannot load {GENERATION}: {error} Mend or delete it.") from error
+        settings = read_json(path / GENERATION)
+        with explained(cannot_load(path, GENERATION), "Correct the file, or delete it."):
+            GenerationConfig.from_dict(settings)
+
+
+def _check_adapter(path: Path, whole: bool) -> None:
+    """Raises DataError where a folder has the weights of a LoRA adapter: of the model with it, or in its place."""
+    weights = sorted(file.name for file in path.glob("adapter_model.*"))
+    if not weights and (whole or not (path / ADAPTER).is_file()):
+        return
+    base = read_json(path / ADAPTER).get("base_model_name_or_path") if (path / ADAPTER).is_file() else None
+    if whole:
+        raise DataError(
+            f"{path}: holds a whole model and an adapter beside it ({weights[0]}), and nothing says whether the one is "
+            f"merged into the other. If it is, remove {weights[0]}; else merge it (merge_and_unload of peft) and save "
+            "the merged model."
+        )
+    raise DataError(
+        f"{path}: holds an adapter of {base or 'some model'} and no {WEIGHTS}. Load both with peft, merge them "
+        "(merge_and_unload) and save the merged model with save_pretrained."
+    )
 
 
 def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> None:
@@ -69,36 +89,45 @@ def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> 
         )
 
 
-def check_model(path: Path) -> None:
-    """Raises DataError unless a folder has a causal language model that knows all tokens of its tokenizer.
+def check_model(path: Path, chat: bool = False) -> None:
+    """Raises DataError unless a folder has a causal language model and a tokenizer that prompts can go through.
 
     Args:
         path: a checked folder; Python files in it are run.
+        chat: some of the prompts are chats, for which the tokenizer must have a template.
     """
-    config = _loaded(
-        path, "config.json", lambda path: AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))
-    )
+    with explained(cannot_load(path, "config.json"), AGAIN):
+        config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))
+        known = config.get_text_config().vocab_size
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in getattr(
         config, "auto_map", {}
     ):
         raise DataError(
-            f"{path}: a {config.model_type} model is no causal language model to transformers. Take a policy such as "
-            "Qwen or Llama."
+            f"{path}: a {config.model_type} model is no causal language model to transformers. Take one that is, such "
+            "as a Qwen or Llama model."
         )
-    known, named = config.get_text_config().vocab_size, len(_loaded(path, "its tokenizer", load_tokenizer))
+    tokenizer = load_tokenizer(path)
+    with explained(cannot_load(path, "its tokenizer"), AGAIN):
+        named = max(tokenizer.get_vocab().values(), default=-1) + 1
     if named > known:
         raise DataError(
             f"{path}: the tokenizer has {named} tokens and the model's vocabulary {known}. Take the tokenizer that the "
             "model was trained with, or enlarge the model's embeddings (resize_token_embeddings)."
         )
+    stop_token_ids(path)
+    for asked in (False, True)[: 1 + chat]:
+        try:
+            token_ids(tokenizer, [{"prompt": "1+1=", "chat": asked, "date": _SOME_DAY}])
+        except DataError as error:
+            raise DataError(f"{path}: {error.message}") from error
+    _check_finite(path)
 
 
-def _loaded(path: Path, what: str, load: Callable[[Path], Any]) -> Any:
-    try:
-        return load(path)
-    except Exception as error:  # of whatever kind: the files are a stranger's, and each reader has errors of its own
-        why = " ".join(f"{type(error).__name__}: {error}".split())
+def _check_finite(path: Path) -> None:
+    """Raises DataError where a number among the weights is none: from there on every probability is NaN."""
+    bad = [name for name, weight in folder_weights(path) if not bool(torch.isfinite(weight).all())]
+    if bad:
         raise DataError(
-            f"{path}: transformers {transformers.__version__} cannot load {what}: {why.rstrip('.')}. Fetch the "
-            "model's files again, or save them with save_pretrained."
-        ) from error
+            f"{path}: {len(bad)} of the weights hold NaN or infinite numbers, such as {bad[0]}. The training that made "
+            "them diverged, or the file is damaged: take an earlier checkpoint, or fetch the model's files again."
+        )

@@ -9,6 +9,8 @@ from safetensors import SafetensorError, safe_open
 from tasks.errors import DataError
 from tasks.git_lfs import check_fetched
 
+ADAPTER = "adapter_config.json"
+"""A merged model may still have it; transformers would look for an adapter's weights there."""
 GENERATION = "generation_config.json"
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -22,8 +24,8 @@ def read_json(file: Path) -> dict[str, Any]:
         DataError: it holds none.
     """
     try:
-        value = json.loads(file.read_text())
-    except ValueError as error:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file}: no JSON ({error}). Save the model with save_pretrained.") from error
     if not isinstance(value, dict):
         raise DataError(f"{file}: no object. Save the model with save_pretrained.")

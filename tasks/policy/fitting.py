@@ -35,10 +35,15 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
         chunk_tokens: as for ``Scorer``.
 
     Raises:
-        DataError: no way gives the model's own log-probabilities.
+        DataError: no way gives the model's own log-probabilities, or these are not finite.
     """
     own = model.config._attn_implementation
     batch, alone_T = _responses(model)
+    if not bool(alone_T.isfinite().all()):
+        raise DataError(
+            f"policy: the log-probabilities of this {_kind(model)} model are not finite. The training that made it "
+            "diverged: take an earlier checkpoint."
+        )
     found = []
     for way in _ways(model, own):
         layout = _Watched(**vars(batch.layout))
@@ -60,8 +65,8 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
             return scorer
     raise DataError(
         f"policy: a {_kind(model)} model cannot be trained, because log-probabilities of responses in a batch are not "
-        f"those that each has alone ({_LARGEST_DIFFERENCE:g} may be between them): {'; '.join(found)}. Choose a policy "
-        "such as Qwen or Llama."
+        f"those that each has alone ({_LARGEST_DIFFERENCE:g} may be between them): {'; '.join(found)}. Take a "
+        "policy of another architecture."
     )
 
 

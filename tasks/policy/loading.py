@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 import transformers.utils.logging
 from safetensors import safe_open
 from torch import Tensor
@@ -17,13 +18,15 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tasks.errors import DataError
+from tasks.errors import DataError, explained
 from tasks.policy.files import GENERATION, read_json, weight_files
+from tasks.policy.memory import enough_memory
 
 transformers.utils.logging.disable_progress_bar()
 if not torch.cuda.is_available():
     # Where DeepSpeed is installed transformers loads it, and it warns that it has to guess this.
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
+AGAIN = "Fetch the model's files again, or save them with save_pretrained."
 OPTIMIZER = "optimizer"
 """The folder of a policy with the optimizer's state, which only training reads."""
 
@@ -34,8 +37,18 @@ def has_code(path: Path) -> bool:
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a policy folder."""
-    return AutoTokenizer.from_pretrained(path, trust_remote_code=has_code(path))
+    """The tokenizer of a policy folder.
+
+    Raises:
+        DataError: transformers cannot load it.
+    """
+    with explained(cannot_load(path, "its tokenizer"), AGAIN):
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=has_code(path))
+
+
+def cannot_load(path: Path, what: str) -> str:
+    """How messages about a file that transformers does not take begin."""
+    return f"{path}: transformers {transformers.__version__} cannot load {what}"
 
 
 def device() -> torch.device:
@@ -57,22 +70,27 @@ def load_model(
         place: where it is; ``device()`` without it.
 
     Raises:
-        DataError: weights of the model are not in the folder, or have other shapes there.
+        DataError: transformers cannot load it, or weights of it are not in the folder, or have other shapes there.
+        SettingsError: the memory does not hold it.
     """
     code = has_code(path)
     if attention is None:
         config = AutoConfig.from_pretrained(path, trust_remote_code=code).get_text_config()
         # The faster implementations leave out such a cap.
         attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
-    model, found = AutoModelForCausalLM.from_pretrained(
-        path,
-        dtype=getattr(torch, dtype),
-        attn_implementation=attention,
-        use_safetensors=True,
-        trust_remote_code=code,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,  # they are named below
-    )
+    with (
+        explained(cannot_load(path, "the model"), AGAIN),
+        enough_memory("policy", "Take a machine with more memory, or a smaller policy."),
+    ):
+        model, found = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, dtype),
+            attn_implementation=attention,
+            use_safetensors=True,
+            trust_remote_code=code,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are named below
+        )
     if other := sorted(found["mismatched_keys"]):
         name, stored, expected = other[0]
         raise DataError(
@@ -106,17 +124,23 @@ def _stored(path: Path) -> Iterator[tuple[safe_open, str]]:
 
 
 def stop_token_ids(path: Path) -> list[int]:
-    """The tokens that end a response: those of the generation settings, else of the model, else of the tokenizer.
+    """The tokens that end a response: those of the generation settings, else of the model, and that of the tokenizer.
 
     Raises:
-        DataError: none of them names one.
+        DataError: none of them names one, or one is no token.
     """
+    stops: list[int] = []
     for name in (GENERATION, "config.json"):
         file = path / name
         found: Any = read_json(file).get("eos_token_id") if file.is_file() else None
         if found is not None:
-            return [found] if isinstance(found, int) else list(found)
+            stops = found if isinstance(found, list) else [found]
+            if any(type(one) is not int for one in stops):
+                raise DataError(f"{file}: eos_token_id {found!r}; allowed: the id of a token, or a list of ids.")
+            break
+    # In a chat the policy ends its turn with the tokenizer's, which generation settings need not name.
     token = load_tokenizer(path).eos_token_id
-    if token is None:
+    stops = list(dict.fromkeys([*stops, *([] if token is None else [token])]))
+    if not stops:
         raise DataError(f"{path}: neither config.json nor the tokenizer names an eos_token_id. Add one to config.json.")
-    return [token]
+    return stops

@@ -11,8 +11,9 @@ from typing import Any
 from tasks.artifacts.fetch import fetch, snapshot
 from tasks.artifacts.files import MANIFEST
 from tasks.errors import DataError
+from tasks.logs import logger
 from tasks.policy.checks import check_folder, check_model
-from tasks.policy.files import INDEX, WEIGHTS, weight_files
+from tasks.policy.files import ADAPTER, INDEX, WEIGHTS, weight_files
 from tasks.settings import PolicySettings
 
 _ALL_WEIGHTS = "*.safetensors"
@@ -20,8 +21,13 @@ _FILES = ["*.json", _ALL_WEIGHTS, "*.model", "*.txt", "*.jinja"]
 _CODE = ["*.py"]
 
 
-def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
+def take(folder: Path, settings: PolicySettings, chat: bool = False) -> dict[str, Any]:
     """Copies a policy's files into a folder, and checks them.
+
+    Args:
+        folder: to copy to.
+        settings: the source.
+        chat: as for ``check_model``.
 
     Returns:
         Facts about the source: the hub's commit.
@@ -47,13 +53,15 @@ def take(folder: Path, settings: PolicySettings) -> dict[str, Any]:
             check_folder(local, settings.trust_remote_code)
         # Beside its weights a folder may hold them once more in another form. A policy of another store has a manifest,
         # which tells of that artifact.
-        left = {MANIFEST, INDEX} if (local / WEIGHTS).is_file() else {MANIFEST}
+        left = {MANIFEST, ADAPTER, *([INDEX] if (local / WEIGHTS).is_file() else [])}
         files = {file for pattern in patterns if pattern != _ALL_WEIGHTS for file in local.glob(pattern)}
+        if local / ADAPTER in files:
+            logger().info("policy.path: %s is left out: there is a whole model, and no adapter beside it", ADAPTER)
         for file in sorted(files.union(weight_files(local))):
             if file.name not in left:
                 shutil.copyfile(file, folder / file.name)
     with _told_of(source, folder):
-        check_model(folder)
+        check_model(folder, chat)
     return facts
 
 

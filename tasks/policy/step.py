@@ -9,7 +9,12 @@ from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySetting
 
 
 def prepare_policy(
-    store: Store, settings: PolicySettings, arithmetic: ArithmeticSettings, source: str, seed: int
+    store: Store,
+    settings: PolicySettings,
+    arithmetic: ArithmeticSettings,
+    source: str,
+    seed: int,
+    chat: bool = False,
 ) -> ArtifactRef:
     """A policy artifact: a Hugging Face folder with configuration, safetensors and tokenizer.
 
@@ -19,6 +24,7 @@ def prepare_policy(
         arithmetic: the problems that a tiny policy is warm-started on; their training part is used.
         source: fingerprint of the folder that settings name, noted in the manifest.
         seed: of a tiny policy's weights and warm start.
+        chat: some of the run's prompts are chats; its tokenizer must have a template that takes them.
 
     Raises:
         DataError: the folder, prefix or hub model cannot be used, with what is missing.
@@ -30,7 +36,7 @@ def prepare_policy(
                 draft.facts["warm_start_cross_entropy"] = _make(draft.path, settings.tiny, arithmetic, seed)
         elif settings.path is not None:
             with draft.phase("load"):
-                draft.facts.update(take(draft.path, settings))
+                draft.facts.update(take(draft.path, settings, chat))
     return draft.ref
 
 

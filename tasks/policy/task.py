@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, once, step
 from tasks.platform.inputs import Keyed, PolicyInputs
 
-VERSION = "3"
+VERSION = "4"
 
 
 @step(VERSION, role="prefetch")
@@ -20,4 +20,5 @@ def prepare_policy(inputs: Keyed[PolicyInputs]) -> Artifact:
         inputs.arithmetic,
         inputs.source,
         inputs.seed,
+        inputs.chat,
     )

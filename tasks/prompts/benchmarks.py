@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ConfigDict
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import PROMPTS, write_table
+from tasks.artifacts.tables import CHATS, PROMPTS, write_table
 from tasks.errors import DataError
 from tasks.flyte_model import FlyteModel
 from tasks.logs import logger
@@ -18,7 +18,14 @@ from tasks.prompts.files import Row, Unusable, read_rows
 from tasks.prompts.golds import unreadable_golds
 from tasks.prompts.sources import source_files
 from tasks.report.formats import counted, some
-from tasks.settings import ArithmeticSettings, BenchmarkSettings, OperationSettings, SourceSettings, VerifySettings
+from tasks.settings import (
+    ArithmeticSettings,
+    BenchmarkSettings,
+    OperationSettings,
+    PromptsSettings,
+    SourceSettings,
+    VerifySettings,
+)
 from tasks.settings.benchmarks import HELD_OUT
 
 FILE = "benchmark.json"
@@ -68,10 +75,9 @@ def prepare_benchmark(
         data = data_facts(settings.source, rows)
         check_unchanged(store, data, place)
         rows = _first(rows, unusable, settings)
-        template, chat = settings.template or "{prompt}", bool(settings.chat)
         unreadable = {} if settings.source.arithmetic else unreadable_golds(rows, verify, settings.name)
         _check_readable(unreadable, len(rows), settings)
-        write_table(draft.path / "prompts.parquet", with_template(rows, template, chat), PROMPTS)
+        write_prompts(draft.path, with_template(rows, settings))
         note = BenchmarkNote(name=settings.name, answer_type=verify.kind)
         (draft.path / FILE).write_text(note.model_dump_json(), encoding="utf-8")
         draft.facts.update(
@@ -102,12 +108,18 @@ def problem_rows(problems: Sequence[Problem], settings: ArithmeticSettings) -> l
     ]
 
 
-def with_template(rows: Sequence[Row], template: str, chat: bool) -> list[Row]:
-    """Rows of the prompts table (see ``PROMPTS``)."""
+def with_template(rows: Sequence[Row], settings: PromptsSettings | BenchmarkSettings) -> list[Row]:
+    """Rows of the prompts table (see ``CHATS``)."""
+    template = settings.template or "{prompt}"
+    chat = {"chat": bool(settings.chat), "date": settings.date}
     return [
-        {**row, "prompt": template.replace("{prompt}", row["prompt"]), "chat": chat, "problem": row["prompt"]}
-        for row in rows
+        {**row, "prompt": template.replace("{prompt}", row["prompt"]), "problem": row["prompt"], **chat} for row in rows
     ]
+
+
+def write_prompts(folder: Path, rows: Sequence[Row]) -> None:
+    """Writes the prompts table; only chats have a date."""
+    write_table(folder / "prompts.parquet", rows, CHATS if any(row["chat"] for row in rows) else PROMPTS)
 
 
 def data_facts(source: SourceSettings, rows: Sequence[Row]) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import PROMPTS, read_table, write_table
+from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
-from tasks.prompts.benchmarks import with_template
+from tasks.prompts.benchmarks import with_template, write_prompts
 from tasks.settings import PromptsSettings
 
 
@@ -21,7 +21,7 @@ def prepare_stage(
 
     Args:
         store: where the artifacts are.
-        settings: the number of prompts per stage and shard, and the template.
+        settings: the number of prompts per stage and shard, and what is written around each.
         training: the training set.
         stage: counts from 0.
         seed: the run's.
@@ -37,7 +37,7 @@ def prepare_stage(
         )
     epoch, place = divmod(stage, there // count)
     order = np.random.default_rng([seed, epoch]).permutation(there)[place * count : (place + 1) * count]
-    chosen = with_template(table.take(order).to_pylist(), settings.template, settings.chat)
+    chosen = with_template(table.take(order).to_pylist(), settings)
     size = settings.prompts_per_shard
     return [
         _write(store, settings, training, chosen[start : start + size], stage, seed) for start in range(0, count, size)
@@ -48,6 +48,6 @@ def _write(
     store: Store, settings: PromptsSettings, training: ArtifactRef, rows: list[dict[str, Any]], stage: int, seed: int
 ) -> ArtifactRef:
     with store.write("prompts", settings=settings, parents={"training_set": training}, seed=seed) as draft:
-        write_table(draft.path / "prompts.parquet", rows, PROMPTS)
+        write_prompts(draft.path, rows)
         draft.facts.update(stage=stage, prompts=len(rows))
     return draft.ref

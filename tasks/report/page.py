@@ -68,6 +68,7 @@ def render_page(history: History, ledger: Ledger, figures: dict[str, Drawn], gro
         training=[_training(stage) for stage in history.stages],
         counted=counted,
         outcomes=_outcome_columns(counted),
+        warnings=_warnings(history),
         ledger=ledger,
         ledger_words=ROWS,
         training_seconds=training_seconds,
@@ -129,6 +130,14 @@ def _outcomes(history: History) -> list[Counted]:
                 counts[name] = counts.get(name, 0) + count
         counted.append(Counted(f"training, stage {stage.number}", counts))
     return [row for row in counted if row.total]
+
+
+def _warnings(history: History) -> list[str]:
+    """Those of every evaluation, and of the first of a stage's shards that has one."""
+    found = [[history.manifests[one.evaluation]] for policy in history.evaluated for one in policy.evaluations]
+    found += [stage.rollouts for stage in history.stages]
+    told = [[one.facts["warning"] for one in manifests if "warning" in one.facts] for manifests in found]
+    return [warnings[0] for warnings in told if warnings]
 
 
 def _outcome_columns(counted: list[Counted]) -> list[str]:

@@ -1,12 +1,16 @@
 """Prompt rows become requests with token ids: the only place where prompts are tokenised."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from tasks.errors import DataError
+from tasks.errors import DataError, explained
+from tasks.logs import logger
 from tasks.rollout.engine import Request, sampling_seed
+from tasks.settings.base import DAY
 
 
 def build_requests(
@@ -30,11 +34,12 @@ def build_requests(
         max_new_tokens: of a response.
 
     Raises:
-        DataError: a prompt has no tokens, or leaves no room for a response of ``max_new_tokens``.
+        DataError: a prompt has no tokens, ends with the end of a text, or leaves no room for a response of
+            ``max_new_tokens``; or see ``token_ids``.
     """
     requests = []
-    for row, ids in zip(prompts, _token_ids(tokenizer, prompts), strict=True):
-        if reason := _unfit(ids, context_tokens, max_new_tokens):
+    for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True):
+        if reason := _unfit(tokenizer, ids, context_tokens, max_new_tokens):
             raise DataError(f"prompt {row['prompt_id']!r}: {reason}")
         requests += [
             Request(row["prompt_id"], index, ids, sampling_seed(seed, purpose, row["prompt_id"], index))
@@ -48,15 +53,20 @@ def unfit_prompts(
 ) -> dict[str, str]:
     """Prompts for which ``build_requests`` would raise, each with the reason, by prompt_id."""
     reasons = {
-        row["prompt_id"]: _unfit(ids, context_tokens, max_new_tokens)
-        for row, ids in zip(prompts, _token_ids(tokenizer, prompts), strict=True)
+        row["prompt_id"]: _unfit(tokenizer, ids, context_tokens, max_new_tokens)
+        for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True)
     }
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def _unfit(ids: Sequence[int], context_tokens: int, max_new_tokens: int) -> str:
+def _unfit(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], context_tokens: int, max_new_tokens: int) -> str:
     if not ids:
-        return "has no tokens. Remove it or mend prompts.template."
+        return "has no tokens. Remove it, or change prompts.template."
+    if ids[-1] == tokenizer.eos_token_id:
+        return (
+            f"ends with {tokenizer.eos_token!r}, the end of a text to the policy's tokenizer: nothing follows it. "
+            "Remove it from prompts.template, or from the end of the tokenizer's chat template."
+        )
     if len(ids) + max_new_tokens > context_tokens:
         return (
             f"{len(ids)} tokens and max_new_tokens {max_new_tokens} exceed the policy's context of {context_tokens}. "
@@ -65,25 +75,68 @@ def _unfit(ids: Sequence[int], context_tokens: int, max_new_tokens: int) -> str:
     return ""
 
 
-def _token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Of every prompt; all plain ones at once, and all chats, of which each alone would take several times as long."""
+def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """The token ids of every prompt.
+
+    Args:
+        tokenizer: the policy's.
+        prompts: rows of the prompts table, of which prompt, chat, and the date of a chat count.
+
+    Raises:
+        DataError: the tokenizer has no chat template for a chat, or it cannot take a prompt.
+    """
     ids: list[list[int]] = [[] for _ in prompts]
-    for chat in (False, True):
-        places = [place for place, row in enumerate(prompts) if bool(row["chat"]) is chat]
-        if not places:
-            continue
+    alike: dict[str | None, list[int]] = {}
+    for place, row in enumerate(prompts):
+        alike.setdefault(row["date"] if row["chat"] else None, []).append(place)
+    # All at once: each alone would take several times as long.
+    for date, places in alike.items():
         texts = [prompts[place]["prompt"] for place in places]
-        found = _chats(tokenizer, texts) if chat else tokenizer(texts)["input_ids"]
+        found = _plain(tokenizer, texts) if date is None else _chats(tokenizer, texts, date)
         for place, own in zip(places, found, strict=True):
-            ids[place] = list(own)
+            ids[place] = own
+    begin = tokenizer.bos_token_id
+    if begin is not None and any(own[:2] == [begin, begin] for own in ids):
+        _warn(
+            f"prompts begin with {tokenizer.bos_token!r} twice: once is the tokenizer's own doing, or its chat "
+            "template's. Remove the other from prompts.template, or from the chat template."
+        )
     return ids
 
 
-def _chats(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+@cache
+def _warn(text: str) -> None:
+    """Warns once: prompts come in many portions."""
+    logger().warning("%s", text)
+
+
+def _plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+    """Without what a tokenizer adds behind a text to close it: the policy is to go on."""
+    with explained("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
+        encoded = tokenizer(list(texts), return_special_tokens_mask=True)
+        ids = [list(own) for own in encoded["input_ids"]]
+        for own, added in zip(ids, encoded["special_tokens_mask"], strict=True):
+            while own and added[len(own) - 1]:
+                own.pop()
+    return ids
+
+
+def _chats(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], date: str) -> list[list[int]]:
     if not tokenizer.chat_template:
-        raise DataError("prompts.chat: true, but the policy's tokenizer has no chat template; allowed: false.")
+        raise DataError(
+            "prompts.chat, or chat of a benchmark: true, but the policy's tokenizer has no chat template; allowed: "
+            "false."
+        )
     chats = [[{"role": "user", "content": text}] for text in texts]
-    found: list[list[int]] = tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)[
-        "input_ids"
-    ]
-    return found
+    today = datetime.strptime(date, DAY)
+    advice = "Set prompts.chat: false, or change the template so that it takes a chat of one user's message."
+    with explained("the chat template of the policy's tokenizer cannot take the prompts", advice):
+        found: list[list[int]] = tokenizer.apply_chat_template(
+            chats,
+            add_generation_prompt=True,
+            return_dict=True,
+            # The two ways in which templates ask for today.
+            date_string=date,
+            strftime_now=today.strftime,
+        )["input_ids"]
+    return [list(own) for own in found]

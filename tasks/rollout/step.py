@@ -10,12 +10,13 @@ from transformers import PreTrainedTokenizerBase
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
-from tasks.errors import DataError
+from tasks.errors import DataError, explained
 from tasks.interruption import heeding
-from tasks.policy.loading import OPTIMIZER, load_tokenizer
+from tasks.policy.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import Bar, bar
 from tasks.rollout.engine import MISSING, Engine, Response, Sampling
 from tasks.rollout.engines import engine_of
+from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import build_requests, unfit_prompts
 from tasks.settings import RolloutSettings
 
@@ -54,6 +55,7 @@ def generate_shard(
             rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine)
+            limit = AtLimit(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
             missing = Missing(len(rows) * settings.responses_per_prompt, settings.max_missing_share)
             unfit = unfit_prompts(tokenizer, rows, engine.context_tokens, settings.max_new_tokens)
             for name, reason in unfit.items():
@@ -80,6 +82,7 @@ def generate_shard(
                     if name not in unfit:
                         missing.add(name, 1, "the engine gave it up.")
                 add(table)
+                limit.add_table(table)
                 responses += table.num_rows
                 progress.reach(responses)
                 tokens += pc.sum(pc.list_value_length(table["response_token_ids"])).as_py()
@@ -93,6 +96,7 @@ def generate_shard(
             missing_prompts=missing.prompts,
             tokens_per_second=tokens / draft.spent()["generate"],
             **timed_calls(seconds),
+            **limit.facts(f"stage {stage + 1} generate"),
         )
     return draft.ref
 
@@ -214,5 +218,6 @@ def decode(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) ->
     """The text of responses, without special tokens."""
     if not responses:
         return []
-    texts: list[str] = tokenizer.batch_decode([r.token_ids.tolist() for r in responses], skip_special_tokens=True)
+    with explained("the policy's tokenizer cannot decode responses", "Use the tokenizer that the policy came with."):
+        texts: list[str] = tokenizer.batch_decode([r.token_ids.tolist() for r in responses], skip_special_tokens=True)
     return texts

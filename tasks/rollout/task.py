@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, once, step
 from tasks.platform.inputs import Keyed, RolloutInputs
 
-VERSION = "5"
+VERSION = "6"
 
 
 @step(VERSION, role="rollout", mapped=True)

@@ -131,6 +131,7 @@ def open_run(
             settings=settings.policy,
             arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
             source=fingerprint(settings.policy.path),
+            chat=settings.chats,
         ),
         benchmarks=benchmark_inputs(opened.ref, measured, named_operation),
         training_set=TrainingSetInputs(

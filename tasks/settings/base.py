@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from tasks.errors import SettingsError
@@ -28,6 +29,21 @@ WHOLE_RUN = "settings"
 
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 """A finite float that may be written as ``1e-4`` in YAML."""
+
+
+DAY = "%d %b %Y"
+"""How a day is written, as in ``26 Jul 2024``."""
+
+
+def _day(value: str) -> str:
+    try:
+        return datetime.strptime(value, DAY).strftime(DAY)
+    except ValueError:
+        raise ValueError("allowed: a day as in 26 Jul 2024") from None
+
+
+Day = Annotated[str, AfterValidator(_day)]
+"""A day, written so that YAML reads it as a text, and as chat templates write it."""
 
 
 OPERATIONAL: dict[str, Any] = {"operational": True}
@@ -82,7 +98,7 @@ class Settings(FlyteModel):
     def parse(cls, values: Mapping[str, Any], name: str = "") -> Self:
         """Settings from plain values (as YAML or JSON gives them); ``name`` prefixes the fields in messages."""
         try:
-            return super().model_validate_json(json.dumps(values))
+            return super().model_validate_json(json.dumps(values, default=str))
         except ValidationError as error:
             raise SettingsError(describe(error, name or cls.title())) from None
 

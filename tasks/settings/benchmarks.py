@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tasks.settings.base import Number, Settings
+from tasks.settings.base import Day, Number, Settings
 from tasks.settings.presets import merge
 from tasks.settings.sources import SourceSettings
 
@@ -185,6 +185,8 @@ class BenchmarkSettings(Settings):
     """The text that the policy continues; ``{prompt}`` stands for the problem."""
     chat: bool | None = None
     """Put the text into the tokenizer's chat template as a user's message."""
+    date: Day | None = None
+    """What a chat template takes for today."""
     max_unreadable_share: Number = Field(0.1, ge=0, le=1)
     """More gold answers that the verifier cannot read are an error. Up to it they are counted and listed, and count as
     not solved."""

@@ -82,6 +82,7 @@ def _measure(
         "problems": benchmark.problems or (evaluate.problems if held_out else None),
         "template": prompts.template if benchmark.template is None else benchmark.template,
         "chat": prompts.chat if benchmark.chat is None else benchmark.chat,
+        "date": benchmark.date or prompts.date,
     }
     evaluation = EvaluationSettings(
         samples_per_problem=benchmark.samples_per_problem or evaluate.samples_per_problem,

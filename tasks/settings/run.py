@@ -117,6 +117,11 @@ class RunSettings(Settings):
         return measures(self.evaluate, self.prompts, self.verify, self.rollout.engine)
 
     @property
+    def chats(self) -> bool:
+        """Whether some prompts go through the chat template of the policy's tokenizer."""
+        return self.prompts.chat or any(bool(one.benchmark.chat) for one in self.measures)
+
+    @property
     def alternates(self) -> bool:
         """Whether generation and optimization take turns in one task, as in ``workflows/grpo.py``."""
         return self.updates_per_rollout is not None
@@ -188,6 +193,8 @@ class RunSettings(Settings):
         if self.policy.tiny is not None:
             if self.prompts.arithmetic is None:
                 raise ValueError("policy.tiny: is warm-started on arithmetic, so prompts.arithmetic must be given")
+            if self.chats:
+                raise ValueError("prompts.chat: true with policy.tiny, which has no chat template; allowed: false")
             lengths = {"rollout": self.rollout.max_new_tokens, "evaluate": self.evaluate.max_new_tokens}
             lengths |= {one.benchmark.name: one.evaluation.max_new_tokens for one in self.measures}
             for name, tokens in lengths.items():

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tasks.settings.base import OPERATIONAL, Number, Settings
+from tasks.settings.base import OPERATIONAL, Day, Number, Settings
 from tasks.settings.code import CodeSettings
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.effects import flat, readers, reads
@@ -97,6 +97,9 @@ class PromptsSettings(Settings):
     """The text that the policy continues; ``{prompt}`` stands for the prompt."""
     chat: bool = False
     """Put the text into the tokenizer's chat template as a user's message."""
+    date: Day = "26 Jul 2024"
+    """What a chat template that writes the date of today, as Llama 3's do, takes for today: prompts depend on no clock.
+    The default is the day that Llama 3's templates fall back to."""
     prompts_per_shard: int = Field(512, ge=1)
     """Prompts that one generation task takes."""
 

@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, judging, once, step
 from tasks.platform.inputs import Keyed, StudyInputs
 
-VERSION = "8"
+VERSION = "9"
 JUDGING = judging(VERSION)
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import PROMPTS, write_table
+from tasks.artifacts.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
 from tasks.decks.deck import DRAWING_ERRORS, draw_deck, draw_unfinished
 from tasks.interruption import Interrupted
 from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.report.step import write_report
 from tasks.settings import OptimizeSettings
+from tasks.verify.step import Tally
 from tests.report.synthetic import PROMPTS_SETTINGS, SyntheticRun, make_run
 from tests.report.synthetic_rows import HOSTILE
 from tests.report.test_page import Outline
@@ -70,6 +71,17 @@ def test_an_evaluations_deck(run: SyntheticRun) -> None:
     assert "responses by outcome correct 122 wrong 34 no answer 4" in text
     assert "Accuracy by level level avg@k 2 81.2 % 3 71.2 %" in text
     assert "samples_per_problem 4" in text
+
+
+def test_a_warning_of_rollouts_stands_in_the_deck_of_their_verdicts(store: Store) -> None:
+    with store.write("rollouts", settings={}, parents={}, seed=0) as rolled:
+        write_table(rolled.path / "rollouts.parquet", [], ROLLOUTS)
+        rolled.facts.update(responses=4, warning="stage 1 generate: 100.0 % of 4 responses end at the <limit>")
+    parents = {"rollouts": [rolled.ref]}
+    with store.write("verdicts", settings={}, parents=parents, seed=0) as judged:
+        write_table(judged.path / "verdicts.parquet", [], VERDICTS)
+        judged.facts.update(Tally().facts())
+    assert "Warnings stage 1 generate: 100.0 % of 4 responses end at the <limit>" in words(page_of(store, judged.ref))
 
 
 def test_texts_of_responses_are_inert(run: SyntheticRun) -> None:

@@ -1,34 +1,39 @@
 """Model folders that lack something, are damaged, or hold another kind of model: refused before anything is stored."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.artifacts import Store
 from tasks.errors import DataError
+from tasks.policy.fitting import fitting_scorer
 from tasks.policy.loading import load_model, load_tokenizer
 from tasks.policy.step import prepare_policy
 from tasks.settings import ArithmeticSettings, PolicySettings
+from tests.llama import byte_tokenizer, llama
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 Spoil = Callable[[Path], None]
 
 
-def take(store: Store, folder: Path) -> Path:
-    policy = prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0)
+def take(store: Store, folder: Path, chat: bool = False) -> Path:
+    policy = prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0, chat)
     return store.path(policy)
 
 
-def refused(store: Store, folder: Path, message: str) -> None:
+def refused(store: Store, folder: Path, message: str, chat: bool = False) -> None:
     with pytest.raises(DataError, match=message) as refusal:
-        take(store, folder)
+        take(store, folder, chat)
     assert str(refusal.value).startswith(str(folder))
+    assert "\n" not in str(refusal.value)
     assert store.manifests("policy") == []
 
 
@@ -79,11 +84,17 @@ def test_an_incomplete_folder_is_refused(store: Store, folder: Path, lost: str, 
         ("config.json", "{", r"config\.json: no JSON"),
         ("config.json", "[]", r"config\.json: no object"),
         ("config.json", "{}", r"config\.json has model_type None"),
+        ("config.json", "[" * 100_000, r"config\.json: no JSON \(maximum recursion"),
         ("generation_config.json", "[1]", r"generation_config\.json: no object"),
         (
             "generation_config.json",
+            '{"eos_token_id": "<end>"}',
+            r"generation_config\.json: eos_token_id '<end>'; allowed",
+        ),
+        (
+            "generation_config.json",
             '{"do_sample": false, "num_return_sequences": 2}',
-            "cannot load generation_config.json: Greedy methods .*Mend or delete it",
+            "cannot load generation_config.json: ValueError: Greedy methods .*Correct the file, or delete it",
         ),
     ],
 )
@@ -130,3 +141,77 @@ def test_weights_of_other_shapes_than_the_configuration_says_are_named(store: St
     save_file(weights, folder / WEIGHTS, {"format": "pt"})
     with pytest.raises(DataError, match=r"1 weights have other shapes .* model\.norm\.weight: \[(\d+)\] where it says"):
         load_model(take(store, folder))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_that_are_no_numbers_are_refused(store: Store, folder: Path, bad: float, dtype: torch.dtype) -> None:
+    weights = {name: weight.to(dtype) for name, weight in load_file(folder / WEIGHTS).items()}
+    weights["model.norm.weight"][3] = bad
+    save_file(weights, folder / WEIGHTS, {"format": "pt"})
+    refused(
+        store, folder, r"1 of the weights hold NaN or infinite numbers, such as model\.norm\.weight\. .* checkpoint"
+    )
+
+
+def test_a_model_whose_probabilities_are_no_numbers_is_told_of_its_weights(store: Store, folder: Path) -> None:
+    weights = load_file(folder / WEIGHTS)
+    weights["model.norm.weight"][:] = 3e38  # finite, and their products with hidden states are not
+    save_file(weights, folder / WEIGHTS, {"format": "pt"})
+    with pytest.raises(DataError, match=r"the log-probabilities of this qwen3 model are not finite\. .*checkpoint"):
+        fitting_scorer(load_model(take(store, folder)), 64)
+
+
+def adapter(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "some/base"}')
+
+
+def test_a_merged_model_leaves_the_configuration_of_its_adapter_behind(store: Store, folder: Path) -> None:
+    plain = take(store, folder)
+    adapter(folder)
+    assert take(store, folder) == plain
+    assert load_model(plain).config.model_type == "qwen3"
+
+
+def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Path) -> None:
+    adapter(folder)
+    save_file({"lora": torch.zeros(1)}, folder / "adapter_model.safetensors")
+    refused(store, folder, r"a whole model and an adapter beside it \(adapter_model\.safetensors\)")
+    (folder / WEIGHTS).unlink()
+    refused(store, folder, r"an adapter of some/base and no model\.safetensors\. .*merge_and_unload")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (None, "has no chat template"),
+        (
+            "{{ raise_exception('System role required') }}",
+            "TemplateError: System role required. Set prompts.chat: false",
+        ),
+        ("{{ messages | nothing }}", "TemplateAssertionError: No filter named 'nothing'"),
+    ],
+)
+def test_a_template_is_tried_where_prompts_are_chats(
+    store: Store, tmp_path: Path, template: str | None, message: str
+) -> None:
+    folder = llama(tmp_path / "llama", byte_tokenizer(template=template))
+    refused(store, folder, message, chat=True)
+    take(store, folder)
+
+
+def test_ids_of_a_tokenizer_beyond_the_vocabulary_are_refused(store: Store, folder: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["+"] = 99
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    refused(store, folder, r"the tokenizer has 100 tokens and the model's vocabulary 22")
+
+
+def test_a_tokenizer_that_cannot_take_a_text_is_refused(store: Store, folder: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["unk_token"] = "<unknown>"
+    del tokenizer["model"]["vocab"]["1"]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    refused(
+        store, folder, r"the policy's tokenizer cannot take the prompts: Exception: WordLevel error: Missing \[UNK\]"
+    )

@@ -18,6 +18,7 @@ from tasks.prompts.arithmetic import BOXED, PROGRAM, Form, problems
 from tasks.run.sources import fingerprint
 from tasks.settings import ArithmeticSettings, PolicySettings
 from tests.conftest import SMALL
+from tests.llama import TURN_END, byte_tokenizer, llama
 
 Small = tuple[Store, ArtifactRef]
 
@@ -148,9 +149,11 @@ def test_code_that_comes_with_a_model_is_run_only_when_asked_for(small: Small, s
     assert type(load_model(store.path(policy))).__name__ == "Own"
 
 
-def test_stop_tokens_come_from_the_generation_settings_first(folder: Path) -> None:
+def test_stop_tokens_are_those_of_the_generation_settings_and_of_the_tokenizer(folder: Path, tmp_path: Path) -> None:
     (folder / "generation_config.json").write_text('{"eos_token_id": [1, 5]}')
     assert stop_token_ids(folder) == [1, 5]
     (folder / "generation_config.json").unlink()
     (folder / "config.json").write_text("{}")
     assert stop_token_ids(folder) == [1]
+    # Generation settings with </s>, and a tokenizer that ends a turn with <|im_end|>.
+    assert stop_token_ids(llama(tmp_path / "llama", byte_tokenizer(eos=TURN_END))) == [1, 3]

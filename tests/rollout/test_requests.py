@@ -1,12 +1,24 @@
 """Prompts become requests: tokenised here alone, seeded for each response, refused when there is no room."""
 
+import time
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
 from tasks.policy.loading import load_tokenizer
+from tasks.rollout import requests
 from tasks.rollout.engine import sampling_seed
-from tasks.rollout.requests import build_requests
+from tasks.rollout.requests import build_requests, token_ids
+from tasks.settings import PromptsSettings
+from tests.llama import CHATML, byte_tokenizer
+from tests.prepared import prepare_held_out, prepare_stage
+
+DATE = "26 Jul 2024"
 
 
 def test_seeds_differ_by_run_purpose_prompt_and_sample() -> None:
@@ -31,7 +43,7 @@ def test_a_prompt_longer_than_the_context_is_named(small: tuple[Store, ArtifactR
 def test_a_chat_prompt_needs_a_chat_template(small: tuple[Store, ArtifactRef]) -> None:
     store, policy = small
     tokenizer = load_tokenizer(store.path(policy))
-    rows = [{"prompt_id": "a", "prompt": "1+1=", "chat": True}]
+    rows = [{"prompt_id": "a", "prompt": "1+1=", "chat": True, "date": DATE}]
     with pytest.raises(DataError, match="no chat template"):
         build_requests(tokenizer, rows, [0], "stage 0", 0, 64, 20)
     tokenizer.chat_template = (
@@ -46,3 +58,115 @@ def test_a_prompt_without_tokens_is_named(small: tuple[Store, ArtifactRef]) -> N
     rows = [{"prompt_id": "void", "prompt": "", "chat": False}]
     with pytest.raises(DataError, match="prompt 'void': has no tokens"):
         build_requests(load_tokenizer(store.path(policy)), rows, [0], "stage 0", 0, 64, 20)
+
+
+def row(prompt: str, chat: bool = False, date: str = DATE) -> dict[str, Any]:
+    return {"prompt_id": prompt, "prompt": prompt, "chat": chat, "date": date}
+
+
+def text(tokenizer: PreTrainedTokenizerFast, asked: dict[str, Any]) -> str:
+    (ids,) = token_ids(tokenizer, [asked])
+    return str(tokenizer.decode(ids))
+
+
+@pytest.fixture(params=["Pacific/Kiritimati", "Etc/GMT+12"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Two time zones in which it is never the same day."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{ strftime_now('%d %b %Y') }}|", "26 Jul 2024|"),
+        ("{{ strftime_now('%Y-%m-%d %H:%M') }}|", "2024-07-26 00:00|"),
+        ("{{ date_string }}|", "26 Jul 2024|"),
+        # As in Llama 3.2.
+        (
+            "{%- if not date_string is defined %}{%- set date_string = strftime_now('%d %b %Y') %}{%- endif %}"
+            "Today Date: {{ date_string }}|",
+            "Today Date: 26 Jul 2024|",
+        ),
+    ],
+)
+def test_a_template_that_asks_for_today_gets_the_date_of_the_prompt(zone: str, template: str, expected: str) -> None:
+    tokenizer = byte_tokenizer(template=template + CHATML)
+    found = text(tokenizer, row("1+1=", chat=True))
+    assert found == f"{expected}<|im_start|>user\n1+1=<|im_end|>\n<|im_start|>assistant\n"
+    assert text(tokenizer, row("1+1=", chat=True, date="01 Feb 2030")) != found
+
+
+def test_the_date_is_part_of_chats_and_of_no_other_prompts(store: Store) -> None:
+    def prepared(**changes: Any) -> tuple[ArtifactRef, ArtifactRef]:
+        settings = PromptsSettings.parse({"arithmetic": {"levels": [1]}, "prompts_per_stage": 4, **changes})
+        return prepare_held_out(store, settings, 4), *prepare_stage(store, settings, 0, 0)  # type: ignore[return-value]
+
+    plain, chats = prepared(), prepared(chat=True)
+    assert prepared(date="1 Feb 2030") == plain
+    for ref, other in zip(chats, prepared(chat=True, date="1 Feb 2030"), strict=True):
+        assert ref != other
+        assert store.manifest(other).settings["date"] == "01 Feb 2030"
+        assert set(read_table(store.path(ref) / "prompts.parquet")["date"].to_pylist()) == {DATE}
+
+
+@pytest.mark.parametrize("adds", ["<s> $A </s>", "$A </s>", "<s> $A </s> </s>", "<s> $A"])
+def test_what_a_tokenizer_adds_behind_a_text_is_no_part_of_a_prompt(adds: str) -> None:
+    begin = "<s>" if adds.startswith("<s>") else ""
+    tokenizer = byte_tokenizer(adds=adds)
+    assert text(tokenizer, row("1+1=")) == f"{begin}1+1="
+    assert text(tokenizer, row("a</s>b")) == f"{begin}a</s>b"
+
+
+@pytest.mark.parametrize(
+    ("template", "asked"),
+    [(None, row("1+1=</s>")), ("{{ messages[0]['content'] }}{{ eos_token }}", row("1+1=", chat=True))],
+)
+def test_a_prompt_that_ends_with_the_end_of_a_text_is_refused(template: str | None, asked: dict[str, Any]) -> None:
+    tokenizer = byte_tokenizer(template=template)
+    with pytest.raises(
+        DataError, match=r"prompt '1\+1=.*': ends with '</s>', the end of a text to the policy's tokeni"
+    ):
+        build_requests(tokenizer, [asked], [0], "stage 0", 0, 64, 20)
+
+
+@pytest.mark.parametrize(
+    ("adds", "template", "asked", "times"),
+    [
+        ("<s> $A", None, row("<s>12="), 2),
+        ("$A", "{{ bos_token }}{{ bos_token }}{{ messages[0]['content'] }}", row("13=", chat=True), 2),
+        ("<s> $A", "{{ bos_token }}{{ messages[0]['content'] }}", row("14=", chat=True), 1),
+        ("<s> $A", None, row("15="), 1),
+    ],
+)
+def test_a_doubled_beginning_of_a_text_is_said_once(
+    adds: str, template: str | None, asked: dict[str, Any], times: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requests._warn.cache_clear()
+    tokenizer = byte_tokenizer(adds=adds, template=template)
+    for _ in range(3):
+        (ids,) = token_ids(tokenizer, [asked])
+        assert ids.count(0) == times
+    assert capsys.readouterr().out.count("prompts begin with '<s>' twice") == times - 1
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (
+            "{{ raise_exception('System role required') }}",
+            "TemplateError: System role required. Set prompts.chat: false",
+        ),
+        ("{% if %}", "TemplateSyntaxError: Expected an expression"),
+        ("{{ messages[1]['content'] }}", "UndefinedError: "),
+        ("{{ messages[0]['content'] + 1 }}", "TypeError: can only concatenate str"),
+    ],
+)
+def test_a_template_that_cannot_take_a_chat_is_one_line(template: str, message: str) -> None:
+    with pytest.raises(DataError, match=message) as refusal:
+        token_ids(byte_tokenizer(template=template), [row("1+1=", chat=True)])
+    assert str(refusal.value).startswith("the chat template of the policy's tokenizer cannot take the prompts: ")
+    assert "\n" not in str(refusal.value)
