@@ -85,7 +85,7 @@ def test_of_pairs_that_all_differ_alike_p_is_that_of_a_sign_test() -> None:
         assert p == pytest.approx(stats.binomtest(pairs, pairs).pvalue, rel=0.2)
 
 
-@pytest.mark.parametrize("problems", [1, 3, 10, 100])
+@pytest.mark.parametrize("problems", [1, 3, 30])
 def test_shares_are_covered_at_every_accuracy(problems: int) -> None:
     covered, accuracy = coverage.exact(problems)
     assert covered > 0.945, accuracy
@@ -108,7 +108,7 @@ def test_shares_are_covered_at_every_accuracy(problems: int) -> None:
 )
 def test_means_are_covered(cell: coverage.Cell) -> None:
     """A few cells of what ``python -m tests.benchmarks.coverage`` looks at."""
-    assert cell.coverage(100) >= 0.93
+    assert cell.coverage(60) >= 0.93
 
 
 def test_holm_by_hand() -> None:
@@ -167,8 +167,8 @@ def test_arms_that_are_alike_are_seldom_told_apart_when_runs_differ() -> None:
 
 def test_p_of_the_bootstrap_is_that_of_a_t_test_on_many_problems() -> None:
     random = np.random.default_rng(5)
-    values_SP = np.clip(random.normal(0.02, 0.2, (1, 5000)), -1, 1)
-    values_SP += 0.005 - values_SP.mean()
+    values_SP = np.clip(random.normal(0.02, 0.2, (1, 1000)), -1, 1)
+    values_SP += 0.012 - values_SP.mean()
     expected = stats.ttest_1samp(values_SP[0], 0).pvalue
     assert bootstrap_p(draws([{"a": values_SP}], DIFFERENCES)) == pytest.approx(expected, abs=0.02)
     assert bootstrap_p(draws([{"a": values_SP - values_SP.mean()}], DIFFERENCES)) > 0.9
