@@ -119,6 +119,7 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             updates_per_rollout=0,
             overrides=overrides,
             operation=operation,
+            trained_from=from_stage,
         )
         run = named(opened, "open-run")
         found = named(find_stage(store=run.store, algorithm=algorithm, seed=run.seed, stage=from_stage), "stored-stage")

@@ -25,34 +25,15 @@ from tasks.artifacts.provenance import commit, execution, gpus, packages, proces
 from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manifest, StoreRef, Timings
 from tasks.artifacts.staging import leftovers, staged
 from tasks.errors import ArtifactError, DamagedError
-from tasks.settings.base import Settings, determining
+from tasks.settings.base import Settings
 from tasks.settings.places import STORES, is_place
 
 
 def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]) -> str:
-    """A digest over a kind, files' digests by name, and parents' digests by role: that of an artifact of data."""
+    """The digest of an artifact: over its kind, its files' digests by name, and its parents' digests by role."""
     origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
     content = {name: entry.sha256 for name, entry in files.items()}
     return hashlib.sha256(json.dumps([kind, content, origin], sort_keys=True).encode()).hexdigest()
-
-
-def artifact_digest(
-    kind: Kind,
-    files: Mapping[str, FileEntry],
-    parents: Mapping[str, Sequence[ArtifactRef]],
-    settings: Mapping[str, Any],
-    seed: int,
-) -> str:
-    """The digest of an artifact: over its content, and over how it was made where a step made it of other artifacts.
-
-    Two settings can give the same files, as a clip does that never acts. Their artifacts are two, because a manifest
-    tells the settings and the times of one. Prompts, and what came from outside of the store, are data: equal data is
-    one artifact wherever it came from, so that what was made of it is found again.
-    """
-    content = content_digest(kind, files, parents)
-    if kind == "prompts" or not parents:
-        return content
-    return hashlib.sha256(json.dumps([content, determining(settings), seed], sort_keys=True).encode()).hexdigest()
 
 
 class Store:
@@ -123,7 +104,7 @@ class Store:
         lasting = self.remote is None
         files = disk.entries(draft.path, flushed=lasting)
         parents = {role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()}
-        ref = ArtifactRef(kind=kind, digest=artifact_digest(kind, files, parents, settings, seed))
+        ref = ArtifactRef(kind=kind, digest=content_digest(kind, files, parents))
         manifest = Manifest(
             schema_version=SCHEMA,
             kind=kind,

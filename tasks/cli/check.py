@@ -14,7 +14,7 @@ from rich.table import Table
 from tasks.artifacts import Store
 from tasks.artifacts.files import MANIFEST, RESTORE, disk_errors
 from tasks.artifacts.records import KINDS, FileEntry, Manifest
-from tasks.artifacts.store import artifact_digest, content_digest
+from tasks.artifacts.store import content_digest
 from tasks.cli.contents import Contents, Place, place_of, read_contents
 from tasks.errors import DataError
 from tasks.progress import bar
@@ -153,10 +153,8 @@ def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault
         elif manifest.ref.folder != name:
             yield Fault(name, MANIFEST, f"digest {digest}", f"that of {manifest.ref}")
         else:
-            made = manifest.kind, manifest.files, manifest.parents
-            content = artifact_digest(*made, manifest.settings, manifest.seed)
-            # By its content alone an artifact is named that an earlier release made.
-            if manifest.digest not in (content, content_digest(*made)):
+            content = content_digest(manifest.kind, manifest.files, manifest.parents)
+            if content != manifest.digest:
                 found = f"digest {content[:_DIGITS]} of what it names"
                 yield Fault(name, MANIFEST, f"digest {digest}", found)
 

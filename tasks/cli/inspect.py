@@ -19,7 +19,7 @@ from tasks.cli.advantages import advantages, check_order, over_batch, stored_set
 from tasks.errors import DataError
 from tasks.report.formats import some
 from tasks.stored.find import find_artifact
-from tasks.stored.reports import find_reports
+from tasks.stored.reports import find_reports, run_settings
 from tasks.stored.unfinished import find_unfinished_stage
 
 _TEXTS = ["prompt_id", "sample_index", "prompt", "answer", "response"]
@@ -126,7 +126,10 @@ def _stage_of_latest(store: Store, stage: int, seed: int | None, algorithm: str 
 
 
 def _stage_of(store: Store, report: Manifest, stage: int) -> _Origin:
-    policy = _policy_after(store, report, stage)
+    policy, own = _policy_after(store, report, stage), run_settings(store, report).get("optimize")
+    if own and stage > report.facts.get("trained_from", 0):
+        # Another run may have made the same policy with other settings.
+        policy = policy.model_copy(update={"settings": own})
     return _Origin(f"stage {stage}", policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
 
 

@@ -47,7 +47,9 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
     assert finished is not None
     evaluations, of_seed, own = finished.parents["evaluations"], finished.seed, run_settings(store, finished)
     if page is None:
-        return summarise(store, write_report(store, evaluations, of_seed, own), [])
+        return summarise(
+            store, write_report(store, evaluations, of_seed, own, finished.facts.get("trained_from", 0)), []
+        )
     text, summary = draw_page(store, of_run(load_history(store, evaluations), of_seed, own))
     return summary.model_copy(update={"report": _saved(text, page)})
 

@@ -138,6 +138,8 @@ class ReportInputs(SeededInputs):
 
     settings: RunSettings
     """Of the whole run: they are what tells it from others."""
+    trained_from: int
+    """The stage, from 0, that these settings begin with; those before it are another run's."""
 
 
 class RunInputs(ReportInputs):

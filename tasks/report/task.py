@@ -14,4 +14,6 @@ def report(inputs: Keyed[ReportInputs], evaluations: list[Artifact]) -> Artifact
     """
     from tasks.report.step import write_report
 
-    return once(inputs.store, "report", VERSION, write_report, evaluations, inputs.seed, inputs.settings)
+    return once(
+        inputs.store, "report", VERSION, write_report, evaluations, inputs.seed, inputs.settings, inputs.trained_from
+    )

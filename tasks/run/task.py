@@ -80,10 +80,12 @@ def open_run(
     overrides: str,
     operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008 - settings are immutable
     arm: str = "",
+    trained_from: int = 0,
 ) -> OpenRun:
     """Resolves and checks the settings of a run, and opens its store.
 
-    ``updates_per_rollout`` 0 stands for all updates of a stage; ``arm`` holds overrides that come before the user's.
+    ``updates_per_rollout`` 0 stands for all updates of a stage; ``arm`` holds overrides that come before the user's;
+    stages before ``trained_from`` are another run's.
 
     Raises:
         SettingsError: what is wrong, before anything runs.
@@ -163,8 +165,8 @@ def open_run(
         ),
         evaluations=evaluation_inputs(opened.ref, settings.seed, measured, named_operation),
         mean=MeanInputs(**given),
-        report=ReportInputs(**given, settings=settings),
-        run=RunInputs(**given, settings=settings, started=process().started),
+        report=ReportInputs(**given, settings=settings, trained_from=trained_from),
+        run=RunInputs(**given, settings=settings, trained_from=trained_from, started=process().started),
     )
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.store import content_digest
 from tasks.artifacts.work import once
 from tasks.cli.check import Fault, Findings, check_store
 from tasks.errors import ArtifactError, DataError
@@ -19,19 +18,6 @@ from tests.s3 import S3
 
 def shown(findings: Findings) -> str:
     return words(plain(findings.shown()))
-
-
-def test_a_store_of_an_earlier_release_is_whole(store: Store) -> None:
-    """There an artifact was named by its content alone."""
-    run = finished(store, stages=0)
-    folder = store.root / run.evaluations[0].folder
-    manifest = store.manifest(run.evaluations[0])
-    digest = content_digest(manifest.kind, manifest.files, manifest.parents)
-    assert digest != manifest.digest
-    (folder / "manifest.json").write_text(manifest.model_copy(update={"digest": digest}).model_dump_json())
-    folder.rename(folder.with_name(digest[:16]))
-    (store.root / run.report.folder / "manifest.json").unlink()
-    assert not [fault for fault in check_store(store, None).faults if fault.artifact.startswith("evaluation/")]
 
 
 def found(findings: Findings) -> set[tuple[str, str]]:
