@@ -104,7 +104,8 @@ def test_the_laboratory_logs_beside_artifacts_or_beside_the_local_copy(bucket: s
 
 
 def test_no_module_of_the_command_loads_torch_or_flytekit() -> None:
-    modules = ", ".join(f"tasks.cli.{path.stem}" for path in (ROOT / "tasks/cli").glob("*.py") if path.stem[0] != "_")
+    names = {path.stem for path in (ROOT / "tasks/cli").glob("*.py") if path.stem[0] != "_"}
+    modules = ", ".join(f"tasks.cli.{name}" for name in names - {"flyte"})  # which `mu-grpo start` alone imports
     code = f"import sys, {modules}; print({{'torch', 'flytekit', 'transformers'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "set()"

@@ -15,7 +15,7 @@ from tasks.cli.check import check_store
 from tasks.cli.gc import find_garbage
 from tasks.cli.inspect import Chosen, inspect_stage
 from tasks.cli.lineage import Lineage
-from tasks.cli.runs import latest_runs, report_of
+from tasks.cli.runs import all_runs, report_of
 from tasks.errors import ArtifactError
 from tasks.report.step import write_report
 from tests.cli.synthetic import age, finished, folders, names, plain
@@ -107,7 +107,7 @@ def test_a_bucket_that_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             page = tmp_path / "page.html"
             assert report_of(store, None, None, page).report == str(page)
             assert find_garbage(store).items == []
-            assert len(latest_runs(store)) == 1
+            assert len(all_runs(store)) == 1
             assert check_store(store, None, None, None).faults == []
             with pytest.raises(ArtifactError, match="denied"):
                 report_of(store, None, None, None)

@@ -47,7 +47,7 @@ FRAME = """<body style="margin: 0"><iframe src="probe.html" style="width: {width
 
 
 def test_a_missing_program_fails_in_continuous_integration(monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda _, path=None: None)
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="chromium is not installed"):
         require("chromium")

@@ -211,6 +211,7 @@ def reported(store: Store, summary: RunSummary, settings=None, evaluations=(), a
     with store.write("report", settings=settings or {}, parents={"evaluations": list(evaluations)}, seed=0) as draft:
         draft.facts.update(algorithm=algorithm)
         (draft.path / "summary.json").write_text(summary.model_dump_json())
+        (draft.path / "settings.json").write_text(json.dumps(settings))
     return draft.ref
 
 
