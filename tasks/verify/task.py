@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import VerifySettings
 
-VERSION = "4"
+VERSION = "5"
 JUDGING = judging(VERSION)
 
 
