@@ -19,6 +19,7 @@ PROMPTS = pa.schema(
         "level": pa.int32(),  # difficulty; null where it is not known
         "chat": pa.bool_(),  # whether the text goes through the tokenizer's chat template
         "problem": pa.string(),  # what is asked, without the template around it
+        "messages": pa.string(),  # the chat, as JSON, where the prompt is one; null where it is a text
     }
 )
 
@@ -28,6 +29,7 @@ TRAINING = pa.schema(
         "prompt": pa.string(),  # what is asked
         "answer": pa.string(),
         "level": pa.int32(),
+        "messages": pa.string(),  # the chat, as JSON, where the prompt is one; null where it is a text
     }
 )
 

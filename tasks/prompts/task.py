@@ -9,7 +9,7 @@ from tasks.settings import (
     VerifySettings,
 )
 
-VERSION = "3"
+VERSION = "4"
 JUDGING = judging(VERSION)
 
 

@@ -1,5 +1,6 @@
 """Prompt rows become requests with token ids: the only place where prompts are tokenised."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,17 +73,22 @@ def _token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str
         places = [place for place, row in enumerate(prompts) if bool(row["chat"]) is chat]
         if not places:
             continue
-        texts = [prompts[place]["prompt"] for place in places]
-        found = _chats(tokenizer, texts) if chat else tokenizer(texts)["input_ids"]
+        rows = [prompts[place] for place in places]
+        found = _chats(tokenizer, rows) if chat else tokenizer([row["prompt"] for row in rows])["input_ids"]
         for place, own in zip(places, found, strict=True):
             ids[place] = list(own)
     return ids
 
 
-def _chats(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+def _chats(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     if not tokenizer.chat_template:
+        if any(row.get("messages") for row in rows):
+            raise DataError("the prompts are messages, but the policy's tokenizer has no chat template.")
         raise DataError("prompts.chat: true, but the policy's tokenizer has no chat template; allowed: false.")
-    chats = [[{"role": "user", "content": text}] for text in texts]
+    chats = [
+        json.loads(row["messages"]) if row.get("messages") else [{"role": "user", "content": row["prompt"]}]
+        for row in rows
+    ]
     found: list[list[int]] = tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)[
         "input_ids"
     ]
