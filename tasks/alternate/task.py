@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
-VERSION = "12"
+VERSION = "13"
 JUDGING = judging(VERSION)
 
 

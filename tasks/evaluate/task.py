@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import EvaluationSettings, OperationSettings, VerifySettings
 
-VERSION = "7"
+VERSION = "8"
 JUDGING = judging(VERSION)
 
 

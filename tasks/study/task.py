@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, StoreHandle, judging, once, step
 from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 
-VERSION = "8"
+VERSION = "9"
 JUDGING = judging(VERSION)
 
 
