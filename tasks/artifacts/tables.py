@@ -22,8 +22,9 @@ PROMPTS = pa.schema(
     }
 )
 
-CHATS = PROMPTS.append(pa.field("date", pa.string()))  # what the chat template takes for today
-"""Of prompts that go through the tokenizer's chat template."""
+MESSAGES = pa.field("messages", pa.string())  # the chat, as JSON, where the prompt is one; null where it is a text
+CHATS = PROMPTS.append(pa.field("date", pa.string())).append(MESSAGES)
+"""Prompts of which some go through the tokenizer's chat template; ``date`` is what it takes for today."""
 
 TRAINING = pa.schema(
     {
@@ -33,6 +34,8 @@ TRAINING = pa.schema(
         "level": pa.int32(),
     }
 )
+TRAINING_CHATS = TRAINING.append(MESSAGES)
+"""Rows of which some are chats."""
 
 REMOVED = pa.schema(
     {

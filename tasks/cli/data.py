@@ -103,7 +103,17 @@ _ABOUT_TRAINING_SETS = """
 ## Training sets
 
 `prompts.source` names a training set of the table, or says where rows are and what their fields are called;
-`prompts.path` is a file, a folder or an `s3://` address of your own with `prompt` and `answer`.
+`prompts.path` is a file, a folder or an `s3://` address of your own with `prompt` and `answer`. A field of an object is
+named with a point. A prompt that is a list of messages with `role` and `content` goes through the policy's chat
+template as it is. So rows in the format of verl are read by
+
+```yaml
+prompts:
+  source: {path: train.parquet, answer: reward_model.ground_truth, id: extra_info.index}
+```
+
+A gold answer that is a number becomes the shortest decimal that is this number in the file's own type: a 32-bit 98.6 is
+98.6, and 1e-05 is 0.00001; from 10^21 and below 10^-7 with a power of ten.
 
 ```yaml
 prompts:

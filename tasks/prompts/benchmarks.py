@@ -109,11 +109,28 @@ def problem_rows(problems: Sequence[Problem], settings: ArithmeticSettings) -> l
 
 
 def with_template(rows: Sequence[Row], settings: PromptsSettings | BenchmarkSettings) -> list[Row]:
-    """Rows of the prompts table (see ``CHATS``)."""
+    """Rows of the prompts table (see ``CHATS``). Prompts that are messages are taken as they are.
+
+    Raises:
+        DataError: messages would need a template.
+    """
     template = settings.template or "{prompt}"
-    chat = {"chat": bool(settings.chat), "date": settings.date}
+    chats = [row["prompt_id"] for row in rows if row.get("messages")]
+    if chats and template != "{prompt}":
+        raise DataError(
+            f"template: {template!r}, but the prompts are messages, which are taken as they are (prompt_id "
+            f"{chats[0]!r} and {len(chats) - 1} others); allowed: {{prompt}}."
+        )
     return [
-        {**row, "prompt": template.replace("{prompt}", row["prompt"]), "problem": row["prompt"], **chat} for row in rows
+        {
+            **row,
+            "prompt": template.replace("{prompt}", row["prompt"]),
+            "chat": bool(settings.chat or row.get("messages")),
+            "date": settings.date,
+            "messages": row.get("messages"),
+            "problem": row["prompt"],
+        }
+        for row in rows
     ]
 
 
@@ -124,7 +141,7 @@ def write_prompts(folder: Path, rows: Sequence[Row]) -> None:
 
 def data_facts(source: SourceSettings, rows: Sequence[Row]) -> dict[str, Any]:
     """What names the data: where they are from, and a digest of all rows of the source's share."""
-    content = json.dumps([[row["prompt_id"], row["prompt"], row["answer"]] for row in rows])
+    content = json.dumps([[row["prompt_id"], row.get("messages") or row["prompt"], row["answer"]] for row in rows])
     return {
         "hub": source.hub,
         "revision": source.revision if source.hub else None,

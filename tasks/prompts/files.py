@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -27,8 +28,11 @@ _BATCH = 4096
 _START = 4096
 """Bytes that are looked at to tell an array from lines."""
 _LEVELS = range(-(2**31), 2**31)
+_PLAIN_EXPONENTS = range(-7, 21)
+"""Powers of ten of numbers that are written without one."""
+_NARROW = {pa.float16(): np.float16, pa.float32(): np.float32}
 Row = dict[str, Any]
-"""prompt_id, prompt, answer and level, which is None where it is not known."""
+"""prompt_id, prompt, answer, level, which is None where it is not known, and messages, where the prompt is a chat."""
 Named = tuple[Path, str]
 """A file on this machine, and what errors call it."""
 
@@ -99,17 +103,44 @@ def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tup
     """Of the columns that count alone: others can be gigabytes of solutions."""
     try:
         with pq.ParquetFile(path) as file:
-            there = file.schema_arrow.names
-            wanted = [one for one in (source.prompt, source.answer, source.id, _ID, _LEVEL) if one in there]
-            missing = [one for one in (source.prompt, source.answer, source.id) if one and one not in there]
+            schema = file.schema_arrow
+            there = schema.names
+            named = [one for one in (source.prompt, source.answer, source.id) if one]
+            columns = {one: one if one in there else one.partition(".")[0] for one in (*named, _ID, _LEVEL)}
+            wanted = list(dict.fromkeys(one for one in columns.values() if one in there))
+            # The names of all columns, for what the error says.
+            others = {} if all(columns[one] in there for one in named) else dict.fromkeys(there, "")
+            narrow = {one: schema.field(one).type for one in wanted if _is_narrow(schema.field(one).type)}
             number = 0
-            for batch in file.iter_batches(_BATCH, columns=list(dict.fromkeys(wanted))):
+            for batch in file.iter_batches(_BATCH, columns=wanted):
                 for row in batch.to_pylist():
-                    # The names of all columns, for what the error says.
-                    yield f"{name}, row {number}", dict.fromkeys(there) | row if missing else row
+                    shortened = {one: _shortest(row[one], kind) for one, kind in narrow.items()}
+                    yield f"{name}, row {number}", others | row | shortened
                     number += 1
     except pa.ArrowException as error:
         raise DataError(f"{name}: not a parquet file ({error}).") from None
+
+
+def _is_narrow(kind: pa.DataType) -> bool:
+    if kind.num_fields:
+        return any(_is_narrow(kind.field(place).type) for place in range(kind.num_fields))
+    return kind in _NARROW
+
+
+def _shortest(value: Any, kind: pa.DataType) -> Any:
+    """A value with numbers of 32 bits or fewer, as the shortest decimals that are these numbers.
+
+    Arrow gives them as numbers of 64 bits, which have other decimals: 98.5999984741211 in place of 98.6.
+    """
+    if value is None:
+        return None
+    if kind in _NARROW:
+        return float(str(_NARROW[kind](value)))
+    if pa.types.is_struct(kind):
+        return {field.name: _shortest(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [_shortest(one, kind.value_type) for one in value]
+    return value
 
 
 def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
@@ -146,11 +177,13 @@ def _row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
     named = source.id or _ID
     known: Row = {}
     try:
-        if raw.get(named) is not None:
-            known["prompt_id"] = _field(raw, named)
-        prompt, text = _field(raw, source.prompt), _field(raw, source.answer, several=True)
+        if _value(raw, named) is not None:
+            known["prompt_id"] = _field(raw, named, "source.id")
+        chat = _messages(raw, source.prompt)
+        prompt = _asked(chat) if chat else _field(raw, source.prompt, "source.prompt")
+        text = _field(raw, source.answer, "source.answer", several=True)
         if source.id:
-            _field(raw, source.id)
+            _field(raw, source.id, "source.id")
     except ValueError as error:
         return known, str(error)
     answer, level = gold(text, source), raw.get(_LEVEL)
@@ -161,25 +194,89 @@ def _row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
         if source.hub is None:
             return known, f"level {level!r}; allowed: a whole number of 32 bits"
         level = None
-    name = known.get("prompt_id") or hashlib.sha256(prompt.encode()).hexdigest()[:16]
-    return {"prompt_id": name, "prompt": prompt, "answer": answer, "level": level}, ""
+    messages = json.dumps(chat, ensure_ascii=False) if chat else None
+    name = known.get("prompt_id") or hashlib.sha256((messages or prompt).encode()).hexdigest()[:16]
+    row = {"prompt_id": name, "prompt": prompt, "answer": answer, "level": level}
+    return row | {"messages": messages} if messages else row, ""
 
 
-def _field(raw: Mapping[str, Any], field: str, several: bool = False) -> str:
+def _value(raw: Mapping[str, Any], field: str) -> Any:
+    """A field, which may be one of an object that is a field; None where it is missing, or null."""
+    if field in raw:
+        return raw[field]
+    outer, _, inner = field.partition(".")
+    if inner and isinstance(raw.get(outer), Mapping):
+        return _value(raw[outer], inner)
+    return None
+
+
+def _is_there(raw: Mapping[str, Any], field: str) -> bool:
+    outer, _, inner = field.partition(".")
+    return field in raw or (bool(inner) and isinstance(raw.get(outer), Mapping) and _is_there(raw[outer], inner))
+
+
+def _names(raw: Mapping[str, Any]) -> list[str]:
+    """The fields of a row, as settings name them."""
+    return sorted(
+        name
+        for field, value in raw.items()
+        for name in (
+            [f"{field}.{inner}" for inner in _names(value)] if isinstance(value, Mapping) and value else [field]
+        )
+    )
+
+
+def _messages(raw: Mapping[str, Any], field: str) -> list[dict[str, str]]:
+    """The messages of a chat that a field holds; none where it holds something else.
+
+    Raises:
+        ValueError: they are not for a policy to answer; says why.
+    """
+    value = _value(raw, field)
+    if not isinstance(value, list) or not value or not all(isinstance(one, Mapping) for one in value):
+        return []
+    # Files that have columns give a message every field that another one has.
+    messages = [{name: part for name, part in one.items() if part is not None} for one in value]
+    for message in messages:
+        if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
+            raise ValueError(f"{field} has the message {str(message)[:80]!r}; allowed: texts as role and content")
+        _encoded(message["content"], field)
+    if messages[-1]["role"] == "assistant":
+        raise ValueError(f"{field} ends with a message of the assistant. Remove it: that is the policy's to write")
+    if not _asked(messages).strip():
+        raise ValueError(f"{field} has no message of a user. Fill it in or remove the row")
+    return messages
+
+
+def _asked(messages: Sequence[Mapping[str, str]]) -> str:
+    return "\n\n".join(one["content"] for one in messages if one["role"] == "user")
+
+
+def _field(raw: Mapping[str, Any], field: str, setting: str, several: bool = False) -> str:
     """A field as text, never empty.
 
     Raises:
         ValueError: it is missing, empty or no text; says which.
     """
-    value = raw.get(field)
+    value = _value(raw, field)
+    if value is None and _is_there(raw, field):
+        raise ValueError(f"{field} is null. Fill it in or remove the row")
     if value is None:
-        raise ValueError(f"no field {field!r}; found {sorted(raw)}")
+        raise ValueError(f"no field {field!r}; found {_names(raw)}. Name the field that is meant in {setting}")
     try:
         text = _text(value, several)
     except TypeError as error:
         raise ValueError(f"{field} {error}") from None
     if not text.strip():
         raise ValueError(f"{field} is empty. Fill it in or remove the row")
+    return _encoded(text, field)
+
+
+def _encoded(text: str, field: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{field} has half of a surrogate pair: {text[:80]!r}") from None
     return text
 
 
@@ -203,13 +300,22 @@ def _text(value: Any, several: bool = False) -> str:
     """
     if several and isinstance(value, list):
         return ", ".join(_text(one).strip().strip("$") for one in value)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    number = whole or (isinstance(value, float | Decimal) and math.isfinite(value))
-    if not number and not isinstance(value, str):
-        chat = "; set prompts.chat for a model's chat template" if isinstance(value, list) else ""
-        raise TypeError(f"is {str(value)[:80]!r}; allowed: a text or a number{chat}")
-    try:
-        str(value).encode()
-    except UnicodeEncodeError:
-        raise TypeError(f"has half of a surrogate pair: {value[:80]!r}") from None
-    return str(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float | Decimal) and math.isfinite(value):
+        return _decimal(value)
+    raise TypeError(f"is {str(value)[:80]!r}; allowed: a text or a number")
+
+
+def _decimal(value: float | Decimal) -> str:
+    """A number as LaTeX has it: 1e-05, as Python has it, is e - 5 there."""
+    text = str(value)
+    if "e" not in text.lower():
+        return text
+    exact = Decimal(text)
+    power = exact.adjusted()
+    if power in _PLAIN_EXPONENTS:
+        return f"{exact:f}"
+    return rf"{exact.scaleb(-power).normalize():f}\times 10^{{{power}}}"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import REMOVED, TRAINING, read_table, write_table
+from tasks.artifacts.tables import REMOVED, TRAINING, TRAINING_CHATS, read_table, write_table
 from tasks.errors import DataError
 from tasks.logs import logger
 from tasks.prompts.arithmetic import split
@@ -80,7 +80,8 @@ def prepare_training_set(
             Removed(name, "", f"{one.words} words shared" if one.words else "equal", one.benchmark, one.problem)
             for name, one in found.items()
         ]
-        write_table(draft.path / "training.parquet", kept, TRAINING)
+        schema = TRAINING_CHATS if any(row.get("messages") for row in kept) else TRAINING
+        write_table(draft.path / "training.parquet", kept, schema)
         write_table(draft.path / "removed.parquet", [asdict(one) for one in removed], REMOVED)
         draft.facts.update(
             prompts=len(kept),

@@ -1,5 +1,6 @@
 """Prompt rows become requests with token ids: the only place where prompts are tokenised."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -91,8 +92,10 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
         alike.setdefault(row["date"] if row["chat"] else None, []).append(place)
     # All at once: each alone would take several times as long.
     for date, places in alike.items():
-        texts = [prompts[place]["prompt"] for place in places]
-        found = _plain(tokenizer, texts) if date is None else _chats(tokenizer, texts, date)
+        rows = [prompts[place] for place in places]
+        found = (
+            _chats(tokenizer, rows, date) if date is not None else _plain(tokenizer, [one["prompt"] for one in rows])
+        )
         for place, own in zip(places, found, strict=True):
             ids[place] = own
     begin = tokenizer.bos_token_id
@@ -121,13 +124,18 @@ def _plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[lis
     return ids
 
 
-def _chats(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], date: str) -> list[list[int]]:
+def _chats(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]], date: str) -> list[list[int]]:
     if not tokenizer.chat_template:
+        if any(row.get("messages") for row in rows):
+            raise DataError("the prompts are messages, but the policy's tokenizer has no chat template.")
         raise DataError(
             "prompts.chat, or chat of a benchmark: true, but the policy's tokenizer has no chat template; allowed: "
             "false."
         )
-    chats = [[{"role": "user", "content": text}] for text in texts]
+    chats = [
+        json.loads(row["messages"]) if row.get("messages") else [{"role": "user", "content": row["prompt"]}]
+        for row in rows
+    ]
     today = datetime.strptime(date, DAY)
     advice = "Set prompts.chat: false, or change the template so that it takes a chat of one user's message."
     with explained("the chat template of the policy's tokenizer cannot take the prompts", advice):

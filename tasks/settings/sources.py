@@ -38,9 +38,9 @@ class SourceSettings(Settings):
     arithmetic: ArithmeticSettings | None = None
     """Generated problems, those that training never sees."""
     prompt: str = "prompt"
-    """The field with the prompt."""
+    """The field with the prompt: a text, or messages with role and content, which are taken as they are."""
     answer: str = "answer"
-    """The field with the gold answer."""
+    """The field with the gold answer; ``reward_model.ground_truth`` names one in an object."""
     id: str = ""
     """The field with the row's id. Without it that is ``prompt_id``, or a digest of the prompt where there is none."""
     gold: Literal["plain", "hashes", "boxed", "livecodebench"] = "plain"

@@ -1,16 +1,46 @@
 """Compares one answer with the gold answer by math-verify. Has no bounds of its own: the worker around it has."""
 
+import math
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from latex2sympy2_extended.logic import And
 from math_verify import LatexExtractionConfig, parse, verify
-from sympy import nan, zoo
+from sympy import (
+    Basic,
+    Eq,
+    FiniteSet,
+    Float,
+    Integer,
+    Intersection,
+    MatrixBase,
+    Mul,
+    Pow,
+    Rational,
+    Set,
+    Symbol,
+    Union,
+    nan,
+    zoo,
+)
+from sympy.core.relational import Relational
 
+from tasks.verify.notation import has_base, readings, words
 from tasks.verify.verdicts import Outcome
 
 # Only what is in the box, read as a whole. math-verify's other patterns would find a number somewhere inside of text
 # that is no answer, and its plain expressions go through sympy's parse_expr, which evaluates Python.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+_DECIMALS, _DIGITS = 6, 15
+"""As math-verify compares numbers by default: floats by their decimals, others by the digits of their difference."""
+_SIGNIFICANT = 5
+"""Digits of the smallest number that are compared at least."""
+_MOST_ZEROS = 10_000
+"""Zeros behind the point of a number that is told from zero: comparing takes time with their square."""
+_ROUNDED, _EXACT = 0.01, 1e-12
+"""How far apart, as a share of them, two numbers are that an answer says are equal."""
+_LOG_2 = math.log10(2)
 
 
 def judge(gold: str, answer: str) -> Outcome:
@@ -21,27 +51,141 @@ def judge(gold: str, answer: str) -> Outcome:
         answer: the content of the response's box.
     """
     try:
-        reference = _parse_gold(gold)
-        if not reference:
-            return Outcome.GOLD_UNPARSABLE
-        given = _parse(answer)
-        if not given:
-            return Outcome.NO_ANSWER
-        same = verify(reference, given, timeout_seconds=None, raise_on_error=True)
+        return _judged(gold, answer)
     except Exception:  # Whatever was raised, the comparison has not been made: that is never a silent zero.
         return Outcome.CRASHED
+
+
+def _judged(gold: str, answer: str) -> Outcome:
+    expected = _words_of(gold)
+    if expected is not None:
+        if (found := words(answer)) is not None:
+            return Outcome.CORRECT if found == expected else Outcome.WRONG
+        return Outcome.WRONG if _parse(answer, False) else Outcome.NO_ANSWER
+    with_bases = has_base(gold) and has_base(answer)
+    reference = _parse_gold(gold, with_bases)
+    if not reference:
+        return Outcome.GOLD_UNPARSABLE
+    given = _parse(answer, with_bases)
+    if not given:
+        return Outcome.NO_ANSWER
+    if any(_is_false(one) for one in given):
+        return Outcome.WRONG
+    reference, given = _as_sets(reference, given), _as_sets(given, reference)
+    decimals, digits = _precision([*reference, *given])
+    same = verify(reference, given, decimals, digits, timeout_seconds=None, raise_on_error=True)
     return Outcome.CORRECT if same else Outcome.WRONG
 
 
 @lru_cache(maxsize=64)
-def _parse_gold(gold: str) -> list[Any]:
+def _words_of(gold: str) -> tuple[str, ...] | None:
+    return words(gold)
+
+
+@lru_cache(maxsize=64)
+def _parse_gold(gold: str, with_bases: bool) -> list[Any]:
     # verify raises on a gold answer such as 1/0. Its type is asked first because a comparison of matrices is no bool.
-    return [one for one in _parse(gold) if one is not nan and one is not zoo]
+    return [one for one in _parse(gold, with_bases) if one is not nan and one is not zoo]
 
 
-def _parse(text: str) -> list[Any]:
+def _parse(text: str, with_bases: bool) -> list[Any]:
     # Without a fallback to strings, text that is no mathematics gives an empty list. parse swallows RecursionError, so
     # what is nested too deeply to be read counts as such text.
-    boxed = rf"\boxed{{{text}}}"
-    parsed: list[Any] = parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
-    return parsed
+    parsed: list[Any] = []
+    for reading in readings(text, with_bases):
+        boxed = rf"\boxed{{{reading}}}"
+        parsed += parse(boxed, _BOX_ONLY, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
+    return [_scientific(one) for one in parsed]
+
+
+def _scientific(answer: Any) -> Any:
+    """4.5 times a power of ten as the number that it is: math-verify compares the product with no fraction."""
+    if not isinstance(answer, Mul) or len(answer.args) != 2:
+        return answer
+    mantissa, power = answer.args
+    if not (isinstance(mantissa, Float) and isinstance(power, Pow) and power.base == 10):
+        return answer
+    if not isinstance(power.exp, Integer) or abs(power.exp) > _MOST_ZEROS:
+        return answer
+    exact = Rational(str(mantissa)) * Integer(10) ** power.exp
+    return exact if isinstance(exact, Integer) else Float(exact)
+
+
+def _is_false(answer: Any) -> bool:
+    """Whether the answer says that two numbers are equal that are not, as in 7 = 6; a rounded one is equal."""
+    return any(
+        isinstance(one, Eq) and one.lhs.is_number and one.rhs.is_number and not _about_equal(one.lhs, one.rhs)
+        for one in _parts(answer)
+    )
+
+
+def _about_equal(one: Any, other: Any) -> bool:
+    a, b, difference = one.evalf(), other.evalf(), (one - other).evalf()
+    if one == other or a == b or difference == 0:
+        return True
+    if not (a.is_finite and b.is_finite):
+        return False
+    rounded = one.has(Float) or other.has(Float)
+    return bool(abs(difference) <= (_ROUNDED if rounded else _EXACT) * max(abs(a), abs(b)))
+
+
+def _as_sets(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Inequalities that are solved, as x < 3, become sets where the other answer is an interval or made of some."""
+    if not any(isinstance(other, Set) and not isinstance(other, FiniteSet) for other in others):
+        return list(answers)
+    return [one if (found := _solutions(one)) is None else found for one in answers]
+
+
+def _solutions(answer: Any) -> Set | None:
+    sets = [
+        _solutions(part)
+        if isinstance(part, And) and part is not answer
+        else part.as_set()
+        if isinstance(part, Relational) and not isinstance(part, Eq) and _is_solved(part)
+        else None
+        for part in _parts(answer)
+    ]
+    found = [one for one in sets if one is not None]
+    if len(found) < len(sets) or not found:
+        return None
+    return Union(*found) if isinstance(answer, FiniteSet) else Intersection(*found)
+
+
+def _is_solved(relation: Any) -> bool:
+    # One that is not, as x^2 < 4, may be the problem itself.
+    sides = (relation.lhs, relation.rhs)
+    return any(isinstance(a, Symbol) and b.is_number for a, b in (sides, sides[::-1]))
+
+
+def _parts(answer: Any) -> Sequence[Any]:
+    if isinstance(answer, And):
+        parts: Sequence[Any] = answer._unsorted_args
+        return parts
+    return answer.args if isinstance(answer, FiniteSet) else (answer,)
+
+
+def _precision(answers: Sequence[Any]) -> tuple[int, int]:
+    """Decimals and digits to compare with: more than usual where a number is so small that they would make it 0."""
+    zeros = max((zeros for one in answers for zeros in _zeros(one)), default=0)
+    needed = min(zeros, _MOST_ZEROS) + _SIGNIFICANT
+    return max(_DECIMALS, needed), max(_DIGITS, needed)
+
+
+def _zeros(answer: Any) -> Iterator[int]:
+    """How many zeros stand behind the point of every number in an expression, or fewer by one."""
+    if isinstance(answer, Integer) or not isinstance(answer, Basic | MatrixBase):
+        return
+    if isinstance(answer, MatrixBase):
+        for entry in answer.flat():
+            yield from _zeros(entry)
+    elif isinstance(answer, Rational):
+        if answer.p:
+            yield int((answer.q.bit_length() - abs(answer.p).bit_length()) * _LOG_2)
+    elif getattr(answer, "is_number", False):
+        size = abs(answer.evalf(_SIGNIFICANT))
+        if isinstance(size, Float) and size:
+            _, _, exponent, bits = size._mpf_
+            yield int(-(exponent + bits) * _LOG_2)
+    else:
+        for part in answer.args:
+            yield from _zeros(part)

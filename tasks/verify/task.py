@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, judging, once, step
 from tasks.platform.inputs import Keyed, VerifyInputs
 
-VERSION = "4"
+VERSION = "5"
 JUDGING = judging(VERSION)
 
 

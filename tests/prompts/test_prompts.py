@@ -2,6 +2,7 @@
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
 from tasks.prompts.arithmetic import CHARACTERS, PROGRAM, hash_fraction, problems, split
-from tasks.settings import ArithmeticSettings, PromptsSettings
+from tasks.settings import ArithmeticSettings, PromptsSettings, SourceSettings
 from tasks.verify.answers import extract_program
 from tests.prepared import prepare_held_out, prepare_stage, prepare_training
 from tests.s3 import S3
@@ -143,7 +144,15 @@ def test_what_is_in_a_held_out_file_too_leaves_the_training_set(store: Store, tm
         ("{oops\n", "line 1: not JSON"),
         ("[" * 99999, "line 1: not to be read"),
         ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "line 1: not to be read"),
-        ('{"prompt": [{"role": "user", "content": "a"}], "answer": "1"}', "line 1: prompt is .*prompts.chat"),
+        ('{"prompt": "a", "answer": null}', "line 1: answer is null. Fill it in"),
+        ('{"prompt": "a", "gold": {"text": 1}}', r"no field 'answer'; found \['gold.text', 'prompt'\].*source.answer"),
+        ('{"prompt": ["a"], "answer": "1"}', "line 1: prompt is .*; allowed: a text or a number"),
+        ('{"prompt": [{"role": "user", "content": 1}], "answer": "1"}', "line 1: prompt has the message .*; allowed"),
+        (
+            '{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "answer": "1"}',
+            "line 1: prompt ends with a message of the assistant",
+        ),
+        ('{"prompt": [{"role": "system", "content": "a"}], "answer": "1"}', "line 1: prompt has no message of a user"),
         ('{"prompt": "a", "answer": NaN}', "line 1: answer is 'nan'; allowed: a text or a number"),
         ('{"prompt": "a", "answer": [null]}', "line 1: answer is 'None'"),
         ('{"prompt": "a", "answer": true}', "line 1: answer is 'True'"),
@@ -182,6 +191,82 @@ def test_bytes_of_a_parquet_file_are_no_text_and_numbers_are(store: Store, tmp_p
     pq.write_table(pa.table({"prompt": ["a", "b"], "answer": [34.5, 10.0]}), path)
     rows = training(store, PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0))
     assert sorted(row["answer"] for row in rows) == ["10.0", "34.5"]
+
+
+NUMBERS = {
+    98.6: "98.6",
+    0.1: "0.1",
+    5.0: "5.0",
+    0.00001: "0.00001",
+    2.5e-7: "0.00000025",
+    1e16: "10000000000000000",
+    1.6e-19: r"1.6\times 10^{-19}",
+    4.5e33: r"4.5\times 10^{33}",
+    -3e-20: r"-3\times 10^{-20}",
+}
+
+
+@pytest.mark.parametrize("kind", ["json", "float64", "float32", "nested float32", "list of float32"])
+def test_a_number_is_the_shortest_decimal_of_its_type(store: Store, tmp_path: Path, kind: str) -> None:
+    numbers = [{"prompt": f"p{place}", "answer": number} for place, number in enumerate(NUMBERS)]
+    path, field = tmp_path / "p.parquet", "answer"
+    if kind == "json":
+        path = write(tmp_path, numbers)
+    else:
+        value = pa.float64() if kind == "float64" else pa.float32()
+        if kind.startswith("nested"):
+            field, value = "gold.value", pa.struct({"value": value})
+            numbers = [{"prompt": one["prompt"], "gold": {"value": one["answer"]}} for one in numbers]
+        elif kind.startswith("list"):
+            value = pa.list_(value)
+            numbers = [{**one, "answer": [one["answer"]]} for one in numbers]
+        schema = pa.schema({"prompt": pa.string(), field.partition(".")[0]: value})
+        pq.write_table(pa.Table.from_pylist(numbers, schema), path)
+    settings = PromptsSettings(prompts_per_stage=1, source=SourceSettings(path=str(path), answer=field))
+    assert [row["answer"] for row in training(store, settings)] == list(NUMBERS.values())
+
+
+def test_decimals_of_a_parquet_file_have_no_exponent(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    column = pa.array([Decimal("0.0000001"), Decimal("98.60")], pa.decimal128(20, 7))
+    pq.write_table(pa.table({"prompt": ["a", "b"], "answer": column}), path)
+    rows = training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
+    assert [Decimal(row["answer"]) for row in rows] == column.to_pylist()
+    assert not any("E" in row["answer"] for row in rows)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_rows_as_verl_has_them(store: Store, tmp_path: Path, suffix: str) -> None:
+    system = {"role": "system", "content": "Answer in a box."}
+    records = [
+        {
+            "data_source": "mine",
+            "prompt": [*([system] if number else []), {"role": "user", "content": f"What is {number}+1?"}],
+            "reward_model": {"style": "rule", "ground_truth": str(number + 1)},
+            "extra_info": {"index": f"row {number}"},
+        }
+        for number in range(3)
+    ]
+    path = tmp_path / f"p.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    else:
+        path = write(tmp_path, records)
+    plain = PromptsSettings(prompts_per_stage=3, path=str(path))
+    found = r"no field 'answer'; found .*'reward_model(\.ground_truth)?'"
+    with pytest.raises(DataError, match=found):
+        training(store, plain)
+    source = SourceSettings(path=str(path), answer="reward_model.ground_truth", id="extra_info.index")
+    settings = PromptsSettings(prompts_per_stage=3, held_out_share=0, source=source)
+    taken = training(store, settings)
+    assert [(row["prompt_id"], row["prompt"], row["answer"]) for row in taken] == [
+        (f"row {number}", f"What is {number}+1?", str(number + 1)) for number in range(3)
+    ]
+    assert [json.loads(row["messages"]) for row in taken] == [record["prompt"] for record in records]
+    (shard,) = prepare_stage(store, settings, 0, 0)
+    assert all(row["chat"] and row["messages"] for row in rows(store, [shard]))
+    with pytest.raises(DataError, match=r"template: 'Q: \{prompt\}', but the prompts are messages"):
+        prepare_stage(store, settings.model_copy(update={"template": "Q: {prompt}"}), 0, 0)
 
 
 @pytest.mark.parametrize(("name", "message"), [("none.jsonl", "no such file"), ("data.csv", "cannot read .csv")])

@@ -1,5 +1,6 @@
 """Prompts become requests: tokenised here alone, seeded for each response, refused when there is no room."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -51,6 +52,21 @@ def test_a_chat_prompt_needs_a_chat_template(small: tuple[Store, ArtifactRef]) -
     )
     request = build_requests(tokenizer, rows, [0], "stage 0", 0, 64, 20)[0]
     assert tokenizer.decode(request.prompt_token_ids) == "(1+1=)="
+
+
+def test_messages_go_through_the_chat_template_as_they_are(small: tuple[Store, ArtifactRef]) -> None:
+    store, policy = small
+    tokenizer = load_tokenizer(store.path(policy))
+    messages = [{"role": "system", "content": "2"}, {"role": "user", "content": "1+1="}]
+    rows = [
+        {"prompt_id": "a", "prompt": "1+1=", "chat": True, "messages": json.dumps(messages)},
+        {"prompt_id": "b", "prompt": "1+2=", "chat": True, "messages": None},
+    ]
+    with pytest.raises(DataError, match="the prompts are messages, but the policy's tokenizer has no chat template"):
+        build_requests(tokenizer, rows, [0], "stage 0", 0, 64, 20)
+    tokenizer.chat_template = "{% for m in messages %}({{ m['content'] }}){% endfor %}="
+    requests = build_requests(tokenizer, rows, [0], "stage 0", 0, 64, 20)
+    assert [tokenizer.decode(one.prompt_token_ids) for one in requests] == ["(2)(1+1=)=", "(1+2=)="]
 
 
 def test_a_prompt_without_tokens_is_named(small: tuple[Store, ArtifactRef]) -> None:

@@ -1,0 +1,269 @@
+r"""Rewrites an answer into the notation that math-verify reads as a person does.
+
+Gold answers and answers alike are rewritten here before they are parsed, and nowhere else. ``ROWS`` are applied in
+their order. Words are compared without math-verify.
+"""
+
+# ruff: noqa: RUF001 - the characters that are rewritten look like others
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
+_BRACED = r"\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}"
+"""A group, and up to two groups in each other in it."""
+_ROW = r"(?<!\\)"
+r"""Before a command of one character: ``\\`` ends a line of a matrix, whatever follows."""
+_NUMBER = r"\d+(?:\.\d+)?"
+_FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt"
+_VULGAR = (
+    "½1/2 ⅓1/3 ⅔2/3 ¼1/4 ¾3/4 ⅕1/5 ⅖2/5 ⅗3/5 ⅘4/5 ⅙1/6 ⅚5/6 ⅐1/7 ⅛1/8 ⅜3/8 ⅝5/8 ⅞7/8 ⅑1/9 ⅒1/10"  # one and what it is
+)
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
+_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎", "0123456789+-()")
+_CHARACTERS = str.maketrans(
+    {one[0]: r"\frac{{{}}}{{{}}}".format(*one[1:].split("/")) for one in _VULGAR.split()}
+    | {chr(0xFF01 + place): chr(0x21 + place) for place in range(94)}  # as wide as Chinese characters
+    | dict.fromkeys("\u00a0\u2002\u2003\u2007\u2009\u202f\u3000\t\n", " ")
+    | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-")
+    | dict.fromkeys("\u200b\u2060\u2061\u2062\ufeff", "")
+    | {
+        "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∗": r"\cdot ", "÷": r"\div ", "⁄": "/", "π": r"\pi ",
+        "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
+        "±": r"\pm ", "∅": r"\emptyset ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∖": r"\setminus ",
+        "°": r"^\circ ", "′": "'", "’": "'", "，": ",", "、": ",", "。": ".", "ℝ": r"\mathbb{R}",
+        "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
+    }
+)  # fmt: skip
+_BASE = re.compile(
+    r"(?<![\w.\\}])(?P<open>\(|\\overline\{)?(?P<digits>\d[\dA-Fa-f]*)(?(open)[)}])"
+    r"_(?:\{\s*\(?(?:\\text\{\s*(?:base\s*)?)?(?P<base>\d+)[\s)}]*\}|(?P<short>\d))"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rule: what is written as it should not be, and how."""
+
+    why: str
+    pattern: re.Pattern[str]
+    into: str | Callable[[re.Match[str]], str]
+
+
+def _row(why: str, pattern: str, into: str | Callable[[re.Match[str]], str]) -> Row:
+    return Row(why, re.compile(pattern), into)
+
+
+def _whole(found: re.Match[str]) -> str:
+    """The content of a style: as it is where it is the whole answer, else as a group."""
+    content = found[found.lastindex or 0].strip()
+    return content if found.span() == (0, len(found.string)) else f"{{{content}}}"
+
+
+def _joined(found: re.Match[str]) -> str:
+    return found[0].replace(" ", "")
+
+
+def _exponent(found: re.Match[str]) -> str:
+    return rf"{found[1].removesuffix('.')}\times 10^{{{int(found[2])}}}"
+
+
+def _in_text(found: re.Match[str]) -> str:
+    return rf"{found[1]}\text{{ {found[2]}}}" if is_word(found[2]) else found[0]
+
+
+ROWS: tuple[Row, ...] = (
+    _row("delimiters of mathematics are no part of it", rf"{_ROW}\\[()\[\]]|\$", " "),
+    _row("a per cent sign begins no comment", rf"{_ROW}%", r"\\%"),
+    _row("Markdown's bold type is no mathematics", r"^\s*\*\*(.+)\*\*\s*$", r"\1"),
+    _row("raised digits are an exponent", "[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}"),
+    _row("lowered digits are an index", "[₀₁₂₃₄₅₆₇₈₉₊₋₍₎]+", lambda found: f"_{{{found[0].translate(_LOWERED)}}}"),
+    _row("∛ is a root", r"∛\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))", lambda found: rf"\sqrt[3]{{{found[1] or found[2]}}}"),
+    _row(
+        "√ is a root of the number, letter or bracket behind it",
+        r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[a-zA-Z]|\\pi))",
+        lambda found: rf"\sqrt{{{found[1] or found[2] or found[3]}}}",
+    ),
+    _row("colours are no mathematics", rf"\\textcolor\s*\{{[^{{}}]*\}}\s*{_BRACED}", _whole),
+    _row("colours are no mathematics", r"\\color\s*\{[^{}]*\}", ""),
+    _row("space is no mathematics", r"\\(?:[hv]space\*?|v?phantom|hphantom|label|tag)\s*\{[^{}]*\}", ""),
+    _row(
+        "lines and styles are no mathematics",
+        rf"\\(?:underline|uline|boldsymbol|bm|pmb|emph|ensuremath|mathord)\s*{_BRACED}",
+        _whole,
+    ),
+    _row(
+        "a number in bold type is a number",
+        r"\\(?:mathbf|mathit|textbf|textit|text|mathrm)\s*\{\s*([-+]?[\d.,]*\d)\s*\}",
+        _whole,
+    ),
+    _row(
+        "words in a style are words",
+        r"\{\s*\\(?:bf|rm|it|sf|tt|sl)(?![a-zA-Z])\s*([a-zA-Z][a-zA-Z ]*)\}",
+        r"\\text{\1}",
+    ),
+    _row("a number in a style is a number", r"\{\s*\\(?:bf|rm|it|sf|tt|sl)(?![a-zA-Z])\s*([^{}]*)\}", _whole),
+    _row(
+        "sizes and styles are no mathematics",
+        r"\\(?:bf|it|sf|tt|sl|(?:display|text|script)style|boldmath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge|limits)"
+        r"(?![a-zA-Z])",
+        " ",
+    ),
+    _row("all of these are text", r"\\(?:hbox|textsf|texttt|textsc|textup|textsl|mathsf|mathtt)(?=\s*\{)", r"\\text"),
+    _row("e and i are what they are in upright type too", r"\\(?:mathrm|rm|operatorname)\s*\{\s*([ei])\s*\}", r" \1 "),
+    _row("space at the edge of a group is nothing", r"(?<=\{) +| +(?=\})", ""),
+    _row("an upright index is an index", r"_\{\s*\\(?:mathrm|text|rm|textrm)\s*\{\s*([^{}]*?)\s*\}\s*\}", r"_{\1}"),
+    _row("an index is no operator", r"_\{\s*\\(max|min|sup|inf|lim)\s*\}", r"_{\1}"),
+    _row("\\! is no space at all", rf"{_ROW}\\!\s*", ""),
+    _row(
+        "commands for space are space",
+        rf"{_ROW}\\[,;:> ]|~(?!=)|\\(?:quad|qquad|enspace|thinspace|medspace|thickspace)(?![a-zA-Z])",
+        " ",
+    ),
+    _row("an empty group is nothing", r"(?<=\d)\{\s*\}(?=\d)", " "),
+    _row(
+        "digits in groups of three are one number",
+        r"(?<![\d.,^_\w}])(?<![\d^_}] )\d{1,3}(?: +\d{3})+(?! *\d)(?:\.\d+)?",
+        _joined,
+    ),
+    _row(
+        "decimals in groups of three are one number", r"(?<![\w.,])\d+\.\d{3}(?: \d{3})*(?: \d{1,3})(?! *\d)", _joined
+    ),
+    _row(
+        "4.5e33 is a power of ten; so can be 2e-1, or it is 2e - 1: see readings",
+        r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+|\d+)[eE]([+-]?\d{2,}|\d|(?<=1[eE])[+-]\d)(?![\w.{^(])",
+        _exponent,
+    ),
+    _row(
+        "4.5e-3 is a power of ten",
+        r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+)[eE]([+-]?\d+)(?![\w.{^(])",
+        _exponent,
+    ),
+    _row("x and * before a power of ten multiply", r"(?<=\d)\s*(?:[xX]|\*)\s*(?=10\s*\^)", r"\\times "),
+    _row("an exponent has all of its digits", r"\^\s*([+-]\s*\d+)", r"^{\1}"),
+    _row("a decimal may begin with its point", r"(?<![\d.}])\.(?=\d)", "0."),
+    _row("a number may end with its point", r"(?<=\d)\.(?=\s*(?:[,;)\]/*+\-^]|\\?\}|\\right|$))", ""),
+    _row(
+        "1 1/2 is a mixed number",
+        r"(?<![\w.^_/}])(?<![\w.^_/}] )(\d+) +(\d+) */ *(\d+)(?![\w.^!])",
+        r"\1\\frac{\2}{\3}",
+    ),
+    _row("a fraction has these names too", r"\\(?:nicefrac|sfrac|xfrac|flatfrac)(?=\s*\{)", r"\\frac"),
+    _row("\\over makes a fraction", r"\{([^{}]+?)\\over(?![a-zA-Z])([^{}]+)\}", r"\\frac{\1}{\2}"),
+    _row("\\over makes a fraction", r"^([^{}]+?)\\over(?![a-zA-Z])([^{}]+)$", r"\\frac{\1}{\2}"),
+    _row(
+        "a degree has these names too",
+        r"\\degrees?(?![a-zA-Z])|\\textdegree(?![a-zA-Z])|(?<=\d)\^\{?o\}?(?![a-zA-Z])",
+        r"^\\circ ",
+    ),
+    _row(
+        "degrees have a unit too",
+        r"(\^\s*\{?\\circ\s*\}?)\s*(?:\\(?:text|mathrm|textrm)\s*\{\s*[CFK]\s*\}|[CF](?![a-zA-Z]))",
+        r"\1",
+    ),
+    _row("the empty set has these names too", r"\\varnothing(?![a-zA-Z])|^\s*(?:Ø|ø|\\O)\s*$", r"\\emptyset "),
+    _row("relations have these names too", r"\\(l|g)eq(?:slant|q)(?![a-zA-Z])", r"\\\1e "),
+    _row(
+        "sets of numbers have these names too",
+        r"\\(?:mathbb|mathbf|Bbb)\s*([RNZQC])(?![a-zA-Z])|\\(?:mathbf|Bbb)\s*\{([RNZQC])\}",
+        lambda found: rf"\mathbb{{{found[1] or found[2]}}}",
+    ),
+    _row("multiplication has these names too", r"\\(?:ast|cdotp)(?![a-zA-Z])", r"\\cdot "),
+    _row("letters that name a number are that number", r"(?<![a-zA-Z\\{])pi(?![a-zA-Z])", r"\\pi "),
+    _row("infinity is infinite", r"(?<![a-zA-Z\\])(?:infinity|infty)(?![a-zA-Z])", r"\\infty "),
+    _row(
+        "functions are functions without a backslash too",
+        rf"(?<![a-zA-Z\\{{])({_FUNCTIONS})(?=\s*[({{\d^\\]|\s+[a-z](?![a-zA-Z]))",
+        r"\\\1",
+    ),
+    _row(
+        "i is the imaginary unit where it is no index",
+        r"^(?!.*(?:\\sum|\\prod|_\{?i|[jk](?![a-zA-Z]))).*$",
+        lambda found: re.sub(r"(?<![a-zA-Z\\{])i(?![a-zA-Z{_])|(?<=\\frac\{)i(?=\})", " I ", found[0]),
+    ),
+    _row("currencies are units", r"\\?[€£¥₹]|\\(?:euro|pounds)(?![a-zA-Z])", ""),
+    _row(
+        "a number and its unit may be in one text",
+        rf"\\(?:text|mbox)\s*\{{\s*({_NUMBER})\s+([a-zA-Z][a-zA-Z .]*)\}}",
+        r"\1\\text{ \2}",
+    ),
+    _row("words behind a number are its unit", r"(?<=[\d}])( +)([a-zA-Z]{4,}(?: [a-zA-Z]+)*)$", _in_text),
+    _row(
+        "units have powers",
+        r"(?<=[\d}])\s*(?:[cdkm]m|(?<= )(?:m|in|ft|yd|mi|inches|feet|meters|units))\s*\^\s*\{?[23]\}?\s*$",
+        "",
+    ),
+    _row("an element of a set is that set", r"^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*", ""),
+    _row("a result begins with its sign", r"^\s*(?:=|\\(?:approx|Rightarrow|implies|therefore)(?![a-zA-Z])|:)\s*", ""),
+    _row("6 = x is x = 6", rf"^\s*(-?{_NUMBER})\s*=\s*([a-zA-Z])\s*$", r"\2=\1"),
+    _row("a sentence ends with its point", r"(?:(?<![.\\])(?<!\\right)(?<!\\left)[.,;:]|\\+)\s*$", ""),
+    _row("a group around all is no set of one", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
+)
+"""The table."""
+
+_EITHER = re.compile(r"(?<![\w.\\}^])(\d+)[eE]([+-]\d)(?![\w.{^(])")
+
+
+def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
+    """The text as math-verify should read it; two where it can be read in two ways, such as 2e-1.
+
+    Args:
+        text: the content of a box.
+        with_bases: whether the base is part of a number, as in 2516_8; else math-verify leaves it out.
+    """
+    if _PLAIN.fullmatch(text):
+        return (text,)
+    text = text.translate(_CHARACTERS)
+    for row in ROWS:
+        text = row.pattern.sub(row.into, text)
+    text = " ".join(text.split())
+    if with_bases:
+        text = _BASE.sub(lambda found: f"N_{{{found['digits'].lstrip('0')}b{found['base'] or found['short']}}}", text)
+    if _EITHER.search(text):
+        return (text, _EITHER.sub(_exponent, text))
+    return (text,)
+
+
+def has_base(text: str) -> bool:
+    """Whether a number in the text has a base."""
+    return "_" in text and _BASE.search(text) is not None
+
+
+_LONGEST_WORDS = 400
+_WRAPPED = re.compile(
+    r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|hbox|rm|bf|it)(?![a-zA-Z])|[{}$]"
+)
+_BETWEEN = re.compile(r"\s*(?:[,;]|(?<![^\s])(?:and|or)(?![^\s]))\s*")
+_LETTERS = re.compile(r"[^\W\d_]+(?:[ '\-./]+[^\W\d_]+)*\.?")
+_TIME = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d)?(?: ?[ap]\.?m\.?)?")
+_NO_WORDS = frozenset(_FUNCTIONS.split("|"))
+
+
+def is_word(text: str) -> bool:
+    """Whether letters are words; else they are a product of variables, such as xyz, abc and mgh."""
+    return any(
+        len(run) > 2
+        and any(letter in "aeiou" for letter in run)
+        and "".join(sorted(run)) not in "abcdefghijklmnopqrstuvwxyz"
+        and run not in _NO_WORDS
+        for run in re.findall(r"[^\W\d_]+", text.lower())
+    )
+
+
+def words(text: str) -> tuple[str, ...] | None:
+    """The words of an answer, each item of a list as one, in order of the alphabet; None where it is no words.
+
+    A time of day with a zero, such as 12:00 and 3:05, counts as a word: it is no ratio.
+    """
+    if len(text) > _LONGEST_WORDS or (":0" not in text and not any(map(str.isalpha, text))):
+        return None
+    plain = " ".join(_WRAPPED.sub(" ", text.replace("~", " ")).replace("\\ ", " ").lower().split())
+    if "\\" in plain:
+        return None
+    items = [item.strip(" .") for item in _BETWEEN.split(plain) if item.strip(" .")]
+    if not items or not all(_LETTERS.fullmatch(item) or (":0" in item and _TIME.fullmatch(item)) for item in items):
+        return None
+    if not any(":0" in item or is_word(item) for item in items):
+        return None
+    return tuple(sorted(items))
