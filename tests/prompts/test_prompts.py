@@ -222,7 +222,9 @@ def test_a_number_is_the_shortest_decimal_of_its_type(store: Store, tmp_path: Pa
             numbers = [{**one, "answer": [one["answer"]]} for one in numbers]
         schema = pa.schema({"prompt": pa.string(), field.partition(".")[0]: value})
         pq.write_table(pa.Table.from_pylist(numbers, schema), path)
-    settings = PromptsSettings(prompts_per_stage=1, source=SourceSettings(path=str(path), answer=field))
+    settings = PromptsSettings(
+        prompts_per_stage=1, held_out_share=0, source=SourceSettings(path=str(path), answer=field)
+    )
     assert [row["answer"] for row in training(store, settings)] == list(NUMBERS.values())
 
 
@@ -230,7 +232,7 @@ def test_decimals_of_a_parquet_file_have_no_exponent(store: Store, tmp_path: Pat
     path = tmp_path / "p.parquet"
     column = pa.array([Decimal("0.0000001"), Decimal("98.60")], pa.decimal128(20, 7))
     pq.write_table(pa.table({"prompt": ["a", "b"], "answer": column}), path)
-    rows = training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
+    rows = training(store, PromptsSettings(prompts_per_stage=1, held_out_share=0, path=str(path)))
     assert [Decimal(row["answer"]) for row in rows] == column.to_pylist()
     assert not any("E" in row["answer"] for row in rows)
 

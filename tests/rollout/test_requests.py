@@ -59,8 +59,8 @@ def test_messages_go_through_the_chat_template_as_they_are(small: tuple[Store, A
     tokenizer = load_tokenizer(store.path(policy))
     messages = [{"role": "system", "content": "2"}, {"role": "user", "content": "1+1="}]
     rows = [
-        {"prompt_id": "a", "prompt": "1+1=", "chat": True, "messages": json.dumps(messages)},
-        {"prompt_id": "b", "prompt": "1+2=", "chat": True, "messages": None},
+        {"prompt_id": "a", "prompt": "1+1=", "chat": True, "date": DATE, "messages": json.dumps(messages)},
+        {"prompt_id": "b", "prompt": "1+2=", "chat": True, "date": DATE, "messages": None},
     ]
     with pytest.raises(DataError, match="the prompts are messages, but the policy's tokenizer has no chat template"):
         build_requests(tokenizer, rows, [0], "stage 0", 0, 64, 20)
