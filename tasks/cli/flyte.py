@@ -51,6 +51,8 @@ _SECONDS = 10.0
 _PAGE = 100
 _UNNAMED = re.compile(r"d?n\d+")
 """The ids of nodes that a workflow gives no name."""
+_MAPPED = re.compile(r"map_(\w+)_[0-9a-f]{32}-arraynode")
+"""The names of tasks that are mapped; the group is the function's."""
 _ENDS = ("start-node", "end-node")
 _RESULTS = {kind.__name__: kind for kind in (RunSummary, EvaluatedPolicy, ReproductionResult)}
 
@@ -406,7 +408,7 @@ class Execution:
             )
             for one in found
         )
-        task = found[0].id.task_id.name.rpartition(".")[2] if found else ""
+        task = _MAPPED.sub(r"\1", found[0].id.task_id.name.rpartition(".")[2]) if found else ""
         return tuple(sorted(attempts, key=lambda one: one.number)), task
 
 
