@@ -304,6 +304,7 @@ def test_each_change_is_told_once() -> None:
 def test_a_pod_that_waits_is_told_when_its_reason_changes() -> None:
     progress = Progress()
     assert not told(progress, node("a", "queued", pod("initializing", "ContainerCreating", ago=3)))
+    assert not told(progress, node("a", "running", pod("queued", ago=3)))
     pulling, unplaced = pod("initializing", "ErrImagePull"), pod("queued", "0/1 nodes are available")
     assert told(progress, node("a", "queued", pulling)) == ["a waits: ErrImagePull"]
     assert told(progress, node("a", "queued", unplaced)) == ["a waits: 0/1 nodes are available"]
