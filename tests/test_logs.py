@@ -21,7 +21,7 @@ def make(store, text):
 
 ref = Store.open(sys.argv[1]).ref
 for _ in range(2):
-    once(ref, "prepare", "1", make, lambda _: None, "text")
+    once(ref, "prepare", "1", make, "text")
 """
 
 

@@ -1,5 +1,7 @@
 """Intervals and paired tests against what scipy and closed forms say."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tasks.statistics import (
+    DIFFERENCES,
+    SHARES,
+    Span,
     bootstrap_p,
     cohen_dz,
     draws,
@@ -20,6 +25,7 @@ from tasks.statistics import (
     run_means,
     signed_rank_p,
 )
+from tests.benchmarks import coverage
 
 
 def test_an_interval_of_one_seed_is_that_of_its_problems() -> None:
@@ -31,21 +37,78 @@ def test_an_interval_of_one_seed_is_that_of_its_problems() -> None:
     assert got.high == pytest.approx(got.value + width, abs=0.006)
 
 
-def test_seeds_that_differ_widen_the_interval() -> None:
-    same, apart = np.full((3, 100), 0.5), np.repeat([[0.2], [0.5], [0.8]], 100, axis=1)
-    assert (interval(same).low, interval(same).high) == pytest.approx((0.5, 0.5))
-    assert interval(apart).low <= 0.31
-    assert interval(apart).high >= 0.69
+@pytest.mark.parametrize(("correct", "problems"), [(0, 1), (0, 3), (1, 1), (1, 30), (8, 10), (150, 500), (500, 500)])
+def test_of_shares_the_interval_is_that_of_clopper_and_pearson(correct: int, problems: int) -> None:
+    got = interval(np.array([[1.0] * correct + [0.0] * (problems - correct)]))
+    exact = stats.binomtest(correct, problems).proportion_ci(0.95, method="exact")
+    assert (got.low, got.high) == pytest.approx((exact.low, exact.high), abs=0.008)
 
 
-def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
-    random = np.random.default_rng(3)
-    found = []
-    for _ in range(30):
-        level = np.clip(random.normal(0.5, 0.02, (12, 1)) + random.normal(0, 0.2, (1, 100)), 0, 1)
-        drawn = interval((random.random((12, 100)) < level).astype(float))
-        found.append(drawn.low <= 0.5 <= drawn.high)
-    assert np.mean(found) > 0.8
+def test_means_of_seeds_have_a_t_distribution() -> None:
+    means = np.array([0.50, 0.51, 0.53])
+    got = interval(np.repeat(means[:, None], 100_000, axis=1))
+    low, high = stats.t.interval(0.95, 2, means.mean(), means.std(ddof=1) / np.sqrt(3))
+    assert (got.low, got.high) == pytest.approx((low, high), abs=0.003)
+    apart = interval(np.repeat([[0.2], [0.5], [0.8]], 1000, axis=1))
+    assert (apart.low, apart.high) == (0, 1)
+
+
+@pytest.mark.parametrize("span", [SHARES, DIFFERENCES])
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_no_interval_is_without_width_or_leaves_its_span(seeds: int, span: Span) -> None:
+    for value in (*span, 0.5):
+        got = interval(np.full((seeds, 7), value), span)
+        assert span[0] <= got.low <= value <= got.high <= span[1]
+        assert got.high - got.low > 0.3
+
+
+def test_problems_of_a_benchmark_stand_for_it_alone() -> None:
+    certain, spread = np.ones((1, 500)), np.array([[0.0, 1.0] * 25])
+    alone, beside = interval(spread), interval_of([{"a": certain, "b": spread}])
+    assert beside.high - beside.low == pytest.approx((alone.high - alone.low) / 2, rel=0.1)
+
+
+def test_many_problems_take_bounded_memory() -> None:
+    correct_SP = np.random.default_rng(0).integers(0, 9, (1, 10_000)) / 8
+    tracemalloc.start()
+    got = interval(correct_SP)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 80 * 2**20  # 10,000 draws of 10,000 weights would be 763 MiB
+    error = 1.96 * correct_SP.std() / 100
+    assert (got.low, got.high) == pytest.approx((got.value - error, got.value + error), abs=0.1 * error)
+
+
+def test_of_pairs_that_all_differ_alike_p_is_that_of_a_sign_test() -> None:
+    for pairs in (3, 8):
+        p = bootstrap_p(draws([{"": np.ones((1, pairs))}], DIFFERENCES))
+        assert p == pytest.approx(stats.binomtest(pairs, pairs).pvalue, rel=0.2)
+
+
+@pytest.mark.parametrize("problems", [1, 3, 10, 100])
+def test_shares_are_covered_at_every_accuracy(problems: int) -> None:
+    covered, accuracy = coverage.exact(problems)
+    assert covered > 0.945, accuracy
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        coverage.one_policy("all alike", 0.1, 1, 8),
+        coverage.one_policy("all alike", 0.5, 30, 4),
+        coverage.one_policy("Beta", 0.03, 10, 4),
+        coverage.one_policy("few at a half", 0.03, 30, 4),
+        coverage.one_policy("few at a half", 0.99, 100, 4),
+        coverage.two_benchmarks("few at a half", 0.03, 10, 4),
+        coverage.of_seeds(2, 0.5, 30, 0.05, False),
+        coverage.of_seeds(3, 0.5, 30, 0.05, False),
+        coverage.of_seeds(3, 0.5, 30, 0.05, True),
+    ],
+    ids=lambda cell: f"{cell.kind}, {cell.problems}, {cell.case}",
+)
+def test_means_are_covered(cell: coverage.Cell) -> None:
+    """A few cells of what ``python -m tests.benchmarks.coverage`` looks at."""
+    assert cell.coverage(100) >= 0.93
 
 
 def test_holm_by_hand() -> None:
@@ -68,23 +131,23 @@ def test_the_mean_gives_models_and_benchmarks_the_same_weight() -> None:
     one, other = np.full((2, 10), 0.2), np.full((2, 1000), 0.8)
     assert mean([{"a": one, "b": other}]) == pytest.approx(0.5)
     assert mean([{"a": one, "b": one, "c": one}, {"b": other}]) == pytest.approx(0.5)
-    assert interval_of([{"a": one, "b": other}]).low == pytest.approx(0.5)
 
 
 def test_a_seed_is_drawn_for_all_benchmarks_of_a_model_at_once() -> None:
     """Seeds that are good on one benchmark and as bad on the other leave no spread; independent draws would."""
     good = np.repeat([[0.2], [0.5], [0.8]], 50, axis=1)
-    assert np.ptp(draws([{"a": good, "b": 1 - good}])) == pytest.approx(0, abs=1e-12)
-    assert np.ptp(draws([{"a": good}, {"b": 1 - good}])) > 0.3
+    together, apart = interval_of([{"a": good, "b": 1 - good}]), interval_of([{"a": good}, {"b": 1 - good}])
+    assert together.high - together.low < 0.1
+    assert apart.high - apart.low > 0.5
 
 
 def test_problems_are_drawn_for_all_models_at_once() -> None:
     """Five models that differ alike on the same problems say no more than one of them."""
-    difference_SP = np.random.default_rng(4).normal(0, 0.3, (1, 30))
-    one, five = (draws([{"a": difference_SP}] * count) for count in (1, 5))
-    assert np.std(five) == pytest.approx(np.std(one), rel=0.05)
-    apart = draws([{name: difference_SP} for name in "abcde"])
-    assert np.std(apart) == pytest.approx(np.std(one) / np.sqrt(5), rel=0.05)
+    difference_SP = np.random.default_rng(4).uniform(-1, 1, (1, 300))
+    one, five = (draws([{"a": difference_SP}] * count, DIFFERENCES) for count in (1, 5))
+    assert np.std(five.low_D) == pytest.approx(np.std(one.low_D), rel=0.05)
+    apart = draws([{name: difference_SP} for name in "abcde"], DIFFERENCES)
+    assert np.std(apart.low_D) == pytest.approx(np.std(one.low_D) / np.sqrt(5), rel=0.05)
 
 
 def test_a_run_is_one_pair_however_many_benchmarks_it_was_measured_on() -> None:
@@ -98,25 +161,27 @@ def test_arms_that_are_alike_are_seldom_told_apart_when_runs_differ() -> None:
     for _ in range(200):
         level_SP = np.clip(0.5 + random.normal(0, 0.2, (1, 100)) + random.normal(0, 0.01, (2, 3, 1)), 0, 1)
         one, other = random.binomial(4, level_SP) / 4
-        found.append(bootstrap_p(draws([{"": one - other}])) < 0.05)
+        found.append(bootstrap_p(draws([{"": one - other}], DIFFERENCES)) < 0.05)
     assert np.mean(found) < 0.06
 
 
 def test_p_of_the_bootstrap_is_that_of_a_t_test_on_many_problems() -> None:
     random = np.random.default_rng(5)
-    values_SP = random.normal(0.02, 0.2, (1, 500))
+    values_SP = np.clip(random.normal(0.02, 0.2, (1, 5000)), -1, 1)
+    values_SP += 0.005 - values_SP.mean()
     expected = stats.ttest_1samp(values_SP[0], 0).pvalue
-    assert bootstrap_p(draws([{"a": values_SP}])) == pytest.approx(expected, abs=0.01)
-    assert bootstrap_p(draws([{"a": values_SP - values_SP.mean()}])) > 0.9
+    assert bootstrap_p(draws([{"a": values_SP}], DIFFERENCES)) == pytest.approx(expected, abs=0.02)
+    assert bootstrap_p(draws([{"a": values_SP - values_SP.mean()}], DIFFERENCES)) > 0.9
 
 
 def test_two_one_sided_tests_ask_whether_the_difference_is_small() -> None:
     random = np.random.default_rng(6)
-    near, wide = random.normal(0, 0.05, (1, 400)), random.normal(0, 2, (1, 400))
-    assert equivalence_p(draws([{"a": near}]), 0.02) < 0.001
-    assert equivalence_p(draws([{"a": wide}]), 0.02) > 0.2  # Not different, and not shown to be equal either.
-    assert equivalence_p(draws([{"a": near + 0.02}]), 0.02) == pytest.approx(0.5, abs=0.4)
-    assert equivalence_p(draws([{"a": near + 0.1}]), 0.02) > 0.999
+    near, wide = random.normal(0, 0.05, (1, 400)), random.choice([-1, 1], (1, 400))
+    assert equivalence_p(draws([{"a": near}], DIFFERENCES), 0.02) < 0.001
+    # Not different, and not shown to be equal either.
+    assert equivalence_p(draws([{"a": wide}], DIFFERENCES), 0.02) > 0.2
+    assert equivalence_p(draws([{"a": near + 0.02}], DIFFERENCES), 0.02) == pytest.approx(0.5, abs=0.4)
+    assert equivalence_p(draws([{"a": near + 0.1}], DIFFERENCES), 0.02) > 0.999
 
 
 def test_effect_sizes_by_hand() -> None:

@@ -8,10 +8,12 @@ pyflyte run workflows/evaluation.py evaluation --store runs/qwen --evaluate '{"m
 
 from flytekit import workflow
 
+from tasks.platform import named
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
 from tasks.stored.evaluated import EvaluatedPolicy
 from tasks.stored.task import close_evaluation, open_evaluation
-from workflows.stages import measured, prepared
+from workflows.stages import evaluate as evaluate_policy
+from workflows.stages import problems
 
 
 @workflow
@@ -25,7 +27,12 @@ def evaluation(
     seed: int = 0,
 ) -> EvaluatedPolicy:
     """Evaluates a policy: ``policy/0123abcd``, or the last one of the latest finished run."""
-    opened = open_evaluation(
+    found = open_evaluation(
         store=store, policy=policy, prompts=prompts, evaluate=evaluate, verify=verify, operation=operation, seed=seed
     )
-    return close_evaluation(store=opened.store, average=measured(opened, prepared(opened), opened.policy))
+    opened = named(found, "open-evaluation")
+    benchmarks = problems(opened.benchmarks)
+    accuracy = evaluate_policy(
+        inputs=opened.evaluations, mean=opened.report, benchmarks=benchmarks, policy=opened.policy
+    )
+    return named(close_evaluation(inputs=opened.report, average=named(accuracy, "evaluate")), "close-evaluation")

@@ -5,17 +5,15 @@
 The updates are cut into as many parts as Mu-GRPO has stages, so that both are evaluated after the same updates.
 """
 
-from typing import Any
-
 from flytekit import workflow
 
-from tasks.alternate.task import alternate
-from tasks.policy.task import prepare_policy
+from tasks.platform import Artifact, named
 from tasks.report.summary import RunSummary
 from tasks.report.task import report
-from tasks.run.task import close_run, open_run
+from tasks.run.task import OpenRun, close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -23,53 +21,38 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from workflows.stages import measured, prepared, prompted
+from workflows.stages import evaluated, in_turns, prepared
 
 PARTS = 4
 
 
-def alternating_run(run: Any) -> Any:
-    """The report of a run that alternates; ``run`` is what ``open_run`` gives."""
-    benchmarks = prepared(run)
-    shards = prompted(run, benchmarks, PARTS)
-    base = current = prepare_policy(
-        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
-    )
-    evaluations = [measured(run, benchmarks, current)]
-    for part in range(PARTS):
-        current = alternate(
-            store=run.store,
-            rollout=run.rollout,
-            verify=run.verify,
-            optimize=run.optimize,
-            updates_per_rollout=run.updates_per_rollout,
-            reference=base,
-            policy=current,
-            prompts=shards[part],
-            stage=part,
-            seed=run.seed,
-            operation=run.operation,
-        )
-        evaluations.append(measured(run, benchmarks, current))
-    return report(store=run.store, evaluations=evaluations, seed=run.seed)
+def alternating_run(run: OpenRun) -> Artifact:
+    """The report of a run in which generation and optimization alternate."""
+    start = prepared(run)
+    policy = start.policy
+    accuracies = [evaluated(run, start.benchmarks, policy)]
+    for number in range(PARTS):
+        policy, accuracy = in_turns(run, start, policy, number)
+        accuracies.append(accuracy)
+    return named(report(inputs=run.report, evaluations=accuracies), "report")
 
 
 @workflow
 def grpo(
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
-    operation: OperationSettings = OperationSettings(),  # noqa: B008
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
+    verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
+    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008
     updates_per_rollout: int = 4,
     store: str = "runs",
     seed: int = 0,
     overrides: str = "",
 ) -> RunSummary:
     """Any preset at any mu (updates_per_rollout); GRPO with mu = 4 by default."""
-    run = open_run(
+    opened = open_run(
         store=store,
         seed=seed,
         policy=policy,
@@ -82,5 +65,5 @@ def grpo(
         overrides=overrides,
         operation=operation,
     )
-    page = alternating_run(run)
-    return close_run(store=run.store, report=page, settings=run.settings, started=run.started)
+    run = named(opened, "open-run")
+    return named(close_run(inputs=run.run, report=alternating_run(run)), "close-run")

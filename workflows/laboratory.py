@@ -15,11 +15,12 @@ from tasks.laboratory.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUI
 from tasks.laboratory.result import LaboratoryResult
 from tasks.laboratory.task import close_laboratory
 from tasks.laboratory.task import laboratory as compare_arms
-from tasks.platform import Artifact, StoreHandle
-from tasks.policy.task import prepare_policy
+from tasks.platform import Artifact, StoreHandle, named
+from tasks.prompts.task import prepare_prompts
 from tasks.run.task import open_run
 from tasks.settings import (
     EvaluateSettings,
+    Given,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
@@ -27,7 +28,7 @@ from tasks.settings import (
     VerifySettings,
 )
 from tasks.study.task import study
-from workflows.stages import prepared, prompted
+from workflows.stages import prepared
 
 
 class Run(NamedTuple):
@@ -39,12 +40,12 @@ class Run(NamedTuple):
 
 @workflow
 def arm(
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
+    verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
     store: str = "runs/laboratory",
     seed: int = 0,
     overrides: str = "",
@@ -52,7 +53,7 @@ def arm(
     evaluations: int = EVALUATIONS,
 ) -> Run:
     """One training run, evaluated along the way; ``arm`` holds what it changes in the settings."""
-    run = open_run(
+    opened = open_run(
         store=store,
         seed=seed,
         policy=policy,
@@ -65,60 +66,54 @@ def arm(
         overrides=overrides,
         arm=arm,
     )
-    benchmarks = prepared(run)
-    (chosen,) = prompted(run, benchmarks, 1)
-    base = prepare_policy(
-        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
-    )
+    run = named(opened, "open-run")
+    start = prepared(run)
     made = study(
-        store=run.store,
-        rollout=run.rollout,
-        verify=run.verify,
-        optimize=run.optimize,
-        evaluate=run.evaluations,
-        updates_per_rollout=run.updates_per_rollout,
+        inputs=run.study,
         evaluations=evaluations,
-        policy=base,
-        prompts=chosen,
-        held_out=benchmarks,
-        seed=run.seed,
+        policy=start.policy,
+        prompts=named(prepare_prompts(inputs=run.prompts, training=start.training, stage=0), "prompts"),
+        held_out=start.benchmarks,
     )
-    return Run(study=made, store=run.store)
+    return Run(study=named(made, "study"), store=run.store)
 
 
 def question(part: Part, name: str, updates: int, evaluations: int, seeds: tuple[int, ...]) -> PythonFunctionWorkflow:
     """The workflow of a part: all its arms on all seeds, and their comparison."""
 
     def graph(
-        policy: PolicySettings,
-        prompts: PromptsSettings,
-        rollout: RolloutSettings,
-        optimize: OptimizeSettings,
-        evaluate: EvaluateSettings,
-        verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
+        policy: Given[PolicySettings],
+        prompts: Given[PromptsSettings],
+        rollout: Given[RolloutSettings],
+        optimize: Given[OptimizeSettings],
+        evaluate: Given[EvaluateSettings],
+        verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
         store: str = "runs/laboratory",
         overrides: str = "",
     ) -> LaboratoryResult:
         runs = [
-            arm(
-                policy=policy,
-                prompts=prompts,
-                rollout=rollout,
-                optimize=optimize,
-                evaluate=evaluate,
-                verify=verify,
-                store=store,
-                seed=seed,
-                overrides=overrides,
-                arm=each.overrides(updates),
-                evaluations=evaluations,
+            named(
+                arm(
+                    policy=policy,
+                    prompts=prompts,
+                    rollout=rollout,
+                    optimize=optimize,
+                    evaluate=evaluate,
+                    verify=verify,
+                    store=store,
+                    seed=seed,
+                    overrides=overrides,
+                    arm=each.overrides(updates),
+                    evaluations=evaluations,
+                ),
+                f"arm-{number + 1}-seed-{seed}",
             )
-            for each in QUESTIONS[part].arms
+            for number, each in enumerate(QUESTIONS[part].arms)
             for seed in seeds
         ]
         opened = runs[0].store
-        compared = compare_arms(store=opened, part=part, studies=[run.study for run in runs])
-        return close_laboratory(store=opened, result=compared)
+        compared = named(compare_arms(store=opened, part=part, studies=[run.study for run in runs]), "compare")
+        return named(close_laboratory(store=opened, result=compared), "close-laboratory")
 
     graph.__name__ = graph.__qualname__ = f"{name}_{part}"
     graph.__doc__ = f"{QUESTIONS[part].title}: {QUESTIONS[part].asks}"

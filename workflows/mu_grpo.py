@@ -1,19 +1,18 @@
-"""Mu-GRPO: a few large stages, each generate -> verify -> optimize -> evaluate, unrolled in a static graph.
+"""Mu-GRPO: a few large stages, each prompts -> generate -> verify -> optimize -> evaluate, in a static graph.
 
 pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file configs/tiny-cpu.yaml
 """
 
-from typing import Any
-
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.policy.task import prepare_policy
+from tasks.platform import Artifact, named
 from tasks.report.summary import RunSummary
 from tasks.report.task import report
-from tasks.run.task import close_run, open_run
+from tasks.run.task import OpenRun, close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -21,41 +20,38 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from workflows.stages import measured, next_policy, prepared, prompted
+from workflows.stages import evaluated, in_stages, prepared
 
 STAGES = 4
 
 
-def staged_run(run: Any, stages: int) -> Any:
-    """The report of a run in stages; ``run`` is what ``open_run`` gives."""
-    benchmarks = prepared(run)
-    shards = prompted(run, benchmarks, stages)
-    base = current = prepare_policy(
-        store=run.store, settings=run.policy, arithmetic=run.arithmetic, source=run.policy_source, seed=run.seed
-    )
-    evaluations = [measured(run, benchmarks, current)]
-    for stage in range(stages):
-        current = next_policy(run, shards[stage], base, current, stage)
-        evaluations.append(measured(run, benchmarks, current))
-    return report(store=run.store, evaluations=evaluations, seed=run.seed)
+def staged_run(run: OpenRun, stages: int) -> Artifact:
+    """The report of a run in large stages."""
+    start = prepared(run)
+    policy = start.policy
+    accuracies = [evaluated(run, start.benchmarks, policy)]
+    for number in range(stages):
+        policy, accuracy = in_stages(run, start, policy, number)
+        accuracies.append(accuracy)
+    return named(report(inputs=run.report, evaluations=accuracies), "report")
 
 
 def staged(stages: int) -> PythonFunctionWorkflow:
     """The workflow with another number of stages; ``mu_grpo`` has four, the others are named ``mu_grpo_<stages>``."""
 
     def graph(
-        policy: PolicySettings,
-        prompts: PromptsSettings,
-        rollout: RolloutSettings,
-        optimize: OptimizeSettings,
-        evaluate: EvaluateSettings,
-        verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
-        operation: OperationSettings = OperationSettings(),  # noqa: B008
+        policy: Given[PolicySettings],
+        prompts: Given[PromptsSettings],
+        rollout: Given[RolloutSettings],
+        optimize: Given[OptimizeSettings],
+        evaluate: Given[EvaluateSettings],
+        verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
+        operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008
         store: str = "runs",
         seed: int = 0,
         overrides: str = "",
     ) -> RunSummary:
-        run = open_run(
+        opened = open_run(
             store=store,
             seed=seed,
             policy=policy,
@@ -68,8 +64,8 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             overrides=overrides,
             operation=operation,
         )
-        page = staged_run(run, stages)
-        return close_run(store=run.store, report=page, settings=run.settings, started=run.started)
+        run = named(opened, "open-run")
+        return named(close_run(inputs=run.run, report=staged_run(run, stages)), "close-run")
 
     graph.__name__ = graph.__qualname__ = "mu_grpo" if stages == STAGES else f"mu_grpo_{stages}"
     graph.__doc__ = f"Mu-GRPO in {stages} stages."

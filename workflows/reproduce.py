@@ -1,18 +1,20 @@
-"""The paper's comparison: models x systems x seeds in one execution, ending in tables, tests, figures and one page.
+"""The paper's comparison: models x systems x seeds, ending in tables, tests, figures and one page.
 
     pyflyte run workflows/reproduce.py reproduce --inputs-file configs/reproduce-tiny.yaml
 
+On a cluster every run is an execution of its own, which the reproduction's execution starts, waits for and links to.
 Steps that runs have in common are done once: what is a step's output depends on its inputs alone, so runs that start
 alike share the base policy, its evaluation and their first rollouts.
 """
 
 from typing import Any
 
-from flytekit import WorkflowFailurePolicy, workflow
+from flytekit import FlyteContextManager, LaunchPlan, WorkflowFailurePolicy, workflow
+from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.laboratory.arms import QUESTIONS
 from tasks.laboratory.task import laboratory as compare_arms
-from tasks.platform import Artifact, StoreHandle, unrolling
+from tasks.platform import Artifact, StoreHandle, named, unrolling
 from tasks.reproduce.result import ReproductionResult
 from tasks.reproduce.task import close_reproduction, open_reproduction
 from tasks.reproduce.task import reproduction as compare_runs
@@ -20,6 +22,7 @@ from tasks.run.task import close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
     ExperimentSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -35,18 +38,18 @@ from workflows.mu_grpo import STAGES, staged_run
 
 @workflow
 def in_stages(
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings,
-    operation: OperationSettings,
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
+    verify: Given[VerifySettings],
+    operation: Given[OperationSettings],
     store: str,
     seed: int,
 ) -> Artifact:
     """The report of a run in large stages."""
-    run = open_run(
+    opened = open_run(
         store=store,
         seed=seed,
         policy=policy,
@@ -59,26 +62,27 @@ def in_stages(
         overrides="",
         operation=operation,
     )
+    run = named(opened, "open-run")
     page = staged_run(run, STAGES)
-    close_run(store=run.store, report=page, settings=run.settings, started=run.started)
+    named(close_run(inputs=run.run, report=page), "close-run")
     return page
 
 
 @workflow
 def alternating(
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings,
-    operation: OperationSettings,
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
+    verify: Given[VerifySettings],
+    operation: Given[OperationSettings],
     updates_per_rollout: int,
     store: str,
     seed: int,
 ) -> Artifact:
     """The report of a run that refreshes its rollouts every few updates."""
-    run = open_run(
+    opened = open_run(
         store=store,
         seed=seed,
         policy=policy,
@@ -91,27 +95,40 @@ def alternating(
         overrides="",
         operation=operation,
     )
+    run = named(opened, "open-run")
     page = alternating_run(run)
-    close_run(store=run.store, report=page, settings=run.settings, started=run.started)
+    named(close_run(inputs=run.run, report=page), "close-run")
     return page
 
 
 @unrolling
 def every_run(store: str, runs: list[RunSettings]) -> list[Artifact]:
     """The reports of all runs, in their order."""
-    return [_run(store, settings) for settings in runs]
+    return [named(_run(store, settings), f"run-{number + 1}") for number, settings in enumerate(runs)]
 
 
-def _run(store: str, settings: RunSettings) -> Any:
+def _run(store: str, settings: RunSettings) -> Artifact:
     given = {**_given(settings), "operation": settings.operation, "store": store, "seed": settings.seed}
     if settings.updates_per_rollout is None:
-        return in_stages(**given)
-    return alternating(**given, updates_per_rollout=settings.updates_per_rollout)
+        return _execution(in_stages, **given)
+    return _execution(alternating, **given, updates_per_rollout=settings.updates_per_rollout)
+
+
+def _execution(graph: PythonFunctionWorkflow, **inputs: Any) -> Any:
+    """What a workflow gives in an execution of its own; on this machine it simply runs."""
+    return LaunchPlan.get_default_launch_plan(FlyteContextManager.current_context(), graph)(**inputs)
 
 
 def _given(settings: RunSettings) -> dict[str, Any]:
-    names = ("policy", "prompts", "rollout", "optimize", "evaluate", "verify")
-    return {name: getattr(settings, name) for name in names}
+    values = settings.given()
+    return {
+        "policy": Given[PolicySettings].model_validate(values["policy"]),
+        "prompts": Given[PromptsSettings].model_validate(values["prompts"]),
+        "rollout": Given[RolloutSettings].model_validate(values["rollout"]),
+        "optimize": Given[OptimizeSettings].model_validate(values["optimize"]),
+        "evaluate": Given[EvaluateSettings].model_validate(values["evaluate"]),
+        "verify": Given[VerifySettings].model_validate(values["verify"]),
+    }
 
 
 @unrolling
@@ -126,26 +143,35 @@ def every_question(
     compared = []
     for part in asked.parts:
         studies = [
-            arm(
-                **_given(settings),
-                store=store,
-                seed=seed,
-                overrides="",
-                arm=each.overrides(asked.updates),
-                evaluations=asked.evaluations,
+            named(
+                _execution(
+                    arm,
+                    **_given(settings),
+                    store=store,
+                    seed=seed,
+                    overrides="",
+                    arm=each.overrides(asked.updates),
+                    evaluations=asked.evaluations,
+                ),
+                f"part-{part}-arm-{number + 1}-seed-{seed}",
             ).study
-            for each in QUESTIONS[part].arms
+            for number, each in enumerate(QUESTIONS[part].arms)
             for seed in experiment.seeds
         ]
-        compared.append(compare_arms(store=opened, part=part, studies=studies))
+        compared.append(named(compare_arms(store=opened, part=part, studies=studies), f"part-{part}"))
     return compared
 
 
 @workflow(failure_policy=WorkflowFailurePolicy.FAIL_AFTER_EXECUTABLE_NODES_COMPLETE)
 def reproduce(experiment: ExperimentSettings, store: str = "runs", overrides: str = "") -> ReproductionResult:
     """Every model with every system on every seed, compared; a run that fails does not stop the others."""
-    opened = open_reproduction(store=store, experiment=experiment, overrides=overrides)
-    reports = every_run(store=store, runs=opened.runs)
+    opened = named(open_reproduction(store=store, experiment=experiment, overrides=overrides), "open-reproduction")
+    reports = named(every_run(store=store, runs=opened.runs), "runs")
     parts = every_question(store=store, opened=opened.store, experiment=opened.experiment, laboratory=opened.laboratory)
-    compared = compare_runs(store=opened.store, experiment=opened.experiment, reports=reports, laboratory=parts)
-    return close_reproduction(store=opened.store, result=compared)
+    compared = compare_runs(
+        store=opened.store,
+        experiment=opened.experiment,
+        reports=reports,
+        laboratory=named(parts, "laboratory"),
+    )
+    return named(close_reproduction(store=opened.store, result=named(compared, "compare")), "close-reproduction")

@@ -4,18 +4,26 @@ pyflyte run workflows/retrain.py retrain --inputs-file configs/tiny-cpu.yaml --f
     --overrides "optimize.preset=relaxed"
 """
 
-from types import SimpleNamespace
-
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.platform import Artifact, StoreHandle, unrolling
+from tasks.optimize.task import optimize as optimize_policy
+from tasks.platform import Artifact, named, unrolling
+from tasks.platform.inputs import (
+    EvaluationInputs,
+    Keyed,
+    OptimizeInputs,
+    PromptsInputs,
+    ReportInputs,
+    RolloutInputs,
+    VerifyInputs,
+)
 from tasks.report.summary import RunSummary
 from tasks.report.task import report
 from tasks.run.task import close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
-    EvaluationSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -25,66 +33,81 @@ from tasks.settings import (
 )
 from tasks.stored.task import find_stage
 from workflows.mu_grpo import STAGES
-from workflows.stages import measured, next_policy, optimized, prepared, prompted
+from workflows.stages import evaluate as evaluate_policy
+from workflows.stages import prepared
+from workflows.stages import stage as large_stage
 
 
 @unrolling
 def stages_from(
-    stage: int,
-    store: StoreHandle,
-    rollout: RolloutSettings,
-    verify: VerifySettings,
-    optimize: OptimizeSettings,
-    verifiers: list[VerifySettings],
-    evaluations: list[EvaluationSettings],
-    operation: OperationSettings,
-    seed: int,
+    first: int,
+    stages: int,
+    prompts: Keyed[PromptsInputs],
+    rollout: Keyed[RolloutInputs],
+    verify: Keyed[VerifyInputs],
+    optimize: Keyed[OptimizeInputs],
+    evaluations: list[Keyed[EvaluationInputs]],
+    mean: Keyed[ReportInputs],
+    training: Artifact,
     benchmarks: list[Artifact],
-    shards: list[list[Artifact]],
     policies: list[Artifact],
     rollouts: list[Artifact],
     verdicts: Artifact,
 ) -> list[Artifact]:
-    """Accuracies of the stored policies, and of those after ``stage`` and all later ones, trained anew."""
-    run = SimpleNamespace(
-        store=store,
-        rollout=rollout,
-        verify=verify,
-        optimize=optimize,
-        verifiers=verifiers,
-        evaluations=evaluations,
-        operation=operation,
-        seed=seed,
+    """Accuracies of the stored policies, and of those after stage ``first`` and all later ones, trained anew."""
+
+    def accuracy(policy: Artifact, number: int) -> Artifact:
+        made = evaluate_policy(inputs=evaluations, mean=mean, benchmarks=benchmarks, policy=policy)
+        return named(made, f"evaluate-{number}")
+
+    accuracies = [accuracy(policy, number) for number, policy in enumerate(policies)]
+    retrained = optimize_policy(
+        inputs=optimize,
+        reference=policies[0],
+        policy=policies[-1],
+        rollouts=rollouts,
+        verdicts=verdicts,
+        stage=first,
     )
-    base, current = policies[0], policies[-1]
-    trained = []
-    for number in range(stage, len(shards)):
-        if number == stage:
-            current = optimized(run, base, current, rollouts, verdicts, number)
-        else:
-            current = next_policy(run, shards[number], base, current, number)
-        trained.append(current)
-    return [measured(run, benchmarks, each) for each in [*policies, *trained]]
+    policy = named(retrained, f"optimize-{first + 1}")
+    accuracies.append(accuracy(policy, first + 1))
+    for number in range(first + 1, stages):
+        made = large_stage(
+            prompts=prompts,
+            rollout=rollout,
+            verify=verify,
+            optimize=optimize,
+            evaluations=evaluations,
+            mean=mean,
+            training=training,
+            benchmarks=benchmarks,
+            reference=policies[0],
+            policy=policy,
+            stage=number,
+        )
+        policy, mean_accuracy = named(made, f"stage-{number + 1}")
+        accuracies.append(mean_accuracy)
+    return accuracies
 
 
 def staged(stages: int) -> PythonFunctionWorkflow:
     """The workflow for runs of another number of stages; ``retrain`` is for four."""
 
     def graph(
-        policy: PolicySettings,
-        prompts: PromptsSettings,
-        rollout: RolloutSettings,
-        optimize: OptimizeSettings,
-        evaluate: EvaluateSettings,
-        verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
-        operation: OperationSettings = OperationSettings(),  # noqa: B008
+        policy: Given[PolicySettings],
+        prompts: Given[PromptsSettings],
+        rollout: Given[RolloutSettings],
+        optimize: Given[OptimizeSettings],
+        evaluate: Given[EvaluateSettings],
+        verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
+        operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008
         store: str = "runs",
         seed: int = 0,
         overrides: str = "",
         from_stage: int = 0,
         algorithm: str = "",
     ) -> RunSummary:
-        run = open_run(
+        opened = open_run(
             store=store,
             seed=seed,
             policy=policy,
@@ -97,27 +120,26 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             overrides=overrides,
             operation=operation,
         )
-        found = find_stage(store=run.store, algorithm=algorithm, seed=run.seed, stage=from_stage)
-        benchmarks = prepared(run)
-        shards = prompted(run, benchmarks, stages)
-        evaluations = stages_from(
-            stage=from_stage,
-            store=run.store,
+        run = named(opened, "open-run")
+        found = named(find_stage(store=run.store, algorithm=algorithm, seed=run.seed, stage=from_stage), "stored-stage")
+        start = prepared(run)
+        accuracies = stages_from(
+            first=from_stage,
+            stages=stages,
+            prompts=run.prompts,
             rollout=run.rollout,
             verify=run.verify,
             optimize=run.optimize,
-            verifiers=run.verifiers,
             evaluations=run.evaluations,
-            operation=run.operation,
-            seed=run.seed,
-            benchmarks=benchmarks,
-            shards=shards,
+            mean=run.report,
+            training=start.training,
+            benchmarks=start.benchmarks,
             policies=found.policies,
             rollouts=found.rollouts,
             verdicts=found.verdicts,
         )
-        page = report(store=run.store, evaluations=evaluations, seed=run.seed)
-        return close_run(store=run.store, report=page, settings=run.settings, started=run.started)
+        page = named(report(inputs=run.report, evaluations=named(accuracies, "stages")), "report")
+        return named(close_run(inputs=run.run, report=page), "close-run")
 
     graph.__name__ = graph.__qualname__ = "retrain" if stages == STAGES else f"retrain_{stages}"
     graph.__doc__ = (

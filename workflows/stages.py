@@ -1,65 +1,161 @@
-"""A stage as the workflows unroll it: generate -> verify -> optimize, and the evaluation of what it gives."""
+"""The stages of a run as sub-workflows, each of which the console shows as one node that opens."""
 
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
-from flytekit import map_task
+from flytekit import map_task, workflow
 
+from tasks.alternate.task import alternate
 from tasks.evaluate.task import average
 from tasks.evaluate.task import evaluate as evaluate_policy
 from tasks.optimize.task import optimize as optimize_policy
+from tasks.platform import Artifact, named
+from tasks.platform.inputs import (
+    AlternateInputs,
+    BenchmarkInputs,
+    EvaluationInputs,
+    Keyed,
+    OptimizeInputs,
+    PromptsInputs,
+    ReportInputs,
+    RolloutInputs,
+    VerifyInputs,
+)
+from tasks.policy.task import prepare_policy
 from tasks.prompts.task import prepare_benchmark, prepare_prompts, prepare_training_set
 from tasks.rollout.task import generate
+from tasks.run.task import OpenRun
 from tasks.verify.task import verify as verify_rollouts
 
 
-def next_policy(run: Any, shards: Any, base: Any, policy: Any, stage: int) -> Any:
-    """The policy after a stage; ``run`` has the settings, ``shards`` the stage's prompts."""
-    generate_shard = partial(generate, store=run.store, settings=run.rollout, policy=policy, stage=stage, seed=run.seed)
-    rollouts = map_task(generate_shard)(prompts=shards)
-    verdicts = verify_rollouts(store=run.store, settings=run.verify, rollouts=rollouts, stage=stage, seed=run.seed)
-    return optimized(run, base, policy, rollouts, verdicts, stage)
+class Start(NamedTuple):
+    """What the stages of a run begin with."""
+
+    policy: Artifact
+    """The base policy."""
+    benchmarks: list[Artifact]
+    """The problems of every benchmark."""
+    training: Artifact
+    """The rows that the stages' prompts are cut of, without the problems of the benchmarks."""
 
 
-def prepared(run: Any) -> Any:
-    """The problems of every benchmark of a run."""
-    prepare_each = partial(prepare_benchmark, store=run.store, operation=run.operation)
-    return map_task(prepare_each)(settings=run.benchmarks, verify=run.verifiers, source=run.benchmark_sources)
+class Stage(NamedTuple):
+    """What a stage gives."""
+
+    policy: Artifact
+    accuracy: Artifact
+    """The policy's, as the mean over the benchmarks."""
 
 
-def prompted(run: Any, benchmarks: Any, stages: int) -> list[Any]:
-    """The prompts of every stage, without the problems of the benchmarks."""
-    training = prepare_training_set(
-        store=run.store,
-        settings=run.training_set,
-        verify=run.verify,
-        source=run.training_source,
+def prepared(run: OpenRun) -> Start:
+    """The nodes that come before the stages."""
+    benchmarks = problems(run.benchmarks)
+    return Start(
+        policy=named(prepare_policy(inputs=run.policy), "base-policy"),
         benchmarks=benchmarks,
-        operation=run.operation,
+        training=named(prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set"),
     )
-    return [
-        prepare_prompts(store=run.store, settings=run.prompts, training=training, stage=stage, seed=run.seed)
-        for stage in range(stages)
-    ]
 
 
-def measured(run: Any, benchmarks: Any, policy: Any) -> Any:
-    """The evaluation of a policy on every benchmark, and their mean."""
-    evaluate_each = partial(evaluate_policy, store=run.store, policy=policy, seed=run.seed, operation=run.operation)
-    found = map_task(evaluate_each)(settings=run.evaluations, verify=run.verifiers, prompts=benchmarks)
-    return average(store=run.store, policy=policy, evaluations=found, seed=run.seed)
+def problems(benchmarks: list[Keyed[BenchmarkInputs]]) -> list[Artifact]:
+    """The node with the problems of every benchmark."""
+    prepared: list[Artifact] = named(map_task(prepare_benchmark)(inputs=benchmarks), "benchmarks")
+    return prepared
 
 
-def optimized(run: Any, base: Any, policy: Any, rollouts: Any, verdicts: Any, stage: int) -> Any:
-    """The policy that a stage's rollouts and verdicts make of the one that sampled them."""
-    return optimize_policy(
-        store=run.store,
-        settings=run.optimize,
-        reference=base,
+@workflow
+def evaluate(
+    inputs: list[Keyed[EvaluationInputs]], mean: Keyed[ReportInputs], benchmarks: list[Artifact], policy: Artifact
+) -> Artifact:
+    """The accuracy of a policy on every benchmark, and the mean of these."""
+    found = named(map_task(partial(evaluate_policy, policy=policy))(inputs=inputs, prompts=benchmarks), "benchmarks")
+    return named(average(inputs=mean, policy=policy, evaluations=found), "mean")
+
+
+@workflow
+def stage(
+    prompts: Keyed[PromptsInputs],
+    rollout: Keyed[RolloutInputs],
+    verify: Keyed[VerifyInputs],
+    optimize: Keyed[OptimizeInputs],
+    evaluations: list[Keyed[EvaluationInputs]],
+    mean: Keyed[ReportInputs],
+    training: Artifact,
+    benchmarks: list[Artifact],
+    reference: Artifact,
+    policy: Artifact,
+    stage: int,
+) -> Stage:
+    """A large stage of Mu-GRPO: one generation of rollouts serves all of its updates."""
+    shards = named(prepare_prompts(inputs=prompts, training=training, stage=stage), "prompts")
+    generate_shard = partial(generate, inputs=rollout, policy=policy, stage=stage)
+    rollouts = named(map_task(generate_shard)(prompts=shards), "generate")
+    verdicts = named(verify_rollouts(inputs=verify, rollouts=rollouts, stage=stage), "verify")
+    after = named(
+        optimize_policy(
+            inputs=optimize, reference=reference, policy=policy, rollouts=rollouts, verdicts=verdicts, stage=stage
+        ),
+        "optimize",
+    )
+    return Stage(after, named(evaluate(inputs=evaluations, mean=mean, benchmarks=benchmarks, policy=after), "evaluate"))
+
+
+@workflow
+def alternating_stage(
+    prompts: Keyed[PromptsInputs],
+    alternate_inputs: Keyed[AlternateInputs],
+    evaluations: list[Keyed[EvaluationInputs]],
+    mean: Keyed[ReportInputs],
+    training: Artifact,
+    benchmarks: list[Artifact],
+    reference: Artifact,
+    policy: Artifact,
+    stage: int,
+) -> Stage:
+    """As many updates as a large stage makes, with new rollouts every few of them, in one task."""
+    shards = named(prepare_prompts(inputs=prompts, training=training, stage=stage), "prompts")
+    after = named(
+        alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage), "alternate"
+    )
+    return Stage(after, named(evaluate(inputs=evaluations, mean=mean, benchmarks=benchmarks, policy=after), "evaluate"))
+
+
+def evaluated(run: OpenRun, benchmarks: list[Artifact], policy: Artifact) -> Artifact:
+    """The node with the accuracy of the base policy."""
+    return named(
+        evaluate(inputs=run.evaluations, mean=run.report, benchmarks=benchmarks, policy=policy), "evaluate-base"
+    )
+
+
+def in_stages(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
+    """The node of a large stage; ``number`` counts from 0."""
+    made = stage(
+        prompts=run.prompts,
+        rollout=run.rollout,
+        verify=run.verify,
+        optimize=run.optimize,
+        evaluations=run.evaluations,
+        mean=run.report,
+        training=start.training,
+        benchmarks=start.benchmarks,
+        reference=start.policy,
         policy=policy,
-        rollouts=rollouts,
-        verdicts=verdicts,
-        stage=stage,
-        seed=run.seed,
-        operation=run.operation,
+        stage=number,
     )
+    return named(made, f"stage-{number + 1}")
+
+
+def in_turns(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
+    """The node of a stage in which generation and optimization alternate; ``number`` counts from 0."""
+    made = alternating_stage(
+        prompts=run.prompts,
+        alternate_inputs=run.alternate,
+        evaluations=run.evaluations,
+        mean=run.report,
+        training=start.training,
+        benchmarks=start.benchmarks,
+        reference=start.policy,
+        policy=policy,
+        stage=number,
+    )
+    return named(made, f"stage-{number + 1}")

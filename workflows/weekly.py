@@ -7,10 +7,12 @@ from datetime import datetime
 
 from flytekit import workflow
 
+from tasks.platform import named
 from tasks.report.summary import RunSummary
 from tasks.run.task import seed_of_week
 from tasks.settings import (
     EvaluateSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -24,17 +26,17 @@ from workflows.mu_grpo import mu_grpo
 @workflow
 def weekly(
     kickoff: datetime,
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
-    verify: VerifySettings = VerifySettings(),  # noqa: B008 - settings are immutable
-    operation: OperationSettings = OperationSettings(),  # noqa: B008
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
+    verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
+    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008
     store: str = "runs",
 ) -> RunSummary:
     """A run of mu_grpo whose seed is that of the week."""
-    return mu_grpo(
+    made = mu_grpo(
         policy=policy,
         prompts=prompts,
         rollout=rollout,
@@ -43,5 +45,6 @@ def weekly(
         verify=verify,
         operation=operation,
         store=store,
-        seed=seed_of_week(kickoff=kickoff),
+        seed=named(seed_of_week(kickoff=kickoff), "seed"),
     )
+    return named(made, "mu-grpo")

@@ -8,7 +8,7 @@ from tasks.alternate.loop import Loop, plan_refreshes
 from tasks.alternate.states import States
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import VERDICTS, read_table, rollouts_schema, table_writer
-from tasks.interruption import heeded
+from tasks.interruption import heeding
 from tasks.optimize import processes
 from tasks.optimize.examples import noted_updates
 from tasks.optimize.outcome import nothing_to_learn
@@ -20,6 +20,7 @@ from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings,
 from tasks.tracking.journal import shown
 
 
+@heeding
 def train_alternating(
     store: Store,
     rollout: RolloutSettings,
@@ -66,7 +67,7 @@ def train_alternating(
         "verify": verify.model_dump(mode="json"),
     }
     parents: Mapping[str, Any] = {"policy": policy, "prompts": prompts, **reference_parent(optimize, reference)}
-    with heeded(), store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
+    with store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             folder = store.path(policy)
             shards = store.paths(prompts)

@@ -1,7 +1,7 @@
-"""The door of the step in which generation and optimization alternate."""
+"""Flyte task in which generation and optimization alternate."""
 
-from tasks.platform import Artifact, StoreHandle, judging, once, step
-from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.platform import Artifact, judging, once, step
+from tasks.platform.inputs import AlternateInputs, Keyed
 
 VERSION = "12"
 JUDGING = judging(VERSION)
@@ -9,34 +9,24 @@ JUDGING = judging(VERSION)
 
 @step(JUDGING, role="train", trains=True, takes_turns=True)
 def alternate(
-    store: StoreHandle,
-    rollout: RolloutSettings,
-    verify: VerifySettings,
-    optimize: OptimizeSettings,
-    updates_per_rollout: int,
-    reference: Artifact,
-    policy: Artifact,
-    prompts: list[Artifact],
-    stage: int,
-    seed: int,
-    operation: OperationSettings,
+    inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Artifact:
-    """The policy after a stage's updates, with new rollouts every ``updates_per_rollout`` of them."""
+    """The policy after a stage's updates, with new rollouts every ``inputs.updates_per_rollout`` of them."""
     from tasks.alternate.step import train_alternating
 
     return once(
-        store,
+        inputs.store,
         "alternate",
         JUDGING,
         train_alternating,
-        rollout,
-        verify,
-        optimize,
-        updates_per_rollout,
+        inputs.rollout,
+        inputs.verify,
+        inputs.optimize,
+        inputs.updates_per_rollout,
         reference,
         policy,
         prompts,
         stage,
-        seed,
-        operation=operation,
+        inputs.seed,
+        operation=inputs.operation,
     )

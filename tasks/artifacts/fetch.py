@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from tasks.errors import DataError
+from tasks.errors import DataError, FetchError
 
 
 def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
@@ -19,7 +19,8 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
         wanted: by an object's name below the address.
 
     Raises:
-        DataError: there is nothing, or it could not be fetched.
+        DataError: there is nothing there.
+        FetchError: it could not be fetched.
     """
     from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, retrying
 
@@ -33,7 +34,7 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
             if wanted(name):
                 again(files.get_file, key, str(folder / name))
     except TRANSFER_ERRORS as error:
-        raise DataError(f"{setting}: {uri} could not be fetched: {error}") from error
+        raise FetchError(f"{setting}: {uri} could not be fetched: {error}") from error
     if not keys:
         raise DataError(f"{setting}: there is nothing at {uri}.")
 
@@ -43,7 +44,7 @@ def local_file(path: str, setting: str) -> Iterator[Path]:
     """A file as a local one, for the length of the block; what is on S3 is fetched.
 
     Raises:
-        DataError: it is on S3 and could not be fetched.
+        FetchError: it is on S3 and could not be fetched.
     """
     if not path.startswith("s3://"):
         yield Path(path).expanduser()
@@ -68,7 +69,7 @@ def snapshot(
         setting: that names it, for errors.
 
     Raises:
-        DataError: it could not be fetched.
+        FetchError: it could not be fetched.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -77,6 +78,6 @@ def snapshot(
         return Path(snapshot_download(name, repo_type=kind, revision=revision, allow_patterns=list(wanted)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         at = f" at revision {revision}" if revision else ""
-        raise DataError(
+        raise FetchError(
             f"{setting}: {name!r}{at} is no folder here and could not be fetched from the Hugging Face hub: {error}"
         ) from None

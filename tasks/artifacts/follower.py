@@ -18,7 +18,7 @@ class FollowerStore(Store):
 
     def __init__(self, ref: StoreRef, work: str) -> None:
         super().__init__(ref, work=work)
-        self.progress = _FollowerProgress(self, work, lambda _: None)
+        self.progress = _FollowerProgress(self, work)
 
     @contextmanager
     def write(

@@ -1,8 +1,8 @@
 """What an unfinished step has done: numbered folders, each complete or not there, found again after a restart."""
 
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,8 @@ import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from tasks.artifacts.files import MANIFEST, check, disk_errors, entries, flush
+from tasks.artifacts.lease import FOLDER as LEASE
+from tasks.artifacts.lease import Lease
 from tasks.artifacts.records import SCHEMA, FileEntry, Record
 from tasks.artifacts.staging import staged
 from tasks.artifacts.tables import read_table, save_table
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from tasks.artifacts.store import Store
 
 FOLDER = "progress"
-Saved = Callable[[str], None]
 
 
 class _Part(Record):
@@ -36,11 +37,33 @@ class _Part(Record):
 class Progress:
     """Parts of a step's work, under the key of all that determines the step. Without a key nothing is kept."""
 
-    def __init__(self, store: "Store", key: str, saved: Saved) -> None:
-        self._store, self._key, self._saved = store, key, saved
+    def __init__(self, store: "Store", key: str) -> None:
+        self._store, self._key = store, key
         self._prefix = f"{FOLDER}/{key}"
         self._folder = store.root / FOLDER / key
         self._draft: Draft | None = None
+        self._lease: Lease | None = None
+
+    @contextmanager
+    def held(self, task: str) -> Iterator[None]:
+        """The work is this process's inside the block, also beside other machines; ``task`` is what people call it.
+
+        On S3 alone: what can reach a folder sees the lock that ``work.once`` takes.
+        """
+        if self._store.remote is None:
+            yield
+            return
+        self._lease = Lease(self._store, self._prefix, task)
+        try:
+            with self._lease.held():
+                yield
+        finally:
+            self._lease = None
+
+    def check_held(self) -> None:
+        """Raises LostLeaseError when another process has taken the work over."""
+        if self._lease is not None:
+            self._lease.check()
 
     def time(self, draft: "Draft") -> None:
         """Gives a step's draft the time that earlier attempts spent, and notes with every part what was spent by then.
@@ -56,6 +79,7 @@ class Progress:
 
         Raises:
             ArtifactError: the disk is full or cannot be written, or S3 does not take it.
+            LostLeaseError: another process has taken the work over; nothing of its work is written over.
         """
         if not self._key:
             return
@@ -72,8 +96,10 @@ class Progress:
             final.parent.mkdir(parents=True, exist_ok=True)
             staging.rename(final)
         if self._store.remote is not None:
-            self._store.remote.upload(final, part.files, f"{self._prefix}/{place}", last=MANIFEST, over=True)
-        self._saved(f"{self._prefix}/{place}")
+            self.check_held()
+            self._store.remote.upload(final, part.files, f"{self._prefix}/{place}")
+            self.check_held()
+            self._store.remote.write(f"{self._prefix}/{place}/{MANIFEST}", (final / MANIFEST).read_bytes())
 
     def get(self, name: str, number: int) -> Path | None:
         """The folder of a part, checked against its digests; None when it is not there.
@@ -121,11 +147,14 @@ class Progress:
         return table
 
     def clear(self) -> None:
-        """Deletes all parts."""
+        """Deletes all parts, and the lease unless it is held."""
         if self._key:
+            self.check_held()
             shutil.rmtree(self._folder, ignore_errors=True)
             if self._store.remote is not None:
-                self._store.remote.delete(list(self._store.remote.sizes(self._prefix)))
+                kept = f"{self._prefix}/{LEASE}/" if self._lease else ()
+                keys = self._store.remote.sizes(self._prefix)
+                self._store.remote.delete([key for key in keys if not key.startswith(kept)])
 
     def _whole(self, place: str) -> Path | None:
         """A part's folder; None when it is not there.

@@ -80,6 +80,15 @@ def commit() -> str:
     return head.stdout.strip() + ("+" if state.returncode else "")
 
 
+def image_tag() -> str:
+    """The tag of the images that ``make images`` builds of this code.
+
+    It is the commit, with ``-dirty`` when tracked files differ from it, and the version where no commit is known.
+    """
+    known = commit()
+    return known[:12] + ("-dirty" if known.endswith("+") else "") if known else packages().get("mu-grpo", "latest")
+
+
 @cache
 def code() -> str:
     """The code of tasks and workflows here: a digest, the version, and the commit or ``-``."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tasks.artifacts import pieces
 from tasks.artifacts.files import sha256
 from tasks.artifacts.records import FileEntry
-from tasks.artifacts.s3_connection import Damaged, OfObject, code, innermost
+from tasks.artifacts.s3_connection import Damaged, OfObject, code, innermost, refused_by_condition
 from tasks.artifacts.s3_requests import Requests
 from tasks.artifacts.transfer import Advance, Budget, shown
 
@@ -88,15 +88,13 @@ class Bucket(Requests):
             some = keys[start : start + _KEYS_OF_A_REQUEST]
             self._run(some[0], self._delete(some))
 
-    def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str, last: str, over: bool = False) -> None:
+    def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str) -> None:
         """Uploads files to below a prefix; those that are there with the same digest are passed over.
 
         Args:
             folder: where the files are.
             files: by their names in the folder.
             prefix: of their objects.
-            last: another, small file of the folder, which is uploaded when all others are there.
-            over: whether ``last`` is written over one that is there.
         """
         entries = {f"{prefix}/{name}": entry for name, entry in files.items()}
 
@@ -112,8 +110,6 @@ class Bucket(Requests):
                 await self._put(folder / key.removeprefix(f"{prefix}/"), entry, key, advance)
 
             await self._each(entries, one)
-            key, content = f"{prefix}/{last}", (folder / last).read_bytes()
-            await _about(key, self._call("put_object", key, Body=content) if over else self._write_new(key, content))
 
         with shown(f"upload {prefix}", _total(entries)) as advance:
             self._run(prefix, everything(advance))
@@ -240,8 +236,11 @@ class Bucket(Requests):
             return None
 
     async def _write_new(self, key: str, content: bytes) -> None:
-        with suppress(FileExistsError):
+        try:
             await self._call("put_object", key, Body=content, IfNoneMatch="*")
+        except OSError as error:
+            if not refused_by_condition(error):
+                raise
 
     async def _delete(self, keys: Sequence[str]) -> None:
         some = [f"{self._bucket}/{self._name(key)}" for key in keys]

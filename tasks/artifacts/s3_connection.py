@@ -32,6 +32,8 @@ _CREDENTIALS = {
     "RequestTimeTooSkewed": "the clocks of this machine and of the server differ. Set this machine's clock",
 }
 """By the server's error code: what is wrong, and the mend."""
+_FAILED_CONDITIONS = {"PreconditionFailed", "412"}
+"""Codes of the refusal of a conditional request. Only some servers add which condition it was."""
 _WITHOUT_REASON = "400"
 """The code of a refusal of HEAD: its answer has no body."""
 
@@ -64,11 +66,16 @@ def code(error: BaseException) -> str:
     return str(answer.response["Error"].get("Code", "")) if isinstance(answer, ClientError) else ""
 
 
+def refused_by_condition(error: BaseException) -> bool:
+    """Whether the condition of a request does not hold: an object that was to be created is there already."""
+    return code(error) in _FAILED_CONDITIONS
+
+
 def transient(error: BaseException) -> bool:
     """Whether the same request may succeed a moment later."""
-    if code(error) in {*_CREDENTIALS, _WITHOUT_REASON}:
+    if code(error) in {*_CREDENTIALS, _WITHOUT_REASON} or refused_by_condition(error):
         return False
-    if isinstance(error, FileNotFoundError | FileExistsError | PermissionError | NoCredentialsError):
+    if isinstance(error, FileNotFoundError | PermissionError | NoCredentialsError):
         return False
     if isinstance(error, OSError) and disk_mend(error):
         return False

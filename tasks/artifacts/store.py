@@ -20,7 +20,7 @@ from tasks.artifacts import files as disk
 from tasks.artifacts.draft import Draft, Parents
 from tasks.artifacts.files import MANIFEST, RESTORE, check, disk_errors, flush, is_json, replace_text
 from tasks.artifacts.places import MARKER, bucket_marker, bucket_of, folder_marker, local_copy
-from tasks.artifacts.progress import Progress, Saved
+from tasks.artifacts.progress import Progress
 from tasks.artifacts.provenance import commit, gpus, packages, process
 from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manifest, StoreRef, Timings
 from tasks.artifacts.staging import leftovers, staged
@@ -44,17 +44,14 @@ class Store:
         task: noted in what it writes.
         version: noted in what it writes.
         work: names the work that is done here, so that it can go on after an interruption (see ``work.once``).
-        saved: is told where a part of unfinished work was saved.
     """
 
-    def __init__(
-        self, ref: StoreRef, task: str = "", version: str = "", work: str = "", saved: Saved = lambda _: None
-    ) -> None:
+    def __init__(self, ref: StoreRef, task: str = "", version: str = "", work: str = "") -> None:
         self.ref = ref
         self.remote = bucket_of(ref.uri)
         self.root = Path(ref.uri) if self.remote is None else local_copy(ref)
         """The folder of the artifacts, or of their local copy."""
-        self.progress = Progress(self, work, saved)
+        self.progress = Progress(self, work)
         """Of the unfinished work."""
         self._task = task
         self._version = version
@@ -149,7 +146,8 @@ class Store:
         if self.remote is None:
             flush(final.parent)
         else:
-            self.remote.upload(final, files, ref.folder, last=MANIFEST)
+            self.remote.upload(final, files, ref.folder)
+            self.remote.write_new(f"{ref.folder}/{MANIFEST}", (final / MANIFEST).read_bytes())
         return ref
 
     def read_note(self, name: str) -> str | None:

@@ -3,16 +3,16 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from tasks.artifacts.files import disk_errors
-from tasks.artifacts.progress import Saved
 from tasks.artifacts.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.artifacts.store import Store
+from tasks.interruption import goes_on
 from tasks.logs import logger
 from tasks.settings.base import Settings
 
@@ -40,42 +40,48 @@ def once(
     task: str,
     version: str,
     logic: Callable[Concatenate[Store, Inputs], Made],
-    saved: Saved,
     *inputs: Inputs.args,
     **named: Inputs.kwargs,
 ) -> Made:
     """Runs a step unless its result is in the store and whole.
 
-    Processes that would do the same work on this machine wait for the one that does it.
+    Processes that would do the same work on this machine wait for the one that does it. So do those of other machines,
+    with a store on S3, where the step goes on after SIGTERM until it has saved its work: they go on from there.
 
     Args:
         ref: the store.
         task: the step's name.
         version: of the step.
         logic: the step, a function of a store and the inputs.
-        saved: is told where a part of unfinished work was saved.
         inputs: settings, references and plain values; all of them determine the result.
         named: inputs that do not determine it.
     """
     key = work_key(task, version, inputs)
-    store = Store(ref, task, version, key, saved)
-    with _lease(store, key, task):
-        found = _find(store, key)
-        if found and all(store.holds(one) for one in _listed(found)):
-            logger().debug("%s: found in %s", task, ref.uri)
+    store = Store(ref, task, version, key)
+    with _lock(store, key, task):
+        if found := _find(store, key, task):
             return found  # type: ignore[return-value]  # of the type that the same step returned
-        made = logic(store, *inputs, **named)
-        _note(store, key, task, version, made)
+        with store.progress.held(task) if goes_on(logic) else nullcontext():
+            if goes_on(logic) and (found := _find(store, key, task)):  # Another machine has ended it.
+                return found  # type: ignore[return-value]
+            made = logic(store, *inputs, **named)
+            store.progress.check_held()
+            _note(store, key, task, version, made)
         store.progress.clear()
     return made
 
 
-def _find(store: Store, key: str) -> ArtifactRef | list[ArtifactRef] | None:
+def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] | None:
+    """What the work made, if it is whole."""
     text = store.read_note(f"{MADE}/{key}.json")
     try:
-        return MadeRecord.model_validate_json(text).artifacts if text else None
+        found = MadeRecord.model_validate_json(text).artifacts if text else None
     except ValidationError:
         return None  # Not readable here: the work is done again.
+    if found is None or not all(store.holds(one) for one in _listed(found)):
+        return None
+    logger().debug("%s: found in %s", task, store.ref.uri)
+    return found
 
 
 def _note(store: Store, key: str, task: str, version: str, made: ArtifactRef | list[ArtifactRef]) -> None:
@@ -84,8 +90,8 @@ def _note(store: Store, key: str, task: str, version: str, made: ArtifactRef | l
 
 
 @contextmanager
-def _lease(store: Store, key: str, task: str) -> Iterator[None]:
-    """The work is this process's inside the block; the system takes the lease back from a process that dies."""
+def _lock(store: Store, key: str, task: str) -> Iterator[None]:
+    """The work is this process's on this machine inside the block; the system takes the lock from one that dies."""
     path = store.root / LEASES / f"{key}.lock"
     with disk_errors(store.root):
         path.parent.mkdir(parents=True, exist_ok=True)

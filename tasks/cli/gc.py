@@ -5,6 +5,7 @@ at work here: what a running step reads cannot be told from outside. So do the s
 earlier ones. Leases are those of this machine: what others are at on S3 is spared by its age alone.
 """
 
+import fcntl
 import json
 import shutil
 import time
@@ -179,12 +180,17 @@ def _at_work(store: Store) -> list[str]:
 
 
 def _held(path: Path) -> bool:
-    lock = FileLock(path)
+    """Whether a process has the lease; one that may not be read could be anybody's.
+
+    A FileLock opens its file for writing, which a store that is only read does not allow. It locks by flock too.
+    """
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        with path.open("rb") as lease:
+            fcntl.flock(lease, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:  # Deleted a moment ago.
+        return False
+    except (BlockingIOError, PermissionError):
         return True
-    lock.release()
     return False
 
 

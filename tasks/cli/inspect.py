@@ -20,6 +20,7 @@ from tasks.errors import DataError
 from tasks.report.formats import some
 from tasks.stored.find import find_artifact
 from tasks.stored.reports import find_reports
+from tasks.stored.unfinished import find_unfinished_stage
 
 _TEXTS = ["prompt_id", "sample_index", "prompt", "answer", "response"]
 _COLUMNS = [*_TEXTS, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
@@ -51,7 +52,7 @@ class _Origin:
 
 
 def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
-    """Tables of some groups of a stage of the latest run: responses with outcome and advantage, best first.
+    """Tables of some groups of a stage of the latest run, finished or not: responses, the best first.
 
     Args:
         store: of the run.
@@ -63,8 +64,7 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
     Raises:
         DataError: there is no such run, stage, prompt or outcome.
     """
-    policy = _policy_after(store, find_reports(store, seed, algorithm)[0], stage)
-    origin = _Origin(f"stage {stage}", policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
+    origin = _stage_of_latest(store, stage, seed, algorithm)
     return _groups(origin, _rows(store, origin, origin.shards), chosen)
 
 
@@ -90,6 +90,22 @@ def inspect_shard(store: Store, wanted: str, chosen: Chosen) -> Group:
     together = policy or verdicts
     origin = _Origin(str(shard), together.parents["rollouts"] if together else [shard], judged, policy)
     return _groups(origin, _rows(store, origin, [shard]), chosen)
+
+
+def _stage_of_latest(store: Store, stage: int, seed: int | None, algorithm: str | None) -> _Origin:
+    unfinished = find_unfinished_stage(store, stage, seed, algorithm)
+    try:
+        report = find_reports(store, seed, algorithm)[0]
+    except DataError:
+        if unfinished is None:
+            raise
+        report = None
+    if unfinished and (report is None or report.timings.finished < unfinished.latest):
+        title = f"stage {stage} of a run that is not finished"
+        return _Origin(title, unfinished.rollouts, unfinished.verdicts, unfinished.policy)
+    assert report is not None
+    policy = _policy_after(store, report, stage)
+    return _Origin(f"stage {stage}", policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
 
 
 def _policy_after(store: Store, report: Manifest, stage: int) -> Manifest:

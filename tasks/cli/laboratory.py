@@ -9,8 +9,7 @@ import typer
 
 from tasks.cli.pages import renew
 from tasks.errors import DataError
-from tasks.laboratory.arms import EVALUATIONS, QUICK_EVALUATIONS, QUICK_UPDATES, UPDATES, Part
-from tasks.settings import RunSettings
+from tasks.laboratory.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, UPDATES, Part
 
 if TYPE_CHECKING:
     from tasks.artifacts import Store
@@ -32,9 +31,9 @@ def laboratory(
     from tasks.laboratory.spread import Plan, run_part
 
     chosen = config or Path("configs/laboratory-quick.yaml" if quick else "configs/laboratory.yaml")
-    store = RunSettings.read(chosen, overrides).store
     plan = Plan(part, chosen, quick, jobs or os.cpu_count() or 1, overrides)
     updates, evaluations = (QUICK_UPDATES, QUICK_EVALUATIONS) if quick else (UPDATES, EVALUATIONS)
+    store = plan.settings(QUESTIONS[part].arms[0], updates).store
     run_part(plan, updates, evaluations, log_folder(store))
     if docs is not None:
         renew_page(Store.open(store, create=False), part, docs)

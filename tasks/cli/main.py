@@ -167,7 +167,7 @@ def inspect_command(
     groups: Annotated[int, typer.Option(min=1, help="How many groups to show.")] = 3,
     every: Annotated[bool, typer.Option("--all", help="Every response of a group, not the best and worst.")] = False,
 ) -> None:
-    """The responses of a stage, group by group, with outcome, reward, advantage, length and log-probabilities."""
+    """The responses of a stage, of an unfinished run too: outcome, reward, advantage, length, log-probabilities."""
     from tasks.artifacts import Store
     from tasks.cli.inspect import Chosen, inspect_shard, inspect_stage
 
@@ -251,7 +251,8 @@ def report(
     seed: Annotated[int | None, typer.Option(help="Of the run; the latest run without it.")] = None,
     algorithm: Annotated[str | None, typer.Option(help="Of the run, such as grpo; any without it.")] = None,
     page: Annotated[
-        Path | None, typer.Option(help="The file to write; report.html here of a run that is not finished.")
+        Path | None,
+        typer.Option(help="The file to write, in place of the store; report.html here of a run that is not finished."),
     ] = None,
 ) -> None:
     """The page of a run and its summary: rendered again, or of a run that is not finished, as far as it came."""

@@ -1,11 +1,13 @@
 """The runs that a store holds, found by their reports, and the one that has none yet."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.cli.pages import write_page
 from tasks.errors import DataError
 from tasks.report.compare import comparison_markdown
+from tasks.report.history import load_history
 from tasks.report.step import draw_page, write_report
 from tasks.report.summary import RunSummary, summarise
 from tasks.stored.reports import find_reports
@@ -21,7 +23,8 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
         store: that the run wrote to.
         seed: the run's; any when None.
         algorithm: the run's; any when None.
-        page: the file to write; without it a finished run's is only in the store, an unfinished run's at PAGE.
+        page: the file to write, and nothing in the store; without it a finished run's is written into the store, an
+            unfinished run's at PAGE.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.
@@ -38,10 +41,11 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
         text, summary = draw_page(store, unfinished.history(store))
         return summary.model_copy(update={"report": _saved(text, page or PAGE)})
     assert finished is not None
-    summary = summarise(store, write_report(store, finished.parents["evaluations"], finished.seed), [])
-    if page is not None:
-        _saved(Path(summary.report).read_text(encoding="utf-8"), page)
-    return summary
+    evaluations, of_seed = finished.parents["evaluations"], finished.seed
+    if page is None:
+        return summarise(store, write_report(store, evaluations, of_seed), [])
+    text, summary = draw_page(store, replace(load_history(store, evaluations), seed=of_seed))
+    return summary.model_copy(update={"report": _saved(text, page)})
 
 
 def _saved(text: str, page: Path) -> str:

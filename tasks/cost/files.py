@@ -60,7 +60,10 @@ def writing(files: Files, kept: bool = True) -> Traffic:
     """An artifact, or a part of an unfinished step: its files, then its manifest."""
     size = sum(files)
     asked = size > PART_BYTES  # a large upload asks first what is there
-    return Traffic(written=size, kept=size if kept else 0.0, puts=sum(map(_puts, files)) + 1 + asked)
+    # Before a part and before its manifest a step asks whether the work is still its own (tasks/artifacts/lease.py).
+    checks = 0 if kept else 2
+    puts = sum(map(_puts, files)) + 1 + asked + checks
+    return Traffic(written=size, kept=size if kept else 0.0, puts=puts, gets=checks)
 
 
 def _puts(size: float) -> int:
@@ -72,6 +75,8 @@ def _puts(size: float) -> int:
 
 STEP = Traffic(puts=2, gets=1)
 """Of every step: it looks for what was made before, notes what it made, and lists the parts that it leaves behind."""
+LEASE = Traffic(puts=6, gets=4)
+"""Of a step that goes on after an interruption: its lease is taken, asked for twice at the end, and released."""
 LOOK = Traffic(gets=1)
 """For a part of an unfinished step."""
 LIST = Traffic(puts=1)

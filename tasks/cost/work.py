@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from tasks.cost.files import LIST, LOOK, STEP, Files, Stored, Traffic, reading, total, writing
+from tasks.cost.files import LEASE, LIST, LOOK, STEP, Files, Stored, Traffic, reading, total, writing
 from tasks.cost.jobs import Counts, Job, Layout, Row, Step
 from tasks.cost.problems import problems_of
 from tasks.cost.rates import EngineRates, Rates, passes
@@ -32,7 +32,11 @@ class Work:
 
     def alternating(self, stages: int, mu: int) -> list[Job]:
         """Of ``grpo``: as many parts, in each of which one pod generates, verifies and optimizes in turn."""
-        jobs = [job for part in range(stages) for job in (self._alternate(part, mu), *self._evaluate(part + 1))]
+        jobs = [
+            job
+            for part in range(stages)
+            for job in (self._prompts(part, stages), self._alternate(part, mu), *self._evaluate(part + 1))
+        ]
         return [*self._opening(stages), *jobs, *self._closing(stages, 1)]
 
     def _job(
@@ -48,6 +52,8 @@ class Work:
         rates, rows = self._rates, dict(seconds)
         if not self._layout.one_process or name == "open":  # the first job of a process
             rows["start"] = rates.start
+        if step in ("generate", "verify", "optimize", "alternate", "evaluate"):
+            traffic += LEASE
         moved = rates.transferred_byte * (traffic.read + traffic.written)
         rows |= {"transfer": moved, "rest": rates.after.get(step, 0.0)}
         gpus = self._layout.pod_gpus.get(role, 0)
@@ -65,10 +71,6 @@ class Work:
         read = reading(*(stored.benchmark(problems_of(run, measure)) for measure in self._measures))
         moved = read + writing(taken) + STEP
         yield self._job("training set", "prompts", "prefetch", benchmarks, {}, traffic=moved)
-        for stage in range(stages):
-            written = total([writing(stored.prompts(prompts)) for prompts in self._shards()])
-            moved = reading(taken) + written + STEP
-            yield self._job(f"prompts {stage + 1}", "prompts", "cpu", ("training set",), {}, traffic=moved)
         made, fetched = self._rates.base, self._rates.hub_byte * sum(stored.policy(0))
         source: dict[Row, float] = {"warm_start": made} if run.policy.tiny else {"load": fetched}
         written = writing(stored.policy(0)) + STEP
@@ -77,11 +79,20 @@ class Work:
 
     def _stages(self, stages: int) -> Iterator[Job]:
         for stage in range(stages):
+            yield self._prompts(stage, stages)
             shards = [self._generate(stage, place, prompts) for place, prompts in enumerate(self._shards())]
             yield from shards
             yield self._verify(stage, shards)
             yield self._optimize(stage)
             yield from self._evaluate(stage + 1)
+
+    def _prompts(self, stage: int, stages: int) -> Job:
+        """The first job of a stage, which starts when all of the stage before is done, its evaluation too."""
+        stored = self._stored
+        written = total([writing(stored.prompts(prompts)) for prompts in self._shards()])
+        moved = reading(stored.training_set(stages * self._run.prompts.prompts_per_stage)) + written + STEP
+        after = ("training set", f"policy {stage}", *([f"average {stage}"] if stage else []))
+        return self._job(f"prompts {stage + 1}", "prompts", "cpu", after, {}, traffic=moved)
 
     def _shards(self) -> list[int]:
         """Prompts of every shard of a stage."""

@@ -32,7 +32,7 @@ def average_evaluations(
     parents: Parents = {"policy": policy, "evaluations": list(evaluations)}
     with store.write("average", settings={}, parents=parents, seed=seed) as draft:
         measured = [json.loads(store.file(manifest, METRICS).read_text()) for manifest in manifests]
-        metrics = combine(measured, seed)
+        metrics = combine(measured)
         (draft.path / METRICS).write_text(json.dumps(metrics, indent=1))
         draft.facts.update(headline(metrics))
         draft.facts["benchmarks"] = {one["benchmark"]: one["accuracy"]["value"] for one in measured}

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tasks.evaluate.intervals import mean_interval, share_interval, strata_interval
+from tasks.statistics import Benchmarks, interval_of
 
 METRICS = "metrics.json"
 GREEDY = -1
@@ -59,9 +60,7 @@ def _of_votes(votes: Counter[int]) -> float:
     return 1.0 / list(votes.values()).count(most) if most and votes[CORRECT] == most else 0.0
 
 
-def measure(
-    samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None, k: int, seed: int, name: str
-) -> dict[str, Any]:
+def measure(samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None, k: int, name: str) -> dict[str, Any]:
     """Accuracies with 95 % intervals by problem, and means over the sampled responses.
 
     A response that the verifier could not judge counts as not correct here, and in ``outcomes`` under its own name.
@@ -70,7 +69,6 @@ def measure(
         samples: rows of the samples table, the k of a problem beside each other, greedy ones anywhere.
         classes: of the sampled responses' answers, in their order; None where answers have no votes.
         k: samples per problem.
-        seed: of the bootstrap.
         name: of the benchmark.
     """
     sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
@@ -81,13 +79,13 @@ def measure(
     level_P = [sample["level"] for sample in sampled[::k]]
     return {
         "benchmark": name,
-        "accuracy": mean_interval(correct_PK, seed),
-        "greedy": share_interval(np.array(greedy)) if greedy else None,
-        "pass": {str(one): mean_interval(pass_at(correct_PK, one)[:, None], seed) for one in ks(k)},
-        "majority": None if majority_P is None else mean_interval(majority_P[:, None], seed),
+        "accuracy": _estimate(correct_PK.mean(axis=1)),
+        "greedy": _estimate(np.array(greedy, dtype=np.float64)) if greedy else None,
+        "pass": {str(one): _estimate(pass_at(correct_PK, one)) for one in ks(k)},
+        "majority": None if majority_P is None else _estimate(majority_P),
         "k": k,
         "problems": len(correct_PK),
-        "working": mean_interval(working_PK, seed),
+        "working": _estimate(working_PK.mean(axis=1)),
         "response_tokens": float(np.mean([sample["response_tokens"] for sample in sampled])),
         "truncated": float(np.mean([sample["finish_reason"] == "length" for sample in sampled])),
         "outcomes": dict(Counter(str(sample["outcome"]) for sample in samples)),
@@ -108,12 +106,11 @@ def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {name: estimate["value"] for name, estimate in found.items() if estimate is not None}
 
 
-def combine(measured: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+def combine(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The mean over benchmarks, every benchmark with the same weight; of a single one its own numbers.
 
     Args:
         measured: what ``measure`` gave for every benchmark.
-        seed: of the bootstrap, which resamples the problems of each benchmark.
     """
     names = [one["benchmark"] for one in measured]
     if len(measured) == 1:
@@ -121,10 +118,10 @@ def combine(measured: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     k = {one["k"] for one in measured}
     return {
         "benchmarks": names,
-        "accuracy": _mean_over(measured, "accuracy", seed),
+        "accuracy": _mean_over(measured, "accuracy"),
         "greedy": None,
         "pass": {},
-        "majority": _mean_over(measured, "majority", seed),
+        "majority": _mean_over(measured, "majority"),
         "k": k.pop() if len(k) == 1 else 0,
         "problems": sum(one["problems"] for one in measured),
         "working": {"value": float(np.mean([one["working"]["value"] for one in measured]))},
@@ -135,6 +132,17 @@ def combine(measured: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
     }
 
 
-def _mean_over(measured: Sequence[Mapping[str, Any]], name: str, seed: int) -> dict[str, float] | None:
-    strata = [one["by_problem"][name] for one in measured]
-    return None if None in strata else strata_interval([np.array(values_P) for values_P in strata], seed)
+def _mean_over(measured: Sequence[Mapping[str, Any]], name: str) -> dict[str, float] | None:
+    found = [one["by_problem"][name] for one in measured]
+    if None in found:
+        return None
+    return _with_bounds({str(place): np.array([values_P]) for place, values_P in enumerate(found)})
+
+
+def _estimate(values_P: Floats) -> dict[str, float]:
+    return _with_bounds({"": values_P[None]})
+
+
+def _with_bounds(benchmarks: Benchmarks) -> dict[str, float]:
+    """``value``, ``low`` and ``high`` of a mean over problems and benchmarks."""
+    return asdict(interval_of([benchmarks]))

@@ -11,7 +11,7 @@ from tasks.artifacts import ArtifactRef, Parents, Store
 from tasks.artifacts.tables import SAMPLES, read_table, to_table, write_table
 from tasks.evaluate.agreement import answer_classes
 from tasks.evaluate.metrics import GREEDY, METRICS, headline, measure
-from tasks.interruption import heeded
+from tasks.interruption import heeding
 from tasks.policy.loading import OPTIMIZER, load_tokenizer
 from tasks.progress import bar
 from tasks.prompts.benchmarks import BenchmarkNote
@@ -25,6 +25,7 @@ from tasks.verify.step import pair
 from tasks.verify.verifier import check_failures, standing
 
 
+@heeding
 def evaluate_policy(
     store: Store,
     settings: EvaluationSettings,
@@ -55,7 +56,7 @@ def evaluate_policy(
         Interrupted: SIGTERM came; the parts that are done are kept.
     """
     parents: Parents = {"policy": policy, "prompts": [prompts]}
-    with heeded(), store.write("evaluation", settings=settings, parents=parents, seed=seed) as draft:
+    with store.write("evaluation", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             folder = store.path(policy, without=OPTIMIZER)
             problems = store.path(prompts)
@@ -93,7 +94,7 @@ def evaluate_policy(
                 else None
             )
         write_table(draft.path / "samples.parquet", samples, SAMPLES)
-        metrics = measure(samples, classes, k, seed, note.name)
+        metrics = measure(samples, classes, k, note.name)
         (draft.path / METRICS).write_text(json.dumps(metrics, indent=1))
         draft.facts.update(benchmark=note.name, **headline(metrics))
         with shown(operation.tracker, store, title, settings.model_dump(mode="json")) as show:

@@ -1,33 +1,34 @@
-"""The doors of the steps that evaluate a policy."""
+"""Flyte tasks that evaluate a policy."""
 
-from tasks.platform import Artifact, StoreHandle, judging, once, step
-from tasks.settings import EvaluationSettings, OperationSettings, VerifySettings
+from tasks.platform import Artifact, judging, once, step
+from tasks.platform.inputs import EvaluationInputs, Keyed, ReportInputs
 
-VERSION = "7"
+VERSION = "8"
 JUDGING = judging(VERSION)
 
 
-@step(JUDGING, role="evaluate")
-def evaluate(
-    store: StoreHandle,
-    settings: EvaluationSettings,
-    verify: VerifySettings,
-    policy: Artifact,
-    prompts: Artifact,
-    seed: int,
-    operation: OperationSettings,
-) -> Artifact:
+@step(JUDGING, role="evaluate", mapped=True)
+def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Artifact:
     """The accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy
 
     return once(
-        store, "evaluate", JUDGING, evaluate_policy, settings, verify, policy, prompts, seed, operation=operation
+        inputs.store,
+        "evaluate",
+        JUDGING,
+        evaluate_policy,
+        inputs.settings,
+        inputs.verify,
+        policy,
+        prompts,
+        inputs.seed,
+        operation=inputs.operation,
     )
 
 
 @step(VERSION)
-def average(store: StoreHandle, policy: Artifact, evaluations: list[Artifact], seed: int) -> Artifact:
+def average(inputs: Keyed[ReportInputs], policy: Artifact, evaluations: list[Artifact]) -> Artifact:
     """The mean of a policy's accuracies over benchmarks."""
     from tasks.evaluate.average import average_evaluations
 
-    return once(store, "average", VERSION, average_evaluations, policy, evaluations, seed)
+    return once(inputs.store, "average", VERSION, average_evaluations, policy, evaluations, inputs.seed)

@@ -71,7 +71,7 @@ class LaboratoryResult(FlyteModel):
         return (
             f"{self.seeds} seeds, {self.updates} updates, {self.problems} held-out problems; the base policy has "
             f"{percent(self.base)}. Differences are to {self.reference!r}, paired by seed and problem; intervals by "
-            "bootstrap over both, p by the same, adjusted by Holm. Few seeds make both too sure where runs differ."
+            "bootstrap over problems and a t distribution over seeds, p by the same, adjusted by Holm."
         )
 
     def _table(self) -> Table:

@@ -43,6 +43,14 @@ class Plan:
         """One for the quick form."""
         return SEEDS[:1] if self.quick else SEEDS
 
+    def settings(self, arm: Arm, updates: int) -> RunSettings:
+        """Those of an arm's runs, merged as ``open_run`` merges them.
+
+        Raises:
+            SettingsError: they are wrong.
+        """
+        return RunSettings.read(self.config, f"{arm.overrides(updates)} {self.overrides}")
+
 
 class Command(NamedTuple):
     """A command of ``pyflyte``, and where what it and its processes print goes; without ``log``, where ours goes."""
@@ -68,7 +76,7 @@ def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
         raise DataError(f"{WORKFLOWS}: not here. Start the laboratory in the root of a checkout.")
     arms = QUESTIONS[plan.part].arms
     for arm in arms:  # what does not fit is told before anything runs
-        RunSettings.read(plan.config, f"{plan.overrides} {arm.overrides(updates)}")
+        plan.settings(arm, updates)
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
     runs = [_run(plan, arm, seed, updates, evaluations, logs) for arm in arms for seed in plan.seeds]

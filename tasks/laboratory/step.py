@@ -13,7 +13,7 @@ from tasks.errors import DataError
 from tasks.laboratory.arms import QUESTIONS, Arm, Part
 from tasks.laboratory.figure import Curve, draw_curves
 from tasks.laboratory.result import ArmResult, LaboratoryResult
-from tasks.statistics import bootstrap_p, draws, holm, interval
+from tasks.statistics import DIFFERENCES, bootstrap_p, draws, holm, interval
 
 RESULT, FIGURE = "result.json", "curves.svg"
 
@@ -59,7 +59,7 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
         p_values = dict(
             zip(
                 [one.arm.name for one in others],
-                holm([bootstrap_p(draws([{"": one.last_SP - reference.last_SP}])) for one in others]),
+                holm([bootstrap_p(draws([{"": one.last_SP - reference.last_SP}], DIFFERENCES)) for one in others]),
                 strict=True,
             )
         )
@@ -119,7 +119,7 @@ def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
 
 def _result(runs: _Runs, reference: _Runs, p: float | None) -> ArmResult:
     end = interval(runs.last_SP)
-    difference = None if runs is reference else interval(runs.last_SP - reference.last_SP)
+    difference = None if runs is reference else interval(runs.last_SP - reference.last_SP, DIFFERENCES)
     return ArmResult(
         name=runs.arm.name,
         accuracy=end.value,

@@ -4,7 +4,7 @@ from tasks.artifacts import Store
 from tasks.laboratory.result import LaboratoryResult
 from tasks.platform import Artifact, StoreHandle, always, once, step
 
-VERSION = "2"
+VERSION = "3"
 
 
 @step(VERSION)

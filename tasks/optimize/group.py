@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import wraps
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ import torch.distributed as dist
 
 from tasks.artifacts import StoreRef, work
 from tasks.artifacts.follower import FollowerStore
-from tasks.artifacts.progress import Saved
 from tasks.artifacts.work import Made
 from tasks.errors import SettingsError
 from tasks.optimize import processes
@@ -21,7 +21,7 @@ _PATIENCE = timedelta(hours=2)
 
 
 def once_together(
-    ref: StoreRef, name: str, version: str, logic: Callable[..., Made], saved: Saved, *inputs: Any, **named: Any
+    ref: StoreRef, name: str, version: str, logic: Callable[..., Made], *inputs: Any, **named: Any
 ) -> Made | None:
     """``work.once`` in each process of a group, started with the variables that torchrun sets.
 
@@ -32,11 +32,11 @@ def once_together(
         SettingsError: there are more processes than GPUs.
     """
     with _joined():
-        return once_led(ref, name, version, logic, saved, *inputs, **named)
+        return once_led(ref, name, version, logic, *inputs, **named)
 
 
 def once_led(
-    ref: StoreRef, name: str, version: str, logic: Callable[..., Made], saved: Saved, *inputs: Any, **named: Any
+    ref: StoreRef, name: str, version: str, logic: Callable[..., Made], *inputs: Any, **named: Any
 ) -> Made | None:
     """``once_together`` where the processes are joined already."""
     if processes.rank() > 0:
@@ -45,13 +45,14 @@ def once_led(
         return None
     followed = False
 
+    @wraps(logic)
     def lead(*given: Any, **by_name: Any) -> Made:
         nonlocal followed
         followed = bool(processes.agreed(1))
         return logic(*given, **by_name)
 
     try:
-        return work.once(ref, name, version, lead, saved, *inputs, **named)
+        return work.once(ref, name, version, lead, *inputs, **named)
     finally:
         if not followed:
             processes.agreed(0)

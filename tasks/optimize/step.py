@@ -11,7 +11,7 @@ from tasks.artifacts import ArtifactRef, Draft, Parents, Store
 from tasks.artifacts.staging import staged
 from tasks.artifacts.tables import EXAMPLES, metrics_schema, stream_table, write_table
 from tasks.errors import DataError
-from tasks.interruption import heeded
+from tasks.interruption import heeding
 from tasks.optimize.backends import open_backend
 from tasks.optimize.examples import noted_updates
 from tasks.optimize.outcome import Outcome
@@ -44,6 +44,7 @@ _COLUMNS = [
 _JUDGED = ["prompt_id", "sample_index", "reward"]
 
 
+@heeding
 def optimize_stage(
     store: Store,
     settings: OptimizeSettings,
@@ -81,7 +82,6 @@ def optimize_stage(
     parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts, **used}
     part = f"stage {stage + 1} optimize"
     with (
-        heeded(),
         staged(store.root) as scratch,
         store.write("policy", settings=settings, parents=parents, seed=seed) as draft,
         shown(operation.tracker, store, part, settings.model_dump(mode="json")) as show,

@@ -1,37 +1,34 @@
-"""The door of the step that optimises the policy."""
+"""Flyte task that trains a policy on a stage's rollouts."""
 
-from tasks.platform import Artifact, StoreHandle, once, step
-from tasks.settings import OperationSettings, OptimizeSettings
+from tasks.platform import Artifact, once, step
+from tasks.platform.inputs import Keyed, OptimizeInputs
 
 VERSION = "8"
 
 
 @step(VERSION, role="train", trains=True)
 def optimize(
-    store: StoreHandle,
-    settings: OptimizeSettings,
+    inputs: Keyed[OptimizeInputs],
     reference: Artifact,
     policy: Artifact,
     rollouts: list[Artifact],
     verdicts: Artifact,
     stage: int,
-    seed: int,
-    operation: OperationSettings,
 ) -> Artifact:
     """The policy after a stage's updates."""
     from tasks.optimize.step import optimize_stage
 
     return once(
-        store,
+        inputs.store,
         "optimize",
         VERSION,
         optimize_stage,
-        settings,
+        inputs.optimize,
         reference,
         policy,
         rollouts,
         verdicts,
         stage,
-        seed,
-        operation=operation,
+        inputs.seed,
+        operation=inputs.operation,
     )

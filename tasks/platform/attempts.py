@@ -1,9 +1,14 @@
 """What an attempt of a task is told at its start, and how its end is told to Flyte."""
 
+import atexit
 import json
 import os
+import sys
 import tempfile
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
 from flyteidl.core.execution_pb2 import ExecutionError
@@ -11,15 +16,19 @@ from flytekit import FlyteContextManager, current_context
 from flytekit.core.constants import ERROR_FILE_NAME
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
+from flytekit.utils.asyn import run_sync
 
 from tasks.artifacts.provenance import code
 from tasks.errors import DeploymentError, UserError
 from tasks.interruption import Interrupted
+from tasks.progress import end_when_it_hangs
 
 REGISTERED = "MU_GRPO_CODE"
 """The variable of a pod with the code that its task was registered from."""
 TOLD = "MU_GRPO_TOLD"
 """The variable with the file in which a process of a group leaves its error for the one that started it."""
+Inputs = ParamSpec("Inputs")
+Output = TypeVar("Output")
 _SEVERAL_NODES = {"FLYTE_INTERNAL_DIST_ERROR_STRATEGY", "_F_DES"}
 """Variables of the pods of a group of several nodes: how Flyte finds the group's error among theirs."""
 
@@ -28,6 +37,32 @@ def in_pod() -> bool:
     """Whether Flyte runs this task in a container, and not ``pyflyte run`` in its own process."""
     execution = FlyteContextManager.current_context().execution_state
     return execution is not None and not execution.is_local_execution()
+
+
+@cache
+def close_connections_at_exit() -> None:
+    """Closes flytekit's connections to S3 before Python ends, which otherwise tells of each that was left open.
+
+    To be called while a task runs: what is registered last is done first, and flytekit, which registers the end of its
+    event loop when it fetches the task's inputs, would leave no loop to close them in.
+    """
+    atexit.register(_close_connections)
+
+
+def _close_connections() -> None:
+    if "s3fs" not in sys.modules:
+        return
+    from s3fs import S3FileSystem
+
+    # fsspec keeps what it made; those that flytekit uses in its own loop are nobody's to close.
+    left = [one._s3 for one in S3FileSystem._cache.values() if one.asynchronous and one._s3 is not None]
+
+    async def close() -> None:
+        for client in left:
+            await client.close()
+
+    if left:
+        run_sync(close)
 
 
 def check_code() -> None:
@@ -41,16 +76,42 @@ def check_code() -> None:
         )
 
 
-def ending(error: UserError) -> Exception:
-    """What a task raises to end with an error, so that Flyte sees it as it is.
+def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
+    """Runs a task's function as an attempt: the code is checked first, and errors end it as Flyte must see them.
 
-    An interruption in a pod is nobody's fault: Flyte is to try again on its own account, as it does where it finds the
-    pod deleted before the attempt has ended. flytekit calls all that tasks raise the user's errors, which count against
-    ``retries``; so this one is written here, and flytekit told to write nothing. Of a group of several nodes Flyte
-    gathers the errors of all pods, and flytekit names them.
+    flytekit tells Flyte that an exception of a task is final unless it is a FlyteRecoverableException. Here an error is
+    final only when somebody must fix something before another attempt can succeed (``UserError.recoverable``).
     """
-    if not isinstance(error, Interrupted) or not in_pod():
+
+    @wraps(function)
+    def attempted(*inputs: Inputs.args, **named: Inputs.kwargs) -> Output:
+        close_connections_at_exit()
+        if in_pod():
+            end_when_it_hangs()
+        try:
+            check_code()
+            return function(*inputs, **named)
+        except Exception as error:
+            # A process of a group leaves it to the one that started it (tasks/platform/training.py).
+            if TOLD in os.environ or (seen := as_flyte_sees(error)) is error:
+                raise
+            raise seen from error
+
+    return attempted
+
+
+def as_flyte_sees(error: Exception) -> Exception:
+    """The exception with which an attempt ends, so that Flyte tries again where that may help.
+
+    An interruption counts on Flyte's own account, as where Flyte finds a pod deleted: flytekit would count it against
+    ``retries``, so this error is written here, and flytekit is told to write nothing. In a group of several nodes Flyte
+    gathers the errors of all pods, which flytekit names.
+    """
+    if not in_pod() or isinstance(error, FlyteRecoverableException | IgnoreOutputs):
         return error
+    if not isinstance(error, Interrupted):
+        final = isinstance(error, UserError) and not error.recoverable
+        return error if final else FlyteRecoverableException(f"{type(error).__name__}: {error}")
     if _SEVERAL_NODES & os.environ.keys():
         return FlyteRecoverableException(error.message)
     told = ContainerError(

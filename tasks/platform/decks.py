@@ -53,7 +53,7 @@ def show_unfinished(task: str, inputs: Iterable[object], error: UserError, start
 
     Args:
         task: the step.
-        inputs: its own; the settings among them are shown.
+        inputs: what it was given; the settings among them are shown.
         error: how it ended.
         started: Unix seconds.
     """
@@ -61,7 +61,7 @@ def show_unfinished(task: str, inputs: Iterable[object], error: UserError, start
     def draw() -> Mapping[str, str]:
         from tasks.decks.deck import draw_unfinished
 
-        settings = {type(one).title(): one.model_dump(mode="json") for one in inputs if isinstance(one, Settings)}
+        settings = {one.title(): one.model_dump(mode="json") for one in inputs if isinstance(one, Settings)}
         return {task: draw_unfinished(task, settings, error, time.time() - started)}
 
     _show(task, draw, unfinished=True)

@@ -19,9 +19,9 @@ from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
 from tasks.platform import decks
-from tasks.platform.attempts import TOLD, ending
+from tasks.platform.attempts import TOLD, as_flyte_sees, close_connections_at_exit
+from tasks.platform.inputs import AlternateInputs, OptimizeInputs, StepInputs
 from tasks.platform.pods import DEPLOYMENT
-from tasks.settings import OptimizeSettings
 
 NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")[-1])
 """Of a step that trains: asked for at registration, and told to its pods by the training operator."""
@@ -62,7 +62,9 @@ class TrainingTask(PytorchElasticFunctionTask):
 
     def execute(self, **inputs: Any) -> Any:
         """Runs the step here, or in a group of processes."""
-        (backend,) = (one.backend for one in inputs.values() if isinstance(one, OptimizeSettings))
+        (backend,) = (
+            one.optimize.backend for one in inputs.values() if isinstance(one, OptimizeInputs | AlternateInputs)
+        )
         if backend.kind == "torch":
             if NODES > 1:
                 raise SettingsError(
@@ -70,15 +72,18 @@ class TrainingTask(PytorchElasticFunctionTask):
                     "deployment with train_nodes 1."
                 )
             return PythonFunctionTask.execute(self, **inputs)
+        close_connections_at_exit()
         self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
         decks.begin()
         started = time.time()
         try:
             with listening():
                 return super().execute(**inputs)
-        except UserError as error:
-            decks.show_unfinished(self.name.rpartition(".")[2], inputs.values(), error, started)
-            raise ending(error) from None
+        except Exception as error:
+            if isinstance(error, UserError):
+                given = [value for one in inputs.values() if isinstance(one, StepInputs) for _, value in one]
+                decks.show_unfinished(self.name.rpartition(".")[2], given, error, started)
+            raise as_flyte_sees(error) from error.__cause__
 
 
 TaskPlugins.register_pythontask_plugin(Training, TrainingTask)

@@ -1,16 +1,23 @@
-"""The door of the step that provides the base policy."""
+"""Flyte task that provides the base policy."""
 
-from tasks.platform import Artifact, StoreHandle, once, step
-from tasks.settings import ArithmeticSettings, PolicySettings
+from tasks.platform import Artifact, once, step
+from tasks.platform.inputs import Keyed, PolicyInputs
 
 VERSION = "3"
 
 
 @step(VERSION, role="prefetch")
-def prepare_policy(
-    store: StoreHandle, settings: PolicySettings, arithmetic: ArithmeticSettings, source: str, seed: int
-) -> Artifact:
-    """The base policy. ``source`` is a fingerprint of ``settings.path``: a changed folder is taken in again."""
+def prepare_policy(inputs: Keyed[PolicyInputs]) -> Artifact:
+    """The base policy."""
     from tasks.policy.step import prepare_policy as prepare
 
-    return once(store, "prepare_policy", VERSION, prepare, settings, arithmetic, source, seed)
+    return once(
+        inputs.store,
+        "prepare_policy",
+        VERSION,
+        prepare,
+        inputs.settings,
+        inputs.arithmetic,
+        inputs.source,
+        inputs.seed,
+    )

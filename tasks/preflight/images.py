@@ -142,7 +142,7 @@ def _check(name: str, told: Told | None, nodes: Sequence[Node]) -> Finding:
     if _PLACEHOLDER.search(image.host):
         mend = "Set images of the deployment to a registry of yours, then make images and push them there"
         return Finding(title, "failed", f"{name} is of the placeholder {image.host}", mend)
-    push = f"make images, then podman push mu-grpo-{image.path.rpartition('-')[2]}:<version> {image}"
+    push = f"make images, then podman push mu-grpo-{image.path.rpartition('-')[2]}:$(make -s tag) {image}"
     held = [node.name for node in nodes if any(_same(image, one) for kept in node.images for one in kept.names)]
     on = f", on {len(held)} of {len(nodes)} nodes" if held else ""
     if told is True:

@@ -17,7 +17,7 @@ from tasks.prompts.arithmetic import Problem, form_of, split
 from tasks.prompts.files import Row, Unusable, read_rows
 from tasks.prompts.golds import unreadable_golds
 from tasks.prompts.sources import source_files
-from tasks.report.formats import some
+from tasks.report.formats import counted, some
 from tasks.settings import ArithmeticSettings, BenchmarkSettings, OperationSettings, SourceSettings, VerifySettings
 from tasks.settings.benchmarks import HELD_OUT
 
@@ -146,10 +146,11 @@ def check_unchanged(store: Store, data: dict[str, Any], place: str) -> None:
 
 
 def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSettings) -> list[Row]:
-    """As many rows as are wanted.
+    """As many rows as are wanted; of the run's own prompts as many as are held out.
 
     Raises:
-        DataError: there are fewer, or a row cannot be used; of rows outside of a share their training set tells.
+        DataError: a benchmark has fewer, no prompt is held out, or a row cannot be used; of rows outside of a share
+            their training set tells.
     """
     wanted = settings.problems or len(rows)
     whole = settings.source is not None and settings.source.share == 1
@@ -161,13 +162,15 @@ def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSet
             f"evaluate.problems: {wanted}, but no prompt is held out. Raise prompts.held_out_share, or name other "
             "benchmarks in evaluate.benchmarks."
         )
+    if len(rows) < wanted and settings.name != HELD_OUT:
+        raise DataError(f"{_place(settings)}.problems: {wanted}, but {len(rows)} are there; allowed: 1 to {len(rows)}.")
     if len(rows) < wanted:
-        name, found = (
-            ("evaluate.problems", "prompts are held out")
-            if settings.name == HELD_OUT
-            else (f"{_place(settings)}.problems", "are there")
+        logger().warning(
+            "evaluate.problems: %d, but the run holds out %s: policies are evaluated on all of these. To have more, "
+            "raise prompts.held_out_share or give prompts.held_out_path",
+            wanted,
+            counted(len(rows), "prompt"),
         )
-        raise DataError(f"{name}: {wanted}, but {len(rows)} {found}; allowed: 1 to {len(rows)}.")
     return rows[:wanted]
 
 

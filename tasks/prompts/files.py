@@ -68,16 +68,17 @@ def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row]
             rows.append(row)
     if not rows and not unusable:
         raise DataError(f"{', '.join(name for _, name in files)}: no prompts; allowed: rows with prompt and answer.")
-    return _share(rows, source.share), unusable
+    return share_of(rows, source.share), unusable
 
 
-def _share(rows: list[Row], share: float) -> list[Row]:
-    """So large a share of the rows, in the order of the hash of their ids."""
-    if share == 1:
-        return rows
+def share_of(rows: list[Row], share: float) -> list[Row]:
+    """So large a share of the rows, in the order of the hash of their ids; at least one of several rows."""
+    if share in (0, 1):
+        return rows if share else []
     fractions = {row["prompt_id"]: hash_fraction(row["prompt_id"]) for row in rows}
-    taken = [row for row in rows if fractions[row["prompt_id"]] < share]
-    return sorted(taken, key=lambda row: fractions[row["prompt_id"]])
+    ordered = sorted(rows, key=lambda row: fractions[row["prompt_id"]])
+    taken = [row for row in ordered if fractions[row["prompt_id"]] < share]
+    return taken or (ordered[:1] if len(rows) > 1 else [])
 
 
 def _raw_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[str, Any]]:

@@ -1,50 +1,59 @@
-"""The doors of the step that provides prompts."""
+"""Flyte tasks that provide problems: benchmarks, the training set, and the prompts of a stage."""
 
-from tasks.platform import Artifact, StoreHandle, judging, once, step
-from tasks.settings import (
-    BenchmarkSettings,
-    OperationSettings,
-    PromptsSettings,
-    TrainingSetSettings,
-    VerifySettings,
-)
+from tasks.platform import Artifact, judging, once, step
+from tasks.platform.inputs import BenchmarkInputs, Keyed, PromptsInputs, TrainingSetInputs
 
-VERSION = "3"
+VERSION = "4"
 JUDGING = judging(VERSION)
 
 
 @step(VERSION)
-def prepare_prompts(
-    store: StoreHandle, settings: PromptsSettings, training: Artifact, stage: int, seed: int
-) -> list[Artifact]:
+def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int) -> list[Artifact]:
     """The prompts of a stage, a list of shards."""
     from tasks.prompts import step as logic
 
-    return once(store, "prepare_prompts", VERSION, logic.prepare_stage, settings, training, stage, seed)
-
-
-@step(JUDGING, role="prefetch")
-def prepare_training_set(
-    store: StoreHandle,
-    settings: TrainingSetSettings,
-    verify: VerifySettings,
-    source: str,
-    benchmarks: list[Artifact],
-    operation: OperationSettings,
-) -> Artifact:
-    """The rows that a run trains on. ``source`` is a fingerprint of what settings name outside of the hub."""
-    from tasks.prompts.training import prepare_training_set as prepare
-
     return once(
-        store, "prepare_training_set", JUDGING, prepare, settings, verify, source, benchmarks, operation=operation
+        inputs.store,
+        "prepare_prompts",
+        VERSION,
+        logic.prepare_stage,
+        inputs.settings,
+        training,
+        stage,
+        inputs.seed,
     )
 
 
 @step(JUDGING, role="prefetch")
-def prepare_benchmark(
-    store: StoreHandle, settings: BenchmarkSettings, verify: VerifySettings, source: str, operation: OperationSettings
-) -> Artifact:
-    """The problems of a benchmark. ``source`` is a fingerprint of what settings name outside of the hub."""
+def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Artifact]) -> Artifact:
+    """The rows that a run trains on, without the problems of its benchmarks."""
+    from tasks.prompts.training import prepare_training_set as prepare
+
+    return once(
+        inputs.store,
+        "prepare_training_set",
+        JUDGING,
+        prepare,
+        inputs.settings,
+        inputs.verify,
+        inputs.source,
+        benchmarks,
+        operation=inputs.operation,
+    )
+
+
+@step(JUDGING, role="prefetch", mapped=True)
+def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Artifact:
+    """The problems of a benchmark."""
     from tasks.prompts.benchmarks import prepare_benchmark as prepare
 
-    return once(store, "prepare_benchmark", JUDGING, prepare, settings, verify, source, operation=operation)
+    return once(
+        inputs.store,
+        "prepare_benchmark",
+        JUDGING,
+        prepare,
+        inputs.settings,
+        inputs.verify,
+        inputs.source,
+        operation=inputs.operation,
+    )

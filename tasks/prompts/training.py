@@ -9,9 +9,9 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import REMOVED, TRAINING, read_table, write_table
 from tasks.errors import DataError
 from tasks.logs import logger
-from tasks.prompts.arithmetic import hash_fraction, split
+from tasks.prompts.arithmetic import split
 from tasks.prompts.benchmarks import BenchmarkNote, check_unchanged, data_facts, problem_rows
-from tasks.prompts.files import Row, Unusable, read_rows
+from tasks.prompts.files import Row, Unusable, read_rows, share_of
 from tasks.prompts.golds import unreadable_golds
 from tasks.prompts.overlap import Overlap, Problems
 from tasks.prompts.sources import source_files
@@ -67,7 +67,8 @@ def prepare_training_set(
         total = len(rows) + len(unusable)
         data = data_facts(settings.source, rows)
         check_unchanged(store, data, "prompts.source")
-        taken = [row for row in rows if hash_fraction(row["prompt_id"]) >= settings.held_out_share]
+        held_out = {row["prompt_id"] for row in share_of(rows, settings.held_out_share)}
+        taken = [row for row in rows if row["prompt_id"] not in held_out]
         _check_usable(unusable, total, settings)
         if settings.source.arithmetic is None:
             unreadable = unreadable_golds(taken, verify, "training")

@@ -44,7 +44,7 @@ def write_report(store: Store, evaluations: Sequence[ArtifactRef], seed: int) ->
 
 
 def draw_page(store: Store, history: History) -> tuple[str, RunSummary]:
-    """The page of a run that is not finished, and its summary; no artifact, since reports are of finished runs.
+    """The page of a run, finished or not, and its summary; nothing is written.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.

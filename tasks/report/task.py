@@ -1,13 +1,14 @@
-"""The door of the step that writes the report."""
+"""Flyte task that writes the report."""
 
-from tasks.platform import Artifact, StoreHandle, once, step
+from tasks.platform import Artifact, once, step
+from tasks.platform.inputs import Keyed, ReportInputs
 
 VERSION = "6"
 
 
 @step(VERSION)
-def report(store: StoreHandle, evaluations: list[Artifact], seed: int) -> Artifact:
+def report(inputs: Keyed[ReportInputs], evaluations: list[Artifact]) -> Artifact:
     """One HTML page about a run, which is also the task's deck."""
     from tasks.report.step import write_report
 
-    return once(store, "report", VERSION, write_report, evaluations, seed)
+    return once(inputs.store, "report", VERSION, write_report, evaluations, inputs.seed)

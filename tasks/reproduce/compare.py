@@ -14,6 +14,7 @@ from tasks.report.evaluated import EvaluatedPolicy
 from tasks.reproduce.result import ALL, MEAN, Cell, PairedTest
 from tasks.reproduce.runs import SystemRun, of_system
 from tasks.statistics import (
+    DIFFERENCES,
     Benchmarks,
     Values,
     bootstrap_p,
@@ -163,21 +164,21 @@ def _differences(
 
 def _tested(model: str, baseline: str, benchmark: str, differences: Sequence[Benchmarks], margin: float) -> PairedTest:
     """One test, not adjusted."""
-    drawn_D = draws(differences)
+    drawn = draws(differences, DIFFERENCES)
     pairs_N = run_means(differences)
-    low, high = np.quantile(drawn_D, [0.025, 0.975])
+    low, high = drawn.interval()
     return PairedTest(
         model=model,
         baseline=baseline,
         benchmark=benchmark,
         difference=mean(differences),
-        low=float(low),
-        high=float(high),
-        p_bootstrap=bootstrap_p(drawn_D),
+        low=low,
+        high=high,
+        p_bootstrap=bootstrap_p(drawn),
         p_wilcoxon=signed_rank_p(pairs_N),
         cohen_dz=cohen_dz(pairs_N),
         rank_biserial=rank_biserial(pairs_N),
-        p_equivalence=equivalence_p(drawn_D, margin),
+        p_equivalence=equivalence_p(drawn, margin),
         equivalent=False,
     )
 

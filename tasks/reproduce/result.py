@@ -23,7 +23,7 @@ class Cell(_Row):
     accuracy: float
     """avg@k, mean over seeds."""
     low: float
-    """Of the 95 % interval by bootstrap over problems and seeds, as is ``high``."""
+    """Of the 95 % interval over problems and seeds, as is ``high``."""
     high: float
     by_seed: list[float]
     base: float
@@ -39,7 +39,7 @@ class PairedTest(_Row):
     difference: float
     """Of accuracies: the reference minus the baseline."""
     low: float
-    """Of the 95 % interval by paired bootstrap over problems and seeds, as is ``high``."""
+    """Of the 95 % interval over problems and seeds, paired, as is ``high``."""
     high: float
     p_bootstrap: float
     """Two-sided, adjusted by Holm for all tests on means, or all on single benchmarks, of the reproduction."""

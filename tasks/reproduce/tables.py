@@ -12,11 +12,10 @@ from tasks.reproduce.result import MEAN, Cause, PairedTest, ReproductionResult, 
 
 _COLUMNS = 132
 _HOW_TO_READ = (
-    "Intervals are of 95 %, by bootstrap over problems and seeds; tests are paired by seed and problem, their p-values "
-    "adjusted by Holm for their number. Wilcoxon is over runs, models x seeds, from six of them on. d_z is the mean "
-    "paired difference of runs in its standard deviations, r their rank-biserial correlation. Equal: two one-sided "
-    "tests put the difference within the margin of {margin} points, p below 0.05. Few seeds make intervals and p too "
-    "sure where runs differ."
+    "Intervals are of 95 %, by bootstrap over problems and a t distribution over seeds; tests are paired by seed and "
+    "problem, their p-values adjusted by Holm for their number. Wilcoxon is over runs, models x seeds, from six of "
+    "them on. d_z is the mean paired difference of runs in its standard deviations, r their rank-biserial correlation. "
+    "Equal: two one-sided tests put the difference within the margin of {margin} points, p below 0.05."
 )
 
 

@@ -7,7 +7,7 @@ from tasks.platform import Artifact, StoreHandle, always, once, step
 from tasks.reproduce.result import ReproductionResult
 from tasks.settings import ExperimentSettings, RunSettings
 
-VERSION = "2"
+VERSION = "3"
 
 
 class OpenReproduction(NamedTuple):

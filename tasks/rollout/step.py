@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
 from tasks.errors import DataError
-from tasks.interruption import heeded
+from tasks.interruption import heeding
 from tasks.policy.loading import OPTIMIZER, load_tokenizer
 from tasks.progress import Bar, bar
 from tasks.rollout.engine import MISSING, Engine, Response, Sampling
@@ -27,6 +27,7 @@ def unseen(_responses: int, _tokens: int) -> None:
     """Shows nothing."""
 
 
+@heeding
 def generate_shard(
     store: Store, settings: RolloutSettings, policy: ArtifactRef, prompts: ArtifactRef, stage: int, seed: int
 ) -> ArtifactRef:
@@ -47,7 +48,7 @@ def generate_shard(
         Interrupted: SIGTERM came; the parts that are done are kept.
     """
     parents = {"policy": policy, "prompts": prompts}
-    with heeded(), store.write("rollouts", settings=settings, parents=parents, seed=seed) as draft:
+    with store.write("rollouts", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             folder = store.path(policy, without=OPTIMIZER)
             rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()

@@ -1,72 +1,81 @@
-"""The doors at both ends of a run; neither is cached."""
+"""Flyte tasks at both ends of a run; neither is cached."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tasks.artifacts import Store
+from tasks.artifacts import Store, StoreRef
 from tasks.artifacts.provenance import process
 from tasks.errors import SettingsError
+from tasks.flyte_model import FlyteModel
 from tasks.platform import Artifact, StoreHandle, always
+from tasks.platform.inputs import (
+    AlternateInputs,
+    BenchmarkInputs,
+    EvaluationInputs,
+    Keyed,
+    OptimizeInputs,
+    PolicyInputs,
+    PromptsInputs,
+    ReportInputs,
+    RolloutInputs,
+    RunInputs,
+    StudyInputs,
+    TrainingSetInputs,
+    VerifyInputs,
+)
 from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
 from tasks.run.sources import fingerprint
 from tasks.settings import (
     ArithmeticSettings,
-    BenchmarkSettings,
     EvaluateSettings,
-    EvaluationSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
     RolloutSettings,
     RunSettings,
-    TrainingSetSettings,
     VerifySettings,
 )
+from tasks.settings.evaluate import Measure
 from tasks.tracking.trackers import check_installed
 
 
 class OpenRun(NamedTuple):
-    """A run's settings, checked together and with overrides applied, its store, and what it reads from outside."""
+    """A run whose settings are checked together: its store, and what each of its steps gets."""
 
     store: StoreHandle
     seed: int
-    policy: PolicySettings
-    policy_source: str
-    prompts: PromptsSettings
-    training_set: TrainingSetSettings
-    training_source: str
-    arithmetic: ArithmeticSettings
-    rollout: RolloutSettings
-    verify: VerifySettings
-    optimize: OptimizeSettings
-    benchmarks: list[BenchmarkSettings]
-    benchmark_sources: list[str]
-    evaluations: list[EvaluationSettings]
-    """Of every benchmark, as are its verifier's settings."""
-    verifiers: list[VerifySettings]
-    operation: OperationSettings
-    updates_per_rollout: int
-    settings: RunSettings
-    """All of the above as one."""
-    started: float
-    """Unix seconds at which the execution's first process started."""
+    policy: Keyed[PolicyInputs]
+    benchmarks: list[Keyed[BenchmarkInputs]]
+    training_set: Keyed[TrainingSetInputs]
+    prompts: Keyed[PromptsInputs]
+    rollout: Keyed[RolloutInputs]
+    verify: Keyed[VerifyInputs]
+    optimize: Keyed[OptimizeInputs]
+    alternate: Keyed[AlternateInputs]
+    study: Keyed[StudyInputs]
+    evaluations: list[Keyed[EvaluationInputs]]
+    """In the order of the benchmarks."""
+    report: Keyed[ReportInputs]
+    run: RunInputs
 
 
 @always
 def open_run(
     store: str,
     seed: int,
-    policy: PolicySettings,
-    prompts: PromptsSettings,
-    rollout: RolloutSettings,
-    verify: VerifySettings,
-    optimize: OptimizeSettings,
-    evaluate: EvaluateSettings,
+    policy: Given[PolicySettings],
+    prompts: Given[PromptsSettings],
+    rollout: Given[RolloutSettings],
+    verify: Given[VerifySettings],
+    optimize: Given[OptimizeSettings],
+    evaluate: Given[EvaluateSettings],
     updates_per_rollout: int,
     overrides: str,
-    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008 - settings are immutable
     arm: str = "",
 ) -> OpenRun:
     """Resolves and checks the settings of a run, and opens its store.
@@ -77,27 +86,31 @@ def open_run(
         SettingsError: what is wrong, before anything runs.
         DataError: the commit of a benchmark without one could not be looked up.
     """
-    settings = RunSettings.parse(
+    sections: dict[str, FlyteModel] = {
+        "policy": policy,
+        "prompts": prompts,
+        "rollout": rollout,
+        "verify": verify,
+        "optimize": optimize,
+        "evaluate": evaluate,
+        "operation": operation,
+    }
+    settings = RunSettings.merged(
         {
+            **{name: section.model_dump(mode="json") for name, section in sections.items()},
             "store": store,
             "seed": seed,
-            "policy": policy.model_dump(mode="json"),
-            "prompts": prompts.model_dump(mode="json"),
-            "rollout": rollout.model_dump(mode="json"),
-            "verify": verify.model_dump(mode="json"),
-            "optimize": optimize.model_dump(mode="json"),
-            "evaluate": evaluate.model_dump(mode="json"),
-            "operation": operation.model_dump(mode="json"),
             "updates_per_rollout": updates_per_rollout or None,
-        }
-    ).override(f"{arm} {overrides}")
+        },
+        f"{arm} {overrides}",
+    )
     check_installed(settings.operation.tracker)
     if arm and len(settings.evaluate.benchmarks) > 1:
         raise SettingsError(
             f"evaluate.benchmarks: {len(settings.evaluate.benchmarks)} in the laboratory, whose runs are compared "
             "problem by problem; allowed: one."
         )
-    operation, mirror = settings.named_operation, settings.operation.mirror
+    named_operation, mirror = settings.named_operation, settings.operation.mirror
     settings = settings.model_copy(
         update={
             "evaluate": with_commits(settings.evaluate, mirror),
@@ -107,27 +120,72 @@ def open_run(
     measured = settings.measures
     opened = Store.open(settings.store)
     opened.sweep()
+    given: dict[str, Any] = {"store": opened.ref, "seed": settings.seed}
     return OpenRun(
-        store=opened.ref,
-        seed=settings.seed,
-        policy=settings.policy,
-        policy_source=fingerprint(settings.policy.path),
-        prompts=settings.prompts,
-        training_set=settings.prompts.training_set,
-        training_source=source_fingerprint(settings.prompts.rows, mirror),
-        arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
-        rollout=settings.rollout,
-        verify=settings.verify,
-        optimize=settings.optimize,
-        benchmarks=[one.benchmark for one in measured],
-        benchmark_sources=fingerprints(measured, mirror),
-        evaluations=[one.evaluation for one in measured],
-        verifiers=[one.verify for one in measured],
-        operation=operation,
-        updates_per_rollout=settings.mu,
-        settings=settings,
-        started=process().started,
+        **given,
+        policy=PolicyInputs(
+            **given,
+            settings=settings.policy,
+            arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
+            source=fingerprint(settings.policy.path),
+        ),
+        benchmarks=benchmark_inputs(opened.ref, measured, named_operation),
+        training_set=TrainingSetInputs(
+            store=opened.ref,
+            settings=settings.prompts.training_set,
+            verify=settings.verify,
+            source=source_fingerprint(settings.prompts.rows, mirror),
+            operation=named_operation,
+        ),
+        prompts=PromptsInputs(**given, settings=settings.prompts),
+        rollout=RolloutInputs(**given, settings=settings.rollout),
+        verify=VerifyInputs(**given, settings=settings.verify),
+        optimize=OptimizeInputs(**given, optimize=settings.optimize, operation=named_operation),
+        alternate=AlternateInputs(
+            **given,
+            rollout=settings.rollout,
+            verify=settings.verify,
+            optimize=settings.optimize,
+            updates_per_rollout=settings.mu,
+            operation=named_operation,
+        ),
+        study=StudyInputs(
+            **given,
+            rollout=settings.rollout,
+            verify=settings.verify,
+            optimize=settings.optimize,
+            evaluate=[one.evaluation for one in measured],
+            updates_per_rollout=settings.mu,
+        ),
+        evaluations=evaluation_inputs(opened.ref, settings.seed, measured, named_operation),
+        report=ReportInputs(**given),
+        run=RunInputs(**given, settings=settings, started=process().started),
     )
+
+
+def benchmark_inputs(
+    store: StoreRef, measured: Sequence[Measure], operation: OperationSettings
+) -> list[BenchmarkInputs]:
+    """What the steps get that prepare the benchmarks, in their order.
+
+    Raises:
+        DataError: what a benchmark is read from is missing.
+    """
+    sources = fingerprints(measured, operation.mirror)
+    return [
+        BenchmarkInputs(store=store, settings=one.benchmark, verify=one.verify, source=source, operation=operation)
+        for one, source in zip(measured, sources, strict=True)
+    ]
+
+
+def evaluation_inputs(
+    store: StoreRef, seed: int, measured: Sequence[Measure], operation: OperationSettings
+) -> list[EvaluationInputs]:
+    """What the steps get that evaluate a policy, in the order of the benchmarks."""
+    return [
+        EvaluationInputs(store=store, seed=seed, settings=one.evaluation, verify=one.verify, operation=operation)
+        for one in measured
+    ]
 
 
 @always
@@ -138,12 +196,12 @@ def seed_of_week(kickoff: datetime) -> int:
 
 
 @always
-def close_run(store: StoreHandle, report: Artifact, settings: RunSettings, started: float) -> RunSummary:
+def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """The end of a run: its reproducibility manifest, a short table, what this execution did, and what to do next."""
     from tasks.report.summary import execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
 
-    opened = Store(store)
-    write_reproducibility(opened, report, settings)
+    opened = Store(inputs.store)
+    write_reproducibility(opened, report, inputs.settings)
     summary = summarise(opened, report, [f"mu-grpo inspect --store {opened.ref.uri}", "make compare"])
-    return summary.model_copy(update={"execution": execution_since(opened, report, started)})
+    return summary.model_copy(update={"execution": execution_since(opened, report, inputs.started)})

@@ -6,6 +6,7 @@ from tasks.settings.code import CodeSettings
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.evaluate import EvaluateSettings, EvaluationSettings
 from tasks.settings.experiment import ExperimentSettings
+from tasks.settings.given import Given
 from tasks.settings.objective import (
     AdvantageSettings,
     DataSettings,
@@ -49,6 +50,7 @@ __all__ = [
     "EvaluationSettings",
     "ExperimentSettings",
     "GateSettings",
+    "Given",
     "LoraSettings",
     "MismatchSettings",
     "ObjectiveSettings",

@@ -39,6 +39,12 @@ def quantity(text: str) -> float:
     return float(found[1]) * _FACTORS[found[2] or ""] * 10.0 ** int(found[3] or 0)
 
 
+def _tag_of_the_code() -> str:
+    from tasks.artifacts.provenance import image_tag  # artifacts import settings
+
+    return image_tag()
+
+
 def _checked(text: str) -> str:
     quantity(text)
     return text
@@ -67,8 +73,10 @@ class PodSettings(Settings):
     interruptible: bool = False
     """May run on spot nodes; the last attempt goes to a regular one."""
     retries: int = Field(3, ge=0)
-    timeout_minutes: int = Field(120, ge=1)
-    """Of one attempt; of a whole map task for generation."""
+    timeout_minutes: int = Field(1440, ge=0)
+    """A guard against steps that hang: Flyte ends an attempt after so many minutes, and gives the step up when twice as
+    many have passed since it was queued, all attempts and all waiting for nodes and for other pods counted. The shards
+    of a map task count as one step. 0: no limit, for what may take or wait for days."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> "PodSettings":
@@ -109,7 +117,8 @@ class DeploymentSettings(Settings):
 
     images: str = "mu-grpo"
     """What the images' names begin with: ``registry.example/team/mu-grpo`` gives ``...-cpu``, ``...-rollout``, ..."""
-    tag: str = "0.1.0"
+    tag: str = Field(default_factory=_tag_of_the_code, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
+    """Of the images. Left out, it is what ``make images`` gives those of the code that registers: its commit."""
     pods: dict[Role, PodSettings] = Field(default_factory=dict)
     """By role; a role that is left out has this class's own small CPU pod."""
     train_nodes: int = Field(1, ge=1)

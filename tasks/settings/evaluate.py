@@ -33,7 +33,7 @@ class EvaluateSettings(EvaluationSettings):
     """How a policy's accuracy is measured: on which benchmarks, and what of it is not theirs."""
 
     problems: int = Field(500, ge=1)
-    """Of the benchmark ``held_out``."""
+    """Of the benchmark ``held_out``; all of them where fewer are held out."""
     benchmarks: list[BenchmarkSettings] = Field([BenchmarkSettings(name=HELD_OUT)], min_length=1)
     """Names of known benchmarks, or benchmarks of your own. The mean over them is the headline."""
 

@@ -139,6 +139,6 @@ def _merged(name: str, layers: Iterable[Changes], overrides: str) -> RunSettings
     for layer in layers:
         values = merge(values, layer)
     try:
-        return RunSettings.parse(values).override(overrides)
+        return RunSettings.merged(values, overrides)
     except SettingsError as error:
         raise SettingsError(f"{name}: {error}") from None

@@ -55,19 +55,30 @@ class RunSettings(Settings):
         Raises:
             SettingsError: the file cannot be read, or the settings are wrong.
         """
-        values = read_yaml(path, cls.model_fields, "configs/tiny-cpu.yaml")
+        return cls.merged(read_yaml(path, cls.model_fields, "configs/tiny-cpu.yaml"), overrides)
+
+    @classmethod
+    def merged(cls, values: dict[str, Any], overrides: str) -> Self:
+        """The settings in plain values with single fields overridden, as in ``optimize.preset=relaxed seed=1``.
+
+        Every command and workflow that takes overrides comes here, so that all of them take the same ones: overrides
+        are merged in before anything is checked.
+
+        Raises:
+            SettingsError: the settings are wrong.
+        """
         return cls.parse(_changed(values, parse_overrides(overrides)))
 
     def override(self, overrides: str) -> Self:
-        """These settings with single fields overridden, as in ``optimize.preset=relaxed seed=1``."""
-        changes = parse_overrides(overrides)
-        if not changes:
-            return self
+        """These settings with single fields overridden."""
+        return self.merged(self.given(), overrides) if overrides.strip() else self
+
+    def given(self) -> dict[str, Any]:
+        """Plain values that overrides can be merged into: a new preset then brings its own row."""
         values = self.model_dump(mode="json")
-        # Only what differs from the old preset's row goes along, so that a new preset brings its own row.
         row = ObjectiveSettings.parse(resolve(self.optimize.preset, self.optimize.modifier)).model_dump(mode="json")
         values["optimize"]["objective"] = _difference(values["optimize"]["objective"], row)
-        return self.parse(_changed(values, changes))
+        return values
 
     @property
     def responses_per_stage(self) -> int:

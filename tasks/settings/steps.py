@@ -85,7 +85,7 @@ class PromptsSettings(Settings):
     held_out_path: FilePlace | None = None
     """A file of the same form for evaluation. Without it a share of the rows is held out, by a hash of their ids."""
     held_out_share: Number = Field(0.1, ge=0, lt=1)
-    """Of the rows of path or source, without held_out_path."""
+    """Of the rows of path or source, without held_out_path; above 0, at least one of several rows."""
     overlap_words: int = Field(13, ge=0)
     """Prompts that share so many words in a row with a problem of a benchmark of the run leave the training set; so do
     those that are equal to one. 0 asks for equal ones alone."""

@@ -48,7 +48,8 @@ def stored_stage(store: Store, algorithm: str, seed: int, stage: int) -> StoredS
     """
     stages = stored_stages(store, algorithm, seed)
     if stage >= len(stages):
-        raise DataError(f"stage {stage}: the stored run has {len(stages)}; allowed: 0 to {len(stages) - 1}.")
+        allowed = f"0 to {len(stages) - 1}" if len(stages) > 1 else "0"
+        raise DataError(f"stage {stage}: the stored run has {len(stages)}; allowed: {allowed}.")
     return stages[stage]
 
 

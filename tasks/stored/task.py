@@ -1,18 +1,13 @@
-"""The doors to stored runs; none is cached, because what a store holds changes."""
+"""Flyte tasks that look into stored runs; none is cached, because what a store holds changes."""
 
 from typing import NamedTuple
 
 from tasks.artifacts import Store
 from tasks.platform import Artifact, StoreHandle, always
-from tasks.prompts.sources import fingerprints, with_commits
-from tasks.settings import (
-    BenchmarkSettings,
-    EvaluateSettings,
-    EvaluationSettings,
-    OperationSettings,
-    PromptsSettings,
-    VerifySettings,
-)
+from tasks.platform.inputs import BenchmarkInputs, EvaluationInputs, Keyed, ReportInputs, VerifyInputs
+from tasks.prompts.sources import with_commits
+from tasks.run.task import benchmark_inputs, evaluation_inputs
+from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
 from tasks.settings.evaluate import measures
 from tasks.stored.evaluated import EvaluatedPolicy
 from tasks.stored.rescored import RescoredRun
@@ -26,14 +21,35 @@ class FoundStage(NamedTuple):
     verdicts: Artifact
 
 
-@always
-def open_store(store: str) -> StoreHandle:
-    """A store that a run wrote to."""
-    return Store.open(store, create=False).ref
+class OpenRescore(NamedTuple):
+    """The stages of a stored run, and what a new verifier of their rollouts gets."""
+
+    verify: Keyed[VerifyInputs]
+    stages: list[int]
+    """Numbers that count from 0."""
+    rollouts: list[list[Artifact]]
+    """Of every stage."""
+    verdicts: list[Artifact]
+    """Those of the run."""
 
 
 @always
-def find_stage(store: StoreHandle, algorithm: str, seed: int, stage: int) -> FoundStage:
+def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
+    """Finds the stages of the latest finished run of an algorithm and a seed."""
+    from tasks.stored.stages import stored_stages
+
+    opened = Store.open(store, create=False)
+    found = stored_stages(opened, algorithm, seed)
+    return OpenRescore(
+        verify=VerifyInputs(store=opened.ref, seed=seed, settings=verify),
+        stages=list(range(len(found))),
+        rollouts=[one.rollouts for one in found],
+        verdicts=[one.verdicts for one in found],
+    )
+
+
+@always
+def find_stage(store: StoreHandle, seed: int, algorithm: str, stage: int) -> FoundStage:
     """A stage of the latest finished run of an algorithm and a seed; ``stage`` counts from 0."""
     from tasks.stored.stages import stored_stage
 
@@ -42,16 +58,12 @@ def find_stage(store: StoreHandle, algorithm: str, seed: int, stage: int) -> Fou
 
 
 class OpenEvaluation(NamedTuple):
-    """A store, one of its policies, and what is measured of it; see ``OpenRun``."""
+    """One of a store's policies, and what is measured of it; see ``OpenRun``."""
 
-    store: StoreHandle
     policy: Artifact
-    benchmarks: list[BenchmarkSettings]
-    benchmark_sources: list[str]
-    evaluations: list[EvaluationSettings]
-    verifiers: list[VerifySettings]
-    operation: OperationSettings
-    seed: int
+    benchmarks: list[Keyed[BenchmarkInputs]]
+    evaluations: list[Keyed[EvaluationInputs]]
+    report: Keyed[ReportInputs]
 
 
 @always
@@ -71,28 +83,24 @@ def open_evaluation(
     found = find_policy(opened, policy)
     measured = measures(with_commits(evaluate, operation.mirror), prompts, verify, evaluate.engine)
     return OpenEvaluation(
-        store=opened.ref,
         policy=found,
-        benchmarks=[one.benchmark for one in measured],
-        benchmark_sources=fingerprints(measured, operation.mirror),
-        evaluations=[one.evaluation for one in measured],
-        verifiers=[one.verify for one in measured],
-        operation=operation,
-        seed=seed,
+        benchmarks=benchmark_inputs(opened.ref, measured, operation),
+        evaluations=evaluation_inputs(opened.ref, seed, measured, operation),
+        report=ReportInputs(store=opened.ref, seed=seed),
     )
 
 
 @always
-def close_evaluation(store: StoreHandle, average: Artifact) -> EvaluatedPolicy:
+def close_evaluation(inputs: Keyed[ReportInputs], average: Artifact) -> EvaluatedPolicy:
     """What was found about a policy."""
     from tasks.stored.evaluated import evaluated_policy
 
-    return evaluated_policy(Store(store), average)
+    return evaluated_policy(Store(inputs.store), average)
 
 
 @always
-def compare_verdicts(store: StoreHandle, before: list[Artifact], after: list[Artifact]) -> RescoredRun:
+def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
     """What changed from the stored verdicts to the new ones."""
     from tasks.stored.rescored import compare_verdicts as compare
 
-    return compare(Store(store), before, after)
+    return compare(Store(inputs.store), before, after)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tasks.artifacts import Store
-from tasks.artifacts.records import Manifest
+from tasks.artifacts.records import ArtifactRef, Manifest
 from tasks.report.history import History, PlannedStage, load_history
 
 Manifests = Mapping[str, Manifest]
@@ -91,6 +92,69 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
         and any((policy.digest, of_seed) in averages for policy in _chain(policies, policies[tip]))
     ]
     return max(runs, key=lambda run: run.latest, default=None)
+
+
+@dataclass(frozen=True)
+class UnfinishedStage:
+    """The responses of a stage of a run that has no report."""
+
+    rollouts: list[ArtifactRef]
+    verdicts: ArtifactRef | None
+    policy: Manifest | None
+    """The one that learned from them."""
+    latest: float
+    """When the last of these was made, in Unix seconds."""
+
+
+def find_unfinished_stage(
+    store: Store, stage: int, seed: int | None = None, algorithm: str | None = None
+) -> UnfinishedStage | None:
+    """The latest responses of a stage that belong to no finished run; ``stage`` counts from 1.
+
+    No policy needs to be evaluated, or to have learned from them. Responses of a first stage that nothing has learned
+    from are of no algorithm yet.
+    """
+    policies = {manifest.digest: manifest for manifest in store.manifests("policy")}
+    finished = {digest for digest, _ in _reported(store, policies)}
+    learned = [one for one in policies.values() if one.parents.get("rollouts")]
+    found = [
+        UnfinishedStage(one.parents["rollouts"], one.parents["verdicts"][0], one, one.timings.finished)
+        for one in learned
+        if one.digest not in finished
+        and one.facts["stage"] == stage
+        and seed in (None, one.seed)
+        and algorithm in (None, one.facts["preset"])
+    ]
+    taken = {ref.digest for one in learned for ref in one.parents["rollouts"]}
+    open_rollouts = [
+        one
+        for one in store.manifests("rollouts")
+        if one.digest not in taken
+        and seed in (None, one.seed)
+        and (sampler := policies.get(one.parents["policy"][0].digest))
+        and sampler.facts["stage"] == stage - 1
+        and algorithm in (None, sampler.facts.get("preset"))
+    ]
+    if open_rollouts:
+        found.append(_together(store, open_rollouts))
+    return max(found, key=lambda one: one.latest, default=None)
+
+
+def _together(store: Store, rollouts: list[Manifest]) -> UnfinishedStage:
+    """The latest of rollouts, with those that were sampled like them and the verdicts on all of these."""
+    first = rollouts[0]
+    mine = [one for one in rollouts if _sampled(one) == _sampled(first)]
+    names = {one.digest for one in mine}
+    verdicts = next(
+        (one for one in store.manifests("verdicts") if names & {ref.digest for ref in one.parents["rollouts"]}), None
+    )
+    shards = verdicts.parents["rollouts"] if verdicts else [one.ref for one in mine]
+    made = [one.timings.finished for one in (first, verdicts) if one]
+    return UnfinishedStage(shards, verdicts.ref if verdicts else None, None, max(made))
+
+
+def _sampled(rollouts: Manifest) -> tuple[list[ArtifactRef], dict[str, Any], int]:
+    return rollouts.parents["policy"], rollouts.settings, rollouts.seed
 
 
 def _chain(policies: Manifests, last: Manifest | None) -> Iterator[Manifest]:

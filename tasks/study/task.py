@@ -1,7 +1,7 @@
-"""The door of the step that is a whole training run."""
+"""Flyte task that is a whole training run."""
 
-from tasks.platform import Artifact, StoreHandle, judging, once, step
-from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.platform import Artifact, judging, once, step
+from tasks.platform.inputs import Keyed, StudyInputs
 
 VERSION = "8"
 JUDGING = judging(VERSION)
@@ -9,34 +9,24 @@ JUDGING = judging(VERSION)
 
 @step(JUDGING, role="train")
 def study(
-    store: StoreHandle,
-    rollout: RolloutSettings,
-    verify: VerifySettings,
-    optimize: OptimizeSettings,
-    evaluate: list[EvaluationSettings],
-    updates_per_rollout: int,
-    evaluations: int,
-    policy: Artifact,
-    prompts: list[Artifact],
-    held_out: list[Artifact],
-    seed: int,
+    inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Artifact:
-    """Trains on all prompts, with new rollouts every ``updates_per_rollout`` updates, and evaluates along the way."""
+    """Trains on all prompts, refreshes rollouts every ``inputs.updates_per_rollout`` updates, evaluates on the way."""
     from tasks.study.step import run_study
 
     return once(
-        store,
+        inputs.store,
         "study",
         JUDGING,
         run_study,
-        rollout,
-        verify,
-        optimize,
-        evaluate,
-        updates_per_rollout,
+        inputs.rollout,
+        inputs.verify,
+        inputs.optimize,
+        inputs.evaluate,
+        inputs.updates_per_rollout,
         evaluations,
         policy,
         prompts,
         held_out,
-        seed,
+        inputs.seed,
     )

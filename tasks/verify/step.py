@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROWS_AT_ONCE, VERDICTS, Rows, stream_table, table_writer, to_table
-from tasks.interruption import heeded
+from tasks.interruption import heeding
 from tasks.settings import VerifySettings
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 from tasks.verify.verifier import check_failures, standing
@@ -21,6 +21,7 @@ _JUDGED_AT_ONCE = 2**15
 """Responses of a shard that are judged and kept together; at their end workers wait for the slowest."""
 
 
+@heeding
 def verify_rollouts(
     store: Store, settings: VerifySettings, rollouts: Sequence[ArtifactRef], stage: int, seed: int
 ) -> ArtifactRef:
@@ -42,7 +43,7 @@ def verify_rollouts(
     """
     title = f"stage {stage + 1} verify"
     parents = {"rollouts": rollouts}
-    with heeded(), store.write("verdicts", settings=settings, parents=parents, seed=seed) as draft:
+    with store.write("verdicts", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             paths = [folder / "rollouts.parquet" for folder in store.paths(rollouts)]
             sizes = [pq.read_metadata(path).num_rows for path in paths]

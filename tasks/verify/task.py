@@ -1,15 +1,15 @@
-"""The door of the step that verifies rollouts."""
+"""Flyte task that verifies rollouts."""
 
-from tasks.platform import Artifact, StoreHandle, judging, once, step
-from tasks.settings import VerifySettings
+from tasks.platform import Artifact, judging, once, step
+from tasks.platform.inputs import Keyed, VerifyInputs
 
 VERSION = "4"
 JUDGING = judging(VERSION)
 
 
-@step(JUDGING, role="verify")
-def verify(store: StoreHandle, settings: VerifySettings, rollouts: list[Artifact], stage: int, seed: int) -> Artifact:
+@step(JUDGING, role="verify", mapped=True)
+def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) -> Artifact:
     """A verdict on every response of a stage."""
     from tasks.verify.step import verify_rollouts
 
-    return once(store, "verify", JUDGING, verify_rollouts, settings, rollouts, stage, seed)
+    return once(inputs.store, "verify", JUDGING, verify_rollouts, inputs.settings, rollouts, stage, inputs.seed)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch.multiprocessing as mp
 
 from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, StoreRef
+from tasks.artifacts.progress import Progress
 from tasks.interruption import Interrupted
 from tasks.optimize.group import once_led
 
@@ -32,22 +34,32 @@ def _rank(rank: int, count: int, ref: StoreRef, out: Path, jobs: list[Job]) -> N
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1")
     dist.init_process_group("gloo", init_method=f"file://{out}/meeting", rank=rank, world_size=count)
     for job in jobs:
-
-        def saved(place: str, job: Job = job) -> None:
-            if job.stopped and "/train-" in place and not (out / f"{job.name}-stopped").exists():
-                os.kill(os.getpid(), signal.SIGTERM)
-
         try:
-            made = once_led(ref, "alternate", job.name, train_alternating, saved, *job.inputs, **job.named)
+            if job.stopped and rank == 0:
+                stop_after_a_state()
+            made = once_led(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
         except Interrupted as error:
             if rank == 0:
                 (out / f"{job.name}-stopped").write_text(error.message)
             dist.barrier()
-            made = once_led(ref, "alternate", job.name, train_alternating, saved, *job.inputs, **job.named)
+            made = once_led(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
         assert (made is None) == (rank > 0)
         if made is not None:
             (out / job.name).write_text(made.digest)
     dist.destroy_process_group()
+
+
+def stop_after_a_state() -> None:
+    """Sends this process SIGTERM once, as soon as a state of the trainer is saved."""
+    put = Progress.put
+
+    def put_and_stop(progress: Progress, name: str, number: int, fill: Callable[[Path], None]) -> None:
+        put(progress, name, number, fill)
+        if name == "train":
+            Progress.put = put  # type: ignore[method-assign]
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Progress.put = put_and_stop  # type: ignore[method-assign]
 
 
 def alternated(count: int, ref: StoreRef, out: Path, jobs: list[Job]) -> dict[str, ArtifactRef]:

@@ -97,7 +97,8 @@ def test_writers_of_the_same_artifact_all_succeed_with_one_manifest(bucket: str,
     )
 
 
-def test_opening_at_once_gives_one_id(bucket: str) -> None:
+def test_opening_at_once_gives_one_id(bucket: str, s3: S3) -> None:
+    s3.has_to("keep the first of two conditional writes at the same time")
     ids: list[str] = []
     threads = [threading.Thread(target=lambda: ids.append(Store.open(bucket).ref.id)) for _ in range(6)]
     for thread in threads:
@@ -254,6 +255,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 def test_the_server_can_check_what_it_receives(
     bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch, asked: str, there: bool
 ) -> None:
+    s3.has_to("keep checksums")
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", asked)
     content = {"small.bin": b"small", "large.bin": os.urandom(PART_BYTES + 1)}
     with Store.open(bucket).write("prompts", settings={}, parents={}, seed=0) as draft:

@@ -134,7 +134,7 @@ def slow(store, text):
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         (draft.path / "data.txt").write_text(text)
     return draft.ref
-print(once(Store.open(address).ref, "t", "1", slow, lambda _: None, "x").digest)
+print(once(Store.open(address).ref, "t", "1", slow, "x").digest)
 """
 
 

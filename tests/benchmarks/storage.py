@@ -5,7 +5,7 @@
 Ours writes artifacts (digests, data, manifest) and reads them into an empty local copy, every digest checked; boto3
 uploads and downloads the same objects with its own transfer manager and checks nothing. Every measurement is a process
 of its own, whose clock starts after imports and the first connection. Shards are also measured on an S3 server of
-compiled code where ``rclone`` is on the path. The last table is the check of a whole artifact on the disk beside
+compiled code where ``rclone`` is. The last table is the check of a whole artifact on the disk beside
 sha256sum.
 """
 
@@ -29,9 +29,7 @@ import psutil
 from rich.table import Table
 
 from tasks.report.tables import render_markdown
-from tests.benchmarks.native_s3 import native_server
-from tests.benchmarks.native_s3 import version as native_version
-from tests.s3 import S3, server
+from tests.s3 import S3, rclone, rclone_version, server
 
 PAGE = """# Storage
 
@@ -232,11 +230,11 @@ def all_tables(place: Path, parts: Sequence[str], shards: int, repeats: int) -> 
         if "checkpoint" in parts:
             tables["A checkpoint: 8 files of 256 MiB, moto"] = compare(s3, large, False, repeats)
         tables |= of_shards(s3, "moto", small, parts, repeats)
-    if native_version():
-        with native_server(place / "served") as s3:
+    if rclone_version():
+        with rclone(place / "served") as s3:
             tables |= of_shards(s3, "rclone", small, parts, repeats)
     else:
-        print("no table on a native server: no rclone on the path that can serve s3", file=sys.stderr)
+        print("no table on a native server: no rclone", file=sys.stderr)
     if "digests" in parts:
         tables["The check of 2 GiB on the disk"] = digests(large, repeats)
     return tables
@@ -275,7 +273,7 @@ def main() -> None:
     if options.page:
         versions = ", ".join(f"{name} {version(name)}" for name in ("boto3", "s3fs", "moto"))
         machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
-        found = native_version()
+        found = rclone_version()
         native = f"{found} is compiled and keeps connections" if found else "a native server was not there to measure"
         options.page.write_text(
             PAGE.format(repeats=options.repeats, machine=machine, native=native) + "\n".join(sections)

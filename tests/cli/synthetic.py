@@ -117,6 +117,10 @@ class Run:
         return self
 
     def stage(self) -> "Run":
+        return self.sample().optimize()
+
+    def sample(self) -> "Run":
+        """The rollouts and verdicts of the next stage."""
         stage, policy = len(self.policies) - 1, self.policies[-1]
         row = {"prompt_id": f"{self.seed} {stage}", "prompt": "1+1=", "answer": "2", "level": 1, "chat": False}
         prompts = self.write("prepare_prompts", "prompts", {}, {}, {"prompts.parquet": ([row], PROMPTS)}, prompts=2)
@@ -140,7 +144,7 @@ class Run:
         self.prompts.append(prompts)
         self.rollouts.append(shards)
         self.verdicts.append(judged)
-        return self.optimize()
+        return self
 
     def optimize(self) -> "Run":
         """The policy that the latest rollouts and verdicts make."""

@@ -142,7 +142,7 @@ def test_an_artifact_that_was_made_and_that_nothing_descends_from_is_missing_not
             (draft.path / "data.txt").write_text("x")
         return draft.ref
 
-    made = once(any_store.ref, "t", "1", step, lambda _: None)
+    made = once(any_store.ref, "t", "1", step)
     assert not check_store(any_store, None).faults
     files.delete(f"{made}/manifest.json")
     findings = check_store(any_store, None)

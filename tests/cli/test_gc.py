@@ -147,9 +147,9 @@ def step(store: Store, text: str) -> ArtifactRef:
 
 def test_records_go_with_what_they_are_about(store: Store) -> None:
     run = finished(store, stages=1)
-    kept = once(store.ref, "t", "1", step, lambda _: None, "kept")
-    gone = once(store.ref, "t", "1", step, lambda _: None, "gone")
-    lost = once(store.ref, "t", "1", step, lambda _: None, "lost")
+    kept = once(store.ref, "t", "1", step, "kept")
+    gone = once(store.ref, "t", "1", step, "gone")
+    lost = once(store.ref, "t", "1", step, "lost")
     assert run.report is not None
     for digest in (run.report.digest[:16], "0" * 16):
         (store.root / "runs").mkdir(exist_ok=True)
@@ -171,7 +171,7 @@ def test_records_go_with_what_they_are_about(store: Store) -> None:
     assert [path.name for path in (store.root / "made").iterdir()] == [of[kept.digest].name]
     assert [path.stem for path in (store.root / "runs").iterdir()] == [run.report.digest[:16]]
     # Work whose result went is done again.
-    assert once(store.ref, "t", "1", step, lambda _: None, "gone") == gone
+    assert once(store.ref, "t", "1", step, "gone") == gone
     assert store.holds(gone)
 
 

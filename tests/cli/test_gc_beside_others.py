@@ -30,8 +30,9 @@ from tasks.artifacts import Store
 from tasks.artifacts.work import once
 def slow(store, text):
     store.progress.put("part", 0, lambda folder: (folder / "state.txt").write_text(text) and None)
+    print(*store.root.glob("progress/*/*"), flush=True)
     time.sleep(600)
-once(Store.open(sys.argv[1]).ref, "t", "1", slow, lambda place: print(place, flush=True), "half")
+once(Store.open(sys.argv[1]).ref, "t", "1", slow, "half")
 """
 
 
@@ -43,8 +44,8 @@ def at_work(address: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     ) as process:
         try:
             assert process.stdout is not None
-            line = next(line for line in process.stdout if line.startswith("progress/"))
-            yield process, line.split("/")[1]
+            line = next(line for line in process.stdout if "progress/" in line)
+            yield process, line.partition("progress/")[2].split("/")[0]
         finally:
             process.kill()
 

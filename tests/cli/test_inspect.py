@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS
 from tasks.cli.inspect import Chosen, inspect_shard, inspect_stage
 from tasks.errors import DataError
-from tests.cli.synthetic import REWARDS, ROLLOUT, Run, command, finished, plain, rows_of, words
+from tests.cli.synthetic import REWARDS, ROLLOUT, Run, command, finished, plain, rows_of, unfinished, words
 
 EVERYTHING = Chosen(groups=10, every=True)
 
@@ -218,3 +219,41 @@ def test_tables_of_large_stages_stay_arrows(store: Store) -> None:
     origin = _Origin("x", run.rollouts[0], run.verdicts[0], store.manifest(run.policies[1]))
     rows = _rows(store, origin, origin.shards)
     assert all(isinstance(row[name], pa.Scalar) for row in rows for name in ("response_token_ids", "engine_logp"))
+
+
+def test_a_stage_that_nothing_could_learn_from_is_shown(store: Store) -> None:
+    """As after an error that every advantage is 0: there is neither a policy after it nor a report."""
+    Run(store).base().sample()
+    text = plain(inspect_stage(store, 1, None, None, EVERYTHING))
+    assert "4 groups, 16 responses in stage 1 of a run that is not finished; no policy has learned from them" in text
+    assert "correct" in text
+    assert advantages(text)[0, 0] == "-"
+
+
+def test_a_stage_that_is_not_verified_is_shown(store: Store) -> None:
+    run = Run(store).base().sample()
+    shutil.rmtree(store.root / run.verdicts[0].folder)
+    assert "16 responses in stage 1 of a run that is not finished" in plain(
+        inspect_stage(store, 1, None, None, EVERYTHING)
+    )
+
+
+def test_a_trained_stage_of_a_run_without_a_report_has_advantages(store: Store) -> None:
+    unfinished(store, stages=1).sample()
+    first, second = (plain(inspect_stage(store, stage, None, None, EVERYTHING)) for stage in (1, 2))
+    assert advantages(first)[0, 0] == "+1.500"
+    assert "no policy has learned from them" in second
+    with pytest.raises(DataError, match="no finished run in this store"):
+        inspect_stage(store, 3, None, None, EVERYTHING)
+
+
+def test_of_a_finished_and_an_unfinished_run_the_latest_is_shown(store: Store) -> None:
+    finished(store)
+    Run(store, seed=1).base().sample()
+    assert "not finished" in plain(inspect_stage(store, 1, None, None, EVERYTHING))
+    assert "not finished" not in plain(inspect_stage(store, 1, 0, None, EVERYTHING))
+    assert "not finished" not in plain(inspect_stage(store, 2, None, None, EVERYTHING))
+    finished(store, seed=2)
+    assert "not finished" not in plain(inspect_stage(store, 1, None, None, EVERYTHING))
+    with pytest.raises(DataError, match="no finished run with seed 1, algorithm grpo"):
+        inspect_stage(store, 2, 1, "grpo", EVERYTHING)

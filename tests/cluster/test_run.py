@@ -17,7 +17,7 @@ from tests.cluster.control_plane import ControlPlane, programs
 from tests.cluster.flyte_pods import pod_of
 from tests.cluster.kubelet import HOST, Kubelet
 from tests.images.podman import Podman
-from tests.platform.four_stages import drive, register, run_here, stop
+from tests.platform.four_stages import drive, register, run_here, saved, stop
 from tests.platform.propeller import Attempt
 from tests.platform.serialised import Serialised, function_of
 from tests.preflight.clusters import NAMESPACE
@@ -72,7 +72,7 @@ class ClusterPods:
             if phase in ("Succeeded", "Failed", "gone"):
                 break
             assert time.monotonic() < deadline, f"{name}: {phase}\n{found}\n{printed}"
-            if wanted and any(key.startswith(attempt.checkpoint) for key in self._s3.keys(self._bucket)):
+            if wanted and saved(self._s3, self._bucket):
                 if wanted == signal.SIGKILL:
                     self._node.kill(found)
                 else:  # As a node that is drained does it: SIGTERM, and the template's grace period to heed it.

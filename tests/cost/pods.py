@@ -37,7 +37,7 @@ class Pods:
         release()
         if self.store.remote is not None:
             shutil.rmtree(self._copy, ignore_errors=True)
-        return once(self.store.ref, name, "1", logic, lambda _: None, *inputs, **named)
+        return once(self.store.ref, name, "1", logic, *inputs, **named)
 
     def run(self, run: RunSettings, stages: int) -> ArtifactRef:
         """A whole run; where the settings have ``updates_per_rollout``, generation and optimization alternate."""

@@ -76,15 +76,15 @@ def test_gpus_shorten_generation_and_leave_training() -> None:
     assert sum(eight.gpu_seconds.values()) == pytest.approx(sum(four.gpu_seconds.values()))
 
 
-def test_evaluation_runs_beside_the_next_stage() -> None:
-    """With a GPU more than generation needs it costs no time."""
+def test_a_stage_waits_for_the_evaluation_of_the_one_before() -> None:
+    """That of the base policy runs beside the first stage, with a GPU more than generation needs."""
     one_shard = (
         "prompts.prompts_per_shard=65536 prompts.held_out_share=0.1 evaluate.benchmarks=[held_out] evaluate.problems={}"
     )
     few, many = (planned(one_shard.format(problems)).mu_grpo for problems in (10, 3000))
     last = {phase.name: phase.wall_seconds / phase.pods for phase in many.phases}["evaluate"]
     first = {phase.name: phase.wall_seconds / phase.pods for phase in few.phases}["evaluate"]
-    assert many.wall_seconds - few.wall_seconds == pytest.approx(last - first)
+    assert many.wall_seconds - few.wall_seconds == pytest.approx(4 * (last - first))
 
 
 def test_prices_by_hand() -> None:
@@ -161,7 +161,8 @@ def test_transfers_are_cut_as_the_store_cuts_them() -> None:
 
     assert (PART_BYTES, PARTS_OF_AN_UPLOAD) == (s3.PART_BYTES, s3._PARTS_OF_AN_UPLOAD)
     assert writing((100.0,)) == Traffic(written=100, kept=100, puts=2)
-    assert writing((3.0 * PART_BYTES + 1,), kept=False).puts == 2 + 4 + 1 + 1  # begin and end, parts, manifest, list
+    # Begin and end, parts, manifest, list; twice a look at the lease.
+    assert writing((3.0 * PART_BYTES + 1,), kept=False).puts == 2 + 4 + 1 + 1 + 2
     assert reading((100.0, 3.0 * PART_BYTES)) == Traffic(read=100 + 3 * PART_BYTES, gets=1 + 1 + 3)
     assert writing((1e12,)).puts < PARTS_OF_AN_UPLOAD + 10
 

@@ -3,44 +3,25 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
-from tasks.evaluate.intervals import mean_interval, share_interval
-from tasks.evaluate.metrics import measure
+from tasks.evaluate.metrics import GREEDY, measure
 from tasks.evaluate.step import evaluate_policy
 from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettings, VerifySettings
 from tests.cache_versions import ROOT, sources
 from tests.prepared import prepare_held_out
 
 
-def test_wilson_interval_of_known_numbers() -> None:
-    interval = share_interval(np.array([True] * 8 + [False] * 2))
-    # 8 of 10: (0.4902, 0.9433), by the formula of Wilson (1927).
-    assert interval == pytest.approx({"value": 0.8, "low": 0.490162, "high": 0.943318}, abs=1e-5)
-
-
-def test_the_interval_of_a_mean_covers_the_truth_about_as_often_as_it_says() -> None:
-    random = np.random.default_rng(0)
-    covered = 0
-    for trial in range(100):
-        difficulty = random.beta(1, 1, size=(60, 1))
-        interval = mean_interval((random.random((60, 4)) < difficulty).astype(float), trial)
-        covered += interval["low"] <= 0.5 <= interval["high"]
-    assert 88 <= covered <= 100
-
-
-def test_problems_are_resampled_and_not_samples() -> None:
-    random = np.random.default_rng(1)
-    problems = (random.random((50, 1)) < 0.5).astype(float)
-    alone, repeated = mean_interval(problems, 0), mean_interval(problems.repeat(16, axis=1), 0)
-    assert repeated == pytest.approx(alone)
-
-
-def test_a_mean_without_spread_is_its_own_interval() -> None:
-    assert mean_interval(np.ones((5, 2)), 0) == {"value": 1.0, "low": 1.0, "high": 1.0}
+def test_nothing_solved_leaves_room_for_what_could_be_solved() -> None:
+    """Of three problems, whatever the number of samples: a problem that is never solved says nothing of others."""
+    samples = [sample(prompt, index, "wrong") for prompt in "abc" for index in range(8)]
+    greedy = [sample(prompt, GREEDY, "wrong") for prompt in "abc"]
+    metrics = measure([*samples, *greedy], [1] * 24, 8, "held_out")
+    for estimate in (metrics["accuracy"], metrics["greedy"], metrics["majority"], *metrics["pass"].values()):
+        assert estimate["value"] == estimate["low"] == 0
+        assert estimate["high"] == pytest.approx(1 - 0.025 ** (1 / 3), abs=0.01)
 
 
 def sample(prompt: str, index: int, outcome: str, level: int | None = 1) -> dict:
@@ -64,7 +45,7 @@ def test_metrics_of_known_samples() -> None:
         sample("a", -1, "correct"),
         sample("b", -1, "no_answer", 2),
     ]
-    metrics = measure(samples, [0, 1, -1, 0], 2, 0, "held_out")
+    metrics = measure(samples, [0, 1, -1, 0], 2, "held_out")
     assert metrics["accuracy"]["value"] == 0.5
     assert metrics["greedy"]["value"] == 0.5
     assert {k: one["value"] for k, one in metrics["pass"].items()} == {"1": 0.5, "2": 1.0}

@@ -22,7 +22,7 @@ ERRORS = {
     "access_denied": (403, "AccessDenied", "Access Denied"),
     "no_such_upload": (404, "NoSuchUpload", "The specified upload does not exist."),
 }
-AFTER_THE_SERVER = ("reset_after", "truncated", "no_such_upload")
+AFTER_THE_SERVER = ("reset_after", "truncated", "no_such_upload", "no_condition")
 WITHOUT_BODY = (204, 304)
 
 
@@ -66,6 +66,8 @@ class Flaky:
             return
         if fault in ERRORS:
             flow.response = refusal(fault, flow.request.method)
+        elif fault == "no_condition":  # As some servers, it says that a condition does not hold, and not which.
+            flow.response.content = re.sub(rb"<Condition>.*</Condition>", b"", flow.response.content or b"")
         elif fault == "reset_after" or flow.request.method == "HEAD" or flow.response.status_code in WITHOUT_BODY:
             flow.kill()
         else:

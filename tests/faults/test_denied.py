@@ -39,7 +39,7 @@ def own(guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def work(store: Store, step: Step) -> ArtifactRef:
-    made = once(store.ref, "step", "1", step, lambda _: None)
+    made = once(store.ref, "step", "1", step)
     assert isinstance(made, ArtifactRef)
     return made
 

@@ -10,9 +10,10 @@ import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.files import check
-from tasks.artifacts.s3 import PART_BYTES
+from tasks.artifacts.s3 import PART_BYTES, Bucket
 from tasks.artifacts.work import once
 from tasks.errors import ArtifactError
+from tasks.preflight.storage import store_check
 from tasks.run.sources import fingerprint
 from tests.faults.proxy import FAULTS, Proxy
 from tests.faults.steps import PARTS, Killed, Step, checks_out
@@ -94,12 +95,12 @@ def test_work_goes_on_and_is_done_once(
     flaky.fail(SHARE)
     remote, step = Store.open(place), Step(stop_at=PARTS // 2)
     with pytest.raises(Killed):
-        once(remote.ref, "step", "1", step, lambda _: None)
+        once(remote.ref, "step", "1", step)
     shutil.rmtree(remote.root)  # It goes on on another machine.
-    made = once(remote.ref, "step", "1", step, lambda _: None)
+    made = once(remote.ref, "step", "1", step)
     assert step.made == list(range(PARTS))
     shutil.rmtree(remote.root)
-    assert once(remote.ref, "step", "1", step, lambda _: None) == made
+    assert once(remote.ref, "step", "1", step) == made
     assert step.made == list(range(PARTS))
     counts = flaky.counts()
     assert counts["passed"] < counts.total()
@@ -126,7 +127,7 @@ def test_a_server_that_stays_away_is_named_and_the_work_goes_on(
     with pytest.raises(
         ArtifactError, match=rf"{place}/.*: failed for 3 s, .*reduce your request rate.*the same command"
     ):
-        once(remote.ref, "step", "1", step, lambda _: None)
+        once(remote.ref, "step", "1", step)
     assert time.monotonic() - start > 3
     assert flaky.counts()["slow_down"] > 1
     assert not [
@@ -136,7 +137,7 @@ def test_a_server_that_stays_away_is_named_and_the_work_goes_on(
     shutil.rmtree(remote.root)
     assert remote.refs("rollouts") == []
     step.made.clear()
-    made = once(remote.ref, "step", "1", step, lambda _: None)
+    made = once(remote.ref, "step", "1", step)
     assert step.made == list(range(parts, PARTS)), "what was saved was made again"
     checks_out(s3, place, {made}, tmp_path / "elsewhere", monkeypatch)
 
@@ -168,3 +169,15 @@ def test_a_listing_that_fails_at_times_gives_the_fingerprint(place: str, flaky: 
     flaky.fail(0.5, ["slow_down", "internal_error"])
     assert [fingerprint(f"{place}/model") for _ in range(4)] == [sound] * 4
     assert flaky.counts().keys() > {"passed"}
+
+
+def test_a_server_that_does_not_name_the_condition_that_failed_keeps_the_first(place: str, flaky: Proxy) -> None:
+    flaky.fail(1, ["no_condition"], where="^PUT")
+    bucket = Bucket(place, 5)
+    bucket.write_new("key", b"first")
+    bucket.write_new("key", b"second")
+    assert bucket.read("key") == b"first"
+    assert flaky.counts()["no_condition"] == 2, "a condition that failed was asked for again"
+    assert store_check(place, 5).state == "ok"
+    remote = Store.open(place)
+    assert one_large_file(remote) == one_large_file(remote)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import urllib.request
 from pathlib import Path
 
 from tests.cache_versions import ROOT
@@ -49,11 +50,13 @@ class Podman:
             subprocess.run([self.program, "import", "-", BASE], env=self.environment, stdin=made.stdout, check=True)
         assert made.returncode == 0
 
-    def build(self, role: str) -> str:
-        """Builds an image by ``make image-<role>``; returns its name."""
+    def build(self, role: str, stage: str = "") -> str:
+        """Builds an image, or one stage of it, by ``make image-<role>``; returns its name."""
         self.make_base()
+        tag = f"test-{stage}" if stage else "test"
+        flags = [*_flags(), *([f"--target={stage}"] if stage else [])]
         made = subprocess.run(
-            ["make", f"image-{role}", "VERSION=test", f"BUILD_FLAGS={' '.join(_flags())}"],
+            ["make", f"image-{role}", f"TAG={tag}", "VERSION=test", f"BUILD_FLAGS={' '.join(flags)}"],
             cwd=ROOT,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -62,7 +65,19 @@ class Podman:
             check=False,
         )
         assert made.returncode == 0, made.stdout
-        return f"localhost/mu-grpo-{role}:test"
+        return f"localhost/mu-grpo-{role}:{tag}"
+
+
+def torch_for_cpus_is_reached() -> bool:
+    """Whether torch's build for CPUs is found: where ``PIP_FIND_LINKS`` says, and without it on torch's own index."""
+    links = os.environ.get("PIP_FIND_LINKS", "https://download.pytorch.org/whl/cpu/torch/")
+    if "://" not in links:
+        return any(Path(links).glob("torch-*+cpu-*.whl"))
+    try:
+        urllib.request.urlopen(links, timeout=10).close()
+    except OSError:
+        return False
+    return True
 
 
 def _flags() -> list[str]:

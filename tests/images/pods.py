@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from tests.images.podman import Podman
-from tests.platform.four_stages import stop
+from tests.platform.four_stages import saved, stop
 from tests.platform.propeller import Attempt
 from tests.s3 import S3
 
@@ -50,7 +50,7 @@ class Pods:
 
     def _kill(self, name: str, attempt: Attempt, how: signal.Signals, ended: threading.Event) -> None:
         while not ended.is_set():
-            if any(key.startswith(attempt.checkpoint) for key in self._s3.keys(self._bucket)):
+            if saved(self._s3, self._bucket):
                 self._podman("kill", f"--signal={how.name}", name)
                 return
             time.sleep(0.05)

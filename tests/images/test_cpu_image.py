@@ -1,8 +1,14 @@
-"""The cpu image: what is in it, and tasks in it as a pod starts them, against an S3 server; its base, with programs."""
+"""The cpu image: what is in it, and tasks in it as a pod starts them, against an S3 server; its base, with programs.
+
+What runs in an image before its packages come is the same in every image, and tried in each.
+"""
 
 import json
+import signal
 import subprocess
+import time
 import tomllib
+import uuid
 from pathlib import Path
 
 import pytest
@@ -10,12 +16,13 @@ from packaging.utils import canonicalize_name
 
 from tasks.settings import CodeSettings
 from tests.cache_versions import ROOT
-from tests.images.podman import BASE, Podman
+from tests.images.podman import BASE, Podman, torch_for_cpus_is_reached
 from tests.images.pods import LOCKED, SPACE, Pods
 from tests.platform.four_stages import drive, register, run_here
 from tests.s3 import S3
 
 pytestmark = pytest.mark.timeout(2400)
+GPU_IMAGES = ("rollout", "train", "alternate")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +43,12 @@ print(json.dumps([judge(gold, program) for program in sys.argv[2:]]))
 judge.close()
 """
     adds = "print(sum(map(int, input().split())))"
-    doors = ["import socket; socket.socket()", "import os; os.fork()", "open('/tmp/x', 'w')", "open('/proc/1/environ')"]
+    doors = [
+        "import socket; socket.socket()",
+        "import os; os.fork()",
+        "open('/tmp/file', 'w')",
+        "open('/proc/1/environ')",
+    ]
     programs = [adds, *(f"try:\n    {door}\nexcept OSError: {adds}" for door in doors), *doors]
     given = [CodeSettings().model_dump_json(), *programs]
     where = ["--user=10001:10001", f"-v={ROOT / 'tasks'}:/code/tasks:ro"]
@@ -45,8 +57,36 @@ judge.close()
     assert json.loads(done.stdout) == ["correct"] * 5 + ["wrong"] * 4
 
 
+@pytest.mark.parametrize("role", ["cpu", *(pytest.param(role, marks=pytest.mark.long) for role in GPU_IMAGES)])
+@pytest.mark.parametrize(
+    ("handler", "status"), [("", 128 + signal.SIGTERM), ("signal.signal(15, lambda *_: exit(7))", 7)]
+)
+def test_sigterm_ends_a_process_at_once_or_reaches_its_handler(
+    podman: Podman, role: str, handler: str, status: int
+) -> None:
+    name = f"mu-grpo-test-{uuid.uuid4().hex[:8]}"
+    code = f"import signal, time\n{handler}\nprint('ready', flush=True)\ntime.sleep(600)"
+    started = podman(
+        "run", "-d", f"--name={name}", *LOCKED, *SPACE, podman.build(role, "runtime"), "python3", "-c", code
+    )
+    assert started.returncode == 0, started.stdout
+    try:
+        until = time.monotonic() + 60
+        while "ready" not in podman("logs", name).stdout:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        before = time.monotonic()
+        podman("stop", "--time=60", name)
+        assert time.monotonic() - before < 30
+        assert podman("inspect", "--format={{.State.ExitCode}}", name).stdout.strip() == str(status)
+    finally:
+        podman("rm", "--force", "--time=0", name)
+
+
 @pytest.fixture(scope="module")
 def image(podman: Podman) -> str:
+    if not torch_for_cpus_is_reached():
+        pytest.skip("the CPU wheel of torch is not reached: set PIP_FIND_LINKS to a folder that has it")
     return podman.build("cpu")
 
 

@@ -1,6 +1,7 @@
 """The bucket's policies and lifecycle, on a server that enforces them."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +13,10 @@ from tasks.artifacts.work import once
 from tasks.prompts.files import read_rows
 from tasks.prompts.sources import source_files
 from tasks.settings import SourceSettings
-from tests.cache_versions import ROOT
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.steps import Step
+from tests.k8s.policies import BUCKET, FOLDER, KEPT, expires, wrong
 from tests.s3 import server
-
-FOLDER, BUCKET = ROOT / "k8s/storage", "mu-grpo"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def test_steps_may_do_what_they_do_and_no_more(
     )
     with guarded.asking():
         store = Store.open(f"s3://{BUCKET}/runs")
-        made = once(store.ref, "step", "1", Step(), lambda _: None)
+        made = once(store.ref, "step", "1", Step())
         assert store.manifests(made.kind)
         store.sweep()
         source = SourceSettings(path=f"s3://{BUCKET}/prompts/a.jsonl")
@@ -62,10 +61,11 @@ def test_steps_may_do_what_they_do_and_no_more(
 def test_flyte_never_touches_runs_and_readers_never_write(guarded: Guarded) -> None:
     guarded.s3.client().put_object(Bucket=BUCKET, Key="runs/report", Body=b"")
     allowed = {
-        "policy-flyte.json": {("get", "flyte/x"), ("put", "flyte/x")},
+        "policy-flyte.json": {(what, key) for what in ("get", "put") for key in ("flyte/x", "metadata/x")},
         "policy-readers.json": {("get", "flyte/x"), ("get", "runs/report")},
     }
-    guarded.s3.client().put_object(Bucket=BUCKET, Key="flyte/x", Body=b"")
+    for key in ("flyte/x", "metadata/x"):
+        guarded.s3.client().put_object(Bucket=BUCKET, Key=key, Body=b"")
     for policy, may in allowed.items():
         _, keys = guarded.user(*statements(policy))
         client = guarded.s3.client(
@@ -73,7 +73,7 @@ def test_flyte_never_touches_runs_and_readers_never_write(guarded: Guarded) -> N
         )
         done = set()
         with guarded.asking():
-            for key in ("flyte/x", "runs/report"):
+            for key in ("flyte/x", "metadata/x", "runs/report"):
                 for what, call in (("get", client.get_object), ("put", client.put_object)):
                     try:
                         call(Bucket=BUCKET, Key=key)
@@ -84,11 +84,47 @@ def test_flyte_never_touches_runs_and_readers_never_write(guarded: Guarded) -> N
         assert done == may, policy
 
 
-def test_what_runs_made_never_expires(guarded: Guarded) -> None:
+def test_a_server_takes_the_lifecycle(guarded: Guarded) -> None:
     client = guarded.s3.client()
     wanted = json.loads((FOLDER / "lifecycle.json").read_text())
     client.put_bucket_lifecycle_configuration(Bucket=BUCKET, LifecycleConfiguration=wanted)
-    rules = client.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"]
-    assert any("AbortIncompleteMultipartUpload" in rule for rule in rules)
-    expiring = [rule["Filter"]["Prefix"] for rule in rules if "Expiration" in rule]
-    assert expiring == ["flyte/"]
+    assert client.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"] == wanted["Rules"]
+
+
+# As a Flyte 1.16.8 with the values of k8s/flyte left them after `smoke`.
+EXECUTION = "mu-grpo-development-smoke1"
+KEYS = {
+    "runs/optimize/3f1c/manifest.json": None,
+    "prompts/a.jsonl": None,
+    "policies/qwen/model.safetensors": None,
+    "flyte/metadata/admin/mu-grpo/development/workflows.mu_grpo.mu_grpo/451d347": None,
+    "flyte/metadata/catalog/mu-grpo/development/flyte_task-generate/1-a/0b9e/o0/data.pb": None,
+    f"flyte/metadata/propeller/{EXECUTION}/n7/data/0/outputs.pb": 90,
+    f"flyte/metadata/propeller/{EXECUTION}/n7/data/0/deck.html": 90,
+    "flyte/data/ab/smoke1-n7-0/7f/00000": 90,
+    "flyte/uploads/mu-grpo/development/ABC/script_mode.tar.gz": 90,
+    "metadata/mu-grpo/development/smoke1/inputs": 365,
+}
+
+
+def test_every_key_of_a_run_is_allowed_and_what_is_needed_stays() -> None:
+    assert wrong(KEYS) == []
+    assert {key: expires(key) for key in KEYS} == KEYS
+
+
+def test_policies_that_forbid_and_lifecycles_that_take_too_much_are_seen(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
+    flyte, lifecycle = tmp_path / "policy-flyte.json", tmp_path / "lifecycle.json"
+    flyte.write_text(flyte.read_text().replace(', "arn:aws:s3:::mu-grpo/metadata/*"', ""))
+    lifecycle.write_text(lifecycle.read_text().replace("flyte/data/", "flyte/"))
+    found = wrong([*KEYS, "elsewhere/x"], tmp_path)
+    inputs, admin, catalog = (next(key for key in KEYS if key.startswith(p)) for p in ("metadata/", *KEPT[-2:]))
+    assert found == [
+        f"{admin}: is needed, but expires after 90 days",
+        f"{catalog}: is needed, but expires after 90 days",
+        f"{inputs}: no policy allows s3:PutObject",
+        f"{inputs}: policy-flyte.json does not allow s3:GetObject",
+        "elsewhere/x: no policy allows s3:PutObject",
+        "elsewhere/x: policy-flyte.json does not allow s3:GetObject",
+        "elsewhere/x: is kept for ever, and nobody needs it",
+    ]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tasks.settings.deployment import quantity
 from tests.cache_versions import ROOT
 from tests.k8s.flyte_values import FOLDER, Values, as_helm_writes, over, values, within
 
@@ -23,6 +24,10 @@ BINARY = [
     ("gpu-pool.yaml", "notifications.yaml"),
 ]
 CORE = [("core.yaml",), ("core.yaml", "notifications.yaml")]
+TEMPLATES = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mu-grpo-development"}},
+    yaml.safe_load((ROOT / "k8s/base/namespace.yaml").read_text()),
+]
 JOBS = {"create", "delete", "get", "list", "patch", "update", "watch"}
 
 
@@ -47,8 +52,8 @@ def read(*files: dict[str, str]) -> Values:
 
 def templates(objects: Objects, name: str) -> list[Values]:
     """The objects that Flyte applies to the namespace of a project and domain."""
-    texts = objects["ConfigMap", name]["data"].values()
-    return [yaml.safe_load(text.replace("{{ namespace }}", "mu-grpo-development")) for text in texts]
+    texts = objects["ConfigMap", name]["data"]
+    return [yaml.safe_load(texts[key].replace("{{ namespace }}", "mu-grpo-development")) for key in sorted(texts)]
 
 
 def may_run_training_on_several_nodes(role: Values) -> bool:
@@ -78,9 +83,7 @@ def test_the_binary_reads_what_the_values_say(names: tuple[str, ...]) -> None:
     assert found["storage"]["stow"]["config"].get("endpoint") == storage["providerConfig"]["s3"].get("endpoint")
     (role,) = (one for (kind, _), one in objects.items() if kind == "ClusterRole")
     assert may_run_training_on_several_nodes(role)
-    assert templates(objects, "flyte-flyte-binary-cluster-resource-templates") == [
-        yaml.safe_load((ROOT / "k8s/base/namespace.yaml").read_text())
-    ]
+    assert templates(objects, "flyte-flyte-binary-cluster-resource-templates") == TEMPLATES
     pod = objects["Deployment", "flyte-flyte-binary"]["spec"]["template"]["spec"]
     if "passwordPath" in database:
         assert mounted(pod["containers"][0], pod, Path(database["passwordPath"]).parent) == "flyte-database"
@@ -110,10 +113,16 @@ def test_the_parts_read_what_the_values_say(names: tuple[str, ...]) -> None:
     assert within(maps["datacatalogServer"], catalog) == []
     assert within(said["db"]["datacatalog"], catalog) == []
     assert {one["storage"]["container"] for one in (admin, propeller, catalog)} == {"mu-grpo"}
-    assert may_run_training_on_several_nodes(objects["ClusterRole", "flytepropeller"])
-    assert templates(objects, "clusterresource-template") == [
-        yaml.safe_load((ROOT / "k8s/base/namespace.yaml").read_text())
-    ]
+    assert may_run_training_on_several_nodes(objects["ClusterRole", "flyte-flytepropeller"])
+    assert templates(objects, "clusterresource-template") == TEMPLATES
+    assert {admin["storage"]["cache"]["max_size_mbs"], propeller["storage"]["cache"]["max_size_mbs"]} == {256}
+    role = said["flyteadmin"]["serviceAccount"]["annotations"]
+    for part in ("flyteadmin", "flytepropeller", "datacatalog"):
+        assert objects["ServiceAccount", part]["metadata"]["annotations"] == role
+        pod = objects["Deployment", part]["spec"]["template"]["spec"]
+        assert pod["serviceAccountName"] == part
+        assert quantity(pod["containers"][0]["resources"]["limits"]["memory"]) > 2 * 256 * 2**20
+    assert not any(kind == "Ingress" for kind, _ in objects)
     pod = objects["Deployment", "flyteadmin"]["spec"]["template"]["spec"]
     folder = Path(said["db"]["admin"]["database"]["passwordPath"]).parent
     assert mounted(pod["containers"][0], pod, folder) == "flyte-database"

@@ -15,6 +15,8 @@ PROPELLER: Values = {
     "rawoutput-prefix": None,
     "metadata-prefix": None,
     "max-ttl-hours": None,
+    "max-workflow-retries": None,
+    "queue": {"queue": dict.fromkeys(("type", "rate", "capacity", "base-delay", "max-delay"))},
     "gc-interval": None,
     "node-config": {
         "default-deadlines": {"node-execution-deadline": None, "node-active-deadline": None},
@@ -42,7 +44,15 @@ K8S: Values = dict.fromkeys(
 }
 RESOURCES: Values = dict.fromkeys(("cpu", "memory", "ephemeralStorage", "gpu"))
 ADMIN: Values = {
-    "flyteadmin": {"maxParallelism": None, "k8sServiceAccount": None, "metadataStoragePrefix": None},
+    "flyteadmin": dict.fromkeys(
+        (
+            "maxParallelism",
+            "k8sServiceAccount",
+            "metadataStoragePrefix",
+            "useOffloadedWorkflowClosure",
+            "useOffloadedInputs",
+        )
+    ),
     "server": {"dataProxy": {"upload": {"storagePrefix": None}}},
 }
 NOTIFICATIONS: Values = {
@@ -59,7 +69,11 @@ FLYTE: Values = {
     "propeller": PROPELLER,
     "plugins": {"k8s": K8S},
     "task_resources": {"defaults": RESOURCES, "limits": RESOURCES},
-    "storage": {"signedUrl": {"stowConfigOverride": None}},
+    "storage": {
+        "signedUrl": {"stowConfigOverride": None},
+        "limits": {"maxDownloadMBs": None},
+        "cache": {"max_size_mbs": None, "target_gc_percent": None},
+    },
     "notifications": NOTIFICATIONS,
 }
 

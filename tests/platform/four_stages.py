@@ -31,6 +31,11 @@ def stop(attempt: Attempt) -> signal.Signals | None:
     return STOPPED.get((attempt.task, attempt.stage or 0)) if attempt.number == 0 else None
 
 
+def saved(s3: S3, bucket: str) -> bool:
+    """Whether unfinished work has saved a part."""
+    return any("/progress/" in key and key.endswith("/manifest.json") for key in s3.keys(bucket))
+
+
 def run_here(folder: Path) -> Path:
     """The store of the run on this machine, by the command that a user types."""
     folder.mkdir()

@@ -36,8 +36,6 @@ class Attempt:
     image: str
     arguments: list[str]
     environment: dict[str, str]
-    checkpoint: str
-    """The key below which Flyte keeps what the attempt tells the next one."""
 
 
 @dataclass
@@ -53,12 +51,12 @@ class Propeller:
     """All that were started, in their order."""
     _catalog: dict[tuple[object, ...], Literals] = field(default_factory=dict)
 
-    def run(self, workflow: str, inputs: Literals) -> Literals:
-        """Runs a workflow; its outputs."""
+    def run(self, workflow: str, inputs: Literals, place: str = "") -> Literals:
+        """Runs a workflow as an execution of its launch plan; its outputs."""
         parameters = self.found.launch_plans[workflow].spec.default_inputs.parameters
         defaults = {name: one.default for name, one in parameters.items() if one.HasField("default")}
         template = self.found.workflows[workflow].template
-        return self._graph(template.nodes, template.outputs, defaults | inputs, workflow.rpartition(".")[2])
+        return self._graph(template.nodes, template.outputs, defaults | inputs, place or workflow.rpartition(".")[2])
 
     def _graph(
         self, nodes: Iterable[workflow_pb2.Node], outputs: Iterable[literals_pb2.Binding], inputs: Literals, place: str
@@ -79,6 +77,8 @@ class Propeller:
         if kind == "array_node":
             return self._map(node, bound, place)
         if kind == "workflow_node":
+            if node.workflow_node.HasField("launchplan_ref"):
+                return self.run(node.workflow_node.launchplan_ref.name, bound, place)
             inner = self.found.workflows[node.workflow_node.sub_workflow_ref.name].template
             return self._graph(inner.nodes, inner.outputs, bound, place)
         assert kind == "task_node", kind
@@ -138,7 +138,7 @@ class Propeller:
         client, folder = self.s3.client(), f"flyte/{place}"
         body = literals_pb2.LiteralMap(literals=inputs).SerializeToString()
         client.put_object(Bucket=self.bucket, Key=f"{folder}/inputs.pb", Body=body)
-        earlier, failures = '""', Counter[int]()
+        earlier, failures = '""', Counter[int]()  # named to every later attempt, whether it was written to or not
         most = {ExecutionError.SYSTEM: _SYSTEM_FAILURES, ExecutionError.USER: template.metadata.retries.retries}
         for number in count():
             out, checkpoint = f"{folder}/{number}/out", f"{folder}/{number}/checkpoint"
@@ -162,7 +162,6 @@ class Propeller:
                     "FLYTE_INTERNAL_EXECUTION_ID": "execution",
                     "FLYTE_ATTEMPT_NUMBER": str(number),
                 },
-                checkpoint=checkpoint,
             )
             self.attempts.append(attempt)
             printed = self.start(attempt)

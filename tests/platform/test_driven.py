@@ -34,7 +34,7 @@ from workflows.grpo import grpo
 from workflows.laboratory import quick_a
 from workflows.mu_grpo import mu_grpo_2
 from workflows.reproduce import reproduce
-from workflows.rescore import rescore_2
+from workflows.rescore import rescore
 from workflows.retrain import retrain_2
 
 WARM = "policy.tiny.warm_start.working_updates=80 policy.tiny.warm_start.guessing_updates=40 evaluate.problems=10"
@@ -130,8 +130,8 @@ def retrained(cluster: Cluster, here: Runner, staged: None) -> None:
 
 @pytest.fixture(scope="module")
 def rescored(cluster: Cluster, here: Runner, staged: None) -> RescoredRun:
-    locally(here, "rescore_2", "--algorithm", "mu_grpo", "--verify", STRICT.model_dump_json())
-    return cluster.run(rescore_2, verify=STRICT, algorithm="mu_grpo")["o0"]
+    locally(here, "rescore", "--algorithm", "mu_grpo", "--verify", STRICT.model_dump_json())
+    return cluster.run(rescore, verify=STRICT, algorithm="mu_grpo")["o0"]
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from tasks.artifacts import ArtifactRef, Store
 from tasks.optimize.step import optimize_stage
 from tasks.optimize.task import optimize
+from tasks.platform.inputs import OptimizeInputs
 from tasks.rollout.step import generate_shard
 from tasks.settings import BackendSettings, OperationSettings
 from tasks.verify.step import verify_rollouts
@@ -77,15 +78,12 @@ def test_two_nodes_make_the_policy_of_one(
     settings = test_grpo.optimize().model_copy(update={"backend": backend})
     context = FlyteContextManager.current_context()
     given = {
-        "store": store.ref,
-        "settings": settings,
+        "inputs": OptimizeInputs(store=store.ref, seed=0, optimize=settings, operation=OperationSettings()),
         "reference": policy,
         "policy": policy,
         "rollouts": rollouts,
         "verdicts": verdicts,
         "stage": 0,
-        "seed": 0,
-        "operation": OperationSettings(),
     }
     literals = TypeEngine.dict_to_literal_map(context, given, optimize.python_interface.inputs).to_flyte_idl()
     propeller = Propeller(found, s3, bucket.removeprefix("s3://"), start)

@@ -19,12 +19,14 @@ from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tasks.settings.experiment import read_experiment
 from tests.cache_versions import ROOT, doors, version
-from tests.graphs import read_graphs
+from tests.graphs import read_graphs, steps_of, task_of
 from tests.platform.serialised import Serialised, function_of, serialise
 from workflows.launch_plans import PLANS
 
 DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
 JUDGING = ("prepare_benchmark", "prepare_training_set", "verify", "evaluate", "alternate", "study")
+UNROLLED = ("stages_from", "every_run", "every_question")
+MAPPED = ("generate", "evaluate", "verify", "prepare_benchmark")
 ROLE_OF: dict[str, Role] = {
     "prepare_policy": "prefetch",
     "prepare_benchmark": "prefetch",
@@ -40,10 +42,11 @@ Kind = tasks_pb2.Resources
 Registered = tuple[DeploymentSettings, Serialised]
 
 
-@pytest.fixture(scope="module", params=[DEPLOYMENTS[0], DEPLOYMENTS[2]], ids=lambda path: path.stem)
+@pytest.fixture(scope="module", params=["development", "gpu-4"])
 def registered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Registered:
     """A deployment and what is registered for it."""
-    return DeploymentSettings.read(request.param), serialise(tmp_path_factory.mktemp("package"), request.param)
+    path = ROOT / f"configs/deployments/{request.param}.yaml"
+    return DeploymentSettings.read(path), serialise(tmp_path_factory.mktemp("package"), path)
 
 
 def role_of(name: str) -> Role:
@@ -62,6 +65,7 @@ def test_every_task_has_its_roles_pod(registered: Registered) -> None:
         roles.add(role)
         pod, template = deployment.pod(role), spec.template
         assert template.container.image == deployment.image(role, takes_turns=function_of(name) == "alternate")
+        assert list(template.container.command) == []  # the image's own entrypoint, an init, starts the arguments
         requests, limits = (
             amounts(part) for part in (template.container.resources.requests, template.container.resources.limits)
         )
@@ -74,7 +78,7 @@ def test_every_task_has_its_roles_pod(registered: Registered) -> None:
         assert template.metadata.pod_template_name == pod.template
         assert template.metadata.retries.retries == pod.retries
         assert template.metadata.interruptible == pod.interruptible
-        assert template.metadata.timeout.seconds == 60 * pod.timeout_minutes
+        assert template.metadata.timeout.seconds == (0 if function_of(name) in UNROLLED else 60 * pod.timeout_minutes)
         assert template.extended_resources.gpu_accelerator.device == pod.accelerator
         assert template.extended_resources.shared_memory.size_limit == (pod.shared_memory or "")
     assert roles == set(ROLES)
@@ -84,12 +88,8 @@ def test_every_task_has_its_roles_pod(registered: Registered) -> None:
 def test_a_workflow_has_the_pods_that_a_preflight_looks_for(registered: Registered, overrides: str) -> None:
     _, found = registered
     run = RunSettings.read(ROOT / "configs/tiny-cpu.yaml", overrides)
-    tasks = {node.id: node for node in found.workflows[workflow_of(run)].template.nodes}
-    names = [
-        (node.array_node.node if node.HasField("array_node") else node).task_node.reference_id.name
-        for node in tasks.values()
-    ]
-    assert {role_of(name) for name in names if name} == set(roles_of(run))
+    steps = steps_of(found, workflow_of(run))
+    assert {role_of(task_of(step.node)) for step in steps} == set(roles_of(run))
 
 
 def test_secrets_are_asked_for_where_they_are_used_alone(registered: Registered) -> None:
@@ -118,36 +118,31 @@ def test_what_is_cached_has_its_version(registered: Registered) -> None:
             own = version(door)
             expected = judging(own) if function_of(name) in JUDGING else own
             assert spec.template.metadata.discovery_version == expected, name
-            assert spec.template.metadata.cache_serializable
+            assert spec.template.metadata.cache_serializable == (function_of(name) not in MAPPED), name
             assert spec.template.metadata.generates_deck.value
 
 
-def test_four_stages_follow_each_other_and_evaluations_stand_beside(
-    registered: Registered,
-) -> None:
+def test_a_run_is_a_dozen_nodes_of_which_four_are_stages(registered: Registered) -> None:
     _, found = registered
-    graph = found.workflows["workflows.mu_grpo.mu_grpo"].template
-    names = {}
-    for node in graph.nodes:
-        inner = node.array_node.node if node.HasField("array_node") else node
-        names[node.id] = function_of(inner.task_node.reference_id.name)
-    counts = {name: list(names.values()).count(name) for name in set(names.values())}
-    assert counts["generate"] == counts["verify"] == counts["optimize"] == counts["prepare_prompts"] == 4
-    assert counts["evaluate"] == counts["average"] == 5
-    assert counts["prepare_benchmark"] == 1
-    assert counts["prepare_policy"] == counts["open_run"] == counts["close_run"] == counts["report"] == 1
-    before = {node.id: {names[one] for one in node.upstream_node_ids if one in names} for node in graph.nodes}
-    for node, name in names.items():
-        if name == "generate":
-            assert "prepare_prompts" in before[node]
-            assert {"prepare_policy", "optimize"} & before[node]
-            assert "evaluate" not in before[node]  # the next stage does not wait for it
-        if name == "verify":
-            assert "generate" in before[node]
-        if name == "optimize":
-            assert {"generate", "verify"} <= before[node]
-    first = [node for node, name in names.items() if name == "generate" and "optimize" not in before[node]]
-    assert len(first) == 1
+    graph = {node.id: node for node in found.workflows["workflows.mu_grpo.mu_grpo"].template.nodes}
+    before = {name: set(node.upstream_node_ids) for name, node in graph.items()}
+    assert graph.keys() == {
+        *("open-run", "benchmarks", "training-set", "base-policy", "evaluate-base"),
+        *("stage-1", "stage-2", "stage-3", "stage-4", "report", "close-run"),
+    }
+    stage = found.workflows[graph["stage-1"].workflow_node.sub_workflow_ref.name].template
+    inner = {node.id: set(node.upstream_node_ids) - {"start-node"} for node in stage.nodes}
+    assert inner == {
+        "prompts": set(),
+        "generate": {"prompts"},
+        "verify": {"generate"},
+        "optimize": {"generate", "verify"},
+        "evaluate": {"optimize"},
+    }
+    assert "base-policy" in before["stage-1"]
+    for number in (2, 3, 4):
+        assert f"stage-{number - 1}" in before[f"stage-{number}"]
+    assert {"evaluate-base", "stage-1", "stage-2", "stage-3", "stage-4"} <= before["report"]
 
 
 def test_the_committed_graphs_are_those_that_are_registered(registered: Registered) -> None:

@@ -61,7 +61,7 @@ def deployment_of(name: str, folder: Path, **changes: object) -> Path:
     """A file of configs/deployments with changes, as a user makes it for a cluster of theirs."""
     values = yaml.safe_load((ROOT / f"configs/deployments/{name}.yaml").read_text())
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(values | changes))
+    path.write_text(yaml.safe_dump(values | {"tag": TAG} | changes))
     return path
 
 

@@ -44,8 +44,8 @@ def test_a_server_that_is_not_there(bucket: str, monkeypatch: pytest.MonkeyPatch
     assert "failed for 1 s, at last with EndpointConnectionError" in found.found
     assert "Check the server and the network" in found.found
     assert "kubectl port-forward, and AWS_ENDPOINT_URL" in found.mend
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "minio:9000")
-    assert "Invalid endpoint: minio:9000" in store_check(f"{bucket}/runs", 0.5).found
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
+    assert "Invalid endpoint: store:9000" in store_check(f"{bucket}/runs", 0.5).found
 
 
 class Between(HttpServer):

@@ -11,7 +11,7 @@ import pytest
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
-from tasks.prompts.arithmetic import CHARACTERS, PROGRAM, problems, split
+from tasks.prompts.arithmetic import CHARACTERS, PROGRAM, hash_fraction, problems, split
 from tasks.settings import ArithmeticSettings, PromptsSettings
 from tasks.verify.answers import extract_program
 from tests.prepared import prepare_held_out, prepare_stage, prepare_training
@@ -180,7 +180,7 @@ def test_bytes_of_a_parquet_file_are_no_text_and_numbers_are(store: Store, tmp_p
     with pytest.raises(DataError, match="row 0: answer is"):
         training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
     pq.write_table(pa.table({"prompt": ["a", "b"], "answer": [34.5, 10.0]}), path)
-    rows = training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
+    rows = training(store, PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0))
     assert sorted(row["answer"] for row in rows) == ["10.0", "34.5"]
 
 
@@ -207,13 +207,32 @@ def test_a_broken_parquet_file(store: Store, tmp_path: Path) -> None:
 def test_too_few_prompts_say_how_many_there_are(store: Store) -> None:
     with pytest.raises(DataError, match=r"prompts_per_stage: 9999, but there are 5\d\d\d training prompts"):
         prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), 0, 0)
-    with pytest.raises(DataError, match=r"evaluate.problems: 9999, but \d+ prompts are held out"):
-        prepare_held_out(store, ARITHMETIC, 9999)
 
 
-def test_a_file_of_which_no_prompt_is_held_out_says_what_to_do(store: Store, tmp_path: Path) -> None:
-    path = write(tmp_path, [{"prompt": "1+1=", "answer": 2}, {"prompt": "1+2=", "answer": 3}])
-    settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0.01)
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_of_fewer_held_out_prompts_than_wanted_all_are_taken(
+    store: Store, tmp_path: Path, share: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sums = [{"prompt_id": str(number), "prompt": f"{number}+1=", "answer": number + 1} for number in range(40)]
+    settings = PromptsSettings(prompts_per_stage=1, path=str(write(tmp_path, sums)), held_out_share=share)
+    held_out = {row["prompt_id"] for row in rows(store, [prepare_held_out(store, settings, 500)])}
+    assert held_out == {row["prompt_id"] for row in sums if hash_fraction(row["prompt_id"]) < share}
+    assert f"evaluate.problems: 500, but the run holds out {len(held_out)} prompts" in capsys.readouterr().out
+    assert held_out | {row["prompt_id"] for row in training(store, settings)} == {row["prompt_id"] for row in sums}
+
+
+@pytest.mark.parametrize("many", [2, 3, 7])
+def test_of_a_small_file_one_prompt_is_held_out(store: Store, tmp_path: Path, many: int) -> None:
+    path = write(tmp_path, [{"prompt": f"{number}+1=", "answer": number + 1} for number in range(many)])
+    settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0.0001)
+    (held_out,) = rows(store, [prepare_held_out(store, settings, 500)])
+    trained = training(store, settings)
+    assert len(trained) == many - 1
+    assert held_out["prompt_id"] not in {row["prompt_id"] for row in trained}
+
+
+def test_the_only_prompt_of_a_file_is_not_held_out(store: Store, tmp_path: Path) -> None:
+    settings = PromptsSettings(prompts_per_stage=1, path=str(write(tmp_path, [{"prompt": "1+1=", "answer": 2}])))
     with pytest.raises(DataError, match=r"no prompt is held out\. Raise prompts\.held_out_share, or name other"):
         prepare_held_out(store, settings, 1)
 

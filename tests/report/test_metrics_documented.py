@@ -76,7 +76,6 @@ def test_numbers_of_stages_rollouts_and_evaluations_are_named():
         [{**sample, "finish_reason": "stop"}, {**sample, "finish_reason": "stop", "sample_index": -1}],
         [0],
         1,
-        0,
         "held_out",
     )
     stage = {field.name for field in dataclasses.fields(Trained)} - {"rows", "teaches", "examples"}

@@ -38,7 +38,7 @@ class Measured(SyntheticRun):
             solved = round(4 * share) + (self.stage if name == "hard" else 0)
             rows = [self._row(name, place, index, place < solved) for place in range(4) for index in range(k)]
             classes = [CORRECT if row["outcome"] == "correct" else 1 for row in rows]
-            metrics = measure(rows, classes, k, self.seed, name)
+            metrics = measure(rows, classes, k, name)
             files = {"samples.parquet": (rows, SAMPLES)}
             settings = EvaluationSettings(samples_per_problem=k, max_new_tokens=48, greedy=False)
             parents = {"policy": self.policy, "prompts": [self.held_out]}

@@ -1,12 +1,17 @@
 """What a deployment may say, and what is refused before anything is registered."""
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tasks.artifacts.provenance import image_tag
 from tasks.errors import SettingsError
 from tasks.settings.base import WHOLE_RUN
-from tasks.settings.deployment import VARIABLE, DeploymentSettings, quantity
+from tasks.settings.deployment import VALUES, VARIABLE, DeploymentSettings, quantity
+from tests.cache_versions import ROOT
 
 
 @pytest.mark.parametrize(
@@ -50,6 +55,12 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
             "pods.cpu.image: got 'gpu'; should be 'cpu', 'rollout', 'train' or 'alternate'",
         ),
         ({"train_nodes": 0}, "train_nodes: got 0"),
+        (
+            {"pods": {"train": {"timeout_minutes": -1}}},
+            r"pods.train.timeout_minutes: got -1; .*greater than or equal to 0",
+        ),
+        ({"tag": ""}, "tag: got ''"),
+        ({"tag": "a+b"}, r"tag: got 'a\+b'"),
         ({"image": "mu-grpo"}, "image: unknown field"),
         (
             {"launch_plans": {"smoke": {"config": "configs/tiny-cpu.yaml"}}, "store": "runs"},
@@ -77,7 +88,7 @@ def test_a_mistake_names_field_value_and_mend(values: dict[str, object], message
 
 def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert DeploymentSettings.current().image("train") == "mu-grpo-cpu:0.1.0"
+    assert DeploymentSettings.current().image("train") == f"mu-grpo-cpu:{image_tag()}"
     file = tmp_path / "deployment.yaml"
     file.write_text("images: here/mu-grpo\ntag: v1\npods: {train: {image: train, gpus: 2}}\n")
     monkeypatch.setenv(VARIABLE, str(file))
@@ -86,3 +97,22 @@ def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv(VARIABLE, str(tmp_path / "none.yaml"))
     with pytest.raises(SettingsError, match=rf"{VARIABLE}: .*none.yaml cannot be read"):
         DeploymentSettings.current()
+
+
+def test_images_are_tagged_with_the_commit_that_registers() -> None:
+    made = subprocess.run(["make", "--silent", "tag"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert DeploymentSettings().tag == made.stdout.strip()
+
+
+def test_an_image_knows_its_tag_where_there_is_no_git(tmp_path: Path) -> None:
+    """Laid out as by images/install.sh; a deployment that went along with the tasks keeps its tag."""
+    shutil.copytree(ROOT / "tasks", tmp_path / "tasks", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "COMMIT").write_text("0123456789abcdef" * 2 + "+")
+    code = "from tasks.settings.deployment import DeploymentSettings as D; print(D.current().image('cpu'))"
+    for environment, image in (
+        ({}, "mu-grpo-cpu:0123456789ab-dirty"),
+        ({VALUES: DeploymentSettings(tag="v1").model_dump_json()}, "mu-grpo-cpu:v1"),
+    ):
+        told = {"PATH": "/nowhere", **environment}
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=told, capture_output=True, text=True)
+        assert done.stdout.strip() == image, done.stderr

@@ -49,7 +49,7 @@ def main() -> None:
     killed_in(int(kill))
     operation = OperationSettings.parse({"updates_per_checkpoint": 2, "tracker": {"kind": kind, "run": "a-run"}})
     inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
-    made = once(store.ref, "optimize", "1", optimize_stage, lambda _: None, *inputs, operation=operation)
+    made = once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=operation)
     averages = []
     for one in (policy, made):
         found = evaluate_policy(store, EVALUATE, VERIFY, one, held_out, 0, operation)

@@ -75,8 +75,8 @@ def train(learner: Learner, store: Store, settings: OperationSettings, kills: li
     inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
     for kill in kills:
         with killed_in(kill), pytest.raises(Killed):
-            once(store.ref, "optimize", "1", optimize_stage, lambda _: None, *inputs, operation=settings)
-    return once(store.ref, "optimize", "1", optimize_stage, lambda _: None, *inputs, operation=settings)
+            once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=settings)
+    return once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=settings)
 
 
 def expected(store: Store, policy: ArtifactRef) -> Shown:

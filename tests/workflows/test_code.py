@@ -37,7 +37,7 @@ def test_a_policy_that_writes_programs(tmp_path: Path) -> None:
     assert "print(" in (store.path(report.ref) / "report.html").read_text()
 
     strict = json.dumps({"kind": "code", "workers": 1, "code": {"max_program_characters": 1}})
-    again = runner.run("rescore_1", "--verify", strict, "--algorithm", "mu_grpo", "--seed", "0")
+    again = runner.run("rescore", "--verify", strict, "--algorithm", "mu_grpo", "--seed", "0")
     assert again.returncode == 0, again.stdout + again.stderr
     assert "correct -> no_answer" in again.stdout
     assert "stage 1 generate" not in steps(again.stdout)

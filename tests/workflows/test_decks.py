@@ -14,6 +14,7 @@ from flytekit.core.utils import write_proto_to_file
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Manifest
+from tasks.platform.inputs import RolloutInputs
 from tasks.rollout.task import generate
 from tasks.settings import RolloutSettings
 from tests.workflows.runs import ROOT, Runner
@@ -96,12 +97,10 @@ def test_a_shard_in_a_pod_shows_what_it_made(finished: tuple[Runner, str], tmp_p
     store = Store.open(finished[0].folder / "pristine")
     shard = store.manifests("rollouts")[-1]
     values = {
-        "store": store.ref,
-        "settings": RolloutSettings.parse(shard.settings),
+        "inputs": RolloutInputs(store=store.ref, seed=shard.seed, settings=RolloutSettings.parse(shard.settings)),
         "policy": shard.parents["policy"][0],
         "prompts": [ArtifactRef(kind="prompts", digest="0" * 64), shard.parents["prompts"][0]],
         "stage": shard.facts["stage"],
-        "seed": shard.seed,
     }
     types = {**generate.python_interface.inputs, "prompts": list[ArtifactRef]}
     literals = TypeEngine.dict_to_literal_map(FlyteContextManager.current_context(), values, types)
@@ -113,7 +112,7 @@ def test_a_shard_in_a_pod_shows_what_it_made(finished: tuple[Runner, str], tmp_p
         *("--inputs", str(tmp_path / "inputs.pb"), "--output-prefix", str(outputs)),
         *("--raw-output-data-prefix", str(tmp_path / "raw"), "--checkpoint-path", str(tmp_path / "checkpoint")),
         *("--resolver", "flytekit.core.array_node_map_task.ArrayNodeMapTaskResolver", "--", "vars"),
-        *("policy,seed,settings,stage,store", "resolver"),
+        *("inputs,policy,stage", "resolver"),
         *("flytekit.core.python_auto_container.default_task_resolver", "task-module", "tasks.rollout.task"),
         *("task-name", "generate"),
     ]

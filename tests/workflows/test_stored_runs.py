@@ -21,7 +21,7 @@ def copied(finished: tuple[Runner, str], tmp_path: Path) -> Runner:
 def test_a_new_verifier_generates_nothing(copied: Runner) -> None:
     before = {ref.digest for ref in Store.open(copied.store).refs("rollouts")}
     strict = ["--verify", '{"workers": 1, "max_answer_characters": 1}', "--seed", "2", "--algorithm", "mu_grpo"]
-    done = copied.run("rescore_2", *strict)
+    done = copied.run("rescore", *strict)
     assert done.returncode == 0, done.stdout + done.stderr
     assert steps(done.stdout) == [
         "stage 1 verify 1/2",
@@ -36,7 +36,7 @@ def test_a_new_verifier_generates_nothing(copied: Runner) -> None:
 
 
 def test_the_same_verifier_changes_nothing(copied: Runner) -> None:
-    done = copied.run("rescore_2", "--verify", '{"workers": 1}', "--seed", "2", "--algorithm", "mu_grpo")
+    done = copied.run("rescore", "--verify", '{"workers": 1}', "--seed", "2", "--algorithm", "mu_grpo")
     assert done.returncode == 0, done.stdout + done.stderr
     assert steps(done.stdout) == []
     assert "No outcome changed." in done.stdout
@@ -71,9 +71,8 @@ def test_from_the_first_stage_later_ones_are_generated_anew(copied: Runner) -> N
 @pytest.mark.parametrize(
     ("workflow", "options", "message"),
     [
-        ("rescore_2", ["--seed", "7"], "no finished run with seed 7 in this store"),
-        ("rescore_8", ["--seed", "2", "--algorithm", "mu_grpo"], "stage 2: the stored run has 2; allowed: 0 to 1."),
-        ("rescore_2", ["--store", "/nowhere"], "/nowhere: no store here"),
+        ("rescore", ["--seed", "7"], "no finished run with seed 7 in this store"),
+        ("rescore", ["--store", "/nowhere"], "/nowhere: no store here"),
         ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
     ],
 )

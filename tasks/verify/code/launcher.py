@@ -137,12 +137,17 @@ def _waited(process: int) -> float:
 
 def _tried(confinement: Confinement) -> str:
     """What a confined process can do that it must not, or why none can be made; empty when all is well."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _tried_in(folder, confinement)
+
+
+def _tried_in(folder: str, confinement: Confinement) -> str:
     reading, writing = os.pipe()
     process = os.fork()
     if not process:
         try:
             confinement.enter()
-            problem = _open_doors()
+            problem = _open_doors(folder)
         except BaseException as error:
             problem = str(error) or type(error).__name__
         os.write(writing, problem.encode())
@@ -154,11 +159,11 @@ def _tried(confinement: Confinement) -> str:
     return problem or (f"a confined process ended with status {status}" if status else "")
 
 
-def _open_doors() -> str:
+def _open_doors(folder: str) -> str:
     for what, attempt in (
         ("reach the network", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)),
         ("start processes", os.fork),
-        ("write files", lambda: os.open("/tmp/x", os.O_WRONLY | os.O_CREAT)),  # noqa: S108 (must fail)
+        ("write files", lambda: os.open(f"{folder}/file", os.O_WRONLY | os.O_CREAT)),
     ):
         try:
             attempt()

@@ -71,7 +71,7 @@ DOORS = {
     "the harness": f"open({play.__file__!r})",
     "the project": f"os.listdir({str(Path(tasks.__file__).parent)!r})",
     "a file where it is": "open('x', 'w')",
-    "a temporary file": "open('/tmp/x', 'w')",
+    "a temporary file": "open('/tmp/mu-grpo-door', 'w')",
     "shared memory": "open('/dev/shm/x', 'w')",
     "a file among Python's": "open(os.path.join(os.path.dirname(os.__file__), 'x.py'), 'w')",
     "a folder": "os.mkdir('/tmp/mu-grpo-door')",

@@ -1,0 +1,80 @@
+"""The bucket's policies and lifecycle asked about single keys, as S3 reads them."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.cache_versions import ROOT
+from tests.k8s.flyte_values import values
+
+FOLDER, BUCKET = ROOT / "k8s/storage", "mu-grpo"
+_FLYTE = values("values.yaml", "gpu-pool.yaml")["configuration"]["inline"]
+READ_ALONE = ("prompts/", "policies/")
+"""What runs read and never write."""
+KEPT = (
+    "runs/",
+    *READ_ALONE,
+    f"{'/'.join(_FLYTE['flyteadmin']['metadataStoragePrefix'])}/",
+    f"{_FLYTE['datacatalog']['storage-prefix']}/",
+)
+"""What is needed for as long as somebody wants it: stores, what runs read, registered workflows, cached outputs."""
+
+
+def wrong(keys: Iterable[str], folder: Path = FOLDER) -> list[str]:
+    """What is wrong with the keys of a bucket that runs used.
+
+    Nothing is, where the policies allow every key, what is needed stays, and the rest expires.
+
+    Args:
+        keys: without the bucket's name.
+        folder: with the policies and the lifecycle.
+    """
+    found = []
+    for key in keys:
+        action = "s3:GetObject" if key.startswith(READ_ALONE) else "s3:PutObject"
+        if not any(allows(folder / name, action, key) for name in ("policy-flyte.json", "policy-steps.json")):
+            found.append(f"{key}: no policy allows {action}")
+        if not key.startswith(("runs/", *READ_ALONE)) and not allows(folder / "policy-flyte.json", "s3:GetObject", key):
+            found.append(f"{key}: policy-flyte.json does not allow s3:GetObject")
+        days = expires(key, folder)
+        if days is not None and key.startswith(KEPT):
+            found.append(f"{key}: is needed, but expires after {days} days")
+        if days is None and not key.startswith(KEPT):
+            found.append(f"{key}: is kept for ever, and nobody needs it")
+    return found
+
+
+def allows(policy: Path, action: str, key: str) -> bool:
+    """Whether a policy allows an action on an object: a statement that denies goes over those that allow."""
+    effects = {
+        statement["Effect"]
+        for statement in json.loads(policy.read_text())["Statement"]
+        if any(_matches(one, action) for one in _listed(statement["Action"]))
+        and any(_matches(one, f"arn:aws:s3:::{BUCKET}/{key}") for one in _listed(statement["Resource"]))
+    }
+    return effects == {"Allow"}
+
+
+def expires(key: str, folder: Path = FOLDER) -> int | None:
+    """Days after which an object is removed; None where it never is."""
+    rules: list[dict[str, Any]] = json.loads((folder / "lifecycle.json").read_text())["Rules"]
+    return min(
+        (
+            rule["Expiration"]["Days"]
+            for rule in rules
+            if rule["Status"] == "Enabled" and "Expiration" in rule and key.startswith(rule["Filter"]["Prefix"])
+        ),
+        default=None,
+    )
+
+
+def _listed(said: str | list[str]) -> list[str]:
+    return [said] if isinstance(said, str) else said
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """A policy's pattern: an asterisk stands for any characters, a question mark for one."""
+    parts = {"*": ".*", "?": "."}
+    return re.fullmatch("".join(parts.get(one, re.escape(one)) for one in pattern), text, re.DOTALL) is not None

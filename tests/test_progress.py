@@ -1,0 +1,36 @@
+"""Work that hangs ends where another attempt can go on."""
+
+import subprocess
+import sys
+
+WORK = """
+import time
+from tasks.progress import bar, end_when_it_hangs
+end_when_it_hangs(1.0)
+with bar("outer", 3) as outer:
+    for _ in range(3):
+        time.sleep({pause})
+        with bar("inner", 1) as inner:
+            inner.advance()
+        outer.advance()
+time.sleep({after})
+print("ended")
+"""
+
+
+def run(pause: float, after: float) -> subprocess.CompletedProcess[str]:
+    code = WORK.format(pause=pause, after=after)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_work_that_advances_goes_on_however_long_it_takes_and_nothing_is_watched_after_it() -> None:
+    done = run(pause=0.6, after=1.5)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "ended"), done.stderr
+
+
+def test_work_that_hangs_is_ended_and_shows_where_it_was() -> None:
+    done = run(pause=30, after=0)
+    assert done.returncode == 1
+    assert "Timeout" in done.stderr
+    assert "line 7" in done.stderr
+    assert "ended" not in done.stdout
