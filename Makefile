@@ -87,6 +87,12 @@ control-plane: .control-plane/ctr ## Kubernetes for test-cluster, built from Deb
 test-cluster: $(BIN)/.developing ## manifests, preflight, placement and a whole run on a real cluster, as far as there is one
 	@$(BIN)/pytest -m "long or not long" tests/cluster
 
+# FLYTECTL_CONFIG names a Flyte, KUBECONFIG its cluster, MU_GRPO_DEPLOYMENT what is registered, FLYTE_AWS_* its store;
+# MU_GRPO_TEST_STORE_STOP and _START are commands that take the store away and bring it back. TESTS="-k smoke" picks some.
+.PHONY: test-flyte
+test-flyte: $(BIN)/.developing ## whole runs on a real Flyte, also disturbed ones; half an hour on two cores
+	@$(BIN)/pytest -m "long or not long" tests/flyte $(TESTS)
+
 FLYTE_VERSION := v1.16.8
 FLYTE_CHARTS := .charts/$(FLYTE_VERSION)
 .PHONY: test-charts

@@ -51,6 +51,8 @@ _SECONDS = 10.0
 _PAGE = 100
 _UNNAMED = re.compile(r"d?n\d+")
 """The ids of nodes that a workflow gives no name."""
+_MAPPED = re.compile(r"map_(\w+)_[0-9a-f]{32}-arraynode")
+"""The names of tasks that are mapped; the group is the function's."""
 _ENDS = ("start-node", "end-node")
 _RESULTS = {kind.__name__: kind for kind in (RunSummary, EvaluatedPolicy, ReproductionResult)}
 
@@ -292,11 +294,11 @@ class Plan:
         for name, one in plan.default_inputs.parameters.items():
             if one.required and name not in given:
                 raise SettingsError(f"--set {name}=...: {plan.name} needs it, and it has no default.")
-        return {name: self._literal(name, text, free[name].type) for name, text in given.items()}
-
-    def _literal(self, name: str, text: str, wanted: LiteralType) -> Any:
-        value = _value(name, text, wanted)
-        return TypeEngine.to_literal(self._remote.context, value, type(value), wanted)
+        values = {name: _value(name, text, free[name].type, "overrides" in given) for name, text in given.items()}
+        return {
+            name: TypeEngine.to_literal(self._remote.context, value, type(value), free[name].type)
+            for name, value in values.items()
+        }
 
 
 class Execution:
@@ -406,7 +408,7 @@ class Execution:
             )
             for one in found
         )
-        task = found[0].id.task_id.name.rpartition(".")[2] if found else ""
+        task = _MAPPED.sub(r"\1", found[0].id.task_id.name.rpartition(".")[2]) if found else ""
         return tuple(sorted(attempts, key=lambda one: one.number)), task
 
 
@@ -428,12 +430,11 @@ def _config(path: Path | None) -> tuple[str, Config]:
     return named, chosen
 
 
-def _value(name: str, text: str, wanted: LiteralType) -> object:
-    """The value that a text stands for."""
-    title = str((wanted.metadata or {}).get("title", ""))
-    kind = getattr(tasks.settings, title, None)
-    if isinstance(kind, type) and issubclass(kind, Settings):
-        return kind.parse(_mapping(name, text), f"--set {name}")
+def _value(name: str, text: str, wanted: LiteralType, overridden: bool) -> object:
+    """The value that a text stands for; settings that are ``overridden`` are checked by the workflow alone."""
+    kind = getattr(tasks.settings, str((wanted.metadata or {}).get("title", "")), None)
+    if isinstance(kind, type) and issubclass(kind, Settings) and not overridden:
+        kind.parse(_mapping(name, text), f"--set {name}")
     readers: dict[int, tuple[str, Any]] = {
         SimpleType.INTEGER: ("a whole number", int),
         SimpleType.FLOAT: ("a number", float),

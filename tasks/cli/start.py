@@ -20,6 +20,7 @@ _WAITS = 15.0
 _PATIENCE = 600.0
 """Seconds for which a Flyte that does not answer is asked again while an execution is followed."""
 _ENDED = ("succeeded", "failed", "aborted", "timed_out")
+_WAITING = ("undefined", "queued", "initializing", "waiting_for_resources")
 _WORDS = {"timed_out": "timed out", "recovered": "taken from the execution that it recovers"}
 
 
@@ -120,14 +121,17 @@ class Progress:
             for attempt in node.attempts:
                 for told in self._of_attempt(node, attempt, now):
                     yield f"{node.path:<{width}}  {told}"
-            if node.phase not in ("undefined", "queued", "failing") and self._phases.get(node.path) != node.phase:
+            # A node of a pod that waits is running to Flyte already.
+            waits = node.attempts and node.attempts[-1].phase in _WAITING
+            quiet = node.phase in ("undefined", "queued", "failing") or (node.phase == "running" and waits)
+            if not quiet and self._phases.get(node.path) != node.phase:
                 self._phases[node.path] = node.phase
                 yield f"{node.path:<{width}}  {_phase(node)}".rstrip()
 
     def _of_attempt(self, node: Node, attempt: Attempt, now: datetime) -> Iterator[str]:
         if attempt.phase in ("failed", "aborted") and node.phase not in _ENDED:
             told = f"attempt {attempt.number + 1} {attempt.phase}: {first_line(attempt.error)}"
-        elif attempt.phase in ("queued", "initializing", "waiting_for_resources") and attempt.reason:
+        elif attempt.phase in _WAITING and attempt.reason:
             waited = (now - attempt.since.replace(tzinfo=UTC)).total_seconds()
             if waited < _WAITS:
                 return

@@ -62,9 +62,10 @@ def inputs(admin: Admin) -> dict[str, Any]:
     from flytekit.core.type_engine import TypeEngine
     from flytekit.models.literals import LiteralMap
 
-    from tasks.settings import OperationSettings
+    from tasks.settings import Given, OperationSettings
 
-    types = {"seed": int, "store": str, "overrides": str, "kickoff": datetime, "operation": OperationSettings}
+    settings = Given[OperationSettings]
+    types = {"seed": int, "store": str, "overrides": str, "kickoff": datetime, "operation": settings}
     found = LiteralMap.from_flyte_idl(admin.created[-1].inputs).literals
     context = FlyteContext.current_context()
     return {name: TypeEngine.to_python_value(context, one, types[name]) for name, one in found.items()}
@@ -77,10 +78,19 @@ def test_a_plan_is_started_with_the_inputs_that_are_given(
     (request,) = admin.created
     assert (request.spec.launch_plan.name, request.spec.launch_plan.version) == ("smoke", "v2")
     given = inputs(admin)
-    assert (given["seed"], given["store"], given["operation"].updates_per_checkpoint) == (3, "s3://b/c=d", 7)
+    assert (given["seed"], given["store"], given["operation"].model_dump()) == (
+        3,
+        "s3://b/c=d",
+        {"updates_per_checkpoint": 7},
+    )
     told = capsys.readouterr().out
     assert "f1 started: smoke, version v2" in told
     assert "http://console.example:8088/console/projects/mu-grpo/domains/development/executions/f1" in told
+
+
+def test_settings_that_overrides_make_right_are_for_the_workflow_to_check(admin: Admin, options: Options) -> None:
+    start("smoke", ["operation={}", "overrides=operation.updates_per_checkpoint=2"], options, wait=False)
+    assert inputs(admin)["overrides"] == "operation.updates_per_checkpoint=2"
 
 
 def test_a_version_and_a_name_are_taken(admin: Admin, options: Options) -> None:
@@ -304,6 +314,7 @@ def test_each_change_is_told_once() -> None:
 def test_a_pod_that_waits_is_told_when_its_reason_changes() -> None:
     progress = Progress()
     assert not told(progress, node("a", "queued", pod("initializing", "ContainerCreating", ago=3)))
+    assert not told(progress, node("a", "running", pod("queued", ago=3)))
     pulling, unplaced = pod("initializing", "ErrImagePull"), pod("queued", "0/1 nodes are available")
     assert told(progress, node("a", "queued", pulling)) == ["a waits: ErrImagePull"]
     assert told(progress, node("a", "queued", unplaced)) == ["a waits: 0/1 nodes are available"]

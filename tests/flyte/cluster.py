@@ -1,0 +1,266 @@
+"""The Flyte, the Kubernetes and the store that the environment names, as tests ask and disturb them."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import boto3
+import kubernetes
+import pytest
+import yaml
+from flytekit.clients.helpers import iterate_node_executions
+from flytekit.configuration import Config
+from flytekit.models.core.identifier import WorkflowExecutionIdentifier
+from flytekit.remote import FlyteRemote
+from kubernetes.stream import stream
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.cli.flyte import Execution, Flyte, Seen
+from tasks.settings.deployment import DeploymentSettings
+from tests.cache_versions import ROOT
+
+PROJECT = os.environ.get("FLYTE_DEFAULT_PROJECT", "mu-grpo")
+DOMAIN = os.environ.get("FLYTE_DEFAULT_DOMAIN", "development")
+NAMESPACE = f"{PROJECT}-{DOMAIN}"
+BIN = Path(sys.executable).parent
+_KINDS = ("prompts", "policy", "rollouts", "verdicts", "evaluation")
+_LOOK = 1.0
+Found = TypeVar("Found")
+
+
+def missing() -> str:
+    """Which variable names no Flyte; empty where all do."""
+    return next((name for name in ("FLYTECTL_CONFIG", "KUBECONFIG") if not os.environ.get(name)), "")
+
+
+def until(what: str, look: Callable[[], Found], seconds: float = 900) -> Found:
+    """What ``look`` finds, once it finds something."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"after {seconds:.0f} s: no {what}")
+        time.sleep(_LOOK)
+    return found
+
+
+def made(store: Store) -> dict[str, set[ArtifactRef]]:
+    """The artifacts of a store that decide results, by kind."""
+    return {kind: {manifest.ref for manifest in store.manifests(kind)} for kind in _KINDS}
+
+
+@dataclass
+class Cluster:
+    """A Flyte with its cluster, where ``version`` is registered for ``deployment``."""
+
+    version: str
+    folder: Path
+    deployment: DeploymentSettings
+    flyte: Flyte = field(init=False)
+
+    def __post_init__(self) -> None:
+        kubernetes.config.load_kube_config()
+        self.pods_api = kubernetes.client.CoreV1Api()
+        self.objects_api = kubernetes.client.CustomObjectsApi()
+        self.flyte = Flyte(None, PROJECT, DOMAIN)
+        self.remote = FlyteRemote(Config.auto(), PROJECT, DOMAIN)
+        self.bucket, _, self.prefix = self.deployment.store.removeprefix("s3://").partition("/")
+        own = {name.removeprefix("FLYTE_"): value for name, value in os.environ.items() if name.startswith("FLYTE_AWS")}
+        self.s3 = boto3.client(
+            "s3",
+            endpoint_url=os.environ.get("AWS_ENDPOINT_URL") or own.get("AWS_ENDPOINT"),
+            aws_access_key_id=own.get("AWS_ACCESS_KEY_ID"),
+            aws_secret_access_key=own.get("AWS_SECRET_ACCESS_KEY"),
+            region_name=os.environ.get("AWS_DEFAULT_REGION", "us-east-1"),
+        )
+
+    # What is registered and started
+
+    def environment(self, deployment: Path | None = None) -> dict[str, str]:
+        """Of commands; ``deployment`` in place of that which the environment names."""
+        chosen = {"MU_GRPO_DEPLOYMENT": str(deployment)} if deployment else {}
+        return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200", **chosen}
+
+    def run(self, *words: str, deployment: Path | None = None, **given: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command of this environment at the project's root."""
+        environment = {**self.environment(deployment), **given}
+        return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    def changed_deployment(self, name: str, **changes: Any) -> Path:
+        """A file with the deployment and changes of it."""
+        values = {**self.deployment.model_dump(mode="json"), **changes}
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(values))
+        return path
+
+    def register(self, version: str, deployment: Path) -> subprocess.CompletedProcess[str]:
+        """Registers the workflows."""
+        place = ("--project", PROJECT, "--domain", DOMAIN, "--version", version)
+        return self.run("pyflyte", "register", "--copy", "none", *place, "workflows", deployment=deployment)
+
+    def start(self, plan: str, version: str = "", name: str = "", **given: str) -> Execution:
+        """Starts a plan, in a store of the execution's own unless one is given."""
+        name = name or f"t{uuid.uuid4().hex[:12]}"
+        found = self.flyte.plan(plan, version or self.version)
+        inputs = {"store": self.store_of(name), **given}
+        return self.flyte.start(found, found.inputs(inputs), name)
+
+    def store_of(self, name: str) -> str:
+        """Where an execution keeps its artifacts, which nothing else uses."""
+        return f"{self.deployment.store.rstrip('/')}/{self.version}/{name}"
+
+    def artifacts(self, store: str) -> dict[str, set[ArtifactRef]]:
+        """What a store in the bucket holds."""
+        return made(Store.open(store, create=False))
+
+    # What an execution does
+
+    def ended(self, execution: Execution, phase: str = "succeeded", seconds: float = 1800) -> Seen:
+        """The execution when it has ended, as it is expected to."""
+
+        def look() -> Seen | None:
+            seen = execution.look()
+            return seen if seen.done else None
+
+        seen = until(f"end of {execution.name}", look, seconds)
+        assert seen.phase == phase, f"{execution.name} {seen.phase}: {seen.error}"
+        return seen
+
+    def node_closures(self, name: str, parent: str | None = None) -> Iterator[Any]:
+        """Every node of an execution with what Flyte keeps of it, also those inside of others."""
+        execution = WorkflowExecutionIdentifier(PROJECT, DOMAIN, name)
+        for one in iterate_node_executions(self.remote.client, execution, unique_parent_id=parent):
+            if one.metadata.spec_node_id in ("start-node", "end-node"):
+                continue
+            yield one
+            if one.metadata.is_parent_node:
+                yield from self.node_closures(name, one.id.node_id)
+
+    def terminate(self, execution: Execution) -> None:
+        """As a person does in the console."""
+        self.remote.client.terminate_execution(WorkflowExecutionIdentifier(PROJECT, DOMAIN, execution.name), "test")
+
+    def recover(self, execution: Execution, name: str) -> Execution:
+        """*Recover* in the console."""
+        self.remote.client.recover_execution(WorkflowExecutionIdentifier(PROJECT, DOMAIN, execution.name), name)
+        return until("recovered execution", lambda: self.flyte.find(name), 60)
+
+    def resource(self, name: str) -> dict[str, Any] | None:
+        """Flyte's record of an execution in the cluster."""
+        try:
+            found: dict[str, Any] = self.objects_api.get_namespaced_custom_object(
+                "flyte.lyft.com", "v1alpha1", NAMESPACE, "flyteworkflows", name
+            )
+        except kubernetes.client.ApiException:
+            return None
+        return found
+
+    # Pods
+
+    def pods(self, execution: Execution) -> list[Any]:
+        """Those of an execution, also the ended ones."""
+        found = self.pods_api.list_namespaced_pod(NAMESPACE, label_selector=f"execution-id={execution.name}").items
+        return list(found)
+
+    def tasks_with_pods(self, execution: Execution) -> set[str]:
+        """Modules of the tasks that an execution has pods for: ``run``, ``policy``, ..."""
+        return {pod.metadata.labels["task-name"].split("-")[1] for pod in self.pods(execution)}
+
+    def running(self, execution: Execution, task: str) -> Any:
+        """The first running pod of a task, by the beginning of its name: ``policy-task-prepare-policy``."""
+
+        def look() -> Any:
+            seen = execution.look()
+            assert not seen.done, f"{execution.name} {seen.phase} before {task} ran: {seen.error}"
+            return next(
+                (
+                    pod
+                    for pod in self.pods(execution)
+                    if pod.metadata.labels["task-name"].startswith(f"tasks-{task}") and pod.status.phase == "Running"
+                ),
+                None,
+            )
+
+        return until(f"running pod of {task}", look)
+
+    def delete(self, pod: Any) -> None:
+        """As when its node is drained: SIGTERM, and the grace period of its template."""
+        self.pods_api.delete_namespaced_pod(pod.metadata.name, NAMESPACE)
+
+    def kill(self, pod: Any) -> None:
+        """SIGKILL to all that runs in it, as when memory ends."""
+        command = ["sh", "-c", "kill -9 -1"]
+        stream(
+            self.pods_api.connect_get_namespaced_pod_exec,
+            pod.metadata.name,
+            NAMESPACE,
+            command=command,
+            stdin=False,
+            stdout=True,
+            stderr=True,
+            tty=False,
+        )
+
+    # The store
+
+    def objects(self, prefix: str = "") -> dict[str, Any]:
+        """When every object below a prefix of the bucket was written."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        return {one["Key"]: one["LastModified"] for page in pages for one in page.get("Contents", [])}
+
+    def exists(self, uri: str) -> bool:
+        """Whether an object is there."""
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        return bool(self.s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("KeyCount"))
+
+    @contextmanager
+    def watched(self, store: str) -> Iterator[Mapping[str, set[Any]]]:
+        """When the states of a store's unfinished trainings were written, by their manifests; seen every second."""
+        _, _, prefix = store.removeprefix("s3://").partition("/")
+        written: dict[str, set[Any]] = defaultdict(set)
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_LOOK):
+                for key, when in self.objects(f"{prefix}/progress/").items():
+                    if "/train-" in key and key.endswith("/manifest.json"):
+                        written[key].add(when)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield written
+        finally:
+            ended.set()
+            thread.join()
+
+
+@contextmanager
+def store_away(seconds: float) -> Iterator[None]:
+    """Stops the store with a command of the environment, and starts it again; the block runs meanwhile."""
+    names = ("MU_GRPO_TEST_STORE_STOP", "MU_GRPO_TEST_STORE_START")
+    commands = [os.environ.get(name, "") for name in names]
+    if not all(commands):
+        pytest.skip(f"{' and '.join(names)} name no commands that stop and start the store")
+    subprocess.run(shlex.split(commands[0]), check=True)
+    try:
+        began = time.monotonic()
+        yield
+        time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+    finally:
+        subprocess.run(shlex.split(commands[1]), check=True, stdout=subprocess.DEVNULL)
+
+
+def size(resource: Mapping[str, Any]) -> int:
+    """Bytes of a record in the cluster."""
+    return len(json.dumps(resource))

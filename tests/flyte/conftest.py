@@ -1,0 +1,120 @@
+"""What tests of a Flyte share: what is registered, a run here, and runs there that several tests look at."""
+
+import json
+import os
+import subprocess
+import threading
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.cli.flyte import Execution, Seen
+from tasks.settings.deployment import DeploymentSettings
+from tests.cache_versions import ROOT
+from tests.flyte.cluster import BIN, Cluster, made, missing, size
+from tests.workflows.runs import CONFIG, Runner
+
+CHANGES = "optimize.responses_per_update=16 operation.updates_per_checkpoint=1"
+"""Of the smallest run, so that a training can be interrupted between two of its states."""
+_SMALL = {name: json.dumps(values) for name, values in yaml.safe_load(CONFIG.read_text()).items()}
+SMALL = {**_SMALL, "overrides": CHANGES}
+"""The smallest run as inputs of a plan."""
+Artifacts = dict[str, set[ArtifactRef]]
+
+
+def deployment() -> Path:
+    """The file that is registered."""
+    return ROOT / os.environ.get("MU_GRPO_DEPLOYMENT", "configs/deployments/development.yaml")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """A Flyte with the workflows registered in a version of its own."""
+    if variable := missing():
+        pytest.skip(f"{variable} is not set: tests/flyte asks a Flyte, and the cluster that it runs in")
+    found = Cluster(f"t{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("flyte"), DeploymentSettings.read(deployment()))
+    done = found.register(found.version, deployment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    return found
+
+
+@dataclass
+class Smoke:
+    """The plan ``smoke``, started and followed by the command."""
+
+    execution: Execution
+    store: str
+    output: str
+    seen: Seen
+    sizes: list[int] = field(default_factory=list)
+    """Of Flyte's record in the cluster, in bytes, as long as it ran."""
+
+
+def follow(cluster: Cluster, name: str, store: str) -> Smoke:
+    """Starts ``smoke`` by the command and follows it to its end."""
+    words = [BIN / "mu-grpo", "start", "smoke", "--version", cluster.version, "--name", name, "--wait"]
+    process = subprocess.Popen(
+        [*words, "--set", f"store={store}"],
+        cwd=ROOT,
+        env=cluster.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    sizes: list[int] = []
+    ended = threading.Event()
+
+    def measure() -> None:
+        while not ended.wait(2):
+            if resource := cluster.resource(name):
+                sizes.append(size(resource))
+
+    thread = threading.Thread(target=measure, daemon=True)
+    thread.start()
+    output, _ = process.communicate()
+    ended.set()
+    thread.join()
+    assert process.returncode == 0, output
+    execution = cluster.flyte.find(name)
+    assert execution is not None
+    return Smoke(execution, store, output, execution.look(), sizes)
+
+
+@pytest.fixture(scope="session")
+def smoke(cluster: Cluster) -> Smoke:
+    """``smoke``, for the first time in its store."""
+    name = f"{cluster.version}-smoke"
+    return follow(cluster, name, cluster.store_of(name))
+
+
+@pytest.fixture(scope="session")
+def tiny_here(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+    """What the run of configs/tiny-cpu.yaml makes on this machine."""
+    return _here(tmp_path_factory.mktemp("tiny"), ROOT / "configs/tiny-cpu.yaml", "mu_grpo")
+
+
+@pytest.fixture(scope="session")
+def small_here(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+    """What the smallest run makes on this machine in two stages; one stage makes a part of it."""
+    return _here(tmp_path_factory.mktemp("small"), CONFIG, "mu_grpo_2", "--overrides", CHANGES)
+
+
+def _here(folder: Path, config: Path, workflow: str, *options: str) -> Artifacts:
+    runner = Runner(folder, config)
+    done = runner.run(workflow, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made(Store.open(runner.store))
+
+
+@pytest.fixture(scope="session")
+def pair(cluster: Cluster) -> tuple[list[Execution], str]:
+    """The smallest run of one stage, twice at once in the same store, to their ends."""
+    store = cluster.store_of("pair")
+    both = [cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL, store=store) for _ in range(2)]
+    for execution in both:
+        cluster.ended(execution)
+    return both, store

@@ -1,0 +1,74 @@
+"""Runs that lose pods, are terminated, or whose store goes away: they end as runs that nothing disturbed."""
+
+import pytest
+
+from tasks.cli.flyte import Execution
+from tests.flyte.cluster import Cluster, store_away, until
+from tests.flyte.conftest import SMALL, Artifacts
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+
+def attempts(cluster: Cluster, execution: Execution, path: str) -> int:
+    """How often a node was tried."""
+    (node,) = [one for one in execution.look().nodes if one.path == path]
+    return len(node.attempts)
+
+
+def test_two_at_once_in_one_store_both_end_and_make_everything_once(
+    pair: tuple[list[Execution], str], small_here: Artifacts, cluster: Cluster
+) -> None:
+    executions, store = pair
+    assert [execution.look().phase for execution in executions] == ["succeeded"] * 2
+    there = cluster.artifacts(store)
+    assert all(there[kind] <= small_here[kind] for kind in there)
+    assert len(there["policy"]) == 2
+
+
+def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
+    small_here: Artifacts, cluster: Cluster
+) -> None:
+    execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
+    store = cluster.store_of(execution.name)
+    cluster.delete(cluster.running(execution, "policy-task-prepare-policy"))
+    cluster.kill(cluster.running(execution, "rollout-task-map-generate"))
+    with cluster.watched(store) as written:
+        training = cluster.running(execution, "optimize-task-optimize")
+        first = until("state of the training", lambda: sorted(written), 300)
+        cluster.delete(training)
+        cluster.ended(execution)
+    assert attempts(cluster, execution, "base-policy") == 2
+    assert attempts(cluster, execution, "stage-1 / optimize") == 2
+    assert first
+    assert not {key: times for key, times in written.items() if len(times) > 1}, "a state was made again"
+    there = cluster.artifacts(store)
+    assert all(there[kind] <= small_here[kind] for kind in there)
+    assert len(there["policy"]) == 2
+
+
+def test_what_is_terminated_in_its_second_stage_is_recovered(small_here: Artifacts, cluster: Cluster) -> None:
+    execution = cluster.start("workflows.mu_grpo.mu_grpo_2", **SMALL)
+
+    def in_stage_2() -> bool:
+        return any(node.path == "stage-2 / generate" and node.phase == "running" for node in execution.look().nodes)
+
+    until("second stage", in_stage_2)
+    cluster.terminate(execution)
+    cluster.ended(execution, "aborted")
+    again = cluster.recover(execution, f"{execution.name}r")
+    seen = cluster.ended(again)
+    stage_1 = [node for node in seen.nodes if node.path.startswith("stage-1 / ") and "evaluate" not in node.path]
+    assert stage_1 or any(node.path == "stage-1" and node.phase == "recovered" for node in seen.nodes)
+    assert all(node.cached or node.phase == "recovered" for node in stage_1)
+    assert cluster.artifacts(cluster.store_of(execution.name)) == small_here
+
+
+def test_a_store_that_is_away_for_a_minute_ends_nothing(small_here: Artifacts, cluster: Cluster) -> None:
+    execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
+    cluster.running(execution, "policy-task-prepare-policy")
+    with store_away(60):
+        pass
+    cluster.ended(execution)
+    there = cluster.artifacts(cluster.store_of(execution.name))
+    assert all(there[kind] <= small_here[kind] for kind in there)
+    assert len(there["policy"]) == 2

@@ -1,0 +1,101 @@
+"""Plans besides ``smoke``, in a second version: by schedule, a reproduction, and what docs/cluster.md tells to type."""
+
+import re
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from flytekit.models.filters import Equal
+
+from tasks.cli.flyte import Execution
+from tests.cache_versions import ROOT
+from tests.flyte.cluster import DOMAIN, PROJECT, Cluster, until
+from tests.flyte.conftest import Smoke
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+MINUTES = 2
+"""Of a step of the role cpu in the second version."""
+PLAN = "nightly_evaluation"
+
+
+@pytest.fixture(scope="module")
+def second(pair: tuple[list[Execution], str], cluster: Cluster) -> str:
+    """A version whose evaluation of a stored policy is due every minute, and whose small steps have little time."""
+    version, pods = f"{cluster.version}-2", cluster.deployment.model_dump(mode="json")["pods"]
+    pods["cpu"]["timeout_minutes"] = MINUTES
+    changed = cluster.changed_deployment(
+        "second",
+        store=pair[1],
+        pods=pods,
+        launch_plans={
+            PLAN: {"config": "tests/workflows/small.yaml", "schedule": "* * * * *"},
+            "reproduction": {"config": "tests/flyte/reproduce.yaml", "schedule": "0 0 1 1 *"},
+        },
+    )
+    done = cluster.register(version, changed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return version
+
+
+def switch(cluster: Cluster, how: str, version: str) -> None:
+    """Activates or deactivates the plan with the schedule."""
+    place = ("--project", PROJECT, "--domain", DOMAIN)
+    done = cluster.run("pyflyte", "launchplan", *place, how, PLAN, version)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def active(second: str, cluster: Cluster) -> Iterator[str]:
+    """The second version, whose schedule is on inside of the test."""
+    switch(cluster, "--activate", second)
+    try:
+        yield second
+    finally:
+        switch(cluster, "--deactivate", second)
+
+
+def scheduled(cluster: Cluster, version: str) -> list[Any]:
+    """The executions that the schedule started, the first one first."""
+    filters = [Equal("launch_plan.name", PLAN), Equal("launch_plan.version", version)]
+    found, _ = cluster.remote.client.list_executions_paginated(PROJECT, DOMAIN, limit=100, filters=filters)
+    return sorted(found, key=lambda one: one.closure.created_at)
+
+
+def test_a_schedule_of_every_minute_never_runs_twice_at_once(active: str, cluster: Cluster) -> None:
+    def two_done() -> bool:
+        return [one.closure.phase for one in scheduled(cluster, active)].count(4) >= 2  # succeeded
+
+    until("two executions by schedule", two_done, 900)
+    switch(cluster, "--deactivate", active)
+    time.sleep(5)
+    until("end of the last one", lambda: all(one.closure.phase >= 4 for one in scheduled(cluster, active)), 600)
+    found = scheduled(cluster, active)
+    assert {one.spec.metadata.mode for one in found} == {1}  # scheduled
+    for earlier, later in pairwise(found):
+        assert earlier.closure.created_at + earlier.closure.duration <= later.closure.created_at + timedelta(seconds=1)
+    time.sleep(70)
+    assert len(scheduled(cluster, active)) == len(found), "a schedule that is off starts something"
+
+
+def test_a_reproduction_outlasts_the_time_of_a_small_step(second: str, cluster: Cluster) -> None:
+    execution = cluster.start("reproduction", second)
+    began = time.monotonic()
+    seen = cluster.ended(execution)
+    assert time.monotonic() - began > 60 * MINUTES
+    assert not [node.path for node in seen.nodes if node.phase == "timed_out"]
+    assert "grpo" in execution.result()
+
+
+def test_the_commands_of_the_page_are_right(smoke: Smoke, cluster: Cluster) -> None:
+    page = (ROOT / "docs/cluster.md").read_text()
+    section = page.partition("\n## Register and start\n")[2].partition("\n## ")[0]
+    commands = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
+    assert len(commands) == 3
+    here = cluster.changed_deployment("page", store=smoke.store)
+    given = {"VERSION": f"{cluster.version}-page", "STORE": smoke.store}
+    done = cluster.run("bash", "-euxc", "\n".join(commands), deployment=here, **given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("stage 4") >= 1

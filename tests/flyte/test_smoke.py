@@ -1,0 +1,72 @@
+"""The plan ``smoke`` on a Flyte: what it makes, how it looks there, and that nothing of it is done twice."""
+
+import pytest
+
+from tests.flyte.cluster import Cluster
+from tests.flyte.conftest import Artifacts, Smoke, deployment, follow
+from tests.k8s.policies import BUCKET, wrong
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+STAGES = [f"stage-{number}" for number in (1, 2, 3, 4)]
+
+
+def test_the_same_version_is_registered_twice(cluster: Cluster) -> None:
+    done = cluster.register(cluster.version, deployment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [one.registered.name for one in (cluster.flyte.plan("smoke", cluster.version),)] == ["smoke"]
+
+
+def test_smoke_makes_what_a_run_here_makes(smoke: Smoke, tiny_here: Artifacts, cluster: Cluster) -> None:
+    assert smoke.seen.phase == "succeeded"
+    assert "stage 4" in smoke.output
+    there = cluster.artifacts(smoke.store)
+    assert all(there.values())
+    assert there == tiny_here
+
+
+def test_flytes_record_of_it_stays_small(smoke: Smoke) -> None:
+    assert smoke.sizes
+    assert max(smoke.sizes) < 64 * 1024, f"{max(smoke.sizes)} bytes"
+
+
+def test_every_node_has_a_deck(smoke: Smoke, cluster: Cluster) -> None:
+    """But for graphs, map tasks, of which Flyte shows none, and the two small steps at the ends."""
+    without = []
+    for node in cluster.node_closures(smoke.execution.name):
+        name, metadata = node.metadata.spec_node_id, node.metadata
+        if metadata.is_parent_node or metadata.is_array or name in ("open-run", "close-run"):
+            continue
+        if not node.closure.deck_uri or not cluster.exists(node.closure.deck_uri):
+            without.append(node.id.node_id)
+    assert not without
+
+
+def test_the_plan_reads_open_stages_report(smoke: Smoke, cluster: Cluster) -> None:
+    paths = [node.path for node in smoke.seen.nodes if " / " not in node.path]
+    prepared = {"base-policy", "benchmarks", "training-set", "evaluate-base"}
+    assert set(paths) == {"open-run", *prepared, *STAGES, "report", "close-run"}
+    inside = {node.path for node in smoke.seen.nodes if node.path.startswith("stage-2 / ")}
+    assert {path.split(" / ")[1] for path in inside} == {"prompts", "generate", "verify", "optimize", "evaluate"}
+    graph = cluster.flyte.plan("smoke", cluster.version).registered.flyte_workflow
+    before = {node.id: {one.id for one in node.upstream_nodes} for node in graph.flyte_nodes}
+    assert before["open-run"] <= {"start-node"}
+    for earlier, later in zip(["base-policy", *STAGES], [*STAGES, "report"], strict=True):
+        assert earlier in before[later]
+    assert "report" in before["close-run"]
+
+
+def test_every_key_is_within_the_policies(smoke: Smoke, cluster: Cluster) -> None:
+    if cluster.bucket != BUCKET:
+        pytest.skip(f"the policies are of the bucket {BUCKET}; this store is in {cluster.bucket}")
+    keys = list(cluster.objects())
+    assert any(smoke.execution.name in key for key in keys)
+    assert not wrong(keys)
+
+
+def test_once_more_nothing_is_done_but_the_two_ends(smoke: Smoke, cluster: Cluster) -> None:
+    again = follow(cluster, f"{cluster.version}-again", smoke.store)
+    assert cluster.tasks_with_pods(again.execution) == {"run"}
+    steps = [node for node in again.seen.nodes if node.path not in ("open-run", "close-run")]
+    graphs = {node.path.rpartition(" / ")[0] for node in again.seen.nodes}
+    assert not [node.path for node in steps if not node.cached and node.path not in graphs]
+    assert cluster.artifacts(smoke.store) == cluster.artifacts(again.store)
