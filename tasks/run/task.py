@@ -205,7 +205,7 @@ def seed_of_week(kickoff: datetime) -> int:
 @always
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """The end of a run: its reproducibility manifest, a short table, what this execution did, and what to do next."""
-    from tasks.report.summary import execution_since, summarise
+    from tasks.report.summary import PAGE, execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
     from tasks.stored.reports import run_key
 
@@ -216,4 +216,7 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     if len({run_key(opened, manifest) for manifest in opened.manifests("report")}) > 1:
         commands.append(f"mu-grpo compare --store {place}")
     summary = summarise(opened, report, commands)
-    return summary.model_copy(update={"execution": execution_since(opened, report, inputs.started)})
+    done = execution_since(opened, report, inputs.started)
+    # The local copy of a bucket's file is in a pod that nobody can look into.
+    page = f"{opened.ref.uri}/{report.folder}/{PAGE}" if opened.remote else summary.report
+    return summary.model_copy(update={"execution": done, "report": page})
