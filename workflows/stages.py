@@ -50,11 +50,8 @@ class Stage(NamedTuple):
 def prepared(run: OpenRun) -> Start:
     """The nodes that come before the stages."""
     benchmarks = problems(run.benchmarks)
-    return Start(
-        policy=named(prepare_policy(inputs=run.policy), "base-policy"),
-        benchmarks=benchmarks,
-        training=named(prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set"),
-    )
+    training = named(prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set")
+    return Start(named(prepare_policy(inputs=run.policy), "base-policy"), benchmarks, training)
 
 
 def problems(benchmarks: list[Keyed[BenchmarkInputs]]) -> list[Artifact]:

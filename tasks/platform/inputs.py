@@ -6,7 +6,7 @@ use it, and of no other.
 
 import hashlib
 import json
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from flytekit import HashMethod
 
@@ -30,11 +30,13 @@ from tasks.settings.base import Settings
 class StepInputs(Record):
     """Base of the records. What of them decides a step's result enters Flyte's cache key, as ``key``."""
 
+    undecisive: ClassVar[tuple[str, ...]] = ("operation",)
+    """Fields that change no result."""
     store: StoreRef
 
     def key(self) -> str:
-        """Digest of the fields that decide the result: no ``operation``, and of the store only its id."""
-        values = {name: getattr(self, name) for name in type(self).model_fields if name != "operation"}
+        """Digest of the fields that decide the result; of the store its id alone counts."""
+        values = {name: getattr(self, name) for name in type(self).model_fields if name not in self.undecisive}
         plain = {name: _plain(value) for name, value in values.items()}
         return hashlib.sha256(json.dumps([type(self).__name__, plain], sort_keys=True).encode()).hexdigest()
 
@@ -69,11 +71,14 @@ class BenchmarkInputs(StepInputs):
 class TrainingSetInputs(StepInputs):
     """Inputs of ``prepare_training_set``."""
 
+    undecisive = ("operation", "prompts")
     settings: TrainingSetSettings
     verify: VerifySettings
     source: str
     """Fingerprint of what the settings name outside of the hub."""
     operation: OperationSettings
+    prompts: PromptsSettings
+    """What the stages will ask of the training set: what does not fit is told before anything else runs."""
 
 
 class PromptsInputs(SeededInputs):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
@@ -29,12 +30,8 @@ def prepare_stage(
     Raises:
         DataError: the training set has fewer prompts than a stage takes.
     """
-    table = read_table(store.path(training) / "training.parquet")
+    table = _training_set(store, settings, training)
     count, there = settings.prompts_per_stage, table.num_rows
-    if there < count:
-        raise DataError(
-            f"prompts.prompts_per_stage: {count}, but there are {there} training prompts; allowed: 1 to {there}."
-        )
     epoch, place = divmod(stage, there // count)
     order = np.random.default_rng([seed, epoch]).permutation(there)[place * count : (place + 1) * count]
     chosen = with_template(table.take(order).to_pylist(), settings)
@@ -42,6 +39,25 @@ def prepare_stage(
     return [
         _write(store, settings, training, chosen[start : start + size], stage, seed) for start in range(0, count, size)
     ]
+
+
+def check_stages(store: Store, settings: PromptsSettings, training: ArtifactRef) -> None:
+    """Finds what keeps a training set from giving stages, before the steps in front of the first stage run.
+
+    Raises:
+        DataError: it has fewer prompts than a stage takes, or its prompts do not go with the template.
+    """
+    with_template(_training_set(store, settings, training).to_pylist(), settings)
+
+
+def _training_set(store: Store, settings: PromptsSettings, training: ArtifactRef) -> pa.Table:
+    table = read_table(store.path(training) / "training.parquet")
+    count, there = settings.prompts_per_stage, table.num_rows
+    if there < count:
+        raise DataError(
+            f"prompts.prompts_per_stage: {count}, but there are {there} training prompts; allowed: 1 to {there}."
+        )
+    return table
 
 
 def _write(

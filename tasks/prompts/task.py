@@ -27,9 +27,11 @@ def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int
 @step(JUDGING, role="prefetch")
 def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Artifact]) -> Artifact:
     """The rows that a run trains on, without the problems of its benchmarks."""
+    from tasks.artifacts import Store
+    from tasks.prompts.step import check_stages
     from tasks.prompts.training import prepare_training_set as prepare
 
-    return once(
+    made = once(
         inputs.store,
         "prepare_training_set",
         JUDGING,
@@ -40,6 +42,8 @@ def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Arti
         benchmarks,
         operation=inputs.operation,
     )
+    check_stages(Store(inputs.store), inputs.prompts, made)
+    return made
 
 
 @step(JUDGING, role="prefetch", mapped=True)

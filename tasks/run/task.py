@@ -139,6 +139,7 @@ def open_run(
         training_set=TrainingSetInputs(
             store=opened.ref,
             settings=settings.prompts.training_set,
+            prompts=settings.prompts,
             verify=settings.verify,
             source=source_fingerprint(settings.prompts.rows, mirror),
             operation=named_operation,

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,10 +16,17 @@ from tasks import interruption
 from tasks.artifacts import Store
 from tasks.artifacts.draft import Draft
 from tasks.interruption import Interrupted
-from tests.s3 import S3
+from tests.s3 import S3, server
 
 ROOT = Path(__file__).parents[2]
 Opened = Callable[[], Store]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    """One make of server: what differs between them is tested with stores."""
+    with server() as running:
+        yield running
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -40,7 +40,7 @@ def test_the_terminal_ends_with_a_table_the_report_and_what_is_next(finished: tu
     report = re.search(r"^report +(\S+)$", end, re.MULTILINE)
     assert report is not None
     assert Path(report.group(1)).is_file()
-    assert "mu-grpo inspect --store" in end
+    assert f"mu-grpo inspect report/{Path(report.group(1)).parent.name} --store" in end
     assert re.search(r"^now +\d+ artifacts made, 0 from the cache, in \d", end, re.MULTILINE)
     assert "Traceback" not in output
 
@@ -176,7 +176,7 @@ def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_p
         "mine gold answers",
         *(f"evaluate {policy} mine{part}" for policy in policies for part in ("", " verify")),
     ]
-    summary = all_runs(Store.open(runner.store))[0].summary
+    summary = all_runs(Store.open(runner.store))[-1].summary
     for row in summary.rows:
         held_out, mine = row.benchmarks
         assert (held_out.name, mine.name, mine.problems, mine.samples_per_problem) == ("held_out", "mine", 6, 3)
