@@ -25,7 +25,9 @@ def read_json(file: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise DataError(f"policy.path: {file} cannot be read: {error.strerror}. Name the folder of a model.") from None
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{file}: no JSON ({error}). Save the model with save_pretrained.") from error
     if not isinstance(value, dict):
         raise DataError(f"{file}: no object. Save the model with save_pretrained.")
