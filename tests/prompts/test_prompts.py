@@ -222,7 +222,9 @@ def test_a_number_is_the_shortest_decimal_of_its_type(store: Store, tmp_path: Pa
             numbers = [{**one, "answer": [one["answer"]]} for one in numbers]
         schema = pa.schema({"prompt": pa.string(), field.partition(".")[0]: value})
         pq.write_table(pa.Table.from_pylist(numbers, schema), path)
-    settings = PromptsSettings(prompts_per_stage=1, source=SourceSettings(path=str(path), answer=field))
+    settings = PromptsSettings(
+        prompts_per_stage=1, held_out_share=0, source=SourceSettings(path=str(path), answer=field)
+    )
     assert [row["answer"] for row in training(store, settings)] == list(NUMBERS.values())
 
 
