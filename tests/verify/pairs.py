@@ -19,6 +19,7 @@ from tasks.verify.verdicts import Outcome
 from tasks.verify.verifier import Verifier
 
 Pair = dict[str, str]
+_PATIENCE = 20
 FILE = Path(__file__).with_name("pairs.jsonl")
 SOURCES = {
     "math-verify": ("huggingface/Math-Verify", "tests, and issues by number", "5d148cfaaf99", "Apache-2.0"),
@@ -56,16 +57,21 @@ def expected(pair: Pair) -> str:
 
 def judged(several: Sequence[Pair]) -> list[str]:
     """What the verifier says: correct, or wrong, which an answer also is that it cannot read."""
-    with Verifier(VerifySettings(workers=2, deadline_seconds=10.0)) as verifier:
+    with Verifier(VerifySettings(workers=2, deadline_seconds=5.0)) as verifier:
         found = verifier.verify([(pair["gold"], rf"\boxed{{{pair['answer']}}}") for pair in several])
     return ["correct" if verdict.outcome is Outcome.CORRECT else "wrong" for verdict in found]
 
 
 def by_math_verify(several: Sequence[Pair]) -> list[str]:
-    """What math-verify says by itself, with its defaults."""
+    """What math-verify says by itself, with its defaults but for its deadline, which is by the clock."""
     logging.disable(logging.CRITICAL)
-    sides = [[math_verify.parse(rf"\boxed{{{pair[side]}}}") for side in ("gold", "answer")] for pair in several]
-    found = ["correct" if math_verify.verify(gold, answer) else "wrong" for gold, answer in sides]
+    sides = [
+        [math_verify.parse(rf"\boxed{{{pair[side]}}}", parsing_timeout=_PATIENCE) for side in ("gold", "answer")]
+        for pair in several
+    ]
+    found = [
+        "correct" if math_verify.verify(gold, answer, timeout_seconds=_PATIENCE) else "wrong" for gold, answer in sides
+    ]
     logging.disable(logging.NOTSET)
     return found
 
