@@ -170,7 +170,8 @@ def test_p_of_the_bootstrap_is_that_of_a_t_test_on_many_problems() -> None:
     values_SP = np.clip(random.normal(0.02, 0.2, (1, 1000)), -1, 1)
     values_SP += 0.012 - values_SP.mean()
     expected = stats.ttest_1samp(values_SP[0], 0).pvalue
-    assert bootstrap_p(draws([{"a": values_SP}], DIFFERENCES)) == pytest.approx(expected, abs=0.02)
+    found = bootstrap_p(draws([{"a": values_SP}], DIFFERENCES))
+    assert expected - 0.005 < found < expected + 0.03  # it allows for one more problem at the end of the range
     assert bootstrap_p(draws([{"a": values_SP - values_SP.mean()}], DIFFERENCES)) > 0.9
 
 

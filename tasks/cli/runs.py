@@ -46,11 +46,10 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
         return summary.model_copy(update={"report": _saved(text, page or PAGE)})
     assert finished is not None
     evaluations, of_seed, own = finished.parents["evaluations"], finished.seed, run_settings(store, finished)
+    trained_from = finished.facts.get("trained_from", 0)
     if page is None:
-        return summarise(
-            store, write_report(store, evaluations, of_seed, own, finished.facts.get("trained_from", 0)), []
-        )
-    text, summary = draw_page(store, of_run(load_history(store, evaluations), of_seed, own))
+        return summarise(store, write_report(store, evaluations, of_seed, own, trained_from), [])
+    text, summary = draw_page(store, of_run(load_history(store, evaluations), of_seed, own, trained_from))
     return summary.model_copy(update={"report": _saved(text, page)})
 
 

@@ -132,14 +132,37 @@ def load_finished(store: Store, report: Manifest) -> History:
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.
     """
-    return of_run(load_history(store, report.parents["evaluations"]), report.seed, report.settings)
+    trained_from = report.facts.get("trained_from", 0)
+    return of_run(load_history(store, report.parents["evaluations"]), report.seed, report.settings, trained_from)
 
 
-def of_run(history: History, seed: int, settings: Mapping[str, Any]) -> History:
-    """What artifacts tell, as the history of the run with these settings, which may be empty."""
+def of_run(history: History, seed: int, settings: Mapping[str, Any], trained_from: int = 0) -> History:
+    """What artifacts tell, as the history of the run with these settings, which may be empty.
+
+    An artifact that another run made first, with settings that gave the same, tells the settings of that run. Here it
+    tells those of this one, but in stages before ``trained_from``, which are another run's.
+    """
+    manifests = dict(history.manifests)
+
+    def own(manifest: Manifest, section: str) -> Manifest:
+        values = {**manifest.settings, **(settings.get(section) or {})}
+        manifests[manifest.ref] = manifest.model_copy(update={"settings": values})
+        return manifests[manifest.ref]
+
+    stages = [
+        replace(
+            stage,
+            policy=own(stage.policy, "optimize"),
+            rollouts=[own(one, "rollout") for one in stage.rollouts],
+            verdicts=[own(one, "verify") for one in stage.verdicts],
+        )
+        if stage.number > trained_from
+        else stage
+        for stage in history.stages
+    ]
     preset = (settings.get("optimize") or {}).get("preset")
     algorithm = str(preset) if preset and history.stages else history.algorithm
-    return replace(history, seed=seed, settings=settings, algorithm=algorithm)
+    return replace(history, seed=seed, settings=settings, algorithm=algorithm, manifests=manifests, stages=stages)
 
 
 def load_history(

@@ -40,7 +40,7 @@ def write_report(
         DataError: the evaluations are not those of one run.
     """
     own = settings.determining() if isinstance(settings, RunSettings) else dict(settings)
-    history = of_run(load_history(store, evaluations), seed, own)
+    history = of_run(load_history(store, evaluations), seed, own, trained_from)
     ledger = make_ledger(history)
     figures = make_figures(history, ledger)
     summary = make_summary(history, ledger)
