@@ -59,6 +59,11 @@ def made(store: Store) -> dict[str, set[ArtifactRef]]:
     return {kind: {manifest.ref for manifest in store.manifests(kind)} for kind in _KINDS}
 
 
+def foreign(there: Mapping[str, set[ArtifactRef]], here: Mapping[str, set[ArtifactRef]]) -> list[str]:
+    """Artifacts of one store that the other does not have."""
+    return sorted(str(ref) for kind in there for ref in there[kind] - here[kind])
+
+
 @dataclass
 class Cluster:
     """A Flyte with its cluster, where ``version`` is registered for ``deployment``."""
