@@ -198,12 +198,16 @@ class Cluster:
 
         return until(f"running pod of {task}", look)
 
+    def phase(self, pod: Any) -> str:
+        """How a pod is by this time."""
+        return str(self.pods_api.read_namespaced_pod(pod.metadata.name, NAMESPACE).status.phase)
+
     def delete(self, pod: Any) -> None:
         """As when its node is drained: SIGTERM, and the grace period of its template."""
         self.pods_api.delete_namespaced_pod(pod.metadata.name, NAMESPACE)
 
     def kill(self, pod: Any) -> None:
-        """SIGKILL to all that runs in it, as when memory ends."""
+        """SIGKILL to all that runs in it but its init, which ends as they do."""
         command = ["sh", "-c", "kill -9 -1"]
         stream(
             self.pods_api.connect_get_namespaced_pod_exec,

@@ -31,7 +31,8 @@ def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
     execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
     store = cluster.store_of(execution.name)
     cluster.delete(cluster.running(execution, "policy-task-prepare-policy"))
-    cluster.kill(cluster.running(execution, "rollout-task-map-generate"))
+    generating = cluster.running(execution, "rollout-task-map-generate")
+    cluster.kill(generating)
     with cluster.watched(store) as written:
         training = cluster.running(execution, "optimize-task-optimize")
         first = until("state of the training", lambda: sorted(written), 300)
@@ -39,6 +40,7 @@ def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
         cluster.ended(execution)
     assert attempts(cluster, execution, "base-policy") == 2
     assert attempts(cluster, execution, "stage-1 / optimize") == 2
+    assert cluster.phase(generating) == "Failed"
     assert first
     assert not {key: times for key, times in written.items() if len(times) > 1}, "a state was made again"
     there = cluster.artifacts(store)
