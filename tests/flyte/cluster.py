@@ -59,6 +59,11 @@ def made(store: Store) -> dict[str, set[ArtifactRef]]:
     return {kind: {manifest.ref for manifest in store.manifests(kind)} for kind in _KINDS}
 
 
+def foreign(there: Mapping[str, set[ArtifactRef]], here: Mapping[str, set[ArtifactRef]]) -> list[str]:
+    """Artifacts of one store that the other does not have."""
+    return sorted(str(ref) for kind in there for ref in there[kind] - here[kind])
+
+
 @dataclass
 class Cluster:
     """A Flyte with its cluster, where ``version`` is registered for ``deployment``."""
@@ -193,12 +198,16 @@ class Cluster:
 
         return until(f"running pod of {task}", look)
 
+    def phase(self, pod: Any) -> str:
+        """How a pod is by this time."""
+        return str(self.pods_api.read_namespaced_pod(pod.metadata.name, NAMESPACE).status.phase)
+
     def delete(self, pod: Any) -> None:
         """As when its node is drained: SIGTERM, and the grace period of its template."""
         self.pods_api.delete_namespaced_pod(pod.metadata.name, NAMESPACE)
 
     def kill(self, pod: Any) -> None:
-        """SIGKILL to all that runs in it, as when memory ends."""
+        """SIGKILL to all that runs in it but its init, which ends as they do."""
         command = ["sh", "-c", "kill -9 -1"]
         stream(
             self.pods_api.connect_get_namespaced_pod_exec,
