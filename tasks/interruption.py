@@ -53,7 +53,7 @@ def heeding(step: Callable[Inputs, Made]) -> Callable[Inputs, Made]:
 
 
 def goes_on(step: Callable[..., object]) -> bool:
-    """Whether a step goes on after SIGTERM until it has saved where it stands."""
+    """Return True if a step keeps running after SIGTERM until it has saved its state."""
     return getattr(step, _GOES_ON, False)
 
 

@@ -115,7 +115,7 @@ def _run(store: str, settings: RunSettings) -> Artifact:
 
 
 def _execution(graph: PythonFunctionWorkflow, **inputs: Any) -> Any:
-    """What a workflow gives in an execution of its own; on this machine it simply runs."""
+    """Run a workflow as an execution of its own, or directly on this machine; returns its outputs."""
     return LaunchPlan.get_default_launch_plan(FlyteContextManager.current_context(), graph)(**inputs)
 
 

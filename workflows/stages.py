@@ -29,7 +29,7 @@ from tasks.verify.task import verify as verify_rollouts
 
 
 class Start(NamedTuple):
-    """What the stages of a run begin with."""
+    """Artifacts that the stages of a run start from."""
 
     policy: Artifact
     """The base policy."""
@@ -40,7 +40,7 @@ class Start(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What a stage gives."""
+    """Artifacts that a stage makes."""
 
     policy: Artifact
     accuracy: Artifact
@@ -109,7 +109,7 @@ def alternating_stage(
     policy: Artifact,
     stage: int,
 ) -> Stage:
-    """As many updates as a large stage makes, with new rollouts every few of them, in one task."""
+    """A stage whose updates alternate with the generation of rollouts, in one task."""
     shards = named(prepare_prompts(inputs=prompts, training=training, stage=stage), "prompts")
     after = named(
         alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage), "alternate"

@@ -145,7 +145,7 @@ class Lease:
         return True
 
     def _is_of_this_copy(self, number: int, found: _Record) -> bool:
-        """Whether the holder used this local copy: it is dead then, as this process holds the copy's lock."""
+        """Return True if the holder used this local copy, whose lock this process has: the holder is dead."""
         noted = self._root / self._key(number)
         record = _parsed(noted.read_bytes()) if noted.is_file() else None
         return record is not None and record.token == found.token

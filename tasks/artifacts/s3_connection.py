@@ -67,7 +67,7 @@ def code(error: BaseException) -> str:
 
 
 def refused_by_condition(error: BaseException) -> bool:
-    """Whether the condition of a request does not hold: an object that was to be created is there already."""
+    """Return True if a conditional request was refused because the object exists already."""
     return code(error) in _FAILED_CONDITIONS
 
 

@@ -73,7 +73,7 @@ def once(
 
 
 def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] | None:
-    """What the work made, if it is whole."""
+    """Return the artifacts that the work made, if they are whole."""
     text = store.read_note(f"{MADE}/{key}.json")
     try:
         found = MadeRecord.model_validate_json(text).artifacts if text else None

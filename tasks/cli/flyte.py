@@ -47,7 +47,7 @@ from tasks.stored.evaluated import EvaluatedPolicy
 
 EXAMPLE = 'admin: {endpoint: "dns:///localhost:8089", insecure: true}'
 _SECONDS = 10.0
-"""For one request."""
+"""Seconds that one request may take."""
 _PAGE = 100
 _UNNAMED = re.compile(r"d?n\d+")
 """The ids of nodes that a workflow gives no name."""
@@ -98,7 +98,7 @@ class Seen:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended."""
+        """True when the execution has ended."""
         return self.phase in ("succeeded", "failed", "aborted", "timed_out")
 
 
@@ -125,7 +125,7 @@ class Flyte:
             raise self._no_answer(str(error)) from None
 
     def version(self) -> str:
-        """What to say of a Flyte that is older than the workflows need; empty when nothing.
+        """Return a warning if this Flyte is older than the workflows need, else an empty string.
 
         Raises:
             DeploymentError: it is another product, or does not answer.
@@ -213,7 +213,7 @@ class Flyte:
             )
 
     def _names(self) -> list[str]:
-        """Of all launch plans, but those that Flyte gives every workflow where there are others."""
+        """Names of the registered launch plans; default plans of workflows only where there are no others."""
         request = NamedEntityIdentifierListRequest(project=self.project, domain=self.domain, limit=1000)
         names = sorted(one.name for one in self._client.list_launch_plan_ids_paginated(request).entities)
         return [one for one in names if "." not in one] or names
@@ -270,7 +270,7 @@ class Plan:
 
     @property
     def version(self) -> str:
-        """Of its registration."""
+        """Version with which it is registered."""
         return str(self.registered.id.version)
 
     def inputs(self, given: Mapping[str, str]) -> dict[str, Any]:
@@ -313,7 +313,7 @@ class Execution:
 
     @property
     def request(self) -> WorkflowExecutionGetRequest:
-        """What it is asked for by."""
+        """Identifier of the execution in requests."""
         return WorkflowExecutionGetRequest(id=self._id)
 
     @property
@@ -324,7 +324,7 @@ class Execution:
         return f"{domain}/console/projects/{flyte.project}/domains/{flyte.domain}/executions/{self.name}"
 
     def look(self) -> Seen:
-        """How it is now. What has ended is not asked for again.
+        """Return the present state of the execution. Nodes that have ended are not requested again.
 
         Raises:
             DeploymentError: Flyte does not answer.
@@ -338,7 +338,7 @@ class Execution:
         return Seen(WorkflowPhase.Phase.Name(closure.phase).lower(), nodes, error)
 
     def result(self) -> str:
-        """What it gave, as a table where it is one of the project's."""
+        """Return the execution's result, as a table if the project defines its type."""
         with self._flyte._asking():
             outputs = self._flyte._remote.fetch_execution(name=self.name).outputs
             return "\n".join(_written(outputs, name, one) for name, one in outputs.literals.items())

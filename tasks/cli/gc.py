@@ -181,7 +181,7 @@ def _at_work(store: Store) -> list[str]:
 
 
 def _held(path: Path) -> bool:
-    """Whether a process has the lease; one that may not be read could be anybody's.
+    """Return True if a process may hold the lease; a lease that cannot be read counts as held.
 
     A FileLock opens its file for writing, which a store that is only read does not allow. It locks by flock too.
     """

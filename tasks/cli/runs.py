@@ -17,7 +17,7 @@ from tasks.stored.unfinished import find_unfinished
 
 PAGE = Path("report.html")
 _TOLD_OTHERWISE = ("optimize.preset", "updates_per_rollout", "finished")
-"""What differs and is no part of a heading: a run's name tells it, or the latest run is taken."""
+"""Settings that a heading leaves out: the run's name states them, or only the latest run is shown."""
 
 
 def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path | None) -> RunSummary:

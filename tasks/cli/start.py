@@ -26,7 +26,7 @@ _WORDS = {"timed_out": "timed out", "recovered": "taken from the execution that 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says besides the plan and its inputs."""
+    """Options of the command besides the plan and its inputs."""
 
     config: Path | None
     project: str
@@ -103,7 +103,7 @@ def follow(execution: Execution) -> Seen:
 
 
 class Progress:
-    """What was told of an execution, so that each thing is told once."""
+    """State that was printed of an execution, so that each change is printed once."""
 
     def __init__(self) -> None:
         self._phases: dict[str, str] = {}
@@ -145,7 +145,7 @@ class Progress:
 
 
 def ending(seen: Seen) -> str:
-    """How an execution ended that did not succeed: the node, and its error."""
+    """Return the node that failed and its error, for an execution that did not succeed."""
     how = _WORDS.get(seen.phase, seen.phase)
     failed = [node for node in seen.nodes if node.phase in ("failed", "timed_out") and node.error]
     # Of nodes inside of each other the innermost, whose path is the longest, has the error itself.

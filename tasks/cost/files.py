@@ -76,7 +76,7 @@ def _puts(size: float) -> int:
 STEP = Traffic(puts=2, gets=1)
 """Of every step: it looks for what was made before, notes what it made, and lists the parts that it leaves behind."""
 LEASE = Traffic(puts=6, gets=4)
-"""Of a step that goes on after an interruption: its lease is taken, asked for twice at the end, and released."""
+"""Requests for the lease of a step that resumes: it is taken, checked twice at the end, and released."""
 LOOK = Traffic(gets=1)
 """For a part of an unfinished step."""
 LIST = Traffic(puts=1)

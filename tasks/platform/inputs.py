@@ -1,4 +1,4 @@
-"""What a run gives its steps: a typed record for each, with its settings, the store and the seed.
+"""Inputs of every step: a typed record with the step's settings, the store and the seed.
 
 There is a record for each step and not one for all: a change of a setting must change the cache keys of the steps that
 use it, and of no other.
@@ -78,7 +78,7 @@ class TrainingSetInputs(StepInputs):
     """Fingerprint of what the settings name outside of the hub."""
     operation: OperationSettings
     prompts: PromptsSettings
-    """What the stages will ask of the training set: what does not fit is told before anything else runs."""
+    """Settings of the stages' prompts; a training set that does not fit them is refused before anything else runs."""
 
 
 class PromptsInputs(SeededInputs):
@@ -142,7 +142,7 @@ class ReportInputs(SeededInputs):
     """Inputs of ``report``."""
 
     settings: RunSettings
-    """Of the whole run: they are what tells it from others."""
+    """Settings of the whole run, which identify it."""
     trained_from: int
     """The stage, from 0, that these settings begin with; those before it are another run's."""
 
