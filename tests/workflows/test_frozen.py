@@ -1,0 +1,84 @@
+"""The tiny runs give the numbers that they always gave: every metric of every update, every verdict, every accuracy.
+
+`python -m tests.workflows.test_frozen` writes them anew, where a change of the arithmetic is meant.
+
+The last bits of floating-point sums depend on the processor: on another than the one that wrote the numbers, sampling may
+take another token somewhere, and nothing after that is comparable. There the test is skipped by name.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.artifacts import Store
+from tasks.artifacts.tables import read_table
+from tests.workflows.runs import ROOT, Runner
+
+FROZEN = Path(__file__).with_name("frozen.json")
+SHORT = (
+    "policy.tiny.hidden_size=64 policy.tiny.layers=2 policy.tiny.heads=2 policy.tiny.key_value_heads=2 "
+    "policy.tiny.intermediate_size=128 policy.tiny.warm_start.working_updates=150 "
+    "policy.tiny.warm_start.guessing_updates=80 policy.tiny.warm_start.guess_share=0.8 "
+    "policy.tiny.warm_start.examples_per_update=64 policy.tiny.warm_start.learning_rate=5e-3 "
+    "prompts.arithmetic.levels=[1] prompts.prompts_per_stage=64 prompts.prompts_per_shard=32 "
+    "optimize.responses_per_update=64 optimize.learning_rate=1e-3 evaluate.problems=50 evaluate.samples_per_problem=2"
+)
+RUNS = {"mu_grpo": ("configs/tiny-cpu.yaml", "mu_grpo_2"), "grpo": ("configs/tiny-cpu-grpo.yaml", "grpo")}
+_LETTERS = {"correct": "c", "wrong": "w", "no_answer": "n"}
+
+
+def processor() -> str:
+    """What the last bits of a sum depend on."""
+    lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    known = {name.strip(): value.strip() for name, _, value in lines}
+    words = [known.get(name, "?") for name in ("vendor_id", "cpu family", "model")]
+    return " ".join([*words, torch.backends.cpu.get_cpu_capability()])
+
+
+def numbers(folder: Path, config: str, workflow: str) -> dict[str, Any]:
+    """What a run gave, by stage."""
+    runner = Runner(folder, ROOT / config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        done = runner.run(workflow, "--overrides", SHORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    store = Store.open(runner.store)
+
+    def tables(kind: str, name: str) -> list[list[dict[str, Any]]]:
+        manifests = sorted(store.manifests(kind), key=lambda one: one.timings.started)
+        paths = [store.path(manifest.ref) / name for manifest in manifests]
+        return [read_table(path).to_pylist() for path in paths if path.exists()]
+
+    outcomes = tables("verdicts", "verdicts.parquet")
+    accuracies = sorted(store.manifests("evaluation"), key=lambda one: one.timings.started)
+    return {
+        "metrics": [row for rows in tables("policy", "metrics.parquet") for row in rows],
+        "verdicts": ["".join(_LETTERS.get(row["outcome"], "?") for row in rows) for rows in outcomes],
+        "evaluations": [dict(manifest.facts) for manifest in accuracies],
+    }
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_number_of_a_tiny_run_stays(name: str, tmp_path: Path) -> None:
+    frozen = json.loads(FROZEN.read_text())
+    if frozen["processor"] != processor():
+        pytest.skip(f"the numbers are of {frozen['processor']}; this is {processor()}")
+    found = json.loads(json.dumps(numbers(tmp_path, *RUNS[name])))
+    assert found["verdicts"] == frozen[name]["verdicts"]
+    for row, kept in zip(found["metrics"], frozen[name]["metrics"], strict=True):
+        assert row == kept
+    assert found["evaluations"] == frozen[name]["evaluations"]
+
+
+if __name__ == "__main__":
+    written: dict[str, Any] = {"processor": processor()}
+    for one, (config, workflow) in RUNS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            written[one] = numbers(Path(folder), config, workflow)
+    FROZEN.write_text(json.dumps(written) + "\n")
+    sys.stdout.write(f"{FROZEN}\n")
