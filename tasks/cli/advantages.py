@@ -62,7 +62,7 @@ def advantages(
     Raises:
         DataError: the tables name different responses, or a group is not whole.
     """
-    from tasks.optimize.data import finite_responses, select  # torch takes seconds to load.
+    from tasks.optimize.advantages import finite_responses, select  # torch takes seconds to load.
     from tasks.optimize.responses import collect
 
     found: list[float | None] = []

@@ -25,7 +25,7 @@ class UpdateStatistics:
     """Takes up micro-batches and gives the update's row, which does not depend on how the update was split.
 
     What is taken up stays on its device, so that no micro-batch waits for the one before. All micro-batches of all
-    processes are brought together when ``denominator`` or ``row`` is first asked for, which every process must do.
+    processes are brought together when ``row`` is asked for, which every process must do.
     """
 
     def __init__(self) -> None:
@@ -34,18 +34,18 @@ class UpdateStatistics:
         self._tokens: list[tuple[Tensor, ...]] = []
         """response_T and the columns of every micro-batch."""
 
-    def add(self, result: ObjectiveResult, batch: TokenBatch, entropy_T: Tensor) -> None:
+    def add(self, result: ObjectiveResult, tokens: TokenBatch, entropy_T: Tensor) -> None:
         """Takes up a micro-batch.
 
         Args:
-            result: of the objective on ``batch``.
-            batch: the tokens.
+            result: of the objective on ``tokens``.
+            tokens: of the micro-batch.
             entropy_T: of the current policy at every token, nats.
         """
         flags = (result.clipped_T, result.vetoed_T, result.rejected_T, result.trigger_T)
-        tokens = (batch.response_T, result.log_ratio_T, batch.advantage_T.detach(), entropy_T.detach(), *flags)
-        self._tokens.append(tokens if batch.mask_T is None else tuple(column[batch.mask_T] for column in tokens))
-        self._sums.append((result.loss_sum.detach(), result.denominator, batch.responses))
+        columns = (tokens.response_T, tokens.log_ratio_T, tokens.advantage_T.detach(), entropy_T.detach(), *flags)
+        self._tokens.append(columns)
+        self._sums.append((result.loss_sum.detach(), result.denominator, tokens.responses))
 
     @cached_property
     def _gathered(self) -> tuple[list[float], _Numbers, _Flags]:
@@ -65,11 +65,6 @@ class UpdateStatistics:
             sums = processes.total(torch.from_numpy(sums)).numpy()
             table = processes.gather_rows(torch.from_numpy(table).T).T.numpy()
         return sums.tolist(), table[1:], table[0] > 0
-
-    @property
-    def denominator(self) -> int:
-        """Of the loss."""
-        return int(self._gathered[0][1])
 
     def row(self) -> dict[str, float | int | list[int] | None]:
         """The update's numbers; one about nothing, such as a ratio of no negative tokens, is None.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tasks.optimize import processes
-from tasks.optimize.data import Selection
+from tasks.optimize.advantages import Selection
 from tasks.optimize.objective import ObjectiveResult
 from tasks.optimize.outcome import Row
 from tasks.optimize.responses import Floats, Ints, Responses
@@ -33,17 +33,16 @@ class CloseUp:
     def __init__(self, responses: Responses, selection: Selection, rows: Ints) -> None:
         self._responses = responses
         self._advantage_R = selection.advantage_R.numpy()
-        self._rows = rows
-        """Of the update's responses that take part."""
+        self._rows = selection.active_rows(rows)
         self._tokens: dict[int, Floats] = {}
         """[columns, tokens] of this process's responses, by row."""
 
-    def add(self, rows: Ints, batch: TokenBatch, result: ObjectiveResult) -> None:
+    def add(self, rows: Ints, tokens: TokenBatch, result: ObjectiveResult) -> None:
         """Takes up a micro-batch, which has these rows."""
         if not len(rows):
             return
         flags = (result.clipped_T, result.trigger_T, result.vetoed_T, result.rejected_T)
-        columns = (result.ratio_T, batch.logp_T.detach(), batch.behavior_logp_T, *flags)
+        columns = (tokens.ratio_T, tokens.logp_T.detach(), tokens.behavior_logp_T, *flags)
         table = torch.stack([column.float() for column in columns]).cpu().numpy()
         ends = np.cumsum(self._responses.response_tokens.lengths_of(rows))
         self._tokens.update(zip(rows.tolist(), np.split(table, ends[:-1], axis=1), strict=True))

@@ -1,47 +1,76 @@
-"""The objective: log-probabilities and advantages in, a loss and what happened to every token out.
+"""The objective: the tokens of a micro-batch in, their loss and what happened to each of them out.
 
-One loss for every algorithm: its gradient is a coefficient, which carries no gradient itself, times the gradient of the
-log-probability, plus that of a regulariser. An algorithm is a row of settings.
+One loss serves every algorithm; an algorithm is a row of settings (tasks/settings/presets.py). For a token with ratio r
+and advantage A
 
-Legend of shapes: T response tokens of a micro-batch, the responses one after the other; R responses.
+    loss          = sum over tokens of a (s + penalty), divided by the denominator
+    gradient of s = -w A (gradient of log pi) where the token passes the gate and is not vetoed or rejected, else 0
+
+with the surrogate s, which is what the algorithm's paper writes as its loss, the weight w, which carries no gradient,
+and the aggregation's weight a. docs/objective.md has the equations.
+
+Shapes: T response tokens of a micro-batch, the responses one after the other; R responses.
 """
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tasks.optimize.gate import Bounds, Gated, gate
-from tasks.optimize.ratio import behavior_weight, mismatch_weight, ratios
-from tasks.optimize.regulariser import penalty
-from tasks.optimize.tokens import TokenBatch, masked
-from tasks.optimize.veto import veto_mask
-from tasks.settings.objective import ObjectiveSettings
+from tasks.optimize.penalty import penalty
+from tasks.optimize.tokens import (
+    MAX_LOG_RATIO,
+    TokenBatch,
+    at_level,
+    log_ratio,
+    required,
+    running_count,
+    running_mean,
+    running_sum,
+    smallest_before,
+)
+from tasks.settings.objective import (
+    GateSettings,
+    MismatchSettings,
+    ObjectiveSettings,
+    RatioSettings,
+    VetoSettings,
+    WeightSettings,
+)
+
+LOG_TOLERANCE = 1e-5
+"""A statistic of the veto that is this close to kappa, in nats, equals it and is no trigger: log-probabilities in
+float32 are exact to about 1e-6, and without a tolerance rounding would decide."""
+
+
+class Bounds(NamedTuple):
+    """The interval of the ratio in an update."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class ObjectiveResult:
-    """What the objective makes of a micro-batch. All but ``loss_sum`` is detached; masked tokens hold 0 or False.
+    """What the objective makes of a micro-batch; everything but ``loss_sum`` is detached.
 
     Loss and gradient of an update are the sums over its micro-batches, divided by the sum of their denominators where
     that is not 0. Any split of an update into micro-batches gives the same.
     """
 
     loss_sum: Tensor
-    """Scalar, float64. Its value is the weighted sum of surrogate_T and the penalty; its gradient with respect to
-    logp_T is that of the penalty minus coefficient_T, times the aggregation's weight."""
+    """Scalar, float64."""
     denominator: Tensor
     """Scalar, int64."""
-    log_ratio_T: Tensor
-    """Of the current to the behavior probability of the token, clamped."""
-    ratio_T: Tensor
-    """Current over behavior probability of the token."""
     coefficient_T: Tensor
-    """Weight times advantage, 0 for clipped, masked and vetoed tokens."""
+    """Weight times advantage; 0 for clipped, vetoed and rejected tokens. Minus this is the surrogate's gradient."""
     surrogate_T: Tensor
-    """What the algorithm writes as its loss per token, without the penalty; 0 for masked and vetoed tokens."""
+    """The algorithm's loss per token, without the penalty; 0 for vetoed and rejected tokens."""
     clipped_T: Tensor
-    """bool: the gate takes the token's gradient away or bounds it, whether or not the veto does too."""
+    """bool: the gate or a cut weight takes the token's gradient away or bounds it, whether or not the veto does too."""
     trigger_T: Tensor
     """bool: the statistic of the veto is beyond its threshold."""
     vetoed_T: Tensor
@@ -51,17 +80,12 @@ class ObjectiveResult:
 
 
 def objective(
-    batch: TokenBatch, settings: ObjectiveSettings, max_response_tokens: int, bounds: Bounds | None = None
+    tokens: TokenBatch, settings: ObjectiveSettings, max_response_tokens: int, bounds: Bounds | None = None
 ) -> ObjectiveResult:
-    """The loss of a micro-batch, summed over its tokens.
-
-    With gate one_side and weight ratio it is PPO's -min(r A, clip(r) A) (arXiv 2402.03300 for GRPO), for which
-    ``dual_clip`` c allows at most c |A| where A < 0. Mu-GRPO (arXiv 2605.17570) clips to [0, 5], which leaves
-    negative advantages unclipped, and vetoes tokens, see ``veto_mask``. The log-ratio is clamped to [-20, 20]; a token
-    beyond that keeps the coefficient of the clamped ratio.
+    """Compute the loss of a micro-batch, summed over its tokens.
 
     Args:
-        batch: tokens; float64 works as well as float32.
+        tokens: of the micro-batch; float64 works as well as float32.
         settings: of the objective.
         max_response_tokens: most tokens that a response can have; aggregation const divides by it (arXiv 2503.20783,
             in TRL's form).
@@ -74,110 +98,231 @@ def objective(
         if settings.gate.bounds != "static":
             raise ValueError(f"gate.bounds {settings.gate.bounds} are found over a whole update and must be given")
         bounds = Bounds(settings.gate.low, settings.gate.high)
-    mask_T = batch.counted_T
-    advantage_T = masked(batch.advantage_T.detach(), batch.mask_T)
-    ratio = ratios(batch, settings)
-    gated = gate(ratio.gate_T, batch, settings.gate, bounds)
-    weight_T = _weight(ratio.weight_T, advantage_T, gated, settings)
-    surrogate_T = _surrogate(ratio.weight_T, weight_T, advantage_T, gated, settings)
-    rejected_T = torch.zeros_like(mask_T)
-    for extra_T, left_out_T in _corrections(batch, settings):
+    advantage_T = tokens.advantage_T.detach()
+    gate_ratio_T, ratio_T = _ratios(tokens, settings.ratio)
+    low_T, high_T = _interval(tokens, settings.gate, bounds)
+    passes_T = _gate(gate_ratio_T, advantage_T, low_T, high_T, settings.gate)
+    weight_T = _weight(ratio_T, advantage_T, low_T, high_T, settings.weight)
+    surrogate_T = _surrogate(ratio_T, weight_T, advantage_T, passes_T, low_T, high_T, settings)
+    clipped_T = ~passes_T
+    if settings.weight.kind in ("clipped", "taper", "preserve"):
+        clipped_T = clipped_T | (weight_T != ratio_T)
+    rejected_T = torch.zeros_like(passes_T)
+    for extra_T, left_out_T in _corrections(tokens, settings):
         weight_T, surrogate_T = weight_T * extra_T, surrogate_T * extra_T
         rejected_T = rejected_T | left_out_T
-    trigger_T, vetoed_T = veto_mask(
-        batch.logp_T, batch.behavior_logp_T, advantage_T, batch.response_T, mask_T, settings.veto
-    )
-    keep_T = mask_T & ~vetoed_T & ~rejected_T
+    trigger_T, vetoed_T = veto(tokens, settings.veto)
+
+    keep_T = ~vetoed_T & ~rejected_T
     surrogate_T = torch.where(keep_T, surrogate_T, 0)
-    coefficient_T = torch.where(keep_T & gated.passes_T, weight_T * advantage_T, 0)
-    aggregate_T, denominator = _aggregate(batch, mask_T, keep_T, settings, max_response_tokens)
+    coefficient_T = torch.where(keep_T & passes_T, weight_T * advantage_T, 0)
     # Straight-through: the difference is 0 in value and carries the coefficient's gradient.
-    difference_T = masked(batch.logp_T - batch.logp_T.detach(), batch.mask_T)
+    difference_T = tokens.logp_T - tokens.logp_T.detach()
     loss_T = torch.addcmul(surrogate_T, coefficient_T, difference_T, value=-1)
     if settings.regulariser.kind != "none":
-        loss_T = loss_T + penalty(batch, settings.regulariser)
+        loss_T = loss_T + penalty(tokens, settings.regulariser)
+    aggregate_T, denominator = _aggregation(tokens, keep_T, settings, max_response_tokens)
     if aggregate_T is not None:
         loss_T = loss_T * aggregate_T
     return ObjectiveResult(
         loss_sum=loss_T.sum(dtype=torch.float64),
         denominator=denominator,
-        log_ratio_T=ratio.log_T,
-        ratio_T=ratio.token_T,
         coefficient_T=coefficient_T,
         surrogate_T=surrogate_T,
-        clipped_T=mask_T & (advantage_T != 0) & _is_clipped(ratio.weight_T, advantage_T, gated, settings),
+        clipped_T=clipped_T & (advantage_T != 0),
         trigger_T=trigger_T,
         vetoed_T=vetoed_T,
         rejected_T=rejected_T,
     )
 
 
-def _weight(ratio_T: Tensor, advantage_T: Tensor, gated: Gated, settings: ObjectiveSettings) -> Tensor:
-    """What a token that passes is multiplied by."""
-    weight = settings.weight
-    match weight.kind:
+def _ratios(tokens: TokenBatch, settings: RatioSettings) -> tuple[Tensor, Tensor]:
+    """Return the ratio that the gate compares with its bounds, and the ratio that the weight is made of.
+
+    Sequence levels are those of GSPO (arXiv 2507.18071) and TOPR (2503.14286). ``prefix_minimum`` multiplies the weight
+    by the smallest ratio before the token, 1 included, a reading of MinPRO (2601.22718).
+    """
+    log_T = tokens.log_ratio_T
+    if settings.reference == "proximal":
+        log_T = log_ratio(tokens.logp_T, required(tokens.proximal_logp_T, "the proximal policy"))
+    ratio_T = at_level(log_T, tokens, settings.level).exp()
+    if settings.level != "prefix_minimum":
+        return ratio_T, ratio_T
+    return ratio_T, (log_T + smallest_before(log_T, tokens.response_T, MAX_LOG_RATIO)).exp()
+
+
+def _interval(tokens: TokenBatch, settings: GateSettings, bounds: Bounds) -> tuple[Tensor, Tensor]:
+    """Return both ends of every token's interval; ``centred`` is around the proximal ratio (arXiv 2505.22257)."""
+    if settings.kind != "centred":
+        return torch.full_like(tokens.logp_T, bounds.low), torch.full_like(tokens.logp_T, bounds.high)
+    centre_T = tokens.proximal_log_ratio_T.exp()
+    return (centre_T - settings.half_width).clamp(min=0), centre_T + settings.half_width
+
+
+def _gate(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: GateSettings) -> Tensor:
+    """Return which tokens keep their gradient, bool.
+
+    ``one_side`` is PPO's min(), which Mu-GRPO (arXiv 2605.17570) uses with the interval [0, 5], so that negative
+    advantages are not clipped; ``two_side`` and ``ring`` are those of arXiv 2509.24203.
+    """
+    above_low_T, below_high_T = ratio_T >= low_T, ratio_T <= high_T
+    match settings.kind:
+        case "none":
+            passes_T = torch.ones_like(above_low_T)
+        case "one_side" | "centred":
+            passes_T = torch.where(advantage_T < 0, above_low_T, below_high_T)
+        case "two_side":
+            passes_T = above_low_T & below_high_T
+        case "ring":
+            back_T = (advantage_T >= 0) & (ratio_T <= settings.outer_low)
+            back_T |= (advantage_T <= 0) & (ratio_T >= settings.outer_high)
+            passes_T = (above_low_T & below_high_T) | back_T
+    if settings.dual_clip is not None:
+        passes_T = passes_T & ~((advantage_T < 0) & (ratio_T > settings.dual_clip))
+    return passes_T
+
+
+def _weight(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: WeightSettings) -> Tensor:
+    """Return what a token that passes is multiplied by."""
+    match settings.kind:
         case "one":
             return torch.ones_like(ratio_T)
         case "ratio":
             return ratio_T
         case "clipped":
-            return ratio_T.clamp(weight.low, weight.high)
+            return ratio_T.clamp(settings.low, settings.high)
         case "taper":
-            return torch.where(advantage_T < 0, ratio_T.clamp(*weight.negative), ratio_T.clamp(*weight.positive))
+            return torch.where(advantage_T < 0, ratio_T.clamp(*settings.negative), ratio_T.clamp(*settings.positive))
         case "preserve":
-            beyond_T = torch.where(advantage_T < 0, ratio_T < gated.low_T, ratio_T > gated.high_T)
-            bound_T = torch.where(
-                advantage_T < 0, weight.preserve_low * gated.low_T, weight.preserve_high * gated.high_T
-            )
+            beyond_T = torch.where(advantage_T < 0, ratio_T < low_T, ratio_T > high_T)
+            bound_T = torch.where(advantage_T < 0, settings.preserve_low * low_T, settings.preserve_high * high_T)
             return torch.where(beyond_T, bound_T, ratio_T)
         case "exponential":
-            return (advantage_T / weight.temperature).exp()
-
-
-def _is_clipped(ratio_T: Tensor, advantage_T: Tensor, gated: Gated, settings: ObjectiveSettings) -> Tensor:
-    """Tokens that do not pass, or keep a gradient that the ratio does not scale any more."""
-    if settings.weight.kind not in ("clipped", "taper", "preserve"):
-        return ~gated.passes_T
-    return ~gated.passes_T | (_weight(ratio_T, advantage_T, gated, settings) != ratio_T)
+            return (advantage_T / settings.temperature).exp()
 
 
 def _surrogate(
-    ratio_T: Tensor, weight_T: Tensor, advantage_T: Tensor, gated: Gated, settings: ObjectiveSettings
+    ratio_T: Tensor,
+    weight_T: Tensor,
+    advantage_T: Tensor,
+    passes_T: Tensor,
+    low_T: Tensor,
+    high_T: Tensor,
+    settings: ObjectiveSettings,
 ) -> Tensor:
-    """The loss per token: PPO's for ratios under an interval, else minus weight times advantage of what passes."""
-    if settings.weight.kind != "ratio" or settings.gate.kind in ("none", "ring"):
-        return torch.where(gated.passes_T, -weight_T * advantage_T, 0)
-    surrogate_T = -ratio_T.clamp(gated.low_T, gated.high_T) * advantage_T
-    if settings.gate.kind != "two_side":
+    """Return the loss per token: PPO's for a ratio with an interval, else minus weight times advantage."""
+    gate = settings.gate
+    if settings.weight.kind != "ratio" or gate.kind in ("none", "ring"):
+        return torch.where(passes_T, -weight_T * advantage_T, 0)
+    surrogate_T = -ratio_T.clamp(low_T, high_T) * advantage_T
+    if gate.kind != "two_side":
         surrogate_T = torch.maximum(surrogate_T, -ratio_T * advantage_T)
-    if settings.gate.dual_clip is not None:
-        capped_T = torch.minimum(surrogate_T, -settings.gate.dual_clip * advantage_T)
+    if gate.dual_clip is not None:
+        capped_T = torch.minimum(surrogate_T, -gate.dual_clip * advantage_T)
         surrogate_T = torch.where(advantage_T < 0, capped_T, surrogate_T)
     return surrogate_T
 
 
-def _corrections(batch: TokenBatch, settings: ObjectiveSettings) -> list[tuple[Tensor, Tensor]]:
-    """Weights for the policy that sampled, each with the tokens that it leaves out."""
-    found = []
+def _corrections(tokens: TokenBatch, settings: ObjectiveSettings) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give weights for the policy that sampled, each with the tokens that it leaves out."""
     if settings.ratio.reference == "proximal":
-        found.append(behavior_weight(batch, settings.weight))
+        yield _behavior_weight(tokens, settings.weight)
     if settings.mismatch.kind != "none":
-        found.append(mismatch_weight(batch, settings.mismatch))
-    return found
+        yield _mismatch_weight(tokens, settings.mismatch)
 
 
-def _aggregate(
-    batch: TokenBatch, mask_T: Tensor, keep_T: Tensor, settings: ObjectiveSettings, max_response_tokens: int
+def _behavior_weight(tokens: TokenBatch, settings: WeightSettings) -> tuple[Tensor, Tensor]:
+    """Return the ratio of the proximal to the behavior policy with its cap (decoupled PPO, arXiv 2505.24298)."""
+    weight_T = tokens.proximal_log_ratio_T.exp()
+    beyond_T = weight_T > settings.behavior_cap
+    if settings.beyond_cap == "truncate":
+        return weight_T.clamp(max=settings.behavior_cap), torch.zeros_like(beyond_T)
+    return weight_T, beyond_T
+
+
+def _mismatch_weight(tokens: TokenBatch, settings: MismatchSettings) -> tuple[Tensor, Tensor]:
+    """Return the ratio of the trainer's to the engine's probability for the same weights, cut (TIS) or masked (MIS)."""
+    log_T = log_ratio(tokens.behavior_logp_T, required(tokens.engine_logp_T, "the engine"))
+    weight_T = at_level(log_T, tokens, settings.level).exp()
+    if settings.kind == "truncate":
+        return weight_T.clamp(max=settings.high), torch.zeros_like(tokens.response_T, dtype=torch.bool)
+    return weight_T, (weight_T < settings.low) | (weight_T > settings.high)
+
+
+def veto(tokens: TokenBatch, settings: VetoSettings) -> tuple[Tensor, Tensor]:
+    """Return trigger tokens and vetoed tokens, bool: the negative-advantage veto (NAV) of arXiv 2605.17570.
+
+    The paper states its effect: no update after a trigger in responses with negative advantage. Threshold and direction
+    of the trigger are readings of it, hence settings. With tau the position of a response's ``trigger_count``-th
+    trigger, the scopes veto
+
+    - ``suffix``: every token after tau, later triggers too;
+    - ``suffix_nontrigger``: those of them that are no triggers (H_kappa in the paper's localisation experiment);
+    - ``suffix_inclusive``: tau and every token after it;
+    - ``response``: all tokens;
+    - ``trigger_only``: tau and the triggers after it.
+
+    A response with fewer triggers keeps all its tokens. A window of W ends the suffix scopes W tokens after tau; later
+    triggers do not move it. Triggers are found with scope ``off`` too, so that runs without the veto can be compared.
+    """
+    trigger_T = _is_beyond(_log_statistic(tokens, settings), settings)
+    if settings.advantage_sign == "negative":
+        trigger_T = trigger_T & (tokens.advantage_T < 0)
+    if settings.scope == "off":
+        return trigger_T, torch.zeros_like(trigger_T)
+    count_T = running_count(trigger_T, tokens.first_T)
+    from_tau_T = count_T >= settings.trigger_count
+    match settings.scope:
+        case "response":
+            return trigger_T, from_tau_T[tokens.last_T]
+        case "trigger_only":
+            return trigger_T, from_tau_T & trigger_T
+    after_tau_T = count_T - trigger_T.long() >= settings.trigger_count
+    vetoed_T = from_tau_T if settings.scope == "suffix_inclusive" else after_tau_T
+    if settings.window is not None:
+        vetoed_T = vetoed_T & (running_count(after_tau_T, tokens.first_T) <= settings.window)
+    return trigger_T, vetoed_T & ~trigger_T if settings.scope == "suffix_nontrigger" else vetoed_T
+
+
+def _log_statistic(tokens: TokenBatch, settings: VetoSettings) -> Tensor:
+    """Return the logarithm of what is compared with kappa."""
+    match settings.statistic:
+        case "token_prob":
+            # Probabilities that do not change during a stage make the same triggers in all of its updates.
+            return (tokens.logp_T if settings.recompute == "every_update" else tokens.behavior_logp_T).detach()
+        case "token_ratio":
+            return tokens.log_ratio_T
+        case "prefix_product":
+            return running_sum(tokens.log_ratio_T, tokens.first_T)
+        case "running_geo":
+            return running_mean(tokens.log_ratio_T, tokens.first_T)
+        case "sequence_geo":
+            return running_mean(tokens.log_ratio_T, tokens.first_T)[tokens.last_T]
+
+
+def _is_beyond(statistic_T: Tensor, settings: VetoSettings) -> Tensor:
+    log_kappa = math.log(settings.kappa)
+    match settings.direction:
+        case "below":
+            return statistic_T < log_kappa - LOG_TOLERANCE
+        case "above":
+            return statistic_T > log_kappa + LOG_TOLERANCE
+        case "both":
+            return statistic_T.abs() > LOG_TOLERANCE - log_kappa
+
+
+def _aggregation(
+    tokens: TokenBatch, keep_T: Tensor, settings: ObjectiveSettings, max_response_tokens: int
 ) -> tuple[Tensor | None, Tensor]:
-    """Weights of the tokens in the sum, None for 1 each, and what the sum is to be divided by."""
-    counted_T = mask_T if settings.denominator == "original" else keep_T
+    """Return the weights of tokens in the sum (None where all are 1), and what the sum is to be divided by."""
+    counted_T = torch.ones_like(keep_T) if settings.denominator == "original" else keep_T
     if settings.aggregation == "token_mean":
         return None, counted_T.sum()
-    responses = torch.tensor(batch.responses, device=batch.logp_T.device)
+    responses = torch.tensor(tokens.responses, device=tokens.logp_T.device)
     match settings.aggregation:
         case "seq_mean_token_mean":
-            count_R = batch.response_T.new_zeros(batch.responses).index_add_(0, batch.response_T, counted_T.long())
-            return (1 / count_R.clamp(min=1).to(batch.logp_T.dtype))[batch.response_T], responses
+            count_R = tokens.response_T.new_zeros(tokens.responses).index_add_(0, tokens.response_T, counted_T.long())
+            return (1 / count_R.clamp(min=1).to(tokens.logp_T.dtype))[tokens.response_T], responses
         case "seq_mean_token_sum":
             return None, responses
         case "const":

@@ -1,6 +1,6 @@
-"""Response tokens of a micro-batch, and sums along each response.
+"""Response tokens of a micro-batch: their ratios, and sums along each response.
 
-Legend of shapes: T response tokens of a micro-batch, the responses one after the other; R responses.
+Shapes: T response tokens of a micro-batch, the responses one after the other; R responses.
 """
 
 from dataclasses import dataclass
@@ -10,26 +10,24 @@ import torch
 from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
-"""Log-ratios are clamped to plus and minus this, as verl does."""
+"""Log-ratios are clamped to plus and minus this, as in verl."""
 _FIXED_POINT = 2.0**32
 
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Response tokens of a micro-batch. Every response is in it as a whole."""
+    """The response tokens of a micro-batch, whole responses, with ratios that are each computed once."""
 
     logp_T: Tensor
-    """By the current policy, nats, float32; may require a gradient."""
+    """Log-probability by the current policy, nats, float32; may require a gradient."""
     behavior_logp_T: Tensor
-    """By the policy that sampled, as the trainer computes it, nats, float32."""
+    """By the policy that sampled, computed by the trainer."""
     advantage_T: Tensor
     """Advantage of the token's response."""
     response_T: Tensor
     """int64, 0 to responses - 1, non-decreasing."""
     responses: int
-    """R; responses without any token count as well."""
-    mask_T: Tensor | None = None
-    """bool; a False token is as if it were not there, whatever its other columns hold."""
+    """R; responses without a token count as well."""
     proximal_logp_T: Tensor | None = None
     """By the weights at the start of the batch; for ratios to them."""
     reference_logp_T: Tensor | None = None
@@ -38,64 +36,104 @@ class TokenBatch:
     """By the engine that sampled; for the correction of its mismatch."""
 
     @cached_property
-    def counted_T(self) -> Tensor:
-        """mask_T, or all True."""
-        return torch.ones_like(self.response_T, dtype=torch.bool) if self.mask_T is None else self.mask_T
+    def log_ratio_T(self) -> Tensor:
+        """Log-ratio of the current to the behavior policy, clamped, detached."""
+        return log_ratio(self.logp_T, self.behavior_logp_T)
+
+    @cached_property
+    def ratio_T(self) -> Tensor:
+        """Ratio of the current to the behavior policy, detached."""
+        return self.log_ratio_T.exp()
+
+    @cached_property
+    def proximal_log_ratio_T(self) -> Tensor:
+        """Log-ratio of the proximal to the behavior policy, clamped, detached."""
+        return log_ratio(required(self.proximal_logp_T, "the proximal policy"), self.behavior_logp_T)
+
+    @cached_property
+    def first_T(self) -> Tensor:
+        """Index of the first token of every token's response."""
+        return first_token(self.response_T)
+
+    @cached_property
+    def last_T(self) -> Tensor:
+        """Index of the last token of every token's response."""
+        return last_token(self.response_T)
 
 
-def masked(x_T: Tensor, mask_T: Tensor | None) -> Tensor:
-    """0 where masked out, whatever stands there, and no gradient; without a mask as it is."""
-    return x_T if mask_T is None else torch.where(mask_T, x_T, 0)
+def log_ratio(logp_T: Tensor, other_logp_T: Tensor) -> Tensor:
+    """Return the clamped log-ratio of two policies' probabilities, detached."""
+    return (logp_T.detach() - other_logp_T.detach()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
-def log_ratio(logp_T: Tensor, other_logp_T: Tensor, mask_T: Tensor | None) -> Tensor:
-    """Clamped log-ratio of two policies, detached; 0 where masked out.
-
-    Args:
-        logp_T: log-probabilities by the policy above the line, nats.
-        other_logp_T: log-probabilities by the one below it, nats.
-        mask_T: bool; what stands at False positions is never read.
-    """
-    difference_T = logp_T.detach() - other_logp_T.detach()
-    return masked(difference_T, mask_T).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+def at_level(log_T: Tensor, tokens: TokenBatch, level: str) -> Tensor:
+    """Return log-ratios per token, or the same for all tokens of a response at the sequence levels."""
+    if level == "sequence_geometric":
+        return running_mean(log_T, tokens.first_T)[tokens.last_T].to(log_T.dtype)
+    if level == "sequence_product":
+        product_T = running_sum(log_T, tokens.first_T)[tokens.last_T].to(log_T.dtype)
+        return product_T.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return log_T
 
 
-def required(column_T: Tensor | None, what: str) -> Tensor:
-    """A column that the settings ask for.
+def required(logp_T: Tensor | None, policy: str) -> Tensor:
+    """Return a column that the settings ask for.
 
     Raises:
-        ValueError: it is not there.
+        ValueError: the batch does not have it.
     """
-    if column_T is None:
-        raise ValueError(f"the objective needs {what}, which the batch does not have")
-    return column_T
+    if logp_T is None:
+        raise ValueError(f"the objective needs log-probabilities of {policy}, which the batch does not have")
+    return logp_T
 
 
 def first_token(response_T: Tensor) -> Tensor:
-    """The index of the first token of every token's response."""
+    """Return the index of the first token of every token's response, int64 [T]."""
     return torch.searchsorted(response_T, response_T)
 
 
 def last_token(response_T: Tensor) -> Tensor:
-    """The index of the last token of every token's response."""
+    """Return the index of the last token of every token's response, int64 [T]."""
     return torch.searchsorted(response_T, response_T, right=True) - 1
 
 
 def running_count(x_T: Tensor, first_T: Tensor) -> Tensor:
-    """Inclusive cumulative sum of integers or bools that starts anew at every response; first_T is its first token."""
+    """Return the inclusive cumulative sum of integers or bools, which starts anew at every response.
+
+    Args:
+        x_T: values.
+        first_T: see ``first_token``.
+    """
     x_T = x_T.long()
     sum_T = x_T.cumsum(0)
     return sum_T - (sum_T - x_T).index_select(0, first_T)
 
 
 def running_sum(x_T: Tensor, first_T: Tensor) -> Tensor:
-    """The same of real numbers, float64.
+    """Return the cumulative sum of real numbers per response, float64.
 
-    In fixed point, where sums are exact: the responses before this one in the micro-batch cannot change a bit of it.
+    It is computed in fixed point, where sums are exact: other responses of the micro-batch do not change a bit of it.
     """
     return running_count((x_T.double() * _FIXED_POINT).round().long(), first_T).double() / _FIXED_POINT
 
 
-def running_mean(x_T: Tensor, mask_T: Tensor, first_T: Tensor) -> Tensor:
-    """Mean of the unmasked values so far, float64; 0 before the first one. Masked values must be 0."""
-    return running_sum(x_T, first_T) / running_count(mask_T, first_T).clamp(min=1)
+def running_mean(x_T: Tensor, first_T: Tensor) -> Tensor:
+    """Return the mean of the response's values up to and including each token, float64."""
+    return running_sum(x_T, first_T) / running_count(torch.ones_like(first_T), first_T)
+
+
+def smallest_before(log_ratio_T: Tensor, response_T: Tensor, bound: float) -> Tensor:
+    """Return the smallest value of the tokens before each token of its response, at most 0.
+
+    Args:
+        log_ratio_T: values.
+        response_T: see above.
+        bound: no value is larger than this in magnitude.
+    """
+    if not len(log_ratio_T):
+        return log_ratio_T
+    place_T = torch.arange(len(log_ratio_T), device=log_ratio_T.device)
+    before_T = torch.where(first_token(response_T) == place_T, 0, log_ratio_T.roll(1)).double()
+    # One running minimum serves all responses: each is moved below those before it by more than a value can be.
+    depth_T = 2 * bound * response_T.double()
+    return ((before_T - depth_T).cummin(0).values + depth_T).to(log_ratio_T.dtype)

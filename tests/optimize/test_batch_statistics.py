@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.optimize.gate import Bounds, update_bounds
-from tasks.optimize.objective import objective
+from tasks.optimize.bounds import update_bounds
+from tasks.optimize.objective import Bounds, objective
 from tasks.optimize.processes import gather_rows
 from tasks.settings import ObjectiveSettings
-from tests.optimize.batches import bounds_of, pad
+from tests.optimize.batches import bounds_of
 from tests.optimize.test_objective import LONGEST, Response, batch_of, close, preset, some_responses, steady, update
 
 E = math.e
@@ -214,16 +214,14 @@ def test_an_update_without_tokens_has_an_interval() -> None:
 
 @steady
 @given(some_responses, st.data())
-def test_any_split_order_and_padding_gives_the_same_interval(rows: list[Response], data: st.DataObject) -> None:
+def test_any_split_and_order_gives_the_same_interval(rows: list[Response], data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(rows))))
     cut = data.draw(st.integers(0, len(rows)))
     single = [batch_of([row]) for row in rows]
     parts = [[single[index] for index in order[:cut]], [single[index] for index in order[cut:]]]
-    padding = [pad(batch, math.nan, front=1) for part in parts[::-1] for batch in part]
     for settings in ALL:
         whole = bounds_of(single, settings)
         assert bounds_of([batch for part in parts for batch in part], settings) == whole
-        assert bounds_of(padding, settings) == whole
 
 
 def shares(count: int, cut: int) -> tuple[Tensor, Tensor, int]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.optimize.data import Selection, overlong_penalty, select
+from tasks.optimize.advantages import Selection, overlong_penalty, select
 from tasks.optimize.responses import Ragged, Responses
 from tasks.settings import PRESETS, OptimizeSettings
 from tests.optimize.test_objective import Response, batch_of, close, update
@@ -89,7 +89,7 @@ def test_balanced_drop_by_hand() -> None:
         got = selection.advantage_R.tolist()
         assert got[0] == 0.5
         assert sorted(got[1:]) == [-0.5, 0, 0]
-        assert selection.advantages.balanced_out == 2
+        assert selection.advantages.surplus == 2
         assert selection.takes_part_R.all()
         assert got == advantages("red_drop", [[1, 0, 0, 0]], seed=(7, 1, seed))
         seen.add(got.index(-0.5))
@@ -107,7 +107,7 @@ def test_balanced_drop_never_touches_what_is_above_its_mean() -> None:
     # A response without a reward is neither above nor below.
     selection = selected("red_drop", [[1, NAN, 0, 0]])
     assert sorted(selection.advantage_R.tolist()) == [-0.5, 0, 0, 0.5]
-    assert (selection.advantages.unscored, selection.advantages.balanced_out) == (1, 1)
+    assert (selection.advantages.unscored, selection.advantages.surplus) == (1, 1)
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "red_drop"])

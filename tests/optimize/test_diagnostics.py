@@ -21,7 +21,6 @@ from tests.optimize.test_objective import (
     any_settings,
     batch_of,
     nav,
-    padded,
     preset,
     some_responses,
     steady,
@@ -99,7 +98,7 @@ def test_the_row_does_not_know_how_the_update_was_split(rows: list[Response], se
     for batches in (
         [batch_of([row]) for row in rows],
         [batch_of(rows[::-1])],
-        [padded(rows[:1], math.nan), padded(rows[1:], math.inf)],
+        [batch_of(rows[:1]), batch_of(rows[1:])],
     ):
         other = row_of(batches, settings)
         assert [other.pop(name) for name in HISTOGRAMS] == histograms

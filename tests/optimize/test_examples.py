@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.artifacts.tables import EXAMPLES, to_table
-from tasks.optimize.data import select
+from tasks.optimize.advantages import select
 from tasks.optimize.examples import CloseUp, noted_updates
 from tasks.optimize.objective import objective
+from tasks.optimize.objective import veto as veto_of
 from tasks.optimize.outcome import Outcome, Row
 from tasks.optimize.responses import Responses, plan_batches
 from tasks.optimize.step import load_trainer
 from tasks.optimize.tokens import TokenBatch
-from tasks.optimize.veto import veto_mask
 from tests.optimize import test_trainer
 from tests.optimize.test_data_rules import responses_of
 from tests.optimize.test_trainer import Small, settings, untimed
@@ -51,12 +51,10 @@ def test_the_marks_are_those_of_the_veto(small: Small, responses: Responses) -> 
     vetoed = 0
     for row in examples:
         logp_T, behavior_T = torch.tensor(row["logp"]), torch.tensor(row["behavior_logp"])
-        every_T = torch.ones_like(logp_T, dtype=torch.bool)
         advantage_T = torch.full_like(logp_T, row["advantage"])
         veto = settings(objective=SENSITIVE).objective.veto
-        trigger_T, vetoed_T = veto_mask(
-            logp_T, behavior_T, advantage_T, torch.zeros(len(logp_T), dtype=torch.int64), every_T, veto
-        )
+        response_T = torch.zeros(len(logp_T), dtype=torch.int64)
+        trigger_T, vetoed_T = veto_of(TokenBatch(logp_T, behavior_T, advantage_T, response_T, 1), veto)
         assert row["trigger"] == trigger_T.tolist()
         assert row["vetoed"] == vetoed_T.tolist()
         assert row["ratio"] == pytest.approx((logp_T - behavior_T).exp().tolist(), rel=1e-6)

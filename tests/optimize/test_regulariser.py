@@ -14,10 +14,10 @@ from torch import Tensor
 
 from tasks.errors import SettingsError
 from tasks.optimize.objective import objective
-from tasks.optimize.regulariser import penalty
+from tasks.optimize.penalty import penalty
 from tasks.optimize.tokens import TokenBatch
 from tasks.settings import ObjectiveSettings, RegulariserSettings
-from tests.optimize.batches import pad, with_policies
+from tests.optimize.batches import with_policies
 from tests.optimize.test_objective import LONGEST, Response, batch_of, close, nav, preset, ratio, steady, update
 
 KINDS: list[dict[str, Any]] = [
@@ -59,21 +59,6 @@ def test_the_gradient_is_the_slope(over: dict[str, Any], rows: list[tuple[float,
 
     slope_T = (values(step) - values(-step)) / (2 * step)
     torch.testing.assert_close(batch.logp_T.grad, slope_T, rtol=1e-7, atol=1e-7)
-
-
-@pytest.mark.parametrize("rubbish", [math.nan, math.inf, -math.inf, 1e30])
-@pytest.mark.parametrize("over", KINDS, ids=str)
-def test_masked_tokens_do_nothing(over: dict[str, Any], rubbish: float) -> None:
-    packed = batch_with_reference([0.5, 2.0, 3.0], [0.7, 1.5, 0.2])
-    spoiled = pad(packed, rubbish, front=2)
-    for batch in (packed, spoiled):
-        penalty(batch, regulariser(**over)).sum().backward()
-    there_T = spoiled.counted_T
-    value_T = penalty(spoiled, regulariser(**over))
-    assert torch.equal(value_T[there_T], penalty(packed, regulariser(**over)))
-    assert torch.equal(spoiled.logp_T.grad[there_T], packed.logp_T.grad)
-    assert (value_T[~there_T] == 0).all()
-    assert (spoiled.logp_T.grad[~there_T] == 0).all()
 
 
 @pytest.mark.parametrize(

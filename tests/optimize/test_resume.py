@@ -106,13 +106,13 @@ def test_log_probabilities_of_the_stage_are_computed_once(
     small: Small, responses: Responses, working: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored: list[str] = []
-    inner = test_trainer.Trainer._scored
+    inner = test_trainer.Trainer._logp
 
     def score(self: Any, *inputs: Any) -> Any:
         scored.append(inputs[-1])
         return inner(self, *inputs)
 
-    monkeypatch.setattr(test_trainer.Trainer, "_scored", score)
+    monkeypatch.setattr(test_trainer.Trainer, "_logp", score)
     with pytest.raises(Killed):
         attempt(small, responses, working, killed_at(1))
     attempt(small, responses, working)

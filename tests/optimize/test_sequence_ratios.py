@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tasks.optimize.objective import ObjectiveResult, objective
 from tasks.settings import ObjectiveSettings, OptimizeSettings
 from tasks.settings.presets import PRESETS
-from tests.optimize.batches import bounds_of, pad, with_policies
+from tests.optimize.batches import bounds_of, with_policies
 from tests.optimize.test_objective import LONGEST, Response, batch_of, close, nav, preset, ratio, some_responses, steady
 
 E = math.e
@@ -155,7 +155,6 @@ def test_decoupled_ppo_by_hand(beyond: str, advantage: float, lag: float, u: flo
     got = result([(advantage, [u * lag])], settings, proximal=[lag])
     assert got.coefficient_T.tolist() == close([expected])
     assert got.rejected_T.tolist() == [beyond == "mask" and lag > 5]
-    assert got.ratio_T.tolist() == close([u * lag])
 
 
 def test_decoupled_ppos_cap_and_denominator_are_settings() -> None:
@@ -192,15 +191,10 @@ def by_loop(row: Sequence[float], level: str) -> list[float]:
 
 
 @steady
-@given(
-    some_responses,
-    st.sampled_from(["token", "sequence_geometric", "sequence_product", "prefix_minimum"]),
-    st.sampled_from([None, 0, 2]),
-)
-def test_levels_are_what_a_loop_gives(rows: list[Response], level: str, front: int | None) -> None:
+@given(some_responses, st.sampled_from(["token", "sequence_geometric", "sequence_product", "prefix_minimum"]))
+def test_levels_are_what_a_loop_gives(rows: list[Response], level: str) -> None:
     settings = preset("cispo", ratio={"level": level}, weight={"kind": "ratio"})
-    batch = batch_of(rows) if front is None else pad(batch_of(rows), math.nan, front)
-    got = objective(batch, settings, LONGEST).coefficient_T[batch.counted_T].tolist()
+    got = objective(batch_of(rows), settings, LONGEST).coefficient_T.tolist()
     expected = [a * r for a, row in rows for r in by_loop(row, level)]
     assert got == pytest.approx(expected, rel=1e-7, abs=1e-9)
 

@@ -38,7 +38,7 @@ def train(name: str, updates: int) -> tuple[list[float], list[Tensor]]:
     for _ in range(updates):
         batch = TokenBatch(logp(), behavior_T, ADVANTAGE.repeat_interleave(2), torch.tensor([0, 0, 1, 1]), 2)
         result = objective(batch, settings, 2)
-        ratios.append(float(result.ratio_T[0]))
+        ratios.append(float(batch.ratio_T[0]))
         logits.append(second_logits[1].detach().clone())
         optimizer.zero_grad()
         (result.loss_sum / result.denominator).backward()

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -13,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.optimize.objective import objective
-from tasks.optimize.veto import veto_mask
+from tasks.optimize.objective import veto as veto_of
+from tasks.optimize.tokens import TokenBatch
 from tasks.settings import VetoSettings
 from tests.optimize.test_objective import (
     BELOW,
@@ -93,12 +93,10 @@ def test_a_trigger_at_either_end() -> None:
 @pytest.mark.parametrize("kappa", [0.5, 0.2, 0.1, 1e-2, 1e-3, 1e-4])
 def test_a_ratio_equal_to_kappa_is_no_trigger(kappa: float, dtype: torch.dtype) -> None:
     behavior_T = -torch.linspace(0, 30, 997, dtype=torch.float64).to(dtype)
-    alone_T, true_T = torch.arange(997), torch.ones(997, dtype=torch.bool)
     for factor, expected in ((1.0, False), (1.0001, False), (0.9999, True)):
         logp_T = behavior_T + math.log(kappa * factor)
-        trigger_T, _ = veto_mask(
-            logp_T, behavior_T, -torch.ones(997), alone_T, true_T, VetoSettings(direction="below", kappa=kappa)
-        )
+        batch = TokenBatch(logp_T, behavior_T, -torch.ones(997), torch.arange(997), 997)
+        trigger_T, _ = veto_of(batch, VetoSettings(direction="below", kappa=kappa))
         assert (trigger_T == expected).all()
 
 
@@ -118,23 +116,21 @@ def test_the_second_trigger_starts_every_scope(scope: str) -> None:
 def test_once_per_stage_looks_at_the_policy_that_sampled() -> None:
     behavior_T = torch.tensor([0.5, 0.05, 0.5, 0.5]).log()
     current_T = torch.tensor([0.05, 0.5, 0.5, 0.5]).log()
-    whole = torch.zeros(4, dtype=torch.int64), torch.ones(4, dtype=torch.bool)
+    batch = TokenBatch(current_T, behavior_T, -torch.ones(4), torch.zeros(4, dtype=torch.int64), 1)
     for recompute, vetoed in (("every_update", [1, 2, 3]), ("once_per_stage", [2, 3])):
         settings = VetoSettings.parse({**BELOW, "scope": "suffix", "statistic": "token_prob", "recompute": recompute})
-        _, vetoed_T = veto_mask(current_T, behavior_T, -torch.ones(4), *whole, settings)
+        _, vetoed_T = veto_of(batch, settings)
         assert vetoed_T.nonzero().flatten().tolist() == vetoed
 
 
 @pytest.mark.parametrize(
     ("statistic", "kappa", "place"),
-    [("token_ratio", 0.1, 4), ("prefix_product", 0.3, 2), ("prefix_product", 0.2, 3), ("running_geo", 0.3, 4)],
+    [("token_ratio", 0.1, 3), ("prefix_product", 0.3, 1), ("prefix_product", 0.2, 2), ("running_geo", 0.3, 3)],
 )
-def test_statistics_by_hand_across_a_masked_token(statistic: str, kappa: float, place: int) -> None:
-    # Products 1, -, .25, .125, .00625; their roots 1, -, .5, .5, .281: a masked token counted in would make it .362.
-    batch = batch_of([(-1.0, [1.0, 0.01, 0.25, 0.5, 0.05, 1.0])])
-    there_T = torch.tensor([True, False, True, True, True, True])
+def test_statistics_by_hand(statistic: str, kappa: float, place: int) -> None:
+    # Products 1, .25, .125, .00625; their roots 1, .5, .5, .281.
     settings = nav(veto={"statistic": statistic, "kappa": kappa, "scope": "suffix_inclusive"})
-    result = objective(replace(batch, mask_T=there_T), settings, LONGEST)
+    result = objective(batch_of([(-1.0, [1.0, 0.25, 0.5, 0.05, 1.0])]), settings, LONGEST)
     assert int(result.vetoed_T.nonzero()[0]) == place
 
 
@@ -144,19 +140,16 @@ def test_triggers_are_seen_without_the_veto_too() -> None:
     assert not result.vetoed_T.any()
 
 
-def by_loop(
-    row: list[tuple[Fraction, Fraction, bool]], advantage: float, veto: VetoSettings
-) -> list[tuple[bool, bool]]:
-    """Trigger and veto of every token (behavior probability, ratio, mask) of a response, one after the other."""
+def by_loop(row: list[tuple[Fraction, Fraction]], advantage: float, veto: VetoSettings) -> list[tuple[bool, bool]]:
+    """Trigger and veto of every token (behavior probability, ratio) of a response, one after the other."""
     kappa = Fraction(str(veto.kappa))
     product, seen, count, since = Fraction(1), 0, 0, 0
     found: list[tuple[bool, bool]] = []
     triggers: list[bool] = []
     after: list[bool] = []
-    for behavior, token_ratio, there in row:
+    for behavior, token_ratio in row:
         value, bound = token_ratio, kappa
-        if there:
-            product, seen = product * token_ratio, seen + 1
+        product, seen = product * token_ratio, seen + 1
         if veto.statistic == "prefix_product":
             value = product
         elif veto.statistic == "running_geo":
@@ -164,12 +157,12 @@ def by_loop(
         elif veto.statistic == "token_prob":
             value = behavior if veto.recompute == "once_per_stage" else behavior * token_ratio
         beyond = {"below": value < bound, "above": value > bound, "both": value < bound or value > 1 / bound}
-        trigger = there and (advantage < 0 or veto.advantage_sign == "all") and beyond[veto.direction]
+        trigger = (advantage < 0 or veto.advantage_sign == "all") and beyond[veto.direction]
         after.append(count >= veto.trigger_count)
         count += trigger
         triggers.append(trigger)
-    for (_, _, there), trigger, is_after in zip(row, triggers, after, strict=True):
-        since += is_after and there
+    for trigger, is_after in zip(triggers, after, strict=True):
+        since += is_after
         is_tau = trigger and not is_after and sum(triggers[: len(found) + 1]) == veto.trigger_count
         near = veto.window is None or since <= veto.window
         vetoed = {
@@ -180,7 +173,7 @@ def by_loop(
             "response": count >= veto.trigger_count,
             "trigger_only": trigger and (is_tau or is_after),
         }[veto.scope]
-        found.append((trigger, vetoed and there))
+        found.append((trigger, vetoed))
     return found
 
 
@@ -210,28 +203,22 @@ any_veto = st.fixed_dictionaries(
 ).map(allowed)
 # Products of these meet kappa exactly, or miss it by much more than rounding.
 fractions = st.sampled_from([Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 2), Fraction(1)])
-token = st.tuples(fractions, st.one_of(fractions, fractions.map(lambda f: 1 / f)), st.sampled_from([True, True, False]))
+token = st.tuples(fractions, st.one_of(fractions, fractions.map(lambda f: 1 / f)))
 exact_responses = st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 1.0]), st.lists(token, max_size=9)), max_size=4)
 
 
 @steady
 @given(exact_responses, any_veto, st.sampled_from([torch.float32, torch.float64]))
 def test_every_option_is_what_a_loop_over_the_tokens_gives(
-    responses: list[tuple[float, list[tuple[Fraction, Fraction, bool]]]], veto: VetoSettings, dtype: torch.dtype
+    responses: list[tuple[float, list[tuple[Fraction, Fraction]]]], veto: VetoSettings, dtype: torch.dtype
 ) -> None:
     tokens = [(a, index, *token) for index, (a, row) in enumerate(responses) for token in row]
-    a, index, behavior, ratios, there = zip(*tokens, strict=True) if tokens else ([], [], [], [], [])
-    mask_T = torch.tensor(there, dtype=torch.bool)
+    a, index, behavior, ratios = zip(*tokens, strict=True) if tokens else ([], [], [], [])
     behavior_T = torch.tensor([float(b) for b in behavior], dtype=torch.float64).log().to(dtype)
     logp_T = behavior_T + torch.tensor([float(r) for r in ratios], dtype=torch.float64).log().to(dtype)
-    trigger_T, vetoed_T = veto_mask(
-        torch.where(mask_T, logp_T, torch.nan),
-        torch.where(mask_T, behavior_T, torch.nan),
-        torch.tensor(a, dtype=dtype),
-        torch.tensor(index, dtype=torch.int64),
-        mask_T,
-        veto,
-    )
+    advantage_T, response_T = torch.tensor(a, dtype=dtype), torch.tensor(index, dtype=torch.int64)
+    batch = TokenBatch(logp_T, behavior_T, advantage_T, response_T, len(responses))
+    trigger_T, vetoed_T = veto_of(batch, veto)
     expected = [pair for advantage, row in responses for pair in by_loop(row, advantage, veto)]
     assert list(zip(trigger_T.tolist(), vetoed_T.tolist(), strict=True)) == expected
 

@@ -2,8 +2,8 @@
 
 `python -m tests.workflows.test_frozen` writes them anew, where a change of the arithmetic is meant.
 
-The last bits of floating-point sums depend on the processor: on another than the one that wrote the numbers, sampling may
-take another token somewhere, and nothing after that is comparable. There the test is skipped by name.
+The last bits of floating-point sums depend on the processor: on another than the one that wrote the numbers, sampling
+may take another token somewhere, and nothing after that is comparable. There the test is skipped by name.
 """
 
 import json

@@ -1,27 +1,19 @@
-"""Which tokens keep their gradient: intervals of the ratio, fixed or found for every update.
+"""Intervals of the ratio that are found over a whole update: M2PO's and BAPO's.
 
-Legend of shapes: T response tokens of a micro-batch, N those of a whole update.
+Shapes: N response tokens of an update; n some of them, sorted.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tasks.optimize.tokens import TokenBatch, log_ratio, required
+from tasks.optimize.objective import Bounds
 from tasks.settings.objective import BalanceSettings, GateSettings, SecondMomentSettings
 
 Gather = Callable[[Tensor], Tensor]
 """Rows of this process to the rows of all processes."""
-
-
-class Bounds(NamedTuple):
-    """The ratio interval of an update."""
-
-    low: float
-    high: float
 
 
 def alone(rows: Tensor) -> Tensor:
@@ -89,42 +81,3 @@ def _balance(ratio_N: Tensor, advantage_N: Tensor, start: Bounds, settings: Bala
             return Bounds(low, high)
         high = min(start.high + raised * settings.step, settings.high_max)
     return Bounds(low, high)
-
-
-class Gated(NamedTuple):
-    """What the gate makes of a micro-batch."""
-
-    passes_T: Tensor
-    """bool."""
-    low_T: Tensor
-    """Lower end of the token's interval."""
-    high_T: Tensor
-
-
-def gate(ratio_T: Tensor, batch: TokenBatch, settings: GateSettings, bounds: Bounds) -> Gated:
-    """Which tokens pass, by ratio and sign of the advantage.
-
-    one_side is PPO's min(); two_side and ring are those of arXiv 2509.24203; centred is that of 2505.22257, around the
-    proximal policy's ratio to the behavior policy.
-    """
-    advantage_T = batch.advantage_T
-    low_T, high_T = torch.full_like(ratio_T, bounds.low), torch.full_like(ratio_T, bounds.high)
-    if settings.kind == "centred":
-        proximal_T = required(batch.proximal_logp_T, "log-probabilities of the proximal policy")
-        centre_T = log_ratio(proximal_T, batch.behavior_logp_T, batch.mask_T).exp()
-        low_T, high_T = (centre_T - settings.half_width).clamp(min=0), centre_T + settings.half_width
-    above_low_T, below_high_T = ratio_T >= low_T, ratio_T <= high_T
-    match settings.kind:
-        case "none":
-            passes_T = torch.ones_like(ratio_T, dtype=torch.bool)
-        case "one_side" | "centred":
-            passes_T = torch.where(advantage_T < 0, above_low_T, below_high_T)
-        case "two_side":
-            passes_T = above_low_T & below_high_T
-        case "ring":
-            back_T = (advantage_T >= 0) & (ratio_T <= settings.outer_low)
-            back_T |= (advantage_T <= 0) & (ratio_T >= settings.outer_high)
-            passes_T = (above_low_T & below_high_T) | back_T
-    if settings.dual_clip is not None:
-        passes_T = passes_T & ~((advantage_T < 0) & (ratio_T > settings.dual_clip))
-    return Gated(passes_T, low_T, high_T)
