@@ -157,6 +157,8 @@ def test_balance_that_counts_gradients_by_hand() -> None:
     rows = [(1.0, [1.0]), (-1.0, [0.67, 0.98])]
     assert found(rows, bapo(statistic="gradient")) == close((0.7, 1.2))
     assert coefficients(rows, bapo(statistic="gradient")) == close([1, 0, -0.98])
+    # The search moves by one step at a time: 1 / 0.98 once low is past 0.62.
+    assert found([(1.0, [1.0]), (-1.0, [0.62, 0.98])], bapo(statistic="gradient")) == close((0.65, 1.2))
 
 
 def test_balance_stops_at_its_maxima_whatever_the_step() -> None:
