@@ -7,7 +7,7 @@ pyflyte run workflows/retrain.py retrain --inputs-file configs/tiny-cpu.yaml --f
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.optimize.task import optimize as optimize_policy
+from tasks.train.task import optimize as optimize_policy
 from tasks.platform import Artifact, named, unrolling
 from tasks.platform.inputs import (
     EvaluationInputs,

@@ -8,7 +8,7 @@ from flytekit import map_task, workflow
 from tasks.alternate.task import alternate
 from tasks.evaluate.task import average
 from tasks.evaluate.task import evaluate as evaluate_policy
-from tasks.optimize.task import optimize as optimize_policy
+from tasks.train.task import optimize as optimize_policy
 from tasks.platform import Artifact, named
 from tasks.platform.inputs import (
     AlternateInputs,

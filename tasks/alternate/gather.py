@@ -2,15 +2,15 @@
 
 import pyarrow as pa
 
-from tasks.optimize import processes
+from tasks.train import distributed
 
 
 def gathered(table: pa.Table) -> pa.Table:
     """The rows of every process's table, in the order of their ranks."""
-    if processes.count() == 1:
+    if distributed.world_size() == 1:
         return table
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    parts = processes.gather_bytes(sink.getvalue().to_pybytes())
+    parts = distributed.gather_bytes(sink.getvalue().to_pybytes())
     return pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts]).combine_chunks()

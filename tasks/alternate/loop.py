@@ -19,11 +19,6 @@ from torch import Tensor
 from tasks.alternate.gather import gathered
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import SettingsError
-from tasks.optimize import processes
-from tasks.optimize.outcome import Outcome, PartOfStage, Row, unseen
-from tasks.optimize.responses import collect, group_order
-from tasks.optimize.step import MEND, load_trainer
-from tasks.optimize.trainer import Phase
 from tasks.policy.loading import load_tokenizer, stop_token_ids
 from tasks.policy.lora import merged
 from tasks.policy.memory import enough_memory
@@ -34,6 +29,11 @@ from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import unfit_prompts
 from tasks.rollout.step import Missing, sample
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.train import distributed
+from tasks.train.batches import collect, group_order
+from tasks.train.outcome import Outcome, PartOfStage, Row
+from tasks.train.step import MEND, load_trainer
+from tasks.train.trainer import Phase
 from tasks.verify.step import Tally, pair, table_verdicts, verdict_rows
 from tasks.verify.verdicts import FAILURES, Verdict
 from tasks.verify.verifier import check_failures, standing
@@ -82,7 +82,7 @@ class Loop:
             self.engine.rest()
             self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, start)
             self._reference = reference() if reference else None
-            workers = -(-verify.workers // processes.count())
+            workers = -(-verify.workers // distributed.world_size())
             self.verifier = standing(verify.model_copy(update={"workers": workers}))
             self.outcomes: list[Outcome] = []
             self.call_seconds: list[float | None] = []
@@ -121,7 +121,7 @@ class Loop:
     def refresh(
         self,
         prompts: Sequence[Prompt],
-        after_update: Callable[[Row], None] = unseen,
+        after_update: Callable[[Row], None] | None = None,
         noted: Collection[int] = (),
     ) -> tuple[pa.Table, pa.Table]:
         """Generates, verifies, and makes the updates of one refresh; returns its rollouts and verdicts.
@@ -200,7 +200,7 @@ class Loop:
 
 def share(prompts: Sequence[Prompt]) -> list[Prompt]:
     """This process's prompts, of which all processes together have each once, in order."""
-    places = np.array_split(np.arange(len(prompts)), processes.count())[processes.rank()]
+    places = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
     return [prompts[place] for place in places]
 
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 
 from tasks.alternate.loop import Loop
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, table_writer
-from tasks.optimize import processes
-from tasks.optimize.resume import Resume
+from tasks.train import distributed
+from tasks.train.checkpoint import Resume
 
 Tables = tuple[pa.Table, pa.Table]
 _REFRESHES = "refreshes"
@@ -28,8 +28,8 @@ class States:
 
     def restored(self) -> Iterator[Tables]:
         """Puts the newest state into the loop, and gives the tables of its refreshes, one after the other."""
-        done = processes.agreed(self._resume.done() if processes.rank() == 0 else 0) // self._updates
-        folders = self._resume.of_all("tables of refresh", done, lambda: self._folders(done))
+        done = distributed.broadcast_int(self._resume.done() if distributed.rank() == 0 else 0) // self._updates
+        folders = self._resume.load_on_all_ranks("tables of refresh", done, lambda: self._folders(done))
         if folders is None:
             self._resume.progress.clear()  # Some tables are damaged: the stage starts anew.
             return

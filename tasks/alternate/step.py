@@ -9,15 +9,15 @@ from tasks.alternate.states import States
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import VERDICTS, read_table, rollouts_schema, table_writer
 from tasks.interruption import heeding
-from tasks.optimize import processes
-from tasks.optimize.examples import noted_updates
-from tasks.optimize.outcome import nothing_to_learn
-from tasks.optimize.resume import Resume
-from tasks.optimize.step import load_reference, reference_parent, save, start_of
 from tasks.progress import bar
 from tasks.rollout.step import timed_calls
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.tracking.journal import shown
+from tasks.train import distributed
+from tasks.train.checkpoint import Resume
+from tasks.train.examples import noted_updates
+from tasks.train.outcome import nothing_to_learn
+from tasks.train.step import load_reference, reference_parent, save, start_of
 
 
 @heeding
@@ -106,7 +106,7 @@ def train_alternating(
                 rolled.facts.update(
                     missing=loop.missing.responses,
                     missing_prompts=loop.missing.prompts,
-                    **timed_calls(loop.call_seconds, processes.count()),
+                    **timed_calls(loop.call_seconds, distributed.world_size()),
                     **loop.limit.facts(part),
                 )
             judged.parents["rollouts"] = [rolled.ref]

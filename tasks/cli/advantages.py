@@ -62,8 +62,8 @@ def advantages(
     Raises:
         DataError: the tables name different responses, or a group is not whole.
     """
-    from tasks.optimize.advantages import finite_responses, select  # torch takes seconds to load.
-    from tasks.optimize.responses import collect
+    from tasks.train.advantages import finite_responses, select  # torch takes seconds to load.
+    from tasks.train.batches import collect
 
     found: list[float | None] = []
     start = 0

@@ -127,7 +127,7 @@ def once(
     started = time.time()
     do_once = works.once
     if decks.in_group():
-        from tasks.optimize.group import once_together
+        from tasks.train.group import once_together
 
         do_once = once_together  # type: ignore[assignment]  # None in a follower, whose result Elastic passes over
     try:

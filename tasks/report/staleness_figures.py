@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from tasks.optimize.histogram import ADVANTAGE_EDGES, LOG_RATIO_EDGES
 from tasks.report import drawing
 from tasks.report.formats import percent
 from tasks.report.history import History
@@ -16,6 +15,7 @@ from tasks.report.palette import BLUE, GREEN, MUTED, ORANGE
 from tasks.report.series import Picture, Series
 from tasks.report.training_figures import draw_limits
 from tasks.report.updates import Column, thinned
+from tasks.train.histogram import ADVANTAGE_EDGES, LOG_RATIO_EDGES
 
 PANELS = 8
 """More stages than this are represented by some of them."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.optimize.histogram import EDGES
+from tasks.train.histogram import EDGES
 
 Column = NDArray[np.float64]
 

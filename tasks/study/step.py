@@ -12,11 +12,11 @@ from tasks.artifacts import ArtifactRef, Parents, Store
 from tasks.artifacts.tables import CURVE, metrics_schema, read_table, write_table
 from tasks.errors import GateError, SettingsError
 from tasks.evaluate.step import sample_held_out
-from tasks.optimize.outcome import Row
-from tasks.optimize.step import load_reference
 from tasks.progress import bar
 from tasks.rollout.engine import Sampling
 from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.train.outcome import Row
+from tasks.train.step import load_reference
 from tasks.verify.step import pair
 
 

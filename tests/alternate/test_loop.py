@@ -19,8 +19,8 @@ from tasks.rollout.engines import load_engine
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
 from tasks.verify.step import verdict_rows
 from tasks.verify.verdicts import Outcome, Verdict
-from tests.optimize.test_trainer import untimed
 from tests.prepared import prepare_stage
+from tests.train.test_trainer import untimed
 
 Small = tuple[Store, ArtifactRef]
 PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=16, arithmetic=ArithmeticSettings(levels=[1]))

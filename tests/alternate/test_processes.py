@@ -9,7 +9,6 @@ from tasks.alternate.step import train_alternating
 from tasks.alternate.task import alternate
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
-from tasks.optimize.step import optimize_stage
 from tasks.rollout.step import generate_shard
 from tasks.settings import (
     ArithmeticSettings,
@@ -19,12 +18,13 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
+from tasks.train.step import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.alternate.together import Job, alternated
 from tests.cache_versions import ROOT
-from tests.optimize.test_examples import alike
-from tests.optimize.together import farthest
 from tests.prepared import prepare_stage
+from tests.train.test_examples import alike
+from tests.train.together import farthest
 
 pytest.importorskip("deepspeed")
 Small = tuple[Store, ArtifactRef]

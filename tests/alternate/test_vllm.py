@@ -13,8 +13,8 @@ from tasks.settings import EngineSettings, OptimizeSettings, PolicySettings
 from tests.alternate.test_processes import OFTEN, PROMPTS, ROLLOUT, VERIFY, optimize
 from tests.alternate.together import Job, alternated
 from tests.conftest import SMALL
-from tests.optimize.together import farthest
 from tests.prepared import prepare_stage
+from tests.train.together import farthest
 
 pytest.importorskip("vllm")
 

@@ -15,7 +15,7 @@ from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, StoreRef
 from tasks.artifacts.progress import Progress
 from tasks.interruption import Interrupted
-from tasks.optimize.group import once_led
+from tasks.train.group import once_led
 
 
 @dataclass(frozen=True)

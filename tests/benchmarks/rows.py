@@ -163,9 +163,9 @@ def verify(store: Store, stage: Stage, _: int) -> Callable[[], object]:
 
 def optimize(store: Store, stage: Stage, rows: int) -> Callable[[], object]:
     """Mu-GRPO's stage as far as its first updates; what one more takes does not depend on the number of rows."""
-    from tasks.optimize.responses import plan_batches
-    from tasks.optimize.step import load_trainer, stage_responses
     from tasks.settings import OptimizeSettings
+    from tasks.train.batches import plan_batches
+    from tasks.train.step import load_trainer, stage_responses
 
     settings = OptimizeSettings.parse(
         {

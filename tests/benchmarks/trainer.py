@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tasks.optimize.backends import open_backend
-from tasks.optimize.trainer import Trainer
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
 from tasks.settings import OptimizeSettings
+from tasks.train.backends import open_backend
+from tasks.train.trainer import Trainer
 from tests.benchmarks.measured import Measured, Ratio
 from tests.benchmarks.trl.frozen import Frozen, Shape
 

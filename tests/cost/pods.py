@@ -10,7 +10,6 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.work import once
 from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.step import evaluate_policy
-from tasks.optimize.step import optimize_stage
 from tasks.policy.step import prepare_policy
 from tasks.prompts.benchmarks import prepare_benchmark
 from tasks.prompts.step import prepare_stage
@@ -19,6 +18,7 @@ from tasks.report.step import write_report
 from tasks.resident import release
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, RunSettings
+from tasks.train.step import optimize_stage
 from tasks.verify.step import verify_rollouts
 
 

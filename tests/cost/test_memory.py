@@ -8,11 +8,11 @@ from tasks.cost.memory import activation_bytes, check_training_fits, micro_batch
 from tasks.cost.pool import pool_of
 from tasks.cost.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
-from tasks.optimize.backends import open_backend
 from tasks.policy.lora import add_adapters
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer, pack
 from tasks.settings import RunSettings
+from tasks.train.backends import open_backend
 from tests.cost.test_pool import COSTS, ROOT, paper
 
 SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]

@@ -23,8 +23,8 @@ def count(log: Path) -> None:
 
     import tasks.evaluate.step as evaluation
     from tasks.artifacts.s3 import Bucket
-    from tasks.optimize.trainer import Trainer
     from tasks.rollout.transformers_engine import TransformersEngine
+    from tasks.train.trainer import Trainer
     from tasks.verify.verifier import Verifier
 
     def generated(engine: Any, requests: Any, sampling: Any, on_done: Any) -> Any:

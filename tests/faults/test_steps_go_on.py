@@ -11,7 +11,6 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.progress import Progress
 from tasks.artifacts.tables import read_table
 from tasks.evaluate.step import evaluate_policy
-from tasks.optimize.step import optimize_stage
 from tasks.rollout.step import generate_shard
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import (
@@ -23,6 +22,7 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
+from tasks.train.step import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.faults.steps import Killed
 from tests.prepared import prepare_held_out, prepare_stage

@@ -34,7 +34,7 @@ def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
     generating = cluster.running(execution, "rollout-task-map-generate")
     cluster.kill(generating)
     with cluster.watched(store) as written:
-        training = cluster.running(execution, "optimize-task-optimize")
+        training = cluster.running(execution, "train-task-optimize")
         first = until("state of the training", lambda: sorted(written), 300)
         cluster.delete(training)
         cluster.ended(execution)

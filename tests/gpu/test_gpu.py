@@ -15,13 +15,13 @@ from torch.nn.functional import cosine_similarity
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 
 from tasks.errors import SettingsError
-from tasks.optimize.backends.torch_backend import TorchBackend
 from tasks.policy import packing
 from tasks.policy.memory import enough_memory
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import MicroBatch, Scorer, pack
 from tasks.rollout.engine import Request, Sampling
 from tasks.rollout.transformers_engine import TransformersEngine
+from tasks.train.backends.torch_backend import TorchBackend
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 GPU = torch.device("cuda")

@@ -12,17 +12,17 @@ from flytekit.models.literals import Literal
 from safetensors.torch import load_file
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.optimize.step import optimize_stage
-from tasks.optimize.task import optimize
 from tasks.platform.inputs import OptimizeInputs
 from tasks.rollout.step import generate_shard
 from tasks.settings import BackendSettings, OperationSettings
+from tasks.train.step import optimize_stage
+from tasks.train.task import optimize
 from tasks.verify.step import verify_rollouts
-from tests.optimize.together import farthest
 from tests.platform.propeller import Attempt, Propeller
 from tests.platform.serialised import serialise
 from tests.prepared import prepare_stage
 from tests.s3 import S3, free_port
+from tests.train.together import farthest
 from tests.workflows import test_grpo
 from tests.workflows.runs import ROOT
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from tasks.errors import SettingsError
-from tasks.optimize.backends import open_backend
 from tasks.policy.liger import put_liger
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer, pack
 from tasks.settings import OptimizeSettings
+from tasks.train.backends import open_backend
 from tests.policy.test_scorer import FAMILIES, model, sequences
 
 INSTALLED = importlib.util.find_spec("liger_kernel") is not None

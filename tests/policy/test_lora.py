@@ -7,18 +7,18 @@ import torch
 from safetensors.torch import load_file
 
 from tasks.errors import ArtifactError, DataError, SettingsError
-from tasks.optimize.responses import Responses, plan_batches
-from tasks.optimize.state import save_optimizer, save_policy
-from tasks.optimize.step import load_trainer
-from tasks.optimize.trainer import Trainer
 from tasks.policy.loading import load_model
 from tasks.policy.lora import ADAPTER, add_adapters
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer, pack
 from tasks.settings import LoraSettings, OptimizeSettings
-from tests.optimize import test_trainer
-from tests.optimize.test_trainer import Small, untimed
+from tasks.train.batches import Responses, plan_batches
+from tasks.train.checkpoint import save_optimizer, save_policy
+from tasks.train.step import load_trainer
+from tasks.train.trainer import Trainer
 from tests.policy.test_scorer import FAMILIES, model
+from tests.train import test_trainer
+from tests.train.test_trainer import Small, untimed
 
 peft = pytest.importorskip("peft")
 responses = test_trainer.responses

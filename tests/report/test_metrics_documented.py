@@ -10,13 +10,13 @@ import pytest
 
 from tasks.artifacts.tables import EXAMPLES, ROLLOUTS, VERDICTS, metrics_schema, to_table
 from tasks.evaluate.metrics import measure
-from tasks.optimize.diagnostics import UpdateStatistics
-from tasks.optimize.outcome import Outcome as Trained
-from tasks.optimize.responses import collect, plan_batches
-from tasks.optimize.step import load_trainer
 from tasks.report.ledger import ROWS as LEDGER
 from tasks.report.updates import histogram_columns, number_columns
 from tasks.settings import OptimizeSettings, RunSettings, Settings
+from tasks.train.batches import collect, plan_batches
+from tasks.train.diagnostics import UpdateStatistics
+from tasks.train.outcome import Outcome as Trained
+from tasks.train.step import load_trainer
 from tasks.verify.step import Tally
 from tasks.verify.verdicts import Outcome
 from tests.cache_versions import ROOT

@@ -5,12 +5,12 @@ from html import escape
 import numpy as np
 import pytest
 
-from tasks.optimize.histogram import ADVANTAGE_EDGES
 from tasks.report.figures import OVER_STALENESS, make_figures, words_of
 from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
 from tasks.report.staleness_figures import PANELS, advantage_counts, shown_stages
 from tasks.report.updates import thinned
+from tasks.train.histogram import ADVANTAGE_EDGES
 from tests.report.svg import figures_of, lines, markers, panels, paths, texts
 from tests.report.synthetic import SyntheticRun, make_run, page_of
 

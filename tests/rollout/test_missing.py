@@ -9,13 +9,13 @@ import pytest
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import PROMPTS, VERDICTS, read_table, write_table
 from tasks.errors import DataError
-from tasks.optimize.step import optimize_stage
 from tasks.resident import release
 from tasks.rollout import step
 from tasks.rollout.engine import MISSING, Engine, Request, Response, Sampling
 from tasks.rollout.engines import load_engine
 from tasks.rollout.step import generate_shard
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.train.step import optimize_stage
 from tasks.verify.step import verify_rollouts
 
 Small = tuple[Store, ArtifactRef]

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tasks.errors import SettingsError
-from tasks.optimize.advantages import group_advantages
-from tasks.optimize.objective import objective
-from tasks.optimize.tokens import TokenBatch
 from tasks.settings import ObjectiveSettings, OptimizeSettings
 from tasks.settings.effects import READ_WITH, flat, reads
 from tasks.settings.presets import PRESETS
-from tests.optimize.batches import bounds_of
+from tasks.train.advantages import group_advantages
+from tasks.train.objective import objective
+from tasks.train.tokens import TokenBatch
+from tests.train.batches import bounds_of
 
 LONGEST = 9
 RESPONSES, TOKENS = 8, 6

@@ -15,11 +15,11 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.work import once
 from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.step import evaluate_policy
-from tasks.optimize.step import optimize_stage
-from tasks.optimize.trainer import Trainer
 from tasks.report.step import write_report
 from tasks.settings import OperationSettings, TrackerSettings
 from tasks.tracking import journal
+from tasks.train.step import optimize_stage
+from tasks.train.trainer import Trainer
 from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, VERIFY
 
 

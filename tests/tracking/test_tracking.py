@@ -18,11 +18,11 @@ from tasks.artifacts.tables import read_table
 from tasks.artifacts.work import once
 from tasks.errors import SettingsError
 from tasks.evaluate.step import evaluate_policy
-from tasks.optimize.step import optimize_stage
-from tasks.optimize.trainer import Trainer
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
 from tasks.tracking import journal, trackers
+from tasks.train.step import optimize_stage
+from tasks.train.trainer import Trainer
 from tasks.verify.step import verify_rollouts
 from tests.faults.steps import Killed
 from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY

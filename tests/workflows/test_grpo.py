@@ -10,12 +10,12 @@ from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
-from tasks.optimize.step import optimize_stage
 from tasks.report.clock import training_clock
 from tasks.reproduce.causes import BARRIER, BATCHES, UNEXPLAINED, split_causes
 from tasks.reproduce.runs import load_run
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
+from tasks.train.step import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.prepared import prepare_stage
 from tests.workflows.runs import Runner

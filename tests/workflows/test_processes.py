@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tasks.artifacts import Store
-from tests.optimize.together import farthest
+from tests.train.together import farthest
 from tests.workflows.runs import ROOT, Runner, steps
 from tests.workflows.test_decks import decks_of, tabs
 

@@ -21,11 +21,11 @@ from flytekit.core.utils import load_proto_from_file, write_proto_to_file
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.provenance import code
-from tasks.optimize.task import optimize
 from tasks.platform.inputs import OptimizeInputs, RolloutInputs
 from tasks.rollout.step import generate_shard
 from tasks.rollout.task import generate
 from tasks.settings import OperationSettings, OptimizeSettings
+from tasks.train.task import optimize
 from tasks.verify.step import verify_rollouts
 from tests.prepared import prepare_stage
 from tests.workflows import test_grpo

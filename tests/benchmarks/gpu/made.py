@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
 
-from tasks.optimize.backends import open_backend
-from tasks.optimize.backends.backend import Backend
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import MicroBatch, Scorer, pack
+from tasks.train.backends import open_backend
+from tasks.train.backends.backend import Backend
 
 Tokens = npt.NDArray[np.int64]
 SHAPES = {

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from tasks.optimize.backends.backend import Backend
 from tasks.policy.logp import chunked_logp
 from tasks.policy.scorer import MicroBatch, pack
+from tasks.train.backends.backend import Backend
 from tests.benchmarks.gpu.device import free
 from tests.benchmarks.gpu.made import Rollouts, loss_of, make_backend
 

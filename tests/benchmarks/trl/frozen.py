@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config
 
-from tasks.optimize.responses import Ragged, Responses
+from tasks.train.batches import Ragged, Responses
 
 END = 0
 _PROMPT = (16, 64)

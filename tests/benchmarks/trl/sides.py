@@ -18,12 +18,12 @@ from unittest.mock import patch
 import numpy as np
 from torch import Tensor
 
-from tasks.optimize.backends import open_backend
-from tasks.optimize.outcome import Outcome
-from tasks.optimize.trainer import Trainer
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer
 from tasks.settings import OptimizeSettings
+from tasks.train.backends import open_backend
+from tasks.train.outcome import Outcome
+from tasks.train.trainer import Trainer
 from tests.benchmarks.gpu.device import wait
 from tests.benchmarks.trl.frozen import Frozen
 

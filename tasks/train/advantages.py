@@ -1,0 +1,258 @@
+"""Groups of rewards become advantages, and the table of which responses take part in an update.
+
+| reason        | the response                              | in its group's baseline | in the update              |
+|---------------|-------------------------------------------|-------------------------|----------------------------|
+| missing       | was never generated                       | no                      | no                         |
+| not_finite    | has log-probabilities that are not finite | no                      | no                         |
+| unscored      | has no reward: the verifier cannot tell   | no                      | with A = 0                 |
+| surplus       | data.balance_negatives left it out        | no                      | with A = 0                 |
+| zero_variance | all rewards of its group are equal        | yes                     | with A = 0, or not at all: |
+|               |                                           |                         | data.zero_variance: drop   |
+| truncated     | was cut off at the largest length         | yes                     | with A, or not at all:     |
+|               |                                           |                         | data.truncated: mask       |
+
+Every other response takes part with its advantage A. "In the update" means: its tokens count in the denominator of the
+loss and in the diagnostics.
+
+Shapes: R responses, G groups.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from tasks.errors import GateError, SettingsError
+from tasks.settings import OptimizeSettings
+from tasks.settings.objective import AdvantageSettings
+from tasks.train.batches import AT_ONCE, Floats, Ints, Responses
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """An advantage per response, and counts of what says nothing."""
+
+    advantage_R: Tensor
+    """In the dtype of the rewards; 0 where there is nothing to compare with."""
+    groups: int
+    zero_variance_groups: int
+    """Groups without two different rewards."""
+    unscored: int
+    """Responses without a reward."""
+    surplus: int = 0
+    """Responses below their group's mean that were left out."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The responses that take part in updates, and their advantages."""
+
+    advantages: Advantages
+    takes_part_R: Flags
+
+    @property
+    def advantage_R(self) -> Tensor:
+        """Advantage of every response, 0 for those that do not take part."""
+        return self.advantages.advantage_R
+
+    def active_rows(self, rows: Ints) -> Ints:
+        """Return those of some rows that take part."""
+        return rows[self.takes_part_R[rows]]
+
+
+def select(
+    responses: Responses, settings: OptimizeSettings, max_response_tokens: int, not_finite_R: Flags, seed: Sequence[int]
+) -> Selection:
+    """Decide which responses take part, and compute their advantages.
+
+    Args:
+        responses: of the stage.
+        settings: of the step.
+        max_response_tokens: most tokens that a response can have.
+        not_finite_R: responses with log-probabilities that are not finite.
+        seed: of random choices.
+    """
+    rules = settings.objective.data
+    group_R, length_R = torch.from_numpy(responses.group_R), responses.response_tokens.lengths
+    missing_R = np.isnan(responses.reward_R) & (length_R == 0)
+    takes_part_R = ~not_finite_R & ~missing_R
+    correctness_R = torch.from_numpy(np.where(takes_part_R, responses.reward_R, np.float32(np.nan)))
+    reward_R = correctness_R
+    if rules.overlong_buffer_share is not None:
+        penalty_R = overlong_penalty(length_R, max_response_tokens, rules.overlong_buffer_share)
+        reward_R = reward_R + torch.from_numpy(penalty_R.astype(np.float32))
+    random = np.random.default_rng([*seed, 1]) if rules.balance_negatives else None
+    advantages = group_advantages(reward_R, group_R, settings.objective.advantage, random)
+    if rules.zero_variance == "drop":
+        # By the rewards themselves: a penalty for length does not make an all-correct group informative.
+        takes_part_R &= _varies(correctness_R, group_R).numpy()
+    if rules.truncated == "mask":
+        takes_part_R &= ~responses.truncated_R
+    advantage_R = torch.where(torch.from_numpy(takes_part_R), advantages.advantage_R, 0)
+    return Selection(replace(advantages, advantage_R=advantage_R), takes_part_R)
+
+
+def group_advantages(
+    reward_R: Tensor, group_R: Tensor, settings: AdvantageSettings, balance: np.random.Generator | None = None
+) -> Advantages:
+    """Compute advantages: reward minus baseline and its offset, over scale.
+
+    Scale ``std`` is unbiased, as in verl's GRPO (arXiv 2402.03300), ``std_biased`` is not (2509.24203), ``sqrt_eps`` is
+    that of 2505.22257, ``none`` leaves the difference as it is (Dr.GRPO, 2503.20783). Equal rewards differ from their
+    baseline by exactly 0. A prompt's only response has baseline 0, as in verl; it has no standard deviation.
+
+    Args:
+        reward_R: rewards; NaN where there is none.
+        group_R: int64, the same number for responses to the same prompt, in any order.
+        settings: of the advantages.
+        balance: leaves out random responses below their group's mean until they are no more than those above it, and
+            compares the others among themselves (RED-Drop, 2509.24203).
+
+    Raises:
+        SettingsError: a group has one response and the scale is its standard deviation.
+    """
+    names_G, group_R, size_G = torch.unique(group_R, return_inverse=True, return_counts=True)
+    alone_G = size_G == 1
+    if settings.scale not in ("none", "batch_std") and alone_G.any():
+        raise SettingsError(
+            f"optimize.objective.advantage.scale {settings.scale!r}: group {int(names_G[alone_G][0])} has one response "
+            "and one reward has no standard deviation; allowed: none, batch_std, or at least 2 responses per prompt"
+        )
+    groups = _Groups(group_R, size_G)
+    scored_R = ~reward_R.isnan()
+    kept_R = scored_R if balance is None else scored_R & ~_surplus(reward_R, scored_R, groups, balance)
+    score_R = torch.where(kept_R, reward_R, 0).double()
+    count_G = groups.sum(kept_R.double())
+    lowest_G, highest_G = groups.range(score_R, kept_R)
+    varies_G = highest_G > lowest_G
+    relative_G = torch.full_like(alone_G, settings.baseline != "none") & ~alone_G
+    baseline_G = torch.where(relative_G, _baseline(score_R, kept_R, count_G, highest_G, groups, settings), 0)
+    # Rounding of the baseline can leave equal rewards a little off it; their range is exactly 0.
+    centred_R = torch.where((relative_G & ~varies_G)[group_R], 0, score_R - baseline_G[group_R])
+    scale_G = _scale(score_R, kept_R, count_G, groups, settings)
+    if settings.scale != "batch_std":
+        scale_G = torch.where(varies_G, scale_G, 1)
+    advantage_R = torch.where(kept_R, (centred_R - settings.baseline_offset) / scale_G[group_R], 0)
+    informative_G = varies_G | (alone_G & (count_G == 1))
+    return Advantages(
+        advantage_R=advantage_R.to(reward_R.dtype),
+        groups=len(size_G),
+        zero_variance_groups=int((~informative_G).sum()),
+        unscored=int((~scored_R).sum()),
+        surplus=int((scored_R & ~kept_R).sum()),
+    )
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The group of every response, and reductions over groups in float64."""
+
+    group_R: Tensor
+    size_G: Tensor
+
+    def sum(self, x_R: Tensor) -> Tensor:
+        return torch.zeros(len(self.size_G), dtype=torch.float64).index_add_(0, self.group_R, x_R.double())
+
+    def mean(self, x_R: Tensor, kept_R: Tensor) -> Tensor:
+        return self.sum(torch.where(kept_R, x_R, 0)) / self.sum(kept_R.double()).clamp(min=1)
+
+    def range(self, x_R: Tensor, kept_R: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the smallest and largest kept value of each group; inf and -inf where none is kept."""
+        found = []
+        for reduce, worst in (("amin", float("inf")), ("amax", float("-inf"))):
+            start_G = torch.full((len(self.size_G),), worst, dtype=torch.float64)
+            values_R = torch.where(kept_R, x_R.double(), worst)
+            found.append(start_G.scatter_reduce(0, self.group_R, values_R, reduce=reduce))
+        return found[0], found[1]
+
+
+def _varies(reward_R: Tensor, group_R: Tensor) -> Tensor:
+    """Return whether a response's group has two different rewards, or is a single response with a reward, bool [R]."""
+    _, group_R, size_G = torch.unique(group_R, return_inverse=True, return_counts=True)
+    lowest_G, highest_G = _Groups(group_R, size_G).range(reward_R, ~reward_R.isnan())
+    return ((highest_G > lowest_G) | ((size_G == 1) & (highest_G == lowest_G)))[group_R]
+
+
+def _baseline(
+    score_R: Tensor, kept_R: Tensor, count_G: Tensor, highest_G: Tensor, groups: _Groups, settings: AdvantageSettings
+) -> Tensor:
+    if settings.baseline != "logavgexp":
+        return groups.mean(score_R, kept_R)
+    highest_G = torch.where(count_G > 0, highest_G, 0)
+    exponent_R = (score_R - highest_G[groups.group_R]) / settings.temperature
+    return highest_G + settings.temperature * groups.mean(exponent_R.exp(), kept_R).clamp(min=1e-300).log()
+
+
+def _scale(score_R: Tensor, kept_R: Tensor, count_G: Tensor, groups: _Groups, settings: AdvantageSettings) -> Tensor:
+    if settings.scale == "none":
+        return torch.ones_like(count_G)
+    if settings.scale == "batch_std":
+        # Of equal rewards, or of one, there is nothing to divide by.
+        spread = float(score_R[kept_R].std()) if len(score_R[kept_R].unique()) > 1 else 1.0
+        return torch.full_like(count_G, spread + settings.epsilon)
+    off_R = score_R - groups.mean(score_R, kept_R)[groups.group_R]
+    squares_G = groups.sum(torch.where(kept_R, off_R**2, 0))
+    match settings.scale:
+        case "std":
+            return (squares_G / (count_G - 1).clamp(min=1)).sqrt() + settings.epsilon
+        case "std_biased":
+            return (squares_G / count_G.clamp(min=1)).sqrt() + settings.epsilon
+        case "sqrt_eps":
+            return (squares_G / count_G.clamp(min=1) + settings.epsilon).sqrt()
+
+
+def _surplus(reward_R: Tensor, scored_R: Tensor, groups: _Groups, random: np.random.Generator) -> Tensor:
+    """Choose random responses below their group's mean, so many that the rest are no more than those above it."""
+    off_R = reward_R.double() - groups.mean(reward_R.double(), scored_R)[groups.group_R]
+    below_R, above_R = scored_R & (off_R < 0), scored_R & (off_R > 0)
+    allowed_G = groups.sum(above_R.double())
+    draw_R = torch.from_numpy(random.random(len(reward_R)))
+    # Sorted by group and draw, those below come first: their place in the group is their rank.
+    order_R = torch.argsort(groups.group_R.double() + torch.where(below_R, draw_R / 2, draw_R / 2 + 0.5))
+    start_G = groups.size_G.cumsum(0) - groups.size_G
+    rank_R = torch.empty_like(order_R)
+    rank_R[order_R] = torch.arange(len(order_R))
+    rank_R -= start_G[groups.group_R]
+    return below_R & (rank_R >= allowed_G[groups.group_R])
+
+
+def overlong_penalty(lengths_R: Ints, max_response_tokens: int, buffer_share: float) -> npt.NDArray[np.float64]:
+    """Compute DAPO's soft punishment of long responses (arXiv 2503.14476, equation 13), which is added to the reward.
+
+    It is 0 up to the buffer, which is the last ``buffer_share`` of ``max_response_tokens``, and falls to -1 at its end.
+    """
+    buffer = buffer_share * max_response_tokens
+    return np.clip((max_response_tokens - buffer - lengths_R) / buffer, -1, 0)
+
+
+def finite_responses(logp: Floats, responses: Responses) -> Flags:
+    """Return which responses have only finite values in a column of response tokens, bool [R]."""
+    finite_R = np.ones(len(responses.group_R), dtype=bool)
+    for start in range(0, len(logp), AT_ONCE):
+        bad = start + np.flatnonzero(~np.isfinite(logp[start : start + AT_ONCE]))
+        finite_R[np.searchsorted(responses.response_tokens.offsets, bad, side="right") - 1] = False
+    return finite_R
+
+
+def check_not_finite(count: int, responses: int, max_share: float) -> None:
+    """Stop a stage of which too many responses have log-probabilities that are not finite.
+
+    Args:
+        count: of these responses.
+        responses: of the stage.
+        max_share: that is allowed.
+
+    Raises:
+        GateError: their share is above ``max_share``.
+    """
+    share = count / responses
+    if share > max_share:
+        raise GateError(
+            f"optimize: {count} of {responses} responses ({share:.1%}) have log-probabilities that are not finite; "
+            f"optimize.max_dropped_share allows {max_share:.1%}. Look at the engine's precision."
+        )

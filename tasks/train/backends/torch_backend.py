@@ -1,0 +1,107 @@
+"""Plain torch: one process, one device."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from transformers import PreTrainedModel
+
+from tasks.policy.scorer import MicroBatch, Scorer
+from tasks.train.backends.backend import MOMENTS, Named, adamw, trainable, untrained
+
+if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
+    from tasks.settings import OptimizeSettings
+
+
+class TorchBackend:
+    """Weights, gradients and moments in fp32; with dtype bfloat16 a copy of the weights in that type computes."""
+
+    def __init__(self, scorer: Scorer, settings: "OptimizeSettings") -> None:
+        self.model: PreTrainedModel = scorer.model
+        self.packed = scorer.packed
+        self._scorer = scorer
+        self._max_grad_norm = settings.max_grad_norm
+        self._weights = trainable(self.model)
+        self._copied = settings.backend.dtype == "bfloat16"
+        if self._copied:
+            self._weights = {name: nn.Parameter(p.detach().clone()) for name, p in self._weights.items()}
+            for parameter in self.model.parameters():
+                # No buffers: rounded frequencies of rotary embeddings would misplace the tokens of long responses.
+                parameter.data = parameter.data.to(torch.bfloat16)
+            for name, parameter in trainable(self.model).items():
+                parameter.register_post_accumulate_grad_hook(partial(_collect, self._weights[name]))
+        self.optimizer = adamw(self._weights.values(), settings)
+
+    def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """See ``Backend``."""
+        return self._scorer(batch)
+
+    def backward(self, loss_sum: Tensor, last: bool) -> None:  # noqa: ARG002 - gradients are not sent anywhere
+        """See ``Backend``."""
+        loss_sum.backward()
+
+    def step(self, denominator: float, learning_rate: float) -> float:
+        """See ``Backend``; a norm that is not finite leaves the weights as they are."""
+        for parameter in self._weights.values():
+            if parameter.grad is None:
+                # AdamW passes over parameters without one, and its step count must stay that of the updates.
+                parameter.grad = torch.zeros_like(parameter)
+            elif denominator > 0:
+                parameter.grad.div_(denominator)
+        norm = float(clip_grad_norm_(self._weights.values(), self._max_grad_norm))
+        if norm < float("inf"):
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate
+            self.optimizer.step()
+            self._copy()
+        self.optimizer.zero_grad()
+        return norm
+
+    def shapes(self) -> dict[str, torch.Size]:
+        """See ``Backend``."""
+        return {name: parameter.shape for name, parameter in self._weights.items()}
+
+    def weights(self) -> Named:
+        """See ``Backend``."""
+        yield from self._weights.items()
+
+    def frozen(self) -> Named:
+        """See ``Backend``."""
+        yield from untrained(self.model).items()
+
+    def moments(self) -> Named:
+        """See ``Backend``."""
+        for name, parameter in self._weights.items():
+            for moment in MOMENTS:
+                yield f"{name}.{moment}", self.optimizer.state[parameter][moment]
+
+    @torch.no_grad()
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """See ``Backend``."""
+        for name, parameter in self._weights.items():
+            parameter.copy_(weights[name])
+        self._copy()
+
+    def set_moments(self, moments: Mapping[str, Tensor], updates: int) -> None:
+        """See ``Backend``."""
+        for name, parameter in self._weights.items():
+            own = {moment: moments[f"{name}.{moment}"].to(parameter.device) for moment in MOMENTS}
+            # Fused kernels want all of a parameter's state where it is.
+            self.optimizer.state[parameter] = {"step": torch.tensor(float(updates), device=parameter.device), **own}
+
+    @torch.no_grad()
+    def _copy(self) -> None:
+        if self._copied:
+            for name, parameter in trainable(self.model).items():
+                parameter.copy_(self._weights[name])
+
+
+def _collect(weight: nn.Parameter, parameter: nn.Parameter) -> None:
+    """Adds the gradient of a copy to that of the fp32 weight, as soon as it is there."""
+    assert parameter.grad is not None
+    gradient = parameter.grad.float()
+    weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+    parameter.grad = None

@@ -1,0 +1,83 @@
+"""Intervals of the ratio that are found over a whole update: M2PO's and BAPO's.
+
+Shapes: N response tokens of an update; n some of them, sorted.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tasks.settings.objective import BalanceSettings, GateSettings, SecondMomentSettings
+from tasks.train.objective import Bounds
+
+Gather = Callable[[Tensor], Tensor]
+"""A function from the rows of this process to the rows of all processes."""
+
+
+def alone(rows: Tensor) -> Tensor:
+    """Return the rows of the only process."""
+    return rows
+
+
+def update_bounds(log_ratio_N: Tensor, advantage_N: Tensor, settings: GateSettings, gather: Gather = alone) -> Bounds:
+    """Find the interval of an update from all its tokens in all processes.
+
+    Args:
+        log_ratio_N: log-ratios at the update's start, of this process.
+        advantage_N: advantages of the same tokens.
+        settings: of the gate.
+        gather: brings together what the processes of a distributed trainer have.
+    """
+    if settings.bounds == "static":
+        return Bounds(settings.low, settings.high)
+    rows_N2 = gather(torch.stack([log_ratio_N.double(), advantage_N.double()], dim=1))
+    if settings.bounds == "second_moment":
+        return _second_moment(rows_N2[:, 0], rows_N2[:, 1], settings.second_moment)
+    return _balance(rows_N2[:, 0].exp(), rows_N2[:, 1], Bounds(settings.low, settings.high), settings.balance)
+
+
+def _second_moment(log_ratio_N: Tensor, advantage_N: Tensor, settings: SecondMomentSettings) -> Bounds:
+    """Find M2PO's interval (arXiv 2510.01161): the second moment of what it lets through stays within the threshold."""
+    counts_N = log_ratio_N * advantage_N > 0 if settings.harmful_only else torch.ones_like(log_ratio_N).bool()
+    square_n = (log_ratio_N[counts_N] ** 2).sort().values
+    count, sum_n = len(square_n), square_n.cumsum(0)
+    if not count or sum_n[-1] <= settings.threshold * count:
+        return Bounds(0.0, math.inf)
+    place_n = torch.arange(1, count + 1, device=square_n.device)
+    if settings.form == "winsorize":
+        capped_n = sum_n + (count - place_n) * square_n
+        first = int((capped_n >= settings.threshold * count).nonzero()[0])
+        square = float(square_n[first - 1]) if first else 0.0
+    else:
+        # A mean of ascending values ascends; equal values stay or go together.
+        fits_n = (sum_n / place_n <= settings.threshold) & (square_n < square_n.roll(-1))
+        kept = int(fits_n.nonzero()[-1]) + 1 if fits_n.any() else 0
+        square = float(square_n[kept - 1] + square_n[kept]) / 2 if kept else 0.0
+    return Bounds(math.exp(-math.sqrt(square)), math.exp(math.sqrt(square)))
+
+
+def _balance(ratio_N: Tensor, advantage_N: Tensor, start: Bounds, settings: BalanceSettings) -> Bounds:
+    """Find BAPO's interval (arXiv 2510.18927): low is raised first, then high, until positives weigh enough."""
+    positive_N = advantage_N >= 0
+    low, high = start
+
+    def share() -> float:
+        if settings.statistic == "code":
+            positive = (ratio_N.clamp(max=high) * advantage_N)[positive_N].sum()
+            negative = (ratio_N.clamp(min=low) * -advantage_N)[~positive_N].sum()
+        else:
+            positive = (ratio_N * advantage_N)[positive_N & (ratio_N <= high)].sum()
+            negative = (ratio_N * -advantage_N)[~positive_N & (ratio_N >= low)].sum()
+        return float(positive / negative) if negative > 0 else math.inf
+
+    for raised in range(1, 1 + math.ceil((settings.low_max - start.low) / settings.step - 1e-9)):
+        if share() >= settings.target:
+            return Bounds(low, high)
+        low = min(start.low + raised * settings.step, settings.low_max)
+    for raised in range(1, 1 + math.ceil((settings.high_max - start.high) / settings.step - 1e-9)):
+        if share() >= settings.target:
+            return Bounds(low, high)
+        high = min(start.high + raised * settings.step, settings.high_max)
+    return Bounds(low, high)

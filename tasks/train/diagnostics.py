@@ -1,0 +1,163 @@
+"""One row of numbers per update: what the objective did to its tokens, and how far the policy has moved.
+
+Legend of shapes: T response tokens of a micro-batch, N those of the whole update, R responses, C columns.
+"""
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from tasks.train import distributed
+from tasks.train.histogram import EDGES
+from tasks.train.objective import ObjectiveResult
+from tasks.train.tokens import TokenBatch
+
+_COLUMNS = ("log_ratio", "advantage", "entropy", "clipped", "vetoed", "rejected", "trigger")
+_QUANTILES = {"p01": 0.01, "p50": 0.50, "p99": 0.99}
+_Numbers = npt.NDArray[np.float64]
+_Flags = npt.NDArray[np.bool_]
+
+
+class UpdateStatistics:
+    """Collects the micro-batches of an update and computes its row, which does not depend on how the update was split.
+
+    What is collected stays on its device, so that no micro-batch waits for the one before. The micro-batches of all
+    processes are gathered when ``row`` is called, which every process must do.
+    """
+
+    def __init__(self) -> None:
+        self._sums: list[tuple[Tensor, Tensor, int]] = []
+        """Loss, denominator and responses of every micro-batch."""
+        self._tokens: list[tuple[Tensor, ...]] = []
+        """The column response_T and the columns named above, of every micro-batch."""
+
+    def add(self, result: ObjectiveResult, tokens: TokenBatch, entropy_T: Tensor) -> None:
+        """Add a micro-batch.
+
+        Args:
+            result: of the objective on ``tokens``.
+            tokens: of the micro-batch.
+            entropy_T: of the current policy at every token, nats.
+        """
+        flags = (result.clipped_T, result.vetoed_T, result.rejected_T, result.trigger_T)
+        columns = (tokens.response_T, tokens.log_ratio_T, tokens.advantage_T.detach(), entropy_T.detach(), *flags)
+        self._tokens.append(columns)
+        self._sums.append((result.loss_sum.detach(), result.denominator, tokens.responses))
+
+    @cached_property
+    def _gathered(self) -> tuple[list[float], _Numbers, _Flags]:
+        """Gather [loss, denominator, responses], the columns [C, N], and which tokens begin a response [N]."""
+        sums = np.zeros(3)
+        table = np.zeros((1 + len(_COLUMNS), sum(len(tokens[0]) for tokens in self._tokens)))
+        start = 0
+        for own, tokens in zip(self._sums, self._tokens, strict=True):
+            sums += [float(value) for value in own]
+            response_T, *columns = (column.cpu().numpy() for column in tokens)
+            end = start + len(response_T)
+            table[0, start : start + 1], table[0, start + 1 : end] = 1, response_T[1:] != response_T[:-1]
+            for place, column in enumerate(columns, 1):
+                table[place, start:end] = column
+            start = end
+        if distributed.world_size() > 1:
+            sums = distributed.all_reduce_sum(torch.from_numpy(sums)).numpy()
+            table = distributed.gather_rows(torch.from_numpy(table).T).T.numpy()
+        return sums.tolist(), table[1:], table[0] > 0
+
+    def row(self) -> dict[str, float | int | list[int] | None]:
+        """Compute the update's numbers; a number about nothing, such as a ratio of no negative tokens, is None.
+
+        - tokens, responses: counts.
+        - loss: the surrogate, after division.
+        - clip_fraction, veto_fraction, reject_fraction: share of the tokens.
+        - veto_fraction_negative: vetoed tokens with A < 0 among tokens with A < 0 (A is the advantage).
+        - trigger_share_negative: responses with a trigger among those with A < 0.
+        - trigger_position: over those, the mean share of the response that precedes its first trigger.
+        - ratio_mean, _max, _p01, _p50, _p99 of tokens with A < 0 (_negative) and A > 0 (_positive).
+        - ess: effective sample size over tokens, (sum r)^2 / (N sum r^2) with r the ratio; 1 when on-policy.
+        - kl_k1, kl_k3: means of -log r and of r - 1 - log r. Tokens come from the behavior policy, so both estimate
+          KL(behavior || current), in nats per token (k1 and k3 of Schulman, "Approximating KL divergence").
+        - entropy: of the current policy, nats per token.
+        - zero_advantage_share: responses with A = 0.
+        - advantage_histogram, _kept: tokens by advantage, of all and of those that are not vetoed; EDGES.
+        - ratio_histogram_negative, _positive: tokens with A < 0 and with A > 0 by log r; EDGES.
+
+        Shares of responses are among those that have a token. Log-ratios are clamped as in the objective.
+        """
+        (loss, denominator, responses), columns, begins_N = self._gathered
+        log_ratio_N, advantage_N = columns[:2]
+        vetoed_N, trigger_N = (columns[_COLUMNS.index(name)] > 0 for name in ("vetoed", "trigger"))
+        means = columns.mean(1).tolist() if len(log_ratio_N) else [None] * len(_COLUMNS)
+        mean = dict(zip(_COLUMNS, means, strict=True))
+        ratio_N = np.exp(log_ratio_N)
+        negative_N, positive_N = advantage_N < 0, advantage_N > 0
+        first_R = begins_N.nonzero()[0]
+        advantage_R = advantage_N[first_R]
+        negative_R, position_R = advantage_R < 0, _trigger_positions(trigger_N, first_R)
+        triggered_R = negative_R & ~np.isnan(position_R)
+        row: dict[str, float | int | list[int] | None] = {
+            "tokens": len(ratio_N),
+            "responses": int(responses),
+            "loss": loss / denominator if denominator else 0.0,
+            "clip_fraction": mean["clipped"],
+            "veto_fraction": mean["vetoed"],
+            "reject_fraction": mean["rejected"],
+            "veto_fraction_negative": _mean(vetoed_N[negative_N]),
+            "trigger_share_negative": _mean(triggered_R[negative_R]),
+            "trigger_position": _mean(position_R[triggered_R]),
+            "ess": float(ratio_N.mean() ** 2 / np.square(ratio_N).mean()) if len(ratio_N) else None,
+            "kl_k1": None if mean["log_ratio"] is None else -mean["log_ratio"],
+            "kl_k3": _mean(np.expm1(log_ratio_N) - log_ratio_N),
+            "entropy": mean["entropy"],
+            "zero_advantage_share": _mean(advantage_R == 0),
+        }
+        for name, of_N in (("advantage_histogram", slice(None)), ("advantage_histogram_kept", ~vetoed_N)):
+            row[name] = _histogram(advantage_N[of_N], EDGES[name])
+        for sign, of_sign_N in (("negative", negative_N), ("positive", positive_N)):
+            of_ratio = _of_ratios(np.sort(ratio_N[of_sign_N]))
+            row |= {f"ratio_{name}_{sign}": value for name, value in of_ratio.items()}
+            row[f"ratio_histogram_{sign}"] = _histogram(log_ratio_N[of_sign_N], EDGES[f"ratio_histogram_{sign}"])
+        return row
+
+
+def _trigger_positions(trigger_N: _Flags, first_R: npt.NDArray[np.int64]) -> _Numbers:
+    """Return the share of every response's tokens before its first trigger, NaN without one.
+
+    Args:
+        trigger_N: which tokens are triggers.
+        first_R: index of every response's first token.
+    """
+    position_R = np.full(len(first_R), np.nan)
+    place = trigger_N.nonzero()[0]
+    if len(place):
+        response = first_R.searchsorted(place, side="right") - 1
+        length_R = np.diff(first_R, append=len(trigger_N))
+        # Backwards, so that the first trigger of a response is written last.
+        position_R[response[::-1]] = ((place - first_R[response]) / length_R[response])[::-1]
+    return position_R
+
+
+def _histogram(values: _Numbers, edges: _Numbers) -> list[int]:
+    """Count values per bin as numpy does, in a fraction of its time; the outermost bins take what lies beyond them."""
+    bins: list[int] = np.bincount(edges[1:-1].searchsorted(values, side="right"), minlength=len(edges) - 1).tolist()
+    return bins
+
+
+def _of_ratios(ascending: _Numbers) -> dict[str, float | None]:
+    """Return mean, largest and quantiles, interpolated as numpy does, in a tenth of its time."""
+    last = len(ascending) - 1
+    if last < 0:
+        return dict.fromkeys(("mean", "max", *_QUANTILES))
+    found = {"mean": _mean(ascending), "max": ascending.item(last)}
+    for name, share in _QUANTILES.items():
+        place = last * share
+        below = int(place)
+        low, high = ascending.item(below), ascending.item(min(below + 1, last))
+        found[name] = low + (high - low) * (place - below)
+    return found
+
+
+def _mean(values: _Numbers | _Flags) -> float | None:
+    return float(values.sum() / len(values)) if len(values) else None  # numpy's mean takes twice as long

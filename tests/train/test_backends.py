@@ -1,0 +1,175 @@
+"""DeepSpeed on two processes does what torch does in one: gradients, weights, states that either goes on from."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from tasks.policy.checks import check_folder
+from tasks.policy.loading import load_tokenizer
+from tasks.train.batches import Responses, micro_batches, shares
+from tests.cache_versions import ROOT
+from tests.train import test_trainer
+from tests.train.test_examples import alike
+from tests.train.test_trainer import Small
+from tests.train.together import FIRST, HALF, LAST, Tensors, farthest, moments, together, work
+
+pytest.importorskip("deepspeed")
+responses = test_trainer.responses
+STAGES = ["1", "2", "3", "3-offload"]
+LORA = {"rank": 4, "alpha": 16}
+
+
+def zero(stage: str) -> dict[str, object]:
+    return {"kind": "deepspeed", "deepspeed": str(ROOT / f"configs/deepspeed/zero{stage}.json"), "processes": 2}
+
+
+@pytest.fixture(scope="module")
+def alone(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What plain torch in one process makes."""
+    out = tmp_path_factory.mktemp("alone")
+    work(small[0].path(small[1]), responses, out, 0, {})
+    return out
+
+
+@pytest.fixture(scope="module")
+def pairs(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for every ZeRO stage with what it makes in two processes, also going on from its state half way."""
+    out = tmp_path_factory.mktemp("pairs")
+    folder = small[0].path(small[1])
+    common = folder, responses
+    jobs = [((*common, out / stage, begin, zero(stage)), {}) for stage in STAGES for begin in (0, HALF)]
+    for stage in ("2", "3"):
+        jobs.append(((*common, out / f"bf16-{stage}", 0, {**zero(stage), "dtype": "bfloat16"}), {}))
+        jobs.append(((*common, out / f"lora-{stage}", 0, zero(stage)), {"lora": LORA}))
+    together(2, out / "meeting", jobs)
+    return out
+
+
+@pytest.fixture(params=STAGES)
+def pair(pairs: Path, request: pytest.FixtureRequest) -> Path:
+    """What a ZeRO stage makes in two processes."""
+    return pairs / request.param
+
+
+def test_gradients_are_those_of_one_process(alone: Path, pair: Path) -> None:
+    # After the first step the first moment is a tenth of the gradient.
+    assert farthest(moments(pair, str(FIRST)), moments(alone, str(FIRST))) < 1e-7
+
+
+def test_rows_are_those_of_one_process(alone: Path, pair: Path) -> None:
+    ours, theirs = (json.loads((out / "rows.json").read_text()) for out in (pair, alone))
+    assert len(ours) == LAST
+    for row, expected in zip(ours, theirs, strict=True):
+        assert row.keys() == expected.keys()
+        for name in ("tokens", "responses", "stage", "update", "reward", "advantage_histogram"):
+            assert row[name] == expected[name]
+        for name in ("loss", "grad_norm", "entropy", "kl_k3", "ess", "ratio_p99_negative"):
+            if expected[name] is None:
+                assert row[name] is None
+            else:
+                assert row[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+
+
+def test_the_same_responses_are_noted_as_by_one_process(alone: Path, pair: Path) -> None:
+    ours, theirs = (json.loads((out / "examples.json").read_text()) for out in (pair, alone))
+    alike(ours, theirs, 1e-3)
+
+
+def test_twenty_updates_lead_to_the_weights_of_one_process(alone: Path, pair: Path) -> None:
+    ours, theirs = (load_file(out / f"{LAST}.safetensors") for out in (pair, alone))
+    assert farthest(ours, theirs) < 1e-5
+    first = load_file(alone / f"{FIRST}.safetensors")
+    assert farthest(first, theirs) > 1e-3
+
+
+def test_a_state_of_two_processes_goes_on_in_one(
+    small: Small, responses: Responses, alone: Path, pair: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(pair / str(HALF), tmp_path / str(HALF))
+    shutil.copyfile(pair / f"{HALF}.safetensors", tmp_path / f"{HALF}.safetensors")
+    work(small[0].path(small[1]), responses, tmp_path, HALF, {})
+    assert farthest(load_file(tmp_path / f"{LAST}-again.safetensors"), load_file(alone / f"{LAST}.safetensors")) < 1e-5
+
+
+def test_a_state_of_two_processes_goes_on_in_two(pair: Path) -> None:
+    for name in (f"{LAST}-again.safetensors", f"{LAST}-again/optimizer/moments.safetensors"):
+        assert farthest(load_file(pair / name), load_file(pair / name.replace("-again", ""))) == 0
+
+
+def test_the_policy_of_two_processes_loads(pair: Path) -> None:
+    folder = pair / "policy"
+    check_folder(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    trained = load_file(pair / f"{LAST}.safetensors")
+    assert farthest(dict(model.named_parameters()), trained) == 0
+    assert load_tokenizer(folder)("12+3")["input_ids"]
+
+
+def test_layers_that_are_computed_again_change_nothing(
+    small: Small, responses: Responses, alone: Path, tmp_path: Path
+) -> None:
+    work(small[0].path(small[1]), responses, tmp_path, 0, {"gradient_checkpointing": True})
+    assert farthest(load_file(tmp_path / f"{LAST}.safetensors"), load_file(alone / f"{LAST}.safetensors")) < 1e-6
+
+
+@pytest.fixture(scope="module")
+def halved(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What plain torch makes in bfloat16."""
+    out = tmp_path_factory.mktemp("halved")
+    work(small[0].path(small[1]), responses, out, 0, {"dtype": "bfloat16"})
+    return out
+
+
+@pytest.mark.parametrize("stage", [None, 2, 3])
+def test_bfloat16_computes_and_float32_remembers(stage: int | None, alone: Path, halved: Path, pairs: Path) -> None:
+    out = halved if stage is None else pairs / f"bf16-{stage}"
+    first, last = (load_file(out / f"{update}.safetensors") for update in (FIRST, LAST))
+    assert all(weight.dtype == torch.float32 for weight in last.values())
+    # After a first step of 1e-3 the weights are no bfloat16 numbers.
+    norm = first["model.norm.weight"]
+    assert not torch.equal(norm, norm.bfloat16().float())
+    for update in (FIRST, HALF):
+        ours, theirs = (moments(folder, str(update)) for folder in (out, alone))
+        assert cosine(ours, theirs) > 0.99
+    assert farthest(last, load_file(alone / f"{LAST}.safetensors")) < 5e-3
+
+
+def test_adapters_too_are_those_of_one_process(small: Small, responses: Responses, pairs: Path, tmp_path: Path) -> None:
+    work(small[0].path(small[1]), responses, tmp_path, 0, {}, lora=LORA)
+    for stage in ("2", "3"):
+        for name in (f"{LAST}.safetensors", "policy/model.safetensors", "policy/adapter/adapter_model.safetensors"):
+            assert farthest(load_file(pairs / f"lora-{stage}" / name), load_file(tmp_path / name)) < 1e-5
+
+
+def cosine(one: Tensors, other: Tensors) -> float:
+    """Of the first moments of two states."""
+    names = [name for name in one if name.endswith("exp_avg")]
+    ours, theirs = (torch.cat([state[name].flatten() for name in names]) for state in (one, other))
+    return float(torch.cosine_similarity(ours, theirs, dim=0))
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(20, 80), st.integers(1, 5))
+def test_shares_are_equal_and_lose_nothing(lengths: list[int], budget: int, processes: int) -> None:
+    tokens_R = np.array(lengths)
+    rows = np.arange(len(lengths))
+    dealt = shares(micro_batches(tokens_R, rows, budget), tokens_R, processes)
+    assert len(dealt) == processes
+    assert len({len(parts) for parts in dealt}) == 1
+    assert sorted(row for parts in dealt for part in parts for row in part) == rows.tolist()
+    for part in [part for parts in dealt for part in parts]:
+        assert tokens_R[part].sum() <= max(budget, *lengths)
+    if len(lengths) >= processes:
+        sums = [sum(int(tokens_R[part].sum()) for part in parts) for parts in dealt]
+        assert all(sums)
+
+
+def test_nothing_to_do_is_shared_too() -> None:
+    assert [[len(part) for part in parts] for parts in shares([], np.zeros(0, dtype=np.int64), 3)] == [[0]] * 3

@@ -1,0 +1,263 @@
+"""Intervals that are found over a whole update (M2PO, BAPO): by hand, by a plain loop, and across processes."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tasks.settings import ObjectiveSettings
+from tasks.train.bounds import update_bounds
+from tasks.train.distributed import gather_rows
+from tasks.train.objective import Bounds, objective
+from tests.train.batches import bounds_of
+from tests.train.test_objective import LONGEST, Response, batch_of, close, preset, some_responses, steady, update
+
+E = math.e
+UNBOUNDED = Bounds(0.0, math.inf)
+LOGS = [0.1, 0.2, 0.3, 0.6]
+"""Squares .01, .04, .09, .36, mean .125."""
+SPREAD = [E**log for log in LOGS]
+BALANCE: list[Response] = [(1.0, [1.5, 0.5]), (-1.0, [0.3, 0.3, 1.0, 1.0])]
+
+
+def m2po(kind: str = "one_side", **second_moment: Any) -> ObjectiveSettings:
+    return preset("m2po", gate={"kind": kind, "second_moment": second_moment})
+
+
+def bapo(low: float = 0.6, high: float = 1.2, **balance: Any) -> ObjectiveSettings:
+    return preset("bapo", gate={"low": low, "high": high, "balance": balance})
+
+
+def found(rows: Sequence[Response], settings: ObjectiveSettings) -> tuple[float, float]:
+    return tuple(bounds_of([batch_of(rows)], settings))
+
+
+def coefficients(rows: Sequence[Response], settings: ObjectiveSettings) -> list[float]:
+    batch = batch_of(rows)
+    return objective(batch, settings, LONGEST, bounds_of([batch], settings)).coefficient_T.tolist()
+
+
+def test_winsorised_second_moment_by_hand() -> None:
+    assert found([(1.0, SPREAD)], m2po()) == close((0.8187308, 1.2214028))
+    capped = [min(log**2, math.log(1.2214028) ** 2) for log in LOGS]
+    assert sum(capped) / 4 == close(0.0325)
+    got = update([batch_of([(1.0, SPREAD)])], m2po())[1]
+    assert got[0] == close(-SPREAD[0] / 4)
+    assert got[2:] == [0, 0]
+
+
+def test_dropped_second_moment_by_hand() -> None:
+    settings = m2po(form="drop")
+    low, high = found([(1.0, SPREAD)], settings)
+    assert SPREAD[1] < high < SPREAD[2]
+    assert low == close(1 / high)
+    assert update([batch_of([(1.0, SPREAD)])], settings)[1] == close([-SPREAD[0] / 4, -SPREAD[1] / 4, 0, 0])
+
+
+@pytest.mark.parametrize("form", ["winsorize", "drop"])
+def test_only_harmful_tokens_count_unless_asked(form: str) -> None:
+    assert found([(-1.0, SPREAD)], m2po(form=form)) == UNBOUNDED
+    assert coefficients([(-1.0, SPREAD)], m2po(form=form)) == close([-ratio for ratio in SPREAD])
+    falling = [1 / ratio for ratio in SPREAD]
+    assert found([(-1.0, falling)], m2po(form=form)) == close(found([(1.0, SPREAD)], m2po(form=form)))
+    assert coefficients([(-1.0, falling)], m2po(form=form))[2:] == [0, 0]
+    # Tokens that do no harm, and those without an advantage, leave the mean of the others alone.
+    idle: list[Response] = [(-1.0, [1.05] * 9), (0.0, [3.0] * 9)]
+    assert found([(1.0, SPREAD), *idle], m2po(form=form)) == found([(1.0, SPREAD)], m2po(form=form))
+    every = m2po(form=form, harmful_only=False)
+    assert found([(-1.0, SPREAD)], every) == found([(1.0, SPREAD)], m2po(form=form))
+    assert coefficients([(-1.0, SPREAD)], every) == close([-ratio for ratio in SPREAD])
+    both_sides = m2po("two_side", form=form, harmful_only=False)
+    assert coefficients([(-1.0, SPREAD)], both_sides)[2:] == [0, 0]
+
+
+@pytest.mark.parametrize("form", ["winsorize", "drop"])
+def test_a_second_moment_within_its_threshold_clips_nothing(form: str) -> None:
+    assert found([(1.0, SPREAD)], m2po(form=form, threshold=0.126)) == UNBOUNDED
+    assert found([(1.0, SPREAD)], m2po(form=form, threshold=0.124)) != UNBOUNDED
+    assert found([(1.0, [1.0] * 3), (-1.0, [1.0])], m2po(form=form)) == UNBOUNDED
+
+
+@pytest.mark.parametrize("form", ["winsorize", "drop"])
+def test_a_threshold_below_every_square_leaves_only_ratio_one(form: str) -> None:
+    rows: list[Response] = [(1.0, [1.0, 2.0, 3.0])]
+    assert found(rows, m2po(form=form)) == (1.0, 1.0)
+    assert coefficients(rows, m2po(form=form)) == close([1, 0, 0])
+
+
+def test_a_mean_that_is_over_its_threshold_by_rounding_alone_is_bounded_too() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for size in range(20, 60):
+        log_ratio_N = torch.rand(size, generator=generator, dtype=torch.float64)
+        mean = float((log_ratio_N**2).mean())
+        for threshold in (math.nextafter(mean, 0), mean, math.nextafter(mean, 1)):
+            for form in ("winsorize", "drop"):
+                gate = m2po(form=form, threshold=threshold).gate
+                low, high = update_bounds(log_ratio_N, torch.ones(size), gate)
+                assert low < 1 < high
+
+
+# Squares of these are exact, and no mean of twelve of them is 0.04.
+eighths = st.sampled_from([0.125, 0.25, 0.375, 0.5, 1.0])
+signs = st.sampled_from([-1.0, 1.0])
+harmful = st.lists(st.tuples(eighths, signs), max_size=12)
+harmless = st.lists(st.tuples(eighths.map(lambda log: -log), signs), max_size=4)
+
+
+@steady
+@given(harmful, harmless)
+def test_the_second_moments_interval_is_the_widest_that_a_loop_finds(
+    harmful: list[tuple[float, float]], harmless: list[tuple[float, float]]
+) -> None:
+    tokens = harmful + harmless
+    log_ratio_N = torch.tensor([log * sign for log, sign in tokens], dtype=torch.float64)
+    advantage_N = torch.tensor([sign for _, sign in tokens], dtype=torch.float64)
+    squares = sorted(log * log for log, _ in harmful)
+    capped = [sum(min(square, cap) for square in squares) / len(squares) for cap in squares]
+    kept = [[square for square in squares if square <= most] for most in squares]
+    winsorised = update_bounds(log_ratio_N, advantage_N, m2po().gate)
+    dropped = update_bounds(log_ratio_N, advantage_N, m2po(form="drop").gate)
+    if not squares or capped[-1] <= 0.04:
+        assert winsorised == dropped == UNBOUNDED
+        return
+    cap = max([0.0, *(square for square, mean in zip(squares, capped, strict=True) if mean < 0.04)])
+    assert winsorised == close((E ** -math.sqrt(cap), E ** math.sqrt(cap)))
+    most = max([0.0, *(square for square, rest in zip(squares, kept, strict=True) if sum(rest) / len(rest) <= 0.04)])
+    following = min(square for square in squares if square > most)
+    assert most <= math.log(dropped.high) ** 2 < following
+    assert dropped.low == close(1 / dropped.high)
+
+
+def test_balance_by_hand() -> None:
+    # 1.7 / 3.2 = .53125 at the start, 1.7 / 3.6 = .4722 once low is .8, 1.95 / 3.6 = .5417 at high 1.45, and
+    # 2.0 / 3.6 = .5556 from high 1.5 on.
+    assert found(BALANCE, bapo()) == close((0.8, 2.0))
+    assert found(BALANCE, bapo(target=0.5312)) == (0.6, 1.2)
+    assert found(BALANCE, bapo(target=0.5313)) == close((0.8, 1.45))
+    assert found(BALANCE, bapo(target=0.5555)) == close((0.8, 1.5))
+    assert found(BALANCE, bapo(target=0.5556)) == close((0.8, 2.0))
+    assert found(BALANCE, bapo(low=0.8, target=0.4722)) == (0.8, 1.2)
+    assert update([batch_of(BALANCE)], bapo())[1] == close([-1.5 / 6, -0.5 / 6, 0, 0, 1 / 6, 1 / 6])
+
+
+def test_balance_that_counts_gradients_by_hand() -> None:
+    # 0.5 / 1.8 at the start; low clips nothing more; from high 1.5 on 1.98 / 1.8.
+    rows: list[Response] = [(1.0, [1.48, 0.5]), (-1.0, [0.3, 0.3, 0.9, 0.9])]
+    assert found(rows, bapo(statistic="gradient")) == close((0.8, 1.5))
+    assert found(rows, bapo()) == close((0.8, 2.0))
+    # 1 / 1.65, and 1 / 0.98 once low is past 0.67.
+    rows = [(1.0, [1.0]), (-1.0, [0.67, 0.98])]
+    assert found(rows, bapo(statistic="gradient")) == close((0.7, 1.2))
+    assert coefficients(rows, bapo(statistic="gradient")) == close([1, 0, -0.98])
+    # The search moves by one step at a time: 1 / 0.98 once low is past 0.62.
+    assert found([(1.0, [1.0]), (-1.0, [0.62, 0.98])], bapo(statistic="gradient")) == close((0.65, 1.2))
+
+
+def test_balance_stops_at_its_maxima_whatever_the_step() -> None:
+    assert found(BALANCE, bapo(low_max=0.62, high_max=1.27)) == close((0.62, 1.27))
+    assert found(BALANCE, bapo(low_max=0.6, high_max=1.2)) == (0.6, 1.2)
+
+
+@pytest.mark.parametrize("statistic", ["code", "gradient"])
+def test_balance_without_negatives_stays_where_it_starts(statistic: str) -> None:
+    settings = bapo(statistic=statistic)
+    assert found([(1.0, [3.0, 0.1]), (0.0, [1.0])], settings) == (0.6, 1.2)
+    assert found([(-1.0, [1.0])], settings) == close((0.8, 2.0))
+
+
+# A 64th off the eighths, so that no ratio is on an end of an interval.
+fractions = st.integers(0, 30).map(lambda n: Fraction(n, 8) + Fraction(1, 64))
+quarters = st.integers(-4, 4).map(lambda n: Fraction(n, 4))
+
+
+@steady
+@given(st.lists(st.tuples(fractions, quarters), max_size=10), st.sampled_from(["code", "gradient"]))
+def test_balance_is_what_a_loop_over_exact_fractions_gives(rows: list[tuple[Fraction, Fraction]], form: str) -> None:
+    low, high, step, target = Fraction("0.6"), Fraction("1.2"), Fraction("0.05"), Fraction("0.973")
+
+    def enough() -> bool:
+        if form == "code":
+            positive = sum(min(r, high) * a for r, a in rows if a >= 0)
+            negative = sum(max(r, low) * -a for r, a in rows if a < 0)
+        else:
+            positive = sum(r * a for r, a in rows if a >= 0 and r <= high)
+            negative = sum(r * -a for r, a in rows if a < 0 and r >= low)
+        return positive >= target * negative
+
+    while low < Fraction("0.8") and not enough():
+        low += step
+    while high < 2 and not enough():
+        high += step
+    log_ratio_N = torch.tensor([float(r) for r, _ in rows], dtype=torch.float64).log()
+    advantage_N = torch.tensor([float(a) for _, a in rows], dtype=torch.float64)
+    got = update_bounds(log_ratio_N, advantage_N, bapo(statistic=form, target=float(target)).gate)
+    assert got == close((float(low), float(high)))
+
+
+ALL = [m2po(), m2po(form="drop"), m2po(harmful_only=False), bapo(), bapo(statistic="gradient"), preset("grpo")]
+
+
+def test_an_update_without_tokens_has_an_interval() -> None:
+    for batches in ([], [batch_of([])], [batch_of([(-1.0, [])])]):
+        assert [tuple(bounds_of(batches, settings)) for settings in ALL] == [
+            *[UNBOUNDED] * 3,
+            *[(0.6, 1.2)] * 2,
+            (0.8, 1.2),
+        ]
+
+
+@steady
+@given(some_responses, st.data())
+def test_any_split_and_order_gives_the_same_interval(rows: list[Response], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(rows))))
+    cut = data.draw(st.integers(0, len(rows)))
+    single = [batch_of([row]) for row in rows]
+    parts = [[single[index] for index in order[:cut]], [single[index] for index in order[cut:]]]
+    for settings in ALL:
+        whole = bounds_of(single, settings)
+        assert bounds_of([batch for part in parts for batch in part], settings) == whole
+
+
+def shares(count: int, cut: int) -> tuple[Tensor, Tensor, int]:
+    """Log-ratios and advantages of an update, and how many of its tokens the first process has."""
+    generator = torch.Generator().manual_seed(count)
+    columns = torch.randn(2, count, generator=generator)
+    return 0.4 * columns[0], columns[1].sign(), cut
+
+
+UPDATES = [shares(7, 5), shares(7, 7), shares(40, 1), shares(3, 0), shares(0, 0)]
+
+
+def one_process(rank: int, folder: str) -> None:
+    """What a process of a distributed trainer finds, written to a file of its own."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    intervals, rows = [], []
+    for log_ratio_N, advantage_N, cut in UPDATES:
+        mine = slice(0, cut) if rank == 0 else slice(cut, None)
+        gates = [settings.gate for settings in ALL]
+        intervals.append([tuple(update_bounds(log_ratio_N[mine], advantage_N[mine], g, gather_rows)) for g in gates])
+        rows.append(gather_rows(log_ratio_N[mine, None]))
+    dist.destroy_process_group()
+    torch.save((intervals, rows), f"{folder}/{rank}.pt")
+
+
+def test_two_processes_find_the_interval_of_one_that_has_all_tokens(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(one_process, args=(str(tmp_path),), nprocs=2)
+    alone = [
+        [tuple(update_bounds(log_ratio_N, advantage_N, settings.gate, gather_rows)) for settings in ALL]
+        for log_ratio_N, advantage_N, _ in UPDATES
+    ]
+    assert len({interval for row in alone for interval in row}) > 8
+    for rank in range(2):
+        intervals, rows = torch.load(tmp_path / f"{rank}.pt")
+        assert intervals == alone
+        assert all(torch.equal(got[:, 0], log_ratio_N) for got, (log_ratio_N, _, _) in zip(rows, UPDATES, strict=True))

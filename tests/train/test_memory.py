@@ -1,0 +1,97 @@
+"""What a stage's responses take: of a row a few numbers, and neither its tokens nor its name."""
+
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks.artifacts.tables import ROLLOUTS, VERDICTS, Rows, stream_table, table_writer
+from tasks.settings import OptimizeSettings
+from tasks.train.advantages import finite_responses, select
+from tasks.train.batches import Column, Responses, collect, plan_batches, zeros
+from tests.benchmarks.rows import GROUP_SIZE, judged, responses
+
+MIB = 2**20
+
+
+@pytest.fixture
+def pool() -> Iterator[pa.MemoryPool]:
+    """Counts what Arrow holds."""
+    before = pa.default_memory_pool()
+    counting = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(counting)
+    yield counting
+    pa.set_memory_pool(before)
+
+
+def stored(folder: Path, rows: int) -> tuple[Path, Path]:
+    paths = folder / f"{rows}.rollouts", folder / f"{rows}.verdicts"
+    with table_writer(paths[0], ROLLOUTS) as add, table_writer(paths[1], VERDICTS) as add_verdicts:
+        for table in responses(0, rows, "policy"):
+            add(table)
+            add_verdicts(judged(table))
+    return paths
+
+
+def read(paths: tuple[Path, Path], folder: Path) -> Responses:
+    return collect(stream_table(paths[0]), stream_table(paths[1]), GROUP_SIZE, folder)
+
+
+def test_fifty_times_the_responses_take_a_few_bytes_each(tmp_path: Path, pool: pa.MemoryPool) -> None:
+    few, many = (stored(tmp_path, rows) for rows in (2_000, 100_000))
+    settings = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 1000})
+
+    def peak(paths: tuple[Path, Path]) -> int:
+        tracemalloc.start()
+        found = read(paths, tmp_path)
+        dropped_R = ~finite_responses(found.engine_logp.flat, found)
+        select(found, settings, 3, dropped_R, (0, 0))
+        plan_batches(found, 1000, (0, 0))
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return used
+
+    first = peak(few)
+    arrows = pool.max_memory()
+    assert peak(many) - first < 40 * MIB  # 400 bytes a response
+    assert pool.max_memory() - arrows < MIB
+
+
+def test_streamed_responses_are_those_of_whole_tables(tmp_path: Path) -> None:
+    paths = stored(tmp_path, 4_000)
+    streamed = read(paths, tmp_path)
+    tables = [pa.concat_tables(stream_table(path)) for path in paths]
+    whole = collect([tables[0]], [tables[1].slice(0, 1001), tables[1].slice(1001)], GROUP_SIZE)
+    for row in (0, 511, 512, 3_999):
+        assert streamed.response_tokens[row].tolist() == tables[0]["response_token_ids"][row].as_py()
+        assert streamed.prompt_tokens[row].tolist() == tables[0]["prompt_token_ids"][row].as_py()
+        assert streamed.engine_logp[row].tolist() == tables[0]["engine_logp"][row].as_py()
+    assert streamed.reward_R.tolist() == tables[1]["reward"].to_pylist()
+    for name in ("reward_R", "group_R", "truncated_R"):
+        assert np.array_equal(getattr(streamed, name), getattr(whole, name))
+    for name in ("prompt_tokens", "response_tokens", "engine_logp"):
+        assert np.array_equal(getattr(streamed, name).flat, getattr(whole, name).flat)
+        assert np.array_equal(getattr(streamed, name).offsets, getattr(whole, name).offsets)
+
+
+def test_a_column_is_what_was_added(tmp_path: Path) -> None:
+    column = Column(np.float32, tmp_path)
+    column.add([1, 2])
+    column.add(np.array([], np.float64))
+    column.add(np.array([3.5]))
+    assert column.mapped().tolist() == [1, 2, 3.5]
+    assert Column(np.int64, tmp_path).mapped().tolist() == []
+    written = zeros(3, np.float32, tmp_path)
+    written[1] = 2
+    assert written.tolist() == [0, 2, 0]
+    assert len(zeros(0, np.float32, tmp_path)) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_are_taken_in_order() -> None:
+    rows = Rows(pa.table({"n": numbers}) for numbers in ([0, 1, 2], [3], [4, 5, 6, 7]))
+    assert [rows.take(count)["n"].to_pylist() for count in (2, 3, 1)] == [[0, 1], [2, 3, 4], [5]]
+    assert (rows.taken, rows.rest()) == (6, 2)

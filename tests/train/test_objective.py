@@ -1,0 +1,276 @@
+"""The objective against numbers worked by hand, an independent surrogate, and its own micro-batches."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tasks.settings import ObjectiveSettings
+from tasks.settings.presets import merge, resolve
+from tasks.train.objective import objective
+from tasks.train.tokens import TokenBatch
+from tests.train.batches import bounds_of
+
+steady = hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
+Response = tuple[float, Sequence[float]]
+LONGEST = 4
+TWO: list[Response] = [(1.0, [2.0, 6.0]), (-1.0, [0.5, 0.05, 3.0, 1.0])]
+
+
+BELOW = {"direction": "below", "kappa": 0.1}
+
+
+def preset(name: str, modifier: str = "none", /, **over: Any) -> ObjectiveSettings:
+    """Fields that change nothing may be among those given."""
+    return ObjectiveSettings(**merge(resolve(name, modifier), over))
+
+
+def nav(**over: Any) -> ObjectiveSettings:
+    """mu_grpo with triggers below 0.1, as in most worked numbers."""
+    return preset("mu_grpo", **{**over, "veto": {**BELOW, **over.get("veto", {})}})
+
+
+def batch_of(responses: Sequence[Response], dtype: torch.dtype = torch.float64) -> TokenBatch:
+    """Packed tokens of responses, each an advantage and its tokens' ratios."""
+    ratios = torch.tensor([ratio for _, row in responses for ratio in row], dtype=torch.float64)
+    behavior = -0.5 - (torch.arange(len(ratios), dtype=torch.float64) % 5) / 4
+    return TokenBatch(
+        logp_T=(behavior + ratios.log()).to(dtype).requires_grad_(),
+        behavior_logp_T=behavior.to(dtype),
+        advantage_T=torch.tensor([advantage for advantage, row in responses for _ in row], dtype=dtype),
+        response_T=torch.tensor([index for index, (_, row) in enumerate(responses) for _ in row], dtype=torch.int64),
+        responses=len(responses),
+    )
+
+
+def update(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> tuple[float, list[float]]:
+    """Loss and gradient of an update, as the trainer makes them from micro-batches."""
+    bounds = bounds_of(batches, settings)
+    results = [objective(batch, settings, LONGEST, bounds) for batch in batches]
+    for result in results:
+        result.loss_sum.backward()
+    denominator = sum(int(result.denominator) for result in results)
+    scale = 1 / denominator if denominator else 0.0
+    loss = sum(float(result.loss_sum.detach()) for result in results) * scale
+    return loss, [float(g) * scale for batch in batches for g in batch.logp_T.grad]
+
+
+def close(values: Any, precision: float = 6e-8) -> Any:
+    return pytest.approx(values, rel=1e-6, abs=precision)
+
+
+ROW = [1.0, 0.5, 6.0, 0.05]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("settings", "advantage", "values", "loss", "gradient"),
+    [
+        (preset("grpo", aggregation="token_mean"), -1, [1, 0.8, 6, 0.8], 2.15, [0.25, 0, 1.5, 0]),
+        (preset("relaxed"), -1, [1, 0.5, 6, 0.05], 1.8875, [0.25, 0.125, 1.5, 0.0125]),
+        (preset("relaxed", gate={"dual_clip": 5.0}), -1, [1, 0.5, 5, 0.05], 1.6375, [0.25, 0.125, 0, 0.0125]),
+        (preset("grpo", aggregation="token_mean"), 1, [-1, -0.5, -1.2, -0.05], -0.6875, [-0.25, -0.125, 0, -0.0125]),
+        (preset("relaxed"), 1, [-1, -0.5, -5, -0.05], -1.6375, [-0.25, -0.125, 0, -0.0125]),
+    ],
+)
+def test_clipping_by_hand(
+    dtype: torch.dtype,
+    settings: ObjectiveSettings,
+    advantage: float,
+    values: list[float],
+    loss: float,
+    gradient: list[float],
+) -> None:
+    batch = batch_of([(advantage, ROW)], dtype)
+    assert objective(batch, settings, LONGEST).surrogate_T.tolist() == close(values)
+    assert update([batch], settings) == (close(loss), close(gradient))
+
+
+def test_a_ratio_between_the_two_intervals() -> None:
+    row = [*ROW, 3.0]
+    assert update([batch_of([(1.0, row)])], preset("grpo"))[1][-1] == 0
+    assert update([batch_of([(1.0, row)])], preset("relaxed"))[1][-1] == close(-3 / 5)
+
+
+PER_KEPT = {"aggregation": "seq_mean_token_mean", "denominator": "kept"}
+TWO_CASES = [
+    (preset("relaxed"), -0.4083333, [-0.3333333, 0, 0.0833333, 0.0083333, 0.5, 0.1666667]),
+    (nav(), -1.075, [-0.3333333, 0, 0.0833333, 0.0083333, 0, 0]),
+    (nav(denominator="kept"), -1.6125, [-0.5, 0, 0.125, 0.0125, 0, 0]),
+    (nav(aggregation="seq_mean_token_mean"), -1.68125, [-0.5, 0, 0.0625, 0.00625, 0, 0]),
+    (nav(aggregation="const"), -0.80625, [-0.25, 0, 0.0625, 0.00625, 0, 0]),
+    (nav(**PER_KEPT), -1.6125, [-0.5, 0, 0.125, 0.0125, 0, 0]),
+    (nav(aggregation="seq_mean_token_sum"), -3.225, [-1, 0, 0.25, 0.025, 0, 0]),
+]
+
+
+@pytest.mark.parametrize(("settings", "loss", "gradient"), TWO_CASES)
+def test_aggregations_by_hand_however_the_tokens_come(
+    settings: ObjectiveSettings, loss: float, gradient: list[float]
+) -> None:
+    expected = close(loss), close(gradient)
+    assert update([batch_of(TWO)], settings) == expected
+    assert update([batch_of(TWO, torch.float32)], settings) == expected
+    assert update([batch_of(TWO[:1]), batch_of(TWO[1:])], settings) == expected
+    assert update([batch_of(TWO[::-1])], settings) == (close(loss), close(gradient[2:] + gradient[:2]))
+
+
+RATIOS = [0.05, 0.3, 0.7, 1.0, 1.3, 3.5, 6.0]
+POSITIVE_TIGHT = [0.05, 0.3, 0.7, 1, 0, 0, 0]
+POSITIVE_RELAXED = [0.05, 0.3, 0.7, 1, 1.3, 3.5, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "positive", "negative"),
+    [
+        (preset("grpo"), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, -3.5, -6]),
+        (preset("grpo", gate={"high": 1.28}), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, -3.5, -6]),
+        (preset("grpo", gate={"dual_clip": 3.0}), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, 0, 0]),
+        (preset("relaxed"), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, -6]),
+        (nav(veto={"scope": "off"}), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, -6]),
+        (preset("relaxed", gate={"dual_clip": 5.0}), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0]),
+        (preset("grpo", gate={"kind": "two_side"}), [0, 0, 0, 1, 0, 0, 0], [0, 0, 0, -1, 0, 0, 0]),
+        (preset("relaxed", gate={"kind": "two_side"}), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_coefficient_grid(
+    settings: ObjectiveSettings, positive: list[float], negative: list[float], dtype: torch.dtype
+) -> None:
+    for advantage, coefficients in ((1.0, positive), (-1.0, negative)):
+        batch = batch_of([(advantage, [ratio]) for ratio in RATIOS], dtype)
+        result = objective(batch, settings, LONGEST)
+        result.loss_sum.backward()
+        assert result.coefficient_T.tolist() == close(coefficients)
+        assert (-batch.logp_T.grad).tolist() == close(coefficients)
+        assert result.clipped_T.tolist() == [coefficient == 0 for coefficient in coefficients]
+
+
+def test_dapo_differs_from_grpo_only_just_above_the_interval() -> None:
+    batch = batch_of([(1.0, [1.25])])
+    assert objective(batch, preset("grpo"), LONGEST).coefficient_T.tolist() == [0]
+    assert objective(batch, preset("grpo", gate={"high": 1.28}), LONGEST).coefficient_T.tolist() == close([1.25])
+
+
+@pytest.mark.parametrize("name", ["mu_grpo", "relaxed", "grpo"])
+@pytest.mark.parametrize(
+    ("aggregation", "weights"),
+    [
+        ("token_mean", [1 / 6] * 6),
+        ("seq_mean_token_mean", [1 / 4] * 2 + [1 / 8] * 4),
+        ("seq_mean_token_sum", [1 / 2] * 6),
+        ("const", [1 / 8] * 6),
+    ],
+)
+@pytest.mark.parametrize("denominator", ["original", "kept"])
+def test_at_the_start_of_a_stage_every_preset_is_reinforce(
+    name: str, aggregation: str, weights: list[float], denominator: str
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    fresh = batch_of([(0.7, [1.0] * 2), (-1.3, [1.0] * 4)], torch.float32)
+    logp_T = -torch.rand(6, generator=generator) * 30
+    batch = TokenBatch(logp_T.clone().requires_grad_(), logp_T, fresh.advantage_T, fresh.response_T, 2)
+    settings = preset(name, aggregation=aggregation, denominator=denominator)
+    result = objective(batch, settings, LONGEST)
+    assert (batch.ratio_T == 1).all()
+    assert not result.trigger_T.any()
+    assert not result.clipped_T.any()
+    advantages = [0.7] * 2 + [-1.3] * 4
+    assert update([batch], settings)[1] == close([-a * w for a, w in zip(advantages, weights, strict=True)])
+
+
+def test_responses_without_tokens_count_and_nothing_divides_by_zero() -> None:
+    settings = nav(aggregation="seq_mean_token_mean")
+    hollow = batch_of([(-1.0, []), (1.0, [1.0]), (-1.0, [])])
+    assert update([hollow], settings) == (close(-1 / 3), close([-1 / 3]))
+    for aggregation in ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"):
+        over = {"aggregation": aggregation, "denominator": "kept", "veto": {"scope": "response"}}
+        assert update([batch_of([(-1.0, [0.01, 0.5])])], nav(**over)) == (0, [0, 0])
+        assert update([batch_of([])], nav(**over)) == (0, [])
+
+
+def test_ratios_beyond_float_range_are_clamped() -> None:
+    batch = batch_of([(-1.0, [1.0, 1.0])], torch.float32)
+    far_T = batch.behavior_logp_T + torch.tensor([500.0, -500.0])
+    far = replace(batch, logp_T=far_T.requires_grad_())
+    assert far.ratio_T.tolist() == close([math.exp(20), math.exp(-20)], 0)
+    assert all(math.isfinite(g) for g in update([far], preset("relaxed"))[1])
+
+
+BOUNDS = [0.1, 0.8, 1.2, 2.0, 3.0, 5.0]
+ratio = st.floats(0.02, 9.0).filter(lambda r: all(abs(math.log(r / bound)) > 1e-3 for bound in BOUNDS))
+advantage = st.sampled_from([-1.7, -1.0, -0.2, 0.0, 0.4, 1.0, 2.5])
+some_responses = st.lists(st.tuples(advantage, st.lists(ratio, max_size=6)), min_size=1, max_size=5)
+scopes = st.sampled_from(["off", "suffix", "suffix_nontrigger", "suffix_inclusive", "response", "trigger_only"])
+any_settings = st.builds(
+    preset,
+    st.sampled_from(["mu_grpo", "grpo"]),
+    gate=st.fixed_dictionaries(
+        {"kind": st.sampled_from(["one_side", "two_side"]), "dual_clip": st.sampled_from([None, 3.0])}
+    ),
+    aggregation=st.sampled_from(["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"]),
+    denominator=st.sampled_from(["original", "kept"]),
+    veto=st.fixed_dictionaries({"scope": scopes}),
+)
+
+
+@steady
+@given(some_responses, st.sampled_from(["relaxed", "grpo"]), st.sampled_from([None, 3.0]))
+def test_gradient_is_that_of_the_plain_surrogate(rows: list[Response], name: str, dual: float | None) -> None:
+    settings, batch = preset(name, gate={"dual_clip": dual}, aggregation="token_mean"), batch_of(rows)
+    logp_T = batch.logp_T.detach().clone().requires_grad_()
+    ratio_T, a_T = (logp_T - batch.behavior_logp_T).exp(), batch.advantage_T
+    gain_T = torch.min(ratio_T * a_T, ratio_T.clamp(settings.gate.low, settings.gate.high) * a_T)
+    if dual is not None:
+        gain_T = torch.where(a_T < 0, torch.max(gain_T, dual * a_T), gain_T)
+    (-gain_T.sum()).backward()
+    result = objective(batch, settings, LONGEST)
+    result.loss_sum.backward()
+    assert float(result.loss_sum.detach()) == pytest.approx(-float(gain_T.detach().sum()), abs=1e-12)
+    torch.testing.assert_close(batch.logp_T.grad, logp_T.grad, rtol=1e-12, atol=1e-12)
+
+
+@steady
+@given(some_responses, any_settings)
+def test_gradient_is_the_slope_of_the_loss(rows: list[Response], settings: ObjectiveSettings) -> None:
+    batch, step = batch_of(rows), 1e-5
+    objective(batch, settings, LONGEST).loss_sum.backward()
+
+    def value(shift_T: Tensor) -> float:
+        moved = replace(batch, logp_T=batch.logp_T.detach() + shift_T)
+        return float(objective(moved, settings, LONGEST).loss_sum)
+
+    shifts = step * torch.eye(len(batch.logp_T), dtype=torch.float64)
+    slopes = [(value(shift_T) - value(-shift_T)) / (2 * step) for shift_T in shifts]
+    assert batch.logp_T.grad.tolist() == pytest.approx(slopes, rel=1e-8, abs=1e-8)
+
+
+@steady
+@given(some_responses, any_settings, st.data())
+def test_any_split_and_order_gives_the_same_update(
+    rows: list[Response], settings: ObjectiveSettings, data: st.DataObject
+) -> None:
+    loss, gradient = update([batch_of(rows)], settings)
+    pieces = iter(gradient)
+    by_response = [[next(pieces) for _ in row] for _, row in rows]
+
+    order = data.draw(st.permutations(range(len(rows))))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    batches = [batch_of([rows[index] for index in part]) for part in parts if part]
+    got_loss, got = update(batches, settings)
+    assert got_loss == pytest.approx(loss, abs=1e-12)
+    in_order = [g for index in order for g in by_response[index]]
+    assert got == pytest.approx(in_order, abs=1e-12)
+
+
+def test_only_the_loss_carries_a_gradient() -> None:
+    result = objective(batch_of(TWO), nav(), LONGEST)
+    assert [name for name, value in vars(result).items() if value.requires_grad] == ["loss_sum"]

@@ -1,0 +1,184 @@
+"""What holds for every preset: at the behavior policy, for small steps, and however an update is cut up."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
+from tasks.train.objective import Bounds, ObjectiveResult, objective
+from tasks.train.tokens import TokenBatch
+from tests.train.batches import OTHERS, with_policies
+from tests.train.test_objective import LONGEST, Response, advantage, batch_of, close, preset, ratio, steady, update
+
+brief = hypothesis_settings(steady, max_examples=15)
+modifiers = st.sampled_from(sorted(MODIFIERS))
+REGULARISERS: list[dict[str, Any]] = [
+    {},
+    {"kind": "behavior_l2", "coefficient": 0.3},
+    {"kind": "reference_kl", "coefficient": 0.3, "unbiased": True},
+]
+MEANS: list[dict[str, Any]] = [{"regulariser": one} for one in REGULARISERS] + [
+    {"denominator": "kept", "regulariser": {"kind": "none"}}
+]
+lengths = st.lists(st.tuples(advantage, st.integers(0, 4)), min_size=1, max_size=5)
+# Ratios of the current, proximal, reference and engine policy to the behavior policy.
+policies = st.tuples(ratio, st.floats(0.3, 3.0), ratio, st.floats(0.3, 3.0))
+many_policies = st.lists(st.tuples(advantage, st.lists(policies, max_size=4)), min_size=1, max_size=5)
+Row = tuple[float, list[tuple[float, float, float, float]]]
+
+
+def divisors(rows: Sequence[Response], settings: ObjectiveSettings) -> list[float]:
+    """What each token's share of the loss is divided by."""
+    total, responses = sum(len(row) for _, row in rows), len(rows)
+    by_response = {
+        "token_mean": [total] * responses,
+        "seq_mean_token_mean": [responses * len(row) for _, row in rows],
+        "seq_mean_token_sum": [responses] * responses,
+        "const": [responses * LONGEST] * responses,
+    }[settings.aggregation]
+    return [divisor for divisor, (_, row) in zip(by_response, rows, strict=True) for _ in row]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@brief
+@given(lengths, modifiers, st.sampled_from([torch.float32, torch.float64]))
+def test_at_the_behavior_policy_every_preset_is_reinforce(
+    name: str, shape: list[tuple[float, int]], modifier: str, dtype: torch.dtype
+) -> None:
+    settings = preset(name, modifier)
+    rows: list[Response] = [(a, [1.0] * length) for a, length in shape]
+    batch = batch_of(rows, dtype)
+    batch = replace(batch, **{f"{other}_logp_T": batch.behavior_logp_T for other in OTHERS})
+    flat = [a * (math.exp(a) if name == "red_weight" else 1) for a, row in rows for _ in row]
+    expected = [-a / divisor for a, divisor in zip(flat, divisors(rows, settings), strict=True)]
+    assert update([batch], settings)[1] == close(expected, 1e-6)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_likelihood_penalty_adds_its_coefficient_to_every_token(name: str) -> None:
+    rows: list[Response] = [(0.7, [1.0] * 2), (-1.3, [1.0] * 3)]
+    batch = batch_of(rows)
+    batch = replace(batch, **{f"{other}_logp_T": batch.behavior_logp_T for other in OTHERS})
+    settings = preset(name, regulariser={"kind": "likelihood", "coefficient": 0.1})
+    flat = [a * (math.exp(a) if name == "red_weight" else 1) for a, row in rows for _ in row]
+    expected = [-(a + 0.1) / divisor for a, divisor in zip(flat, divisors(rows, settings), strict=True)]
+    assert update([batch], settings)[1] == close(expected)
+
+
+def batch_from(rows: Sequence[Row], dtype: torch.dtype = torch.float64) -> TokenBatch:
+    """Packed tokens, each with the ratios of all policies."""
+    columns = list(zip(*[token for _, row in rows for token in row], strict=True)) or [[], [], [], []]
+    batch = batch_of([(a, [token[0] for token in row]) for a, row in rows], dtype)
+    return with_policies(batch, **dict(zip(OTHERS, columns[1:], strict=True)))
+
+
+MIN_TYPE = [
+    *["mu_grpo", "relaxed", "grpo", "dr_grpo", "dapo", "gspo", "m2po", "bapo", "opsm"],
+    *["rec_oneside_is", "rec_twoside_is", "off_policy_grpo", "decoupled_ppo"],
+]
+"""Presets whose loss is a function of the ratio alone: PPO's min of two branches, or nothing outside an interval."""
+
+
+def test_presets_of_the_min_type_are_those_that_weigh_by_the_gated_ratio() -> None:
+    found = [
+        name
+        for name, settings in ((name, preset(name)) for name in PRESETS)
+        if settings.weight.kind == "ratio"
+        and settings.ratio.level != "prefix_minimum"
+        and settings.gate.kind in ("one_side", "two_side", "centred")
+    ]
+    assert sorted(found) == sorted(MIN_TYPE)
+
+
+@pytest.mark.parametrize("name", MIN_TYPE)
+@brief
+@given(many_policies, modifiers, st.sampled_from(REGULARISERS), st.sampled_from([(0.7, 1.45), (0.0, 2.2)]))
+def test_the_gradient_of_a_min_is_its_slope_away_from_the_bounds(
+    name: str, rows: list[Row], modifier: str, regulariser: dict[str, Any], interval: tuple[float, float]
+) -> None:
+    # A response's ratio has a slope of its own only where all its tokens have one weight.
+    level = "token" if preset(name).ratio.level == "token" else "sequence_product"
+    settings = preset(name, modifier, regulariser=regulariser, mismatch={"level": level})
+    batch = batch_from(rows)
+    # Means over a response are in fixed point, which a small step would see.
+    step, precision = (1e-5, 1e-7) if level == "token" else (1e-4, 1e-4)
+    bounds = None if settings.gate.bounds == "static" else Bounds(*interval)
+
+    def at(shift_T: Tensor) -> ObjectiveResult:
+        moved = replace(batch, logp_T=batch.logp_T.detach() + shift_T)
+        return objective(moved, settings, LONGEST, bounds)
+
+    result = objective(batch, settings, LONGEST, bounds)
+    result.loss_sum.backward()
+    slopes = []
+    for shift_T in step * torch.eye(len(batch.logp_T), dtype=torch.float64):
+        above, below = at(shift_T), at(-shift_T)
+        for column in ("clipped_T", "vetoed_T"):
+            assume(torch.equal(getattr(above, column), getattr(below, column)))
+        slopes.append(float(above.loss_sum - below.loss_sum) / (2 * step))
+    assert batch.logp_T.grad.tolist() == pytest.approx(slopes, rel=precision, abs=precision)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@brief
+@given(many_policies, modifiers, st.sampled_from(MEANS), st.data())
+def test_any_split_and_order_gives_the_same_update(
+    name: str, rows: list[Row], modifier: str, mean: dict[str, Any], data: st.DataObject
+) -> None:
+    settings = preset(name, modifier, **mean)
+    # Every response by itself, so that its numbers are the same wherever it stands.
+    whole = [batch_from([row]) for row in rows]
+    loss, gradient = update(whole, settings)
+    pieces = iter(gradient)
+    by_response = [[next(pieces) for _ in row] for _, row in rows]
+
+    order = data.draw(st.permutations(range(len(rows))))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    batches = [joined([whole[index] for index in part]) for part in parts if part]
+    got_loss, got = update(batches, settings)
+    assert got_loss == pytest.approx(loss, rel=1e-9, abs=1e-9)
+    in_order = [g for index in order for g in by_response[index]]
+    assert got == pytest.approx(in_order, rel=1e-9, abs=1e-9)
+
+
+def joined(batches: Sequence[TokenBatch]) -> TokenBatch:
+    """The responses of several packed batches in one."""
+    sizes = torch.tensor([batch.responses for batch in batches])
+    starts = sizes.cumsum(0) - sizes
+    names = ["behavior_logp_T", "advantage_T", *(f"{name}_logp_T" for name in OTHERS)]
+    return TokenBatch(
+        logp_T=torch.cat([batch.logp_T.detach() for batch in batches]).requires_grad_(),
+        response_T=torch.cat([batch.response_T + start for batch, start in zip(batches, starts, strict=True)]),
+        responses=int(sizes.sum()),
+        **{name: torch.cat([getattr(batch, name) for batch in batches]) for name in names},
+    )
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@brief
+@given(many_policies, modifiers)
+def test_only_the_log_probability_of_the_current_policy_gets_a_gradient(
+    name: str, rows: list[Row], modifier: str
+) -> None:
+    settings, batch = preset(name, modifier), batch_from(rows)
+    others = {f"{other}_logp_T": getattr(batch, f"{other}_logp_T").requires_grad_() for other in OTHERS}
+    advantage_T = batch.advantage_T.clone().requires_grad_()
+    behavior_T = batch.behavior_logp_T.clone().requires_grad_()
+    watched = replace(batch, advantage_T=advantage_T, behavior_logp_T=behavior_T, **others)
+    bounds = None if settings.gate.bounds == "static" else Bounds(0.7, 1.45)
+    result = objective(watched, settings, LONGEST, bounds)
+    result.loss_sum.backward()
+    assert all(column_T.grad is None for column_T in (advantage_T, *others.values()))
+    assert behavior_T.grad is None or name == "opmd"
+    assert [field for field, value in vars(result).items() if value.requires_grad] == ["loss_sum"]
+    plain = objective(batch, settings, LONGEST, bounds)
+    assert torch.equal(plain.coefficient_T, result.coefficient_T)

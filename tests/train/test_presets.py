@@ -1,0 +1,282 @@
+"""Every preset against numbers worked by hand: advantages of a group, and coefficients and gradients of an update."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.settings import ObjectiveSettings
+from tasks.settings.presets import PRESETS
+from tasks.train.advantages import group_advantages
+from tasks.train.objective import objective
+from tasks.train.tokens import TokenBatch
+from tests.train.batches import bounds_of, with_policies
+from tests.train.test_objective import BELOW, LONGEST, Response, batch_of, close, preset, update
+
+RATIOS = [0.05, 0.3, 0.7, 1.0, 1.3, 3.5, 6.0]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An update worked by hand."""
+
+    responses: Sequence[Response]
+    coefficients: Sequence[float | None]
+    """What each token's log-probability is multiplied by; None where rounding decides."""
+    over: Sequence[float]
+    """What each response's tokens are divided by."""
+    pull: Sequence[float] | None = None
+    """What a penalty adds to the gradient of each token, before division."""
+    proximal: Sequence[float] | None = None
+    """Proximal over behavior probability of each token."""
+
+    def batch(self, dtype: torch.dtype) -> TokenBatch:
+        batch = batch_of(self.responses, dtype)
+        return batch if self.proximal is None else with_policies(batch, proximal=self.proximal)
+
+    def gradient(self) -> list[float | None]:
+        over = [divisor for divisor, (_, row) in zip(self.over, self.responses, strict=True) for _ in row]
+        pull = self.pull or [0.0] * len(over)
+        rows = zip(self.coefficients, pull, over, strict=True)
+        return [None if c is None else (p - c) / divisor for c, p, divisor in rows]
+
+
+def grid(
+    positive: list[float], negative: list[float], over: float = 7, pull: Sequence[float] | None = None
+) -> list[Case]:
+    """Seven responses of one token each, once with A = 1 and once with A = -1."""
+    rows = ((1.0, positive), (-1.0, negative))
+    return [Case([(a, [ratio]) for ratio in RATIOS], row, [over] * 7, pull) for a, row in rows]
+
+
+PLUS, MINUS = [1.0] * 7, [-1.0] * 7
+TIGHT = [0.05, 0.3, 0.7, 1, 0, 0, 0], [0, 0, 0, -1, -1.3, -3.5, -6]
+RELAXED = [0.05, 0.3, 0.7, 1, 1.3, 3.5, 0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, -6]
+CAPPED = [0.05, 0.3, 0.7, 1, 1.3, 3.5, 5], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, -5]
+PRESERVED = [0.05, 0.3, 0.7, 1, 1.28, 1.28, 1.28]
+PULL = [-0.5991465, -0.2407946, -0.0713350, 0, 0.0524729, 0.2505526, 0.3583519]
+"""0.2 ln r: twice OPMD's coefficient times the log-ratio."""
+E = math.e
+
+TWO: list[Response] = [(1.0, [1.1, 1.25]), (-1.0, [0.5, 1.0, 1.3, 0.9])]
+TWO_TIGHT = [1.1, 0, 0, -1, -1.3, -0.9]
+TWO_ONES = [1, 1, -1, -1, -1, -1]
+STALE: Response = (-1.0, [1.1, 0.05, 2.5, 0.5, 0.02, 1.0])
+STALE_ALL = [-1.1, -0.05, -2.5, -0.5, -0.02, -1.0]
+LAGGED: list[Response] = [(1.0, [1.5, 1.7]), (-1.0, [1.1, 1.3]), (-1.0, [0.01, 0.31])]
+FALLING: Response = (-1.0, [1.0, 0.2, 0.9])
+
+WORKED: dict[str, list[Case]] = {
+    # The first ratio above 2 is the third: what follows it is vetoed, in the grid nothing does.
+    "mu_grpo": [*grid(*RELAXED), Case([STALE], [-1.1, -0.05, -2.5, 0, 0, 0], [6])],
+    "relaxed": [*grid(*RELAXED), Case([STALE], STALE_ALL, [6])],
+    "grpo": [*grid(*TIGHT), Case(TWO, TWO_TIGHT, [2 * 2, 2 * 4])],
+    "dr_grpo": [*grid(*TIGHT, over=7 * LONGEST), Case(TWO, TWO_TIGHT, [2 * LONGEST] * 2)],
+    "dapo": [
+        *grid(*TIGHT),
+        Case(TWO, [1.1, 1.25, *TWO_TIGHT[2:]], [6] * 2),
+        Case([(1.0, [1.25, 1.29])], [1.25, 0], [2]),
+    ],
+    # Geometric means 1, 1, 1.0005, 1.0005, 0.9996: of them only the second pair is above 1.0004.
+    "gspo": [
+        *grid(*TIGHT),
+        Case(
+            [(a, row) for row in ([2.0, 0.5], [E**5e-4] * 2) for a in (1.0, -1.0)] + [(-1.0, [E**-4e-4])],
+            [1, 1, -1, -1, 0, 0, -(E**5e-4), -(E**5e-4), 0],
+            [5 * 2] * 4 + [5],
+        ),
+    ],
+    "cispo": [*grid(*CAPPED), Case(TWO, [1.1, 1.25, -0.5, -1, -1.3, -0.9], [6] * 2)],
+    # Squares .01, .04, .09, .36: capped at .04 their mean is .0325. With A = -1 a ratio above 1 does no harm. The mean
+    # of .09 and three times .0025 is within the threshold as it is.
+    "m2po": [
+        *grid(*TIGHT),
+        Case([(1.0, [E**0.1, E**0.2, E**0.3, E**0.6])], [E**0.1, None, 0, 0], [4]),
+        Case([(-1.0, [E**0.1, E**0.2, E**0.3, E**0.6])], [-(E**0.1), -(E**0.2), -(E**0.3), -(E**0.6)], [4]),
+        Case([(1.0, [E**0.3, *[E**0.05] * 3])], [E**0.3, *[E**0.05] * 3], [4]),
+    ],
+    "reinforce": [*grid(PLUS, MINUS), Case(TWO, TWO_ONES, [6] * 2)],
+    "rec_oneside_is": [*grid(*TIGHT), Case(TWO, TWO_TIGHT, [6] * 2)],
+    "rec_oneside_nois": [
+        *grid([1, 1, 1, 1, 0, 0, 0], [0, 0, 0, -1, -1, -1, -1]),
+        Case(TWO, [1, *[0] * 2, *[-1] * 3], [6] * 2),
+    ],
+    "rec_twoside_is": [
+        *grid([0, 0, 0, 1, 0, 0, 0], [0, 0, 0, -1, 0, 0, 0]),
+        Case(TWO, [1.1, 0, 0, -1, 0, -0.9], [6] * 2),
+    ],
+    "rec_ring_nois": [*grid([1, 1, 0, 1, 0, 0, 0], [0, 0, 0, -1, 0, -1, -1]), Case(TWO, [1, 0, 0, -1, 0, -1], [6] * 2)],
+    "opmd": grid(PLUS, MINUS, pull=PULL),
+    "asymre": [*grid(PLUS, MINUS), Case(TWO, TWO_ONES, [6] * 2)],
+    "red_drop": [*grid(PLUS, MINUS), Case(TWO, TWO_ONES, [6] * 2)],
+    "red_weight": [*grid([E] * 7, [-1 / E] * 7), Case([(0.5, [3.0, 0.2])], [E**0.5 / 2] * 2, [2])],
+    # Within 0.2 of the proximal ratio, one-sided; around 0.1 the lower end is 0.
+    "off_policy_grpo": [
+        Case(LAGGED, [1.5, 0, 0, -1.3, -0.01, -0.31], [3 * 2] * 3, proximal=[1.4] * 4 + [0.1] * 2),
+        Case(LAGGED, [0, 0, -1.1, -1.3, 0, 0], [3 * 2] * 3, proximal=[1.0] * 6),
+    ],
+    # Products 0.5 and 4 of negatives, 0.5 of a positive.
+    "topr": [
+        *grid(PLUS, [-0.05, -0.3, -0.7, -1, -1, -1, -1]),
+        Case([(-1.0, [2, 0.25]), (-1.0, [2, 2]), (1.0, [2, 0.25])], [-0.5, -0.5, -1, -1, 1, 1], [3] * 3),
+    ],
+    # The interval ends at [0.8, 2]; negatives stop at 3 as well.
+    "bapo": [
+        Case([(1.0, [1.5, 0.5]), (-1.0, [0.3, 0.3, 1, 1])], [1.5, 0.5, 0, 0, -1, -1], [6] * 2),
+        Case([(1.0, [1.9, 4.0]), (-1.0, [2.5, 3.5])], [1.9, 0, -2.5, 0], [4] * 2),
+    ],
+    "gppo": [*grid(PRESERVED, [-0.8, -0.8, -0.8, -1, -1.3, -3.5, -6]), Case([(-1.0, [9.0, 11.0])], [-9, 0], [2])],
+    "ce_gppo": [*grid(PRESERVED, [-0.2, -0.2, -0.2, -1, -1.3, -3.5, -6]), Case([(-1.0, [9.0, 11.0])], [-9, 0], [2])],
+    # Ratios to the proximal policy 1.1, 1.3, 1.1, 0.7, 1.1, times 3, 3, 6, 2, 0.5, of which 6 is beyond the cap.
+    "decoupled_ppo": [
+        Case(
+            [(1.0, [3.3, 3.9, 6.6]), (-1.0, [1.4, 0.55])],
+            [3.3, 0, 0, 0, -0.55],
+            [5] * 2,
+            proximal=[3, 3, 6, 2, 0.5],
+        )
+    ],
+    # Mean log-ratios -0.57, -0.57, -0.35 against -0.5.
+    "opsm": [
+        *grid(*TIGHT),
+        Case(
+            [FALLING, (1.0, FALLING[1]), (-1.0, [1.0, 0.9, 0.4])],
+            [0, 0, 0, 1.0, 0.2, 0.9, -1, -0.9, 0],
+            [3 * 3] * 3,
+        ),
+    ],
+    # The smallest ratio before each token, at most 1: 1, .5, .5, .5 and 1, 1, .9.
+    "minpro": [
+        *grid(*TIGHT),
+        Case(
+            [(1.0, [0.5, 1.1, 0.9, 1.1]), (-1.0, [1.1, 0.9, 1.0])], [0.5, 0.55, 0.45, 0.55, -1.1, -0.9, -0.9], [7] * 2
+        ),
+    ],
+}
+
+BY_STD, PLAIN = [1.5, -0.5, -0.5, -0.5], [0.75, -0.25, -0.25, -0.25]
+ADVANTAGES: dict[str, list[float]] = {
+    **dict.fromkeys(["mu_grpo", "relaxed", "grpo", "dapo", "gspo", "cispo", "m2po", "bapo", "gppo", "ce_gppo"], BY_STD),
+    **dict.fromkeys(["decoupled_ppo", "minpro"], BY_STD),
+    **dict.fromkeys(["dr_grpo", "reinforce", "opmd", "red_weight", "opsm"], PLAIN),
+    **dict.fromkeys(["rec_oneside_is", "rec_oneside_nois", "rec_twoside_is", "rec_ring_nois"], PLAIN),
+    "asymre": [0.85, -0.15, -0.15, -0.15],
+    "red_drop": [0.5, 0, 0, -0.5],
+    "off_policy_grpo": [1.7320508, -0.5773503, -0.5773503, -0.5773503],
+    "topr": [0.5, -0.5, -0.5, -0.5],
+}
+"""Of rewards 1, 0, 0, 0."""
+CASES = [
+    pytest.param(name, case, id=f"{name}-{place}") for name, cases in WORKED.items() for place, case in enumerate(cases)
+]
+
+
+def result_of(
+    case: Case, settings: ObjectiveSettings, dtype: torch.dtype = torch.float64
+) -> tuple[list[float], list[float]]:
+    """Coefficients and gradient."""
+    batch = case.batch(dtype)
+    coefficients = objective(batch, settings, LONGEST, bounds_of([batch], settings)).coefficient_T.tolist()
+    return coefficients, update([batch], settings)[1]
+
+
+def fits(got: list[float], expected: Sequence[float | None]) -> bool:
+    return all(e is None or g == close(e) for g, e in zip(got, expected, strict=True))
+
+
+def advantages_of(name: str) -> list[float]:
+    settings = preset(name)
+    balance = np.random.default_rng(0) if settings.data.balance_negatives else None
+    got = group_advantages(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), settings.advantage, balance)
+    return [float(got.advantage_R[0]), *sorted(got.advantage_R[1:].tolist(), reverse=True)]
+
+
+def test_every_preset_has_numbers() -> None:
+    assert set(WORKED) == set(PRESETS)
+    assert set(ADVANTAGES) == set(PRESETS)
+    assert all(WORKED.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_coefficients_and_gradients_by_hand(name: str, case: Case, dtype: torch.dtype) -> None:
+    coefficients, gradient = result_of(case, preset(name), dtype)
+    known = [place for place, expected in enumerate(case.coefficients) if expected is not None]
+    assert [coefficients[place] for place in known] == close([case.coefficients[place] for place in known], 4e-7)
+    assert [gradient[place] for place in known] == close([case.gradient()[place] for place in known], 4e-7)
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_advantages_by_hand(name: str) -> None:
+    assert advantages_of(name) == pytest.approx(ADVANTAGES[name], abs=1e-5)
+
+
+def test_no_two_presets_have_the_same_numbers() -> None:
+    settings = {name: preset(name) for name in PRESETS}
+    own = {name: advantages_of(name) for name in PRESETS}
+    twins = [
+        (name, other)
+        for name, other in permutations(PRESETS, 2)
+        if own[name] == pytest.approx(own[other], abs=1e-4)
+        and all(_is_also(case, settings[other]) for case in WORKED[name])
+    ]
+    assert twins == []
+
+
+def _is_also(case: Case, settings: ObjectiveSettings) -> bool:
+    """Whether an update worked for one preset comes out the same under another's settings."""
+    if settings.needs_proximal and case.proximal is None:
+        return False
+    coefficients, gradient = result_of(case, settings)
+    return fits(coefficients, case.coefficients) and fits(gradient, case.gradient())
+
+
+@pytest.mark.parametrize(
+    ("name", "over", "cases"),
+    [
+        ("grpo", {"gate": {"dual_clip": 3.0}}, grid(TIGHT[0], [0, 0, 0, -1, -1.3, 0, 0])),
+        ("grpo", {"gate": {"high": 1.28}}, grid(*TIGHT)),
+        ("mu_grpo", {"veto": {"scope": "off"}}, grid(*RELAXED)),
+        ("mu_grpo", {"veto": BELOW}, [*grid(*RELAXED), Case([STALE], [-1.1, -0.05, 0, 0, 0, 0], [6])]),
+        ("mu_grpo", {"gate": {"dual_clip": 5.0}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
+        ("relaxed", {"gate": {"kind": "two_side"}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
+        ("gppo", {"gate": {"dual_clip": None}}, [*WORKED["gppo"][:2], Case([(-1.0, [11.0])], [-11], [1])]),
+        ("ce_gppo", {"gate": {"dual_clip": None}}, [*WORKED["ce_gppo"][:2], Case([(-1.0, [11.0])], [-11], [1])]),
+        ("cispo", {"weight": {"low": 0.8, "high": 1.2}}, [Case(TWO, [1.1, 1.2, -0.8, -1, -1.2, -0.9], [6] * 2)]),
+        ("rec_ring_nois", {"weight": {"kind": "ratio"}}, [Case(TWO, [1.1, 0, 0, -1, 0, -0.9], [6] * 2)]),
+        ("rec_twoside_is", {"weight": {"kind": "one"}}, [Case(TWO, [1, 0, 0, -1, 0, -1], [6] * 2)]),
+        ("red_weight", {"weight": {"temperature": 0.5}}, [Case([(-1.0, [3.0, 0.2])], [-(E**-2)] * 2, [2])]),
+        (
+            "asymre",
+            {"advantage": {"baseline_offset": 0}, "regulariser": {"kind": "likelihood", "coefficient": 0.1}},
+            grid(PLUS, MINUS, pull=[-0.1] * 7),
+        ),
+    ],
+)
+def test_variants_by_hand(name: str, over: dict[str, Any], cases: list[Case]) -> None:
+    for case in cases:
+        coefficients, gradient = result_of(case, preset(name, **over))
+        assert coefficients == close(case.coefficients)
+        assert gradient == close(case.gradient())
+
+
+def test_dapo_differs_from_grpo_just_above_the_interval() -> None:
+    batch = batch_of([(1.0, [1.25])])
+    assert objective(batch, preset("grpo"), LONGEST).coefficient_T.tolist() == [0]
+    assert objective(batch, preset("dapo"), LONGEST).coefficient_T.tolist() == close([1.25])
+
+
+def test_asymre_is_the_same_with_its_penalty_and_with_its_baseline() -> None:
+    form = {"advantage": {"baseline_offset": 0}, "regulariser": {"kind": "likelihood", "coefficient": 0.1}}
+    gradients = []
+    for settings in (preset("asymre"), preset("asymre", **form)):
+        got = group_advantages(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), settings.advantage)
+        rows = [(a, [0.5, 2.0]) for a in got.advantage_R.double().tolist()]
+        gradients.append(update([batch_of(rows)], settings)[1])
+    assert gradients[0] == close(gradients[1])
+    assert gradients[0] == close([-0.85 / 8] * 2 + [0.15 / 8] * 6)

@@ -1,0 +1,179 @@
+"""The penalty: its slope, what its estimators estimate, and that it pulls back whatever the gate and the veto do."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tasks.errors import SettingsError
+from tasks.settings import ObjectiveSettings, RegulariserSettings
+from tasks.train.objective import objective
+from tasks.train.penalty import penalty
+from tasks.train.tokens import TokenBatch
+from tests.train.batches import with_policies
+from tests.train.test_objective import LONGEST, Response, batch_of, close, nav, preset, ratio, steady, update
+
+KINDS: list[dict[str, Any]] = [
+    {"kind": "likelihood"},
+    {"kind": "behavior_l2"},
+    *[
+        {"kind": "reference_kl", "estimator": estimator, "unbiased": unbiased}
+        for estimator in ("k1", "k2", "k3")
+        for unbiased in (False, True)
+    ],
+]
+
+
+def regulariser(coefficient: float = 0.3, **over: Any) -> RegulariserSettings:
+    return RegulariserSettings.parse({"coefficient": coefficient, **over})
+
+
+def kl(**over: Any) -> RegulariserSettings:
+    return regulariser(1.0, kind="reference_kl", **over)
+
+
+def batch_with_reference(row: Sequence[float], reference: Sequence[float]) -> TokenBatch:
+    return with_policies(batch_of([(1.0, row)]), reference=reference)
+
+
+tokens = st.lists(st.tuples(ratio, ratio), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize("over", KINDS, ids=str)
+@hypothesis_settings(steady, max_examples=40)
+@given(tokens)
+def test_the_gradient_is_the_slope(over: dict[str, Any], rows: list[tuple[float, float]]) -> None:
+    settings, step = regulariser(**over), 1e-5
+    batch = batch_with_reference(*zip(*rows, strict=True))
+    penalty(batch, settings).sum().backward()
+
+    def values(shift: float) -> Tensor:
+        return penalty(replace(batch, logp_T=batch.logp_T.detach() + shift), settings)
+
+    slope_T = (values(step) - values(-step)) / (2 * step)
+    torch.testing.assert_close(batch.logp_T.grad, slope_T, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("over", "values", "gradient"),
+    [
+        ({"estimator": "k1"}, [math.log(2), -math.log(2)], [1, 1]),
+        ({"estimator": "k2"}, [0.2402265, 0.2402265], [math.log(2), -math.log(2)]),
+        ({"estimator": "k3"}, [0.1931472, 0.3068528], [0.5, -1]),
+        # Ratios to the behavior policy 3 and 1/4, to the reference 2 and 1/2; the gradient is r (k + k').
+        ({"estimator": "k1", "unbiased": True}, [3 * math.log(2), -math.log(2) / 4], [5.0794415, 0.0767132]),
+        ({"estimator": "k3", "unbiased": True}, [0.5794415, 0.0767132], [2.0794415, -0.1732868]),
+    ],
+)
+def test_kl_by_hand(over: dict[str, Any], values: list[float], gradient: list[float]) -> None:
+    batch = batch_with_reference([3.0, 0.25], [1.5, 0.5])
+    got_T = penalty(batch, kl(**over))
+    got_T.sum().backward()
+    assert got_T.tolist() == close(values)
+    assert batch.logp_T.grad.tolist() == close(gradient)
+
+
+def expected_gradient(behavior: Tensor, policy: Tensor, settings: RegulariserSettings, reference: Tensor) -> Tensor:
+    """Mean gradient of the penalty over tokens of the behavior policy, with respect to the policy's logits."""
+    logits = policy.log().clone().requires_grad_()
+    batch = TokenBatch(
+        logp_T=logits.log_softmax(0),
+        behavior_logp_T=behavior.log(),
+        advantage_T=torch.zeros(3),
+        response_T=torch.arange(3),
+        responses=3,
+        reference_logp_T=reference.log(),
+    )
+    (behavior * penalty(batch, settings)).sum().backward()
+    return logits.grad
+
+
+def test_estimators_estimate_what_they_are_said_to() -> None:
+    behavior, policy, reference = torch.tensor(
+        [[0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.25, 0.25, 0.5]], dtype=torch.float64
+    )
+    logits = policy.log().clone().requires_grad_()
+    logp = logits.log_softmax(0)
+    forward = torch.autograd.grad((logp.exp() * (logp - reference.log())).sum(), logits, retain_graph=True)[0]
+    backward = torch.autograd.grad((reference * (reference.log() - logp)).sum(), logits)[0]
+    for estimator in ("k1", "k3"):
+        unbiased = kl(estimator=estimator, unbiased=True)
+        torch.testing.assert_close(expected_gradient(behavior, policy, unbiased, reference), forward)
+    # On-policy k2 has the gradient of KL(policy || reference), k3 that of KL(reference || policy), k1 none.
+    torch.testing.assert_close(expected_gradient(policy, policy, kl(estimator="k2"), reference), forward)
+    torch.testing.assert_close(expected_gradient(policy, policy, kl(estimator="k3"), reference), backward)
+    none = expected_gradient(policy, policy, kl(estimator="k1"), reference)
+    torch.testing.assert_close(none, torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("over", [k for k in KINDS if k["kind"] != "likelihood"], ids=str)
+def test_at_the_policy_it_compares_with_a_penalty_is_zero(over: dict[str, Any]) -> None:
+    batch = batch_with_reference([1.0, 1.0], [1.0, 1.0])
+    penalty_T = penalty(batch, regulariser(**over))
+    penalty_T.sum().backward()
+    assert penalty_T.tolist() == [0, 0]
+    # k1 is a log-ratio: its slope is the same everywhere.
+    assert batch.logp_T.grad.tolist() == close([0.3 * (over.get("estimator") == "k1")] * 2)
+
+
+def test_opmd_by_hand() -> None:
+    # (-A + 0.2 log r) / 3: down where the policy has moved up, and up where it has moved down.
+    row = [math.e, 1.0, math.e**-2]
+    loss, gradient = update([batch_of([(1.0, row)])], preset("opmd"))
+    assert loss == close((-3 + 0.1 * (1 + 0 + 4)) / 3)
+    assert gradient == close([-0.8 / 3, -1 / 3, -1.4 / 3])
+    assert update([batch_of([(0.0, row)])], preset("opmd"))[1] == close([0.2 / 3, 0, -0.4 / 3])
+
+
+def test_a_likelihood_penalty_raises_every_token() -> None:
+    settings = preset("reinforce", regulariser={"kind": "likelihood", "coefficient": 0.1})
+    assert update([batch_of([(1.0, [2.0]), (-1.0, [0.5])])], settings)[1] == close([-1.1 / 2, 0.9 / 2])
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "over"), [("token_mean", [6] * 6), ("seq_mean_token_mean", [4] * 2 + [8] * 4), ("const", [8] * 6)]
+)
+def test_a_penalty_is_aggregated_as_the_loss_is_and_reaches_vetoed_and_clipped_tokens(
+    aggregation: str, over: list[int]
+) -> None:
+    rows: list[Response] = [(1.0, [1.0, 8.0]), (-1.0, [0.05, 2.0, 0.5, 1.0])]
+    settings = nav(aggregation=aggregation, regulariser={"kind": "behavior_l2", "coefficient": 0.5})
+    coefficients = [1, 0, -0.05, 0, 0, 0]
+    expected = [
+        (math.log(r) - c) / divisor
+        for r, c, divisor in zip([r for _, row in rows for r in row], coefficients, over, strict=True)
+    ]
+    assert update([batch_of(rows)], settings)[1] == close(expected)
+
+
+def test_a_token_beyond_the_clamp_is_still_pulled_back() -> None:
+    batch = batch_of([(0.0, [1.0, 1.0])])
+    far = replace(batch, logp_T=(batch.behavior_logp_T + torch.tensor([-50.0, 50.0])).requires_grad_())
+    penalty(far, regulariser(0.1, kind="behavior_l2")).sum().backward()
+    assert far.logp_T.grad.tolist() == close([-0.2 * 20, 0.2 * 20])
+
+
+def test_no_coefficient_no_penalty_and_no_reference_needed() -> None:
+    batch = batch_of([(1.0, [2.0])])
+    settings = preset("grpo", regulariser={"kind": "reference_kl", "coefficient": 0})
+    assert not settings.needs_reference
+    assert update([batch], settings)[0] == close(-1.2)
+
+
+def test_a_missing_reference_is_a_value_error() -> None:
+    settings = preset("grpo", regulariser={"kind": "reference_kl", "coefficient": 0.1})
+    assert settings.needs_reference
+    with pytest.raises(ValueError, match="the objective needs log-probabilities of the base policy"):
+        objective(batch_of([(1.0, [2.0])]), settings, LONGEST)
+
+
+def test_a_kind_without_a_coefficient_is_refused() -> None:
+    with pytest.raises(SettingsError, match="kind reference_kl without a coefficient has no effect"):
+        ObjectiveSettings.parse({"regulariser": {"kind": "reference_kl"}})

@@ -1,0 +1,149 @@
+"""A stage that is stopped and started again makes the very updates that it would have made, bit by bit."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.artifacts import Store
+from tasks.interruption import Interrupted, heeded
+from tasks.settings import OperationSettings
+from tasks.train.batches import Responses, plan_batches
+from tasks.train.checkpoint import Resume
+from tasks.train.outcome import Outcome, Row
+from tasks.train.step import load_reference, load_trainer
+from tests.faults.steps import Killed
+from tests.train import test_trainer
+from tests.train.test_trainer import Small, settings, untimed
+
+responses = test_trainer.responses
+Weights = dict[str, torch.Tensor]
+
+
+def attempt(
+    small: Small,
+    responses: Responses,
+    store: Store | None,
+    after: Callable[[int], None] | None = None,
+    every: int = 1,
+    **changes: Any,
+) -> tuple[Outcome, Weights, list[int]]:
+    """Trains in what could be a new process; returns the updates that were made here besides the results."""
+    base, policy = small
+    chosen = settings(**{"responses_per_update": 8, "tokens_per_micro_batch": 100, **changes})
+    trainer = load_trainer(base.path(policy), chosen, 12, 0)
+    reference = load_reference(base, chosen, policy)
+    made: list[int] = []
+    update = trainer._update
+
+    def counted(*inputs: Any) -> Row:
+        row = update(*inputs)
+        made.append(trainer.updates)
+        return row
+
+    def seen(row: Row) -> None:
+        if after is not None:
+            after(row["update"])
+
+    trainer._update = counted
+    plan = plan_batches(responses, 8, (0, 0))
+    resume = None if store is None else Resume(store.progress, OperationSettings(updates_per_checkpoint=every))
+    outcome = trainer.train(
+        responses, plan, 0, untimed, reference, after_update=seen, resume=resume, noted=(0, 2, len(plan) - 1)
+    )
+    return outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}, made
+
+
+def killed_at(update: int) -> Callable[[int], None]:
+    def after(done: int) -> None:
+        if done == update:
+            raise Killed
+
+    return after
+
+
+@pytest.fixture
+def working(tmp_path: Path) -> Store:
+    return Store(Store.open(tmp_path / "working").ref, work="key")
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"preset": "mu_grpo"},
+        {"preset": "mu_grpo", "warmup_updates": 4},
+        {"preset": "red_drop"},
+        {"preset": "m2po"},
+        {"preset": "mu_grpo", "modifier": "mis"},
+        {"preset": "decoupled_ppo", "objective": {"schedule": {"batches_per_proximal": 4}}},
+        {"preset": "off_policy_grpo"},
+        {"preset": "grpo", "objective": {"regulariser": {"kind": "reference_kl", "coefficient": 0.1}}},
+    ],
+    ids=lambda changes: changes["preset"] + str(len(changes)),
+)
+def test_killed_and_started_again_the_weights_are_the_same_bits(
+    small: Small, responses: Responses, working: Store, changes: dict[str, Any]
+) -> None:
+    outcome, weights, all_of_them = attempt(small, responses, None, **changes)
+    with pytest.raises(Killed):
+        attempt(small, responses, working, killed_at(3), every=2, **changes)
+    with pytest.raises(Killed):
+        attempt(small, responses, working, killed_at(5), every=1, **changes)
+    again, resumed, made = attempt(small, responses, working, every=2, **changes)
+    assert made == [update for update in all_of_them if update > 4]
+    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
+    assert again == outcome
+    assert {row["staleness"] for row in again.examples} == {0, 2, 5}
+
+
+@pytest.mark.usefixtures("threads")
+def test_log_probabilities_of_the_stage_are_computed_once(
+    small: Small, responses: Responses, working: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: list[str] = []
+    inner = test_trainer.Trainer._logp
+
+    def score(self: Any, *inputs: Any) -> Any:
+        scored.append(inputs[-1])
+        return inner(self, *inputs)
+
+    monkeypatch.setattr(test_trainer.Trainer, "_logp", score)
+    with pytest.raises(Killed):
+        attempt(small, responses, working, killed_at(1))
+    attempt(small, responses, working)
+    assert scored == ["logp"]
+
+
+def test_only_the_last_states_are_kept(small: Small, responses: Responses, working: Store) -> None:
+    kept: list[list[str]] = []
+
+    def look(_: int) -> None:
+        kept.append(sorted(path.name for path in (working.root / "progress/key").glob("train-*")))
+
+    attempt(small, responses, working, look)
+    assert kept[0] == []
+    assert kept[-1] == ["train-000004", "train-000005"]
+    assert max(len(one) for one in kept) == 2
+
+
+def test_sigterm_saves_the_state_and_stops(small: Small, responses: Responses, working: Store) -> None:
+    def ask(update: int) -> None:
+        if update == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with heeded(), pytest.raises(Interrupted, match="after update 3"):
+        attempt(small, responses, working, ask, every=1000)
+    _, _, made = attempt(small, responses, working, every=1000)
+    assert made == [4, 5, 6]
+
+
+def test_without_an_interruption_saving_changes_nothing(small: Small, responses: Responses, working: Store) -> None:
+    plain, weights, _ = attempt(small, responses, None)
+    saved, same, _ = attempt(small, responses, working)
+    assert plain == saved
+    assert all(torch.equal(weights[name], same[name]) for name in weights)

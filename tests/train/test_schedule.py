@@ -1,0 +1,211 @@
+"""How updates consume responses, on the small policy: batches that are used again, proximal policies, every preset."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.errors import GateError
+from tasks.policy.loading import load_model
+from tasks.policy.scorer import Scorer
+from tasks.settings import MODIFIERS, PRESETS
+from tasks.train.batches import Ragged, Responses, plan_batches
+from tasks.train.outcome import Outcome
+from tasks.train.step import load_trainer
+from tests.train import test_trainer
+from tests.train.test_trainer import Small, settings, train, untimed, with_
+
+responses = test_trainer.responses
+FAST = 0.02
+"""A learning rate that moves most ratios out of [0.8, 1.2] in one update."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """The policy is so small that threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def rows_of(small: Small, responses: Responses, **changes: Any) -> list[dict[str, Any]]:
+    return train(small, responses, **{"learning_rate": FAST, "tokens_per_micro_batch": 400, **changes})[1].rows
+
+
+def clips(rows: list[dict[str, Any]]) -> list[bool]:
+    return [row["clip_fraction"] > 0 for row in rows]
+
+
+def moved(row: dict[str, Any]) -> bool:
+    """Whether plain GRPO would clip: ratios to the behavior policy are far from 1."""
+    return row["ratio_max_positive"] > 1.3 and row["ratio_p01_negative"] < 0.7
+
+
+@pytest.mark.parametrize("again", [1, 2, 3])
+def test_a_batch_is_used_for_as_many_updates_as_asked_one_after_the_other(
+    small: Small, responses: Responses, again: int
+) -> None:
+    schedule = {"updates_per_batch": again}
+    whole = {"updates": 2, "tokens_per_micro_batch": 400}
+    trainer, outcome, _ = train(small, responses, **whole, objective={"schedule": schedule})
+    rows = outcome.rows
+    assert trainer.updates == len(rows) == 2 * again
+    assert [row["staleness"] for row in rows] == list(range(2 * again))
+    assert [row["update"] for row in rows] == list(range(1, 2 * again + 1))
+    once = train(small, responses, **whole)[1].rows
+    of_batch = [tuple(row[name] for name in ("reward", "response_tokens", "tokens", "responses")) for row in rows]
+    expected = [tuple(row[name] for name in ("reward", "response_tokens", "tokens", "responses")) for row in once]
+    assert of_batch == [batch for batch in expected for _ in range(again)]
+    assert rows[0] == once[0]
+    # The behavior policy is that of the stage's start: only the first update has ratio 1.
+    assert [row["kl_k1"] == 0 for row in rows] == [True] + [False] * (2 * again - 1)
+
+
+def test_off_policy_grpo_never_clips_when_every_batch_is_used_once(small: Small, responses: Responses) -> None:
+    rows = rows_of(small, responses, preset="off_policy_grpo")
+    assert clips(rows) == [False] * 3
+    assert all(moved(row) for row in rows[1:])
+    assert clips(rows_of(small, responses, preset="grpo")) == [False, True, True]
+
+
+def test_off_policy_grpo_clips_around_the_weights_before_each_batch(small: Small, responses: Responses) -> None:
+    once_more = {"schedule": {"updates_per_batch": 2}}
+    rows = rows_of(small, responses, preset="off_policy_grpo", objective=once_more)
+    assert clips(rows) == [False, True] * 3
+    shared = {"schedule": {"updates_per_batch": 2, "batches_per_proximal": 2}}
+    rows = rows_of(small, responses, preset="off_policy_grpo", objective=shared)
+    assert clips(rows) == [False, True, True, True, False, True]
+
+
+def test_decoupled_ppo_clips_around_the_weights_before_its_batches(small: Small, responses: Responses) -> None:
+    uncapped = {"behavior_cap": 1e6}
+    for each, expected in (
+        (1, [False, False, False]),
+        (2, [False, True, False]),
+        (3, [False, True, True]),
+        (4, [False, True, True]),
+    ):
+        over = {"schedule": {"batches_per_proximal": each}, "weight": uncapped}
+        rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
+        assert clips(rows) == expected
+        assert all(moved(row) for row in rows[1:])
+        assert [row["reject_fraction"] for row in rows] == [0] * 3
+    over = {"schedule": {"batches_per_proximal": 1, "updates_per_batch": 2}, "weight": uncapped}
+    assert clips(rows_of(small, responses, preset="decoupled_ppo", objective=over)) == [False, True] * 3
+
+
+def test_decoupled_ppo_leaves_out_tokens_whose_proximal_policy_is_far_from_behavior(
+    small: Small, responses: Responses
+) -> None:
+    over = {"schedule": {"batches_per_proximal": 1}, "weight": {"behavior_cap": 1.5}}
+    rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
+    assert rows[0]["reject_fraction"] == 0
+    assert all(0 < row["reject_fraction"] < 1 for row in rows[1:])
+    over["weight"]["beyond_cap"] = "truncate"
+    rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
+    assert [row["reject_fraction"] for row in rows] == [0] * 3
+
+
+@pytest.mark.parametrize("name", ["m2po", "bapo"])
+def test_an_interval_is_found_anew_for_every_update_whatever_its_micro_batches(
+    small: Small, responses: Responses, name: str
+) -> None:
+    whole = rows_of(small, responses, preset=name, tokens_per_micro_batch=100_000)
+    split = rows_of(small, responses, preset=name, tokens_per_micro_batch=40)
+    assert (whole[0]["gate_low"], whole[0]["gate_high"]) == (split[0]["gate_low"], split[0]["gate_high"])
+    assert whole[0]["grad_norm"] == pytest.approx(split[0]["grad_norm"], rel=1e-5)
+    intervals = [(row["gate_low"], row["gate_high"]) for row in whole]
+    assert all(low < 1 < high for low, high in intervals)
+    assert len(set(intervals)) > 1
+    if name == "m2po":
+        assert intervals[0] == (0, float("inf"))
+        assert all(low == pytest.approx(1 / high) for low, high in intervals[1:])
+    else:
+        assert all(low <= 0.8 and high <= 2 for low, high in intervals)
+
+
+@pytest.mark.parametrize("name", ["dapo", "m2po", "bapo", "off_policy_grpo", "decoupled_ppo"])
+def test_an_update_that_every_response_has_left_changes_no_direction(
+    small: Small, responses: Responses, name: str
+) -> None:
+    idle = plan_batches(responses, 16, (0, 0))[1]
+    rewards = responses.reward_R.copy()
+    rewards[idle] = 1
+    over = {"data": {"zero_variance": "drop", "overlong_buffer_share": None}}
+    rows = rows_of(small, with_(responses, reward_R=rewards), preset=name, objective=over)
+    assert [row["tokens"] > 0 for row in rows] == [True, False, True]
+    assert [row["grad_norm"] > 0 for row in rows] == [True, False, True]
+    assert rows[1]["loss"] == 0
+
+
+def test_decoupled_ppo_shares_a_proximal_policy_among_four_batches(small: Small, responses: Responses) -> None:
+    chosen = settings(preset="decoupled_ppo", learning_rate=FAST, tokens_per_micro_batch=400)
+    trainer = load_trainer(small[0].path(small[1]), chosen, 12, 0)
+    outcome = trainer.train(responses, [*plan_batches(responses, 16, (0, 0))] * 2, 0, untimed)
+    assert clips(outcome.rows) == [False, True, True, True, False, True]
+
+
+def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_policy(
+    small: Small, responses: Responses
+) -> None:
+    folder = small[0].path(small[1])
+
+    def first(coefficient: float, base: Scorer) -> dict[str, Any]:
+        regulariser = {"kind": "reference_kl", "coefficient": coefficient}
+        chosen = settings(preset="grpo", tokens_per_micro_batch=400, objective={"regulariser": regulariser})
+        trainer = load_trainer(folder, chosen, 12, 0)
+        return trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed, base).rows[0]
+
+    same, other = (Scorer(load_model(folder), 1024) for _ in range(2))
+    with torch.no_grad():
+        for weight in other.model.parameters():
+            weight.mul_(1.5)
+    plain, near, far = first(1e-9, other), first(1.0, same), first(1.0, other)
+    assert near["loss"] == pytest.approx(plain["loss"], abs=1e-6)
+    assert near["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
+    assert far["loss"] > plain["loss"] + 0.01
+    assert far["grad_norm"] != pytest.approx(plain["grad_norm"], rel=1e-3)
+
+
+def with_a_noisy_engine(responses: Responses) -> Responses:
+    """Log-probabilities of an engine that is half a nat off."""
+    noise = np.random.default_rng(0).normal(0, 0.5, len(responses.engine_logp.flat)).astype(np.float32)
+    return with_(responses, engine_logp=Ragged(responses.engine_logp.flat + noise, responses.engine_logp.offsets))
+
+
+def test_masked_importance_sampling_leaves_tokens_out_and_truncated_does_not(
+    small: Small, responses: Responses
+) -> None:
+    noisy = with_a_noisy_engine(responses)
+    for modifier, leaves_out in (("none", False), ("tis", False), ("mis", True)):
+        rows = rows_of(small, noisy, modifier=modifier, max_logp_mismatch=1.0)
+        assert [row["reject_fraction"] > 0.1 for row in rows] == [leaves_out] * 3
+    with pytest.raises(GateError, match=r"max_logp_mismatch allows 0\.05"):
+        train(small, noisy, modifier="tis")
+
+
+@pytest.fixture(scope="module")
+def outcomes(small: Small, responses: Responses) -> dict[tuple[str, str], tuple[Outcome, dict[str, torch.Tensor]]]:
+    """Two updates by every preset with every modifier, from one policy and one set of responses."""
+    noisy = with_a_noisy_engine(responses)
+    found = {}
+    for name in PRESETS:
+        for modifier in MODIFIERS:
+            changes = {"preset": name, "modifier": modifier, "max_logp_mismatch": 1.0, "learning_rate": FAST}
+            _, outcome, weights = train(small, noisy, updates=2, tokens_per_micro_batch=400, **changes)
+            found[name, modifier] = outcome, weights
+    return found
+
+
+@pytest.mark.parametrize("modifier", MODIFIERS)
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_trains_with_every_modifier(outcomes: Any, name: str, modifier: str) -> None:
+    outcome, weights = outcomes[name, modifier]
+    assert len(outcome.rows) == 2
+    assert all(weight.isfinite().all() for weight in weights.values())
+    for row in outcome.rows:
+        assert np.isfinite(row["loss"])
+        assert 0 < row["grad_norm"] < 1e3

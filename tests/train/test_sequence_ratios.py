@@ -1,0 +1,279 @@
+"""Ratios of whole responses, of prefixes and of other policies: by hand, and against plain loops over the tokens."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tasks.settings import ObjectiveSettings, OptimizeSettings
+from tasks.settings.presets import PRESETS
+from tasks.train.objective import ObjectiveResult, objective
+from tests.train.batches import bounds_of, with_policies
+from tests.train.test_objective import LONGEST, Response, batch_of, close, nav, preset, ratio, some_responses, steady
+
+E = math.e
+
+
+def result(rows: Sequence[Response], settings: ObjectiveSettings, **policies: Sequence[float]) -> ObjectiveResult:
+    batch = with_policies(batch_of(rows), **policies)
+    return objective(batch, settings, LONGEST, bounds_of([batch], settings))
+
+
+def coefficients(rows: Sequence[Response], settings: ObjectiveSettings, **policies: Sequence[float]) -> list[float]:
+    return result(rows, settings, **policies).coefficient_T.tolist()
+
+
+@pytest.mark.parametrize(
+    ("advantage", "row", "expected"),
+    [
+        (1.0, [2.0, 0.5], [1, 1]),
+        (-1.0, [2.0, 0.5], [-1, -1]),
+        (1.0, [E**4e-4] * 2, [0, 0]),
+        (-1.0, [E**4e-4] * 2, [-1.00040008] * 2),
+        (1.0, [E**-4e-4] * 2, [0.99960008] * 2),
+        (-1.0, [E**-4e-4] * 2, [0, 0]),
+        (1.0, [E**3.9e-4], [1.00039008]),
+        (-1.0, [E**-2.9e-4], [-0.99971004]),
+        (-1.0, [8.0, 1.0, 1.0], [-2, -2, -2]),
+    ],
+)
+def test_gspo_by_hand(advantage: float, row: list[float], expected: list[float]) -> None:
+    assert coefficients([(advantage, row)], preset("gspo")) == close(expected, 1e-9)
+
+
+def test_gspo_has_the_gradient_of_its_sequence_loss() -> None:
+    rows: list[Response] = [(0.5, [2.0, 0.5, 0.9]), (-1.0, [3.0, 0.4]), (1.0, [2.0])]
+    settings, batch = preset("gspo"), batch_of(rows)
+    objective(batch, settings, LONGEST).loss_sum.backward()
+    logp_T = batch.logp_T.detach().clone().requires_grad_()
+    log_T = logp_T - batch.behavior_logp_T
+    means = [part.mean().exp() for part in log_T.split([3, 2, 1])]
+    bounded = [s.clamp(1 - 3e-4, 1 + 4e-4) for s in means]
+    sum(-torch.min(s * a, b * a) for s, b, (a, _) in zip(means, bounded, rows, strict=True)).backward()
+    torch.testing.assert_close(batch.logp_T.grad, logp_T.grad, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "row", "expected"),
+    [
+        (-1.0, [2.0, 0.25], [-0.5, -0.5]),
+        (-1.0, [2.0, 2.0], [-1, -1]),
+        (1.0, [2.0, 0.25], [1, 1]),
+        (1.0, [0.01, 0.01], [1, 1]),
+        (0.0, [2.0, 0.25], [0, 0]),
+        (-0.5, [0.1, 0.1, 1.0], [-0.005] * 3),
+    ],
+)
+def test_topr_by_hand(advantage: float, row: list[float], expected: list[float]) -> None:
+    assert coefficients([(advantage, row)], preset("topr")) == close(expected, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "row", "dropped"),
+    [
+        (-1.0, [0.5, 0.5], True),
+        (1.0, [0.5, 0.5], False),
+        (-1.0, [1.0, 0.5], False),
+        (-1.0, [E**-0.51], True),
+        (-1.0, [E**-0.5], False),
+        (-1.0, [4.0, 0.05], True),
+        (-1.0, [0.2, *[1.0] * 3], False),
+    ],
+)
+def test_opsm_by_hand(advantage: float, row: list[float], dropped: bool) -> None:
+    settings = preset("opsm", gate={"low": 0.0, "high": 5.0})
+    got = result([(1.0, [0.1]), (advantage, row), (-1.0, [1.0])], settings)
+    assert got.vetoed_T.tolist() == [False, *[dropped] * len(row), False]
+    assert got.coefficient_T.tolist()[1:-1] == close([0.0 if dropped else advantage * r for r in row])
+
+
+def test_what_opsm_drops_need_not_trigger_the_token_veto() -> None:
+    for row, dropped in (([0.5, 0.5], True), ([1.0, 0.5], False)):
+        assert result([(-1.0, row)], preset("opsm")).vetoed_T.tolist() == [dropped] * 2
+        by_token = result([(-1.0, row)], nav())
+        assert not by_token.trigger_T.any()
+        assert not by_token.vetoed_T.any()
+    # The other way round: one token far below, among many that are not.
+    assert result([(-1.0, [0.05, *[1.0] * 9])], nav()).vetoed_T.sum() == 9
+    assert not result([(-1.0, [0.05, *[1.0] * 9])], preset("opsm")).vetoed_T.any()
+
+
+@pytest.mark.parametrize(
+    ("advantage", "lagged", "ratio", "expected"),
+    [
+        (1.0, 1.4, 1.5, 1.5),
+        (1.0, 1.4, 1.7, 0),
+        (1.0, 1.4, 0.2, 0.2),
+        (-1.0, 1.4, 1.5, -1.5),
+        (-1.0, 1.4, 1.1, 0),
+        (-1.0, 1.4, 3.0, -3.0),
+        (1.0, 0.1, 0.2, 0.2),
+        (1.0, 0.1, 0.31, 0),
+        (-1.0, 0.1, 0.001, -0.001),
+        (-1.0, 9.0, 9.0, -9.0),
+    ],
+)
+def test_off_policy_grpo_by_hand(advantage: float, lagged: float, ratio: float, expected: float) -> None:
+    rows: list[Response] = [(advantage, [ratio])]
+    assert coefficients(rows, preset("off_policy_grpo"), proximal=[lagged]) == close([expected])
+
+
+def test_grpo_clips_what_off_policy_grpo_does_not() -> None:
+    assert coefficients([(1.0, [1.5])], preset("grpo")) == [0]
+    assert coefficients([(1.0, [1.5])], preset("off_policy_grpo"), proximal=[1.4]) == close([1.5])
+
+
+@steady
+@given(some_responses, st.sampled_from(["grpo", "dr_grpo", "dapo"]))
+def test_a_proximal_policy_that_is_the_behavior_policy_makes_decoupled_ppo_plain(
+    rows: list[Response], name: str
+) -> None:
+    ones = [1.0] * sum(len(row) for _, row in rows)
+    plain = coefficients(rows, preset(name))
+    assert coefficients(rows, preset(name, ratio={"reference": "proximal"}), proximal=ones) == close(plain)
+
+
+@pytest.mark.parametrize(
+    ("beyond", "advantage", "lag", "u", "expected"),
+    [
+        ("mask", 1.0, 3.0, 1.1, 3.3),
+        ("mask", 1.0, 6.0, 1.1, 0),
+        ("truncate", 1.0, 6.0, 1.1, 5.5),
+        ("truncate", 1.0, 3.0, 1.1, 3.3),
+        ("mask", 1.0, 3.0, 1.3, 0),
+        ("mask", -1.0, 0.5, 1.3, -0.65),
+        ("truncate", -1.0, 6.0, 0.7, 0),
+        ("truncate", -1.0, 6.0, 0.9, -4.5),
+    ],
+)
+def test_decoupled_ppo_by_hand(beyond: str, advantage: float, lag: float, u: float, expected: float) -> None:
+    settings = preset("decoupled_ppo", weight={"beyond_cap": beyond})
+    got = result([(advantage, [u * lag])], settings, proximal=[lag])
+    assert got.coefficient_T.tolist() == close([expected])
+    assert got.rejected_T.tolist() == [beyond == "mask" and lag > 5]
+
+
+def test_decoupled_ppos_cap_and_denominator_are_settings() -> None:
+    rows, lags = [(1.0, [6.6, 1.0])], [6.0, 1.0]
+    assert coefficients(rows, preset("decoupled_ppo", weight={"behavior_cap": 7.0}), proximal=lags) == close([6.6, 1])
+    for denominator, count in (("original", 2), ("kept", 1)):
+        assert result(rows, preset("decoupled_ppo", denominator=denominator), proximal=lags).denominator == count
+
+
+def test_minpro_by_hand() -> None:
+    # The smallest ratio before: 1, .5, .5, .2, .2; in the next response 1 again.
+    row = [0.5, 1.1, 0.2, 1.0, 2.0]
+    assert coefficients([(1.0, row), (1.0, [1.1])], preset("minpro")) == close([0.5, 0.55, 0.1, 0.2, 0, 1.1])
+    # The gate is on the token's own ratio.
+    assert coefficients([(-1.0, row)], preset("minpro")) == close([0, -0.55, 0, -0.2, -0.4])
+
+
+def pieces(values: Sequence[float], rows: Sequence[Response]) -> list[list[float]]:
+    """Values of tokens, response by response."""
+    rest = iter(values)
+    return [[next(rest) for _ in row] for _, row in rows]
+
+
+def by_loop(row: Sequence[float], level: str) -> list[float]:
+    """The ratios of a response at a level."""
+    match level:
+        case "sequence_product":
+            return [math.prod(row)] * len(row)
+        case "sequence_geometric":
+            return [math.prod(row) ** (1 / max(len(row), 1))] * len(row)
+        case "prefix_minimum":
+            return [r * min([1.0, *row[:place]]) for place, r in enumerate(row)]
+    return list(row)
+
+
+@steady
+@given(some_responses, st.sampled_from(["token", "sequence_geometric", "sequence_product", "prefix_minimum"]))
+def test_levels_are_what_a_loop_gives(rows: list[Response], level: str) -> None:
+    settings = preset("cispo", ratio={"level": level}, weight={"kind": "ratio"})
+    got = objective(batch_of(rows), settings, LONGEST).coefficient_T.tolist()
+    expected = [a * r for a, row in rows for r in by_loop(row, level)]
+    assert got == pytest.approx(expected, rel=1e-7, abs=1e-9)
+
+
+@steady
+@given(some_responses, st.sampled_from(["mask", "truncate"]), st.data())
+def test_decoupled_ppo_is_what_a_loop_gives(rows: list[Response], beyond: str, data: st.DataObject) -> None:
+    flat = [(a, r) for a, row in rows for r in row]
+    lags = data.draw(st.lists(ratio, min_size=len(flat), max_size=len(flat)))
+    us = [r / lag for (_, r), lag in zip(flat, lags, strict=True)]
+    assume(all(abs(u / bound - 1) > 1e-6 for u in us for bound in (0.8, 1.2)))
+    expected = []
+    for (a, _), u, lag in zip(flat, us, lags, strict=True):
+        passes = u >= 0.8 if a < 0 else u <= 1.2
+        weight = min(lag, 5.0) if beyond == "truncate" or lag <= 5 else 0.0
+        expected.append(a * u * weight if passes else 0.0)
+    settings = preset("decoupled_ppo", weight={"beyond_cap": beyond})
+    assert coefficients(rows, settings, proximal=lags) == close(expected)
+
+
+@steady
+@given(
+    some_responses,
+    st.sampled_from(sorted(PRESETS)),
+    st.sampled_from(["tis", "mis"]),
+    st.sampled_from(["token", "sequence_geometric", "sequence_product"]),
+    st.data(),
+)
+def test_tis_and_mis_multiply_any_preset(
+    rows: list[Response], name: str, modifier: str, level: str, data: st.DataObject
+) -> None:
+    count = sum(len(row) for _, row in rows)
+    lags = data.draw(st.lists(ratio, min_size=count, max_size=count))
+    rhos = data.draw(st.lists(st.floats(0.3, 3.0), min_size=count, max_size=count))
+    policies = {"proximal": lags, "engine": [1 / rho for rho in rhos]}
+    weights = [w for row in pieces(rhos, rows) for w in by_loop(row, level)]
+    assume(all(abs(weight / bound - 1) > 1e-6 for weight in weights for bound in (0.5, 2.0)))
+    factors = [min(w, 2.0) if modifier == "tis" else w * (0.5 <= w <= 2.0) for w in weights]
+
+    modified: dict[str, Any] = {"preset": name, "modifier": modifier, "responses_per_update": 1}
+    settings = OptimizeSettings.parse({**modified, "objective": {"mismatch": {"level": level}}}).objective
+    plain, got = result(rows, preset(name), **policies), result(rows, settings, **policies)
+    products = [c * factor for c, factor in zip(plain.coefficient_T.tolist(), factors, strict=True)]
+    assert got.coefficient_T.tolist() == pytest.approx(products, rel=1e-6, abs=1e-9)
+    values = [x * factor for x, factor in zip(plain.surrogate_T.tolist(), factors, strict=True)]
+    assert got.surrogate_T.tolist() == pytest.approx(values, rel=1e-6, abs=1e-9)
+    left_out = [was or (f == 0) for was, f in zip(plain.rejected_T.tolist(), factors, strict=True)]
+    assert got.rejected_T.tolist() == left_out
+
+
+def test_tis_and_mis_by_hand() -> None:
+    rows: list[Response] = [(1.0, [1.0] * 4)]
+    engine = [1 / rho for rho in (0.4, 0.9, 1.9, 2.1)]
+    for modifier, expected in (("truncate", [0.4, 0.9, 1.9, 2.0]), ("mask", [0, 0.9, 1.9, 0])):
+        settings = preset("grpo", mismatch={"kind": modifier})
+        assert coefficients(rows, settings, engine=engine) == close(expected)
+    settings = preset("grpo", mismatch={"kind": "mask", "level": "sequence_product", "low": 0.5, "high": 2.0})
+    # Products 1.436 and 4: the second response is left out whole.
+    got = result([*rows, (-1.0, [1.0, 1.0])], settings, engine=[*engine, 0.5, 0.5])
+    assert got.coefficient_T.tolist() == close([0.4 * 0.9 * 1.9 * 2.1] * 4 + [0, 0])
+    assert got.rejected_T.tolist() == [False] * 4 + [True] * 2
+
+
+def test_a_token_that_one_correction_leaves_out_stays_out_with_another() -> None:
+    settings = preset("decoupled_ppo", mismatch={"kind": "mask"})
+    got = result([(1.0, [6.0, 1.0, 3.0, 6.0])], settings, proximal=[6.0, 1.0, 3.0, 6.0], engine=[1.0, 5.0, 0.8, 5.0])
+    assert got.rejected_T.tolist() == [True, True, False, True]
+    assert got.coefficient_T.tolist() == close([0, 0, 3.75, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "over", "what"),
+    [
+        ("off_policy_grpo", {}, "the proximal policy"),
+        ("decoupled_ppo", {}, "the proximal policy"),
+        ("grpo", {"mismatch": {"kind": "mask"}}, "the engine"),
+        ("grpo", {"regulariser": {"kind": "reference_kl", "coefficient": 0.1}}, "the base policy"),
+    ],
+)
+def test_a_policy_that_is_asked_for_and_missing_is_named(name: str, over: dict[str, Any], what: str) -> None:
+    with pytest.raises(ValueError, match=f"the objective needs log-probabilities of {what}"):
+        objective(batch_of([(1.0, [1.0])]), preset(name, **over), LONGEST)

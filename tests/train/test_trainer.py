@@ -1,0 +1,294 @@
+"""The trainer: the first ratio is 1 to the last bit, splits change nothing, state outlasts stages, gates stop."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
+from tasks.errors import ArtifactError, DataError, GateError, NothingToLearnError
+from tasks.policy.loading import load_tokenizer
+from tasks.rollout.step import sample
+from tasks.rollout.transformers_engine import TransformersEngine
+from tasks.settings import EngineSettings, OptimizeSettings, RolloutSettings
+from tasks.train.backends.torch_backend import TorchBackend
+from tasks.train.batches import Ragged, Responses, collect, group_order, micro_batches, plan_batches
+from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
+from tasks.train.outcome import Outcome, PartOfStage
+from tasks.train.step import load_trainer
+from tasks.train.trainer import Trainer
+
+Small = tuple[Store, ArtifactRef]
+GROUP = 4
+
+
+@contextmanager
+def untimed(_: str) -> Iterator[None]:
+    yield
+
+
+def settings(**changes: object) -> OptimizeSettings:
+    values = {"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-3, "tokens_per_micro_batch": 64}
+    return OptimizeSettings.parse({**values, **changes})
+
+
+@pytest.fixture(scope="module")
+def responses(small: Small) -> Responses:
+    """Sampled by the policy itself, with rewards drawn by chance."""
+    store, policy = small
+    folder = store.path(policy)
+    prompts = [
+        {"prompt_id": f"p{i}", "prompt": f"{10 + 7 * i}+{2 + i % 8}=", "answer": "1", "chat": False} for i in range(12)
+    ]
+    rollout = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=12)
+    rows = sample(
+        TransformersEngine.load(folder, EngineSettings()), load_tokenizer(folder), rollout, prompts, "x", 0, 0
+    )
+    rewards = np.random.default_rng(0).integers(0, 2, len(rows)).astype(float)
+    return collect([to_table(rows, ROLLOUTS)], [verdicts(rows, rewards)], GROUP)
+
+
+def verdicts(rows: list[dict], rewards: np.ndarray) -> pa.Table:
+    judged = [
+        {"prompt_id": row["prompt_id"], "sample_index": row["sample_index"], "reward": reward}
+        for row, reward in zip(rows, rewards, strict=True)
+    ]
+    return to_table(judged, VERDICTS)
+
+
+def train(
+    small: Small, responses: Responses, updates: int = 3, **changes: object
+) -> tuple[Trainer, Outcome, dict[str, torch.Tensor]]:
+    store, policy = small
+    trainer = load_trainer(store.path(policy), settings(**changes), 12, 0)
+    plan = plan_batches(responses, 16, (0, 0))[:updates]
+    outcome = trainer.train(responses, plan, 0, untimed)
+    return trainer, outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}
+
+
+def test_the_first_update_has_ratio_exactly_one(small: Small, responses: Responses) -> None:
+    _, outcome, _ = train(small, responses)
+    first, second = outcome.rows[0], outcome.rows[1]
+    for sign in ("negative", "positive"):
+        assert [first[f"ratio_{name}_{sign}"] for name in ("p01", "p50", "p99", "max", "mean")] == [1.0] * 5
+        assert second[f"ratio_max_{sign}"] > 1.0 > second[f"ratio_p01_{sign}"]
+    assert first["kl_k1"] == first["kl_k3"] == 0.0
+    assert first["clip_fraction"] == first["veto_fraction"] == 0.0
+
+
+def test_rows_say_where_training_stands(small: Small, responses: Responses) -> None:
+    trainer, outcome, _ = train(small, responses)
+    assert [(row["stage"], row["update"], row["staleness"]) for row in outcome.rows] == [
+        (1, 1, 0),
+        (1, 2, 1),
+        (1, 3, 2),
+    ]
+    assert trainer.updates == 3
+    assert sum(row["responses"] for row in outcome.rows) == 48
+    assert sum(row["tokens"] for row in outcome.rows) == len(responses.response_tokens.flat)
+    for row in outcome.rows:
+        assert row["learning_rate"] == 1e-3
+        assert row["grad_norm"] > 0
+        assert 0 <= row["reward"] <= 1
+    assert outcome.logp_mismatch < 1e-4
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        {},
+        {"denominator": "kept", "veto": {"kappa": 1.1}},
+        {"aggregation": "seq_mean_token_mean"},
+        {"aggregation": "const"},
+    ],
+)
+def test_micro_batches_change_nothing(small: Small, responses: Responses, objective: dict) -> None:
+    whole = train(small, responses, tokens_per_micro_batch=100_000, objective=objective)
+    split = train(small, responses, tokens_per_micro_batch=40, objective=objective)
+    # Only the first update is compared closely: AdamW divides by the gradient's size, so it enlarges rounding.
+    for update, (row, other) in enumerate(zip(whole[1].rows, split[1].rows, strict=True)):
+        assert row.keys() == other.keys()
+        for name, value in row.items():
+            if other[name] is None:
+                assert value is None
+                continue
+            close = pytest.approx(other[name], rel=1e-5 if update == 0 else 5e-3, abs=1e-6 if update == 0 else 1e-4)
+            assert value == close, name
+
+
+def test_training_twice_gives_the_same_bits(small: Small, responses: Responses) -> None:
+    first, second = train(small, responses)[2], train(small, responses)[2]
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(
+    small: Small, responses: Responses, tmp_path: Path
+) -> None:
+    store, policy = small
+    plan = plan_batches(responses, 16, (0, 0))
+    straight = load_trainer(store.path(policy), settings(), 12, 0)
+    straight.train(responses, plan[:2], 0, untimed)
+    save_policy(tmp_path, straight.backend, store.path(policy))
+    save_optimizer(tmp_path, straight.backend, straight.updates)
+    resumed = load_trainer(tmp_path, settings(), 12, 0)
+    assert resumed.updates == 2
+    straight.train(responses, plan[2:], 1, untimed)
+    resumed.train(responses, plan[2:], 1, untimed)
+    assert resumed.updates == straight.updates == 3
+    for ours, theirs in zip(straight.backend.weights(), resumed.backend.weights(), strict=True):
+        assert torch.equal(ours[1], theirs[1])
+    assert isinstance(resumed.backend, TorchBackend)
+    assert {float(state["step"]) for state in resumed.backend.optimizer.state.values()} == {3.0}
+
+
+def test_moments_of_another_model_are_refused(small: Small, responses: Responses, tmp_path: Path) -> None:
+    store, policy = small
+    trainer = load_trainer(store.path(policy), settings(), 12, 0)
+    trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed)
+    save_optimizer(tmp_path, trainer.backend, 1)
+    moments = load_file(tmp_path / "optimizer/moments.safetensors")
+    moments["model.norm.weight.exp_avg_sq"] = torch.zeros(3)
+    save_file(moments, tmp_path / "optimizer/moments.safetensors")
+    with pytest.raises(ArtifactError, match=r"no moments of shape \(32,\) for model.norm.weight"):
+        load_optimizer(tmp_path, trainer.backend)
+
+
+def test_warm_up_rises_over_updates(small: Small, responses: Responses) -> None:
+    _, outcome, _ = train(small, responses, warmup_updates=3)
+    assert [row["learning_rate"] for row in outcome.rows] == pytest.approx([2.5e-4, 5e-4, 7.5e-4])
+
+
+def with_(responses: Responses, **changes: object) -> Responses:
+    return Responses(**{**responses.__dict__, **changes})
+
+
+def test_a_stage_of_equal_rewards_stops(small: Small, responses: Responses) -> None:
+    with pytest.raises(NothingToLearnError, match=r"the 12 groups of 3 updates have one reward each \(mean 1.000\)"):
+        train(small, with_(responses, reward_R=np.ones(48, np.float32)))
+
+
+def test_a_stage_that_was_cut_off_says_so(small: Small, responses: Responses) -> None:
+    cut = with_(responses, truncated_R=np.ones(48, bool))
+    uniform = sum(len(set(group)) == 1 for group in cut.reward_R.reshape(-1, GROUP))
+    with pytest.raises(
+        NothingToLearnError, match=rf"{uniform} of the 12 groups of 3 .*cut off\. Raise rollout\.max_new"
+    ):
+        train(small, cut, objective={"data": {"truncated": "mask"}})
+
+
+def test_groups_of_equal_rewards_are_counted_and_give_no_gradient(small: Small, responses: Responses) -> None:
+    rewards = np.ones(48, np.float32)
+    rewards[::GROUP][:2] = 0
+    _, outcome, _ = train(small, with_(responses, reward_R=rewards))
+    assert (outcome.groups, outcome.zero_variance_groups) == (12, 10)
+    idle = [row for row in outcome.rows if row["zero_advantage_share"] == 1]
+    assert idle
+    assert all(row["grad_norm"] == 0 for row in idle)
+
+
+def test_unscored_responses_are_counted(small: Small, responses: Responses) -> None:
+    rewards = responses.reward_R.copy()
+    rewards[3] = np.nan
+    _, outcome, _ = train(small, with_(responses, reward_R=rewards))
+    assert outcome.unscored == 1
+    assert all(np.isfinite(row["reward"]) for row in outcome.rows)
+
+
+def test_a_mismatch_of_log_probabilities_stops(small: Small, responses: Responses) -> None:
+    logp = Ragged(responses.engine_logp.flat - np.float32(0.2), responses.engine_logp.offsets)
+    with pytest.raises(GateError, match=r"differ by 0\.2000 on average .*; optimize.max_logp_mismatch allows 0.05"):
+        train(small, with_(responses, engine_logp=logp))
+
+
+def test_an_update_takes_whole_groups_and_a_stage_every_response_once(responses: Responses) -> None:
+    plan = plan_batches(responses, 16, (3, 1))
+    assert sorted(np.concatenate(plan)) == list(range(48))
+    for rows in plan:
+        groups, counts = np.unique(responses.group_R[rows], return_counts=True)
+        assert len(groups) == 4
+        assert set(counts) == {GROUP}
+    assert [rows.tolist() for rows in plan] == [rows.tolist() for rows in plan_batches(responses, 16, (3, 1))]
+    assert group_order(12, (3, 1)).tolist() != group_order(12, (3, 2)).tolist()
+
+
+@pytest.mark.parametrize("size", [18, 20])
+def test_updates_that_would_cut_a_group_or_leave_a_rest_are_refused(responses: Responses, size: int) -> None:
+    with pytest.raises(DataError, match="responses_per_update"):
+        plan_batches(responses, size, (0, 0))
+
+
+def test_micro_batches_keep_to_their_budget() -> None:
+    tokens = np.array([5, 50, 7, 3, 9, 30])
+    parts = micro_batches(tokens, np.array([0, 1, 2, 3, 5]), 12)
+    assert sorted(row for part in parts for row in part) == [0, 1, 2, 3, 5]
+    assert [tokens[part].sum() for part in parts] == [8, 7, 30, 50]
+    padded = micro_batches(tokens, np.arange(6), 21, padded=True)
+    assert [tokens[part].tolist() for part in padded] == [[3, 5, 7], [9], [30], [50]]
+
+
+def rows(count: int = 8) -> list[dict]:
+    return [
+        {
+            "prompt_id": f"p{i // GROUP}",
+            "sample_index": i % GROUP,
+            "prompt_token_ids": [1, 2],
+            "response_token_ids": [3],
+            "engine_logp": [-0.5],
+            "finish_reason": "stop",
+        }
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r.__setitem__(1, {**r[1], "sample_index": 3}), r"response \('p0', 3\): \('p0', 1\) was due"),
+        (lambda r: r.pop(), "prompt p1: its group has 3 of 4 responses"),
+        (lambda r: r.pop(0), "was due"),
+    ],
+)
+def test_damaged_rollouts_are_refused(change, message: str) -> None:
+    damaged = rows()
+    change(damaged)
+    with pytest.raises(DataError, match=message):
+        collect([to_table(damaged, ROLLOUTS)], [verdicts(damaged, np.zeros(len(damaged)))], GROUP)
+
+
+def test_responses_whose_log_probabilities_are_not_finite_are_dropped(small: Small, responses: Responses) -> None:
+    spoiled = responses.engine_logp.flat.copy()
+    for row, value in ((0, np.nan), (7, np.inf)):
+        spoiled[responses.engine_logp.offsets[row]] = value
+    damaged = replace(responses, engine_logp=Ragged(spoiled, responses.engine_logp.offsets))
+    _, outcome, weights = train(small, damaged, max_dropped_share=0.05)
+    assert outcome.dropped == outcome.unscored == 2
+    assert sum(row["responses"] for row in outcome.rows) == 46
+    assert all(weight.isfinite().all() for weight in weights.values())
+    with pytest.raises(GateError, match=r"2 of 48 responses \(4.2%\).*max_dropped_share allows 1.0%"):
+        train(small, damaged)
+    nothing = Ragged(np.full_like(spoiled, np.nan), responses.engine_logp.offsets)
+    with pytest.raises(GateError, match=r"48 of 48 responses \(100.0%\)"):
+        train(small, replace(responses, engine_logp=nothing))
+
+
+def test_shares_are_of_the_stage_where_it_comes_in_parts(small: Small, responses: Responses) -> None:
+    spoiled = responses.engine_logp.flat.copy()
+    spoiled[0] = np.nan
+    damaged = replace(responses, engine_logp=Ragged(spoiled, responses.engine_logp.offsets))
+    trainer = load_trainer(small[0].path(small[1]), settings(), 12, 0)
+    plan = plan_batches(responses, 16, (0, 0))
+    assert trainer.train(damaged, plan, 0, untimed, part=PartOfStage(100)).dropped == 1
+    with pytest.raises(GateError, match=r"2 of 100 responses \(2.0%\)"):
+        trainer.train(damaged, plan, 0, untimed, part=PartOfStage(100, dropped=1))
+
+
+def test_verdicts_on_other_rollouts_are_refused() -> None:
+    with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 8"):
+        collect([to_table(rows(), ROLLOUTS)], [verdicts(rows()[:4], np.zeros(4))], GROUP)

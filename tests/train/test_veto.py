@@ -1,0 +1,273 @@
+"""The veto against numbers worked by hand and a plain loop over exact fractions."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.settings import VetoSettings
+from tasks.train.objective import objective
+from tasks.train.objective import veto as veto_of
+from tasks.train.tokens import TokenBatch
+from tests.train.test_objective import (
+    BELOW,
+    LONGEST,
+    batch_of,
+    close,
+    nav,
+    preset,
+    ratio,
+    some_responses,
+    steady,
+    update,
+)
+
+ROW = [1.1, 0.05, 2.0, 0.5, 0.02, 1.0]
+OFF = [0.1833333, 0.0083333, 0.3333333, 0.0833333, 0.0033333, 0.1666667]
+SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "off"]
+"""Nested: each keeps all that the one before it keeps."""
+
+
+def vetoed_in(row: Sequence[float], advantage: float = -1.0, **veto: Any) -> list[int]:
+    result = objective(batch_of([(advantage, row)]), nav(veto=veto), LONGEST)
+    return result.vetoed_T.nonzero().flatten().tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("scope", "kept", "loss", "loss_over_kept"),
+    [
+        ("off", [0, 1, 2, 3, 4, 5], 0.7783333, 0.7783333),
+        ("trigger_only", [0, 2, 3, 5], 0.7666667, 1.15),
+        ("suffix_nontrigger", [0, 1, 4], 0.195, 0.39),
+        ("suffix", [0, 1], 0.1916667, 0.575),
+        ("suffix_inclusive", [0], 0.1833333, 1.1),
+        ("response", [], 0, 0),
+    ],
+)
+def test_scopes_by_hand(dtype: torch.dtype, scope: str, kept: list[int], loss: float, loss_over_kept: float) -> None:
+    gradient = [g if place in kept else 0 for place, g in enumerate(OFF)]
+    settings = nav(veto={"scope": scope})
+    assert update([batch_of([(-1.0, ROW)], dtype)], settings) == (close(loss), close(gradient))
+    over_kept = nav(veto={"scope": scope}, denominator="kept")
+    per_kept = [g * 6 / max(len(kept), 1) for g in gradient]
+    assert update([batch_of([(-1.0, ROW)], dtype)], over_kept) == (close(loss_over_kept), close(per_kept, 3e-7))
+
+
+@pytest.mark.parametrize(
+    ("veto", "kept", "loss"),
+    [
+        ({"direction": "above", "kappa": 1.5}, [0, 1, 2], 0.525),
+        ({"direction": "both"}, [0, 1], 0.1916667),
+        ({"trigger_count": 2}, [0, 1, 2, 3, 4], 0.6116667),
+        ({"window": 2}, [0, 1, 4, 5], 0.3616667),
+    ],
+)
+def test_other_triggers_by_hand(veto: dict[str, Any], kept: list[int], loss: float) -> None:
+    gradient = [g if place in kept else 0 for place, g in enumerate(OFF)]
+    assert update([batch_of([(-1.0, ROW)])], nav(veto=veto)) == (close(loss), close(gradient))
+
+
+def test_a_positive_advantage_is_left_alone_unless_asked() -> None:
+    assert update([batch_of([(1.0, ROW)])], nav()) == (close(-0.7783333), close([-g for g in OFF]))
+    assert vetoed_in(ROW, advantage=1.0) == []
+    assert vetoed_in(ROW, advantage=1.0, advantage_sign="all") == [2, 3, 4, 5]
+    assert vetoed_in(ROW, advantage=0.0) == []
+
+
+def test_a_trigger_at_either_end() -> None:
+    assert vetoed_in([1.0, 1.0, 0.01]) == []
+    assert vetoed_in([0.01, 1.0, 1.0]) == [1, 2]
+    # A trigger says nothing of the next response.
+    result = objective(batch_of([(-1.0, [1.0, 0.01]), (-1.0, [1.0, 1.0])]), nav(), LONGEST)
+    assert not result.vetoed_T.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kappa", [0.5, 0.2, 0.1, 1e-2, 1e-3, 1e-4])
+def test_a_ratio_equal_to_kappa_is_no_trigger(kappa: float, dtype: torch.dtype) -> None:
+    behavior_T = -torch.linspace(0, 30, 997, dtype=torch.float64).to(dtype)
+    for factor, expected in ((1.0, False), (1.0001, False), (0.9999, True)):
+        logp_T = behavior_T + math.log(kappa * factor)
+        batch = TokenBatch(logp_T, behavior_T, -torch.ones(997), torch.arange(997), 997)
+        trigger_T, _ = veto_of(batch, VetoSettings(direction="below", kappa=kappa))
+        assert (trigger_T == expected).all()
+
+
+@pytest.mark.parametrize("scope", ["suffix_inclusive", "suffix_nontrigger", "response", "trigger_only"])
+def test_the_second_trigger_starts_every_scope(scope: str) -> None:
+    row = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
+    expected = {
+        "suffix_inclusive": [3, 4, 5],
+        "suffix_nontrigger": [4],
+        "response": [0, 1, 2, 3, 4, 5],
+        "trigger_only": [3, 5],
+    }
+    assert vetoed_in(row, scope=scope, trigger_count=2) == expected[scope]
+    assert vetoed_in(row, scope=scope, trigger_count=4) == []
+
+
+def test_once_per_stage_looks_at_the_policy_that_sampled() -> None:
+    behavior_T = torch.tensor([0.5, 0.05, 0.5, 0.5]).log()
+    current_T = torch.tensor([0.05, 0.5, 0.5, 0.5]).log()
+    batch = TokenBatch(current_T, behavior_T, -torch.ones(4), torch.zeros(4, dtype=torch.int64), 1)
+    for recompute, vetoed in (("every_update", [1, 2, 3]), ("once_per_stage", [2, 3])):
+        settings = VetoSettings.parse({**BELOW, "scope": "suffix", "statistic": "token_prob", "recompute": recompute})
+        _, vetoed_T = veto_of(batch, settings)
+        assert vetoed_T.nonzero().flatten().tolist() == vetoed
+
+
+@pytest.mark.parametrize(
+    ("statistic", "kappa", "place"),
+    [("token_ratio", 0.1, 3), ("prefix_product", 0.3, 1), ("prefix_product", 0.2, 2), ("running_geo", 0.3, 3)],
+)
+def test_statistics_by_hand(statistic: str, kappa: float, place: int) -> None:
+    # Products 1, .25, .125, .00625; their roots 1, .5, .5, .281.
+    settings = nav(veto={"statistic": statistic, "kappa": kappa, "scope": "suffix_inclusive"})
+    result = objective(batch_of([(-1.0, [1.0, 0.25, 0.5, 0.05, 1.0])]), settings, LONGEST)
+    assert int(result.vetoed_T.nonzero()[0]) == place
+
+
+def test_triggers_are_seen_without_the_veto_too() -> None:
+    result = objective(batch_of([(-1.0, ROW)]), preset("relaxed", veto=BELOW), LONGEST)
+    assert result.trigger_T.nonzero().flatten().tolist() == [1, 4]
+    assert not result.vetoed_T.any()
+
+
+def by_loop(row: list[tuple[Fraction, Fraction]], advantage: float, veto: VetoSettings) -> list[tuple[bool, bool]]:
+    """Trigger and veto of every token (behavior probability, ratio) of a response, one after the other."""
+    kappa = Fraction(str(veto.kappa))
+    product, seen, count, since = Fraction(1), 0, 0, 0
+    found: list[tuple[bool, bool]] = []
+    triggers: list[bool] = []
+    after: list[bool] = []
+    for behavior, token_ratio in row:
+        value, bound = token_ratio, kappa
+        product, seen = product * token_ratio, seen + 1
+        if veto.statistic == "prefix_product":
+            value = product
+        elif veto.statistic == "running_geo":
+            value, bound = product, kappa**seen
+        elif veto.statistic == "token_prob":
+            value = behavior if veto.recompute == "once_per_stage" else behavior * token_ratio
+        beyond = {"below": value < bound, "above": value > bound, "both": value < bound or value > 1 / bound}
+        trigger = (advantage < 0 or veto.advantage_sign == "all") and beyond[veto.direction]
+        after.append(count >= veto.trigger_count)
+        count += trigger
+        triggers.append(trigger)
+    for trigger, is_after in zip(triggers, after, strict=True):
+        since += is_after
+        is_tau = trigger and not is_after and sum(triggers[: len(found) + 1]) == veto.trigger_count
+        near = veto.window is None or since <= veto.window
+        vetoed = {
+            "off": False,
+            "suffix": is_after and near,
+            "suffix_nontrigger": is_after and near and not trigger,
+            "suffix_inclusive": is_tau or (is_after and near),
+            "response": count >= veto.trigger_count,
+            "trigger_only": trigger and (is_tau or is_after),
+        }[veto.scope]
+        found.append((trigger, vetoed))
+    return found
+
+
+def allowed(values: dict[str, Any]) -> VetoSettings:
+    """Settings in which what does not go together is left at its default."""
+    if values["statistic"] == "token_prob":
+        values["direction"] = "below"
+    else:
+        values["recompute"] = "every_update"
+    if not values["scope"].startswith("suffix"):
+        values["window"] = None
+    values["kappa"] = values["kappa"] if values["direction"] != "above" else 1 / values["kappa"]
+    return VetoSettings.parse(values)
+
+
+any_veto = st.fixed_dictionaries(
+    {
+        "scope": st.sampled_from([*SCOPES, "trigger_only"]),
+        "statistic": st.sampled_from(["token_ratio", "prefix_product", "token_prob", "running_geo"]),
+        "direction": st.sampled_from(["below", "above", "both"]),
+        "kappa": st.sampled_from([0.5, 0.2, 0.1]),
+        "trigger_count": st.integers(1, 3),
+        "window": st.sampled_from([None, 1, 2, 3]),
+        "advantage_sign": st.sampled_from(["negative", "all"]),
+        "recompute": st.sampled_from(["every_update", "once_per_stage"]),
+    }
+).map(allowed)
+# Products of these meet kappa exactly, or miss it by much more than rounding.
+fractions = st.sampled_from([Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 2), Fraction(1)])
+token = st.tuples(fractions, st.one_of(fractions, fractions.map(lambda f: 1 / f)))
+exact_responses = st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 1.0]), st.lists(token, max_size=9)), max_size=4)
+
+
+@steady
+@given(exact_responses, any_veto, st.sampled_from([torch.float32, torch.float64]))
+def test_every_option_is_what_a_loop_over_the_tokens_gives(
+    responses: list[tuple[float, list[tuple[Fraction, Fraction]]]], veto: VetoSettings, dtype: torch.dtype
+) -> None:
+    tokens = [(a, index, *token) for index, (a, row) in enumerate(responses) for token in row]
+    a, index, behavior, ratios = zip(*tokens, strict=True) if tokens else ([], [], [], [])
+    behavior_T = torch.tensor([float(b) for b in behavior], dtype=torch.float64).log().to(dtype)
+    logp_T = behavior_T + torch.tensor([float(r) for r in ratios], dtype=torch.float64).log().to(dtype)
+    advantage_T, response_T = torch.tensor(a, dtype=dtype), torch.tensor(index, dtype=torch.int64)
+    batch = TokenBatch(logp_T, behavior_T, advantage_T, response_T, len(responses))
+    trigger_T, vetoed_T = veto_of(batch, veto)
+    expected = [pair for advantage, row in responses for pair in by_loop(row, advantage, veto)]
+    assert list(zip(trigger_T.tolist(), vetoed_T.tolist(), strict=True)) == expected
+
+
+kappas = st.floats(0.01, 0.99)
+
+
+# Not suffix_nontrigger: a larger kappa makes triggers of tokens after the first, and those it keeps.
+@steady
+@given(some_responses, kappas, kappas, st.sampled_from(["response", "suffix_inclusive", "suffix", "trigger_only"]))
+def test_a_larger_kappa_keeps_less(rows: Any, one: float, other: float, scope: str) -> None:
+    low_T, high_T = (
+        objective(batch_of(rows), nav(veto={"scope": scope, "kappa": kappa}), LONGEST).vetoed_T
+        for kappa in sorted([one, other])
+    )
+    assert (low_T <= high_T).all()
+
+
+@steady
+@given(some_responses, kappas, st.integers(1, 3))
+def test_scopes_are_nested(rows: Any, kappa: float, count: int) -> None:
+    kept = [
+        ~objective(
+            batch_of(rows),
+            nav(veto={"scope": scope, "kappa": kappa, "trigger_count": count}),
+            LONGEST,
+        ).vetoed_T
+        for scope in SCOPES
+    ]
+    for narrow_T, wide_T in pairwise(kept):
+        assert (narrow_T <= wide_T).all()
+
+
+@steady
+@given(some_responses, st.sampled_from(SCOPES))
+def test_rows_without_a_negative_advantage_never_change(rows: Any, scope: str) -> None:
+    with_veto, without = batch_of(rows), batch_of(rows)
+    objective(with_veto, nav(veto={"scope": scope}), LONGEST).loss_sum.backward()
+    objective(without, preset("relaxed"), LONGEST).loss_sum.backward()
+    others_T = with_veto.advantage_T >= 0
+    assert torch.equal(with_veto.logp_T.grad[others_T], without.logp_T.grad[others_T])
+
+
+@steady
+@given(st.lists(ratio, min_size=1, max_size=6), st.lists(st.lists(ratio, max_size=40), max_size=4))
+def test_what_comes_before_in_the_micro_batch_changes_no_trigger(row: list[float], before: list[list[float]]) -> None:
+    settings = nav(veto={"statistic": "prefix_product", "kappa": 0.5})
+    alone = objective(batch_of([(-1.0, row)], torch.float32), settings, LONGEST)
+    # Five tokens of behavior log-probabilities repeat: the same ones must stand under the row.
+    pad = [1.0] * (-sum(map(len, before)) % 5)
+    behind = objective(batch_of([*((-1.0, r) for r in [*before, pad]), (-1.0, row)], torch.float32), settings, LONGEST)
+    assert torch.equal(alone.trigger_T, behind.trigger_T[-len(row) :])

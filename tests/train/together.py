@@ -1,0 +1,82 @@
+"""Training by several processes, and by one, in the same calls: what the tests of backends compare."""
+
+import json
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from safetensors.torch import load_file
+
+from tasks.train import distributed
+from tasks.train.batches import Responses, plan_batches
+from tasks.train.checkpoint import load_optimizer, load_weights, save_optimizer, save_policy, save_weights
+from tasks.train.step import load_trainer
+from tests.train.test_trainer import settings, untimed
+
+Tensors = dict[str, torch.Tensor]
+BATCH = 8
+FIRST, HALF, LAST = 1, 12, 20
+"""Updates after which the state is saved."""
+
+
+def rounds(responses: Responses, after: int) -> list[tuple[int, list[Any]]]:
+    """The batches of every call of the trainer from one saved state to the last, with the stage it stands for."""
+    batches = [batch for turn in range(4) for batch in plan_batches(responses, BATCH, (0, turn))][:LAST]
+    cuts = [0, FIRST, 6, HALF, 18, LAST]  # no call takes a response twice
+    return [(start, batches[start:end]) for start, end in pairwise(cuts) if start >= after]
+
+
+def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dict[str, Any], **changes: Any) -> None:
+    """Trains from a saved state, or from the policy, to the last update; states go to ``out``."""
+    # The later calls go on with rollouts of the first policy.
+    chosen = settings(responses_per_update=BATCH, backend=backend, max_logp_mismatch=100, **changes)
+    trainer = load_trainer(folder, chosen, 12, 0)
+    if begin:
+        load_weights(out / f"{begin}.safetensors", trainer.backend)
+        trainer.updates = load_optimizer(out / str(begin), trainer.backend)
+    rows, examples = [], []
+    for start, batches in rounds(responses, begin):
+        outcome = trainer.train(responses, batches, start, untimed, noted=(0, len(batches) - 1))
+        rows += outcome.rows
+        examples += outcome.examples
+        if trainer.updates in (FIRST, HALF, LAST):
+            suffix = f"{trainer.updates}" if not begin else f"{trainer.updates}-again"
+            if distributed.rank() == 0:
+                (out / suffix).mkdir(parents=True)
+            save_optimizer(out / suffix, trainer.backend, trainer.updates)
+            save_weights(out / f"{suffix}.safetensors", trainer.backend)
+    assert trainer.updates == LAST
+    if not begin:
+        save_policy(out / "policy", trainer.backend, folder, chosen.lora)
+        if distributed.rank() == 0:
+            (out / "rows.json").write_text(json.dumps(rows))
+            (out / "examples.json").write_text(json.dumps(examples))
+
+
+def _rank(rank: int, count: int, meeting: str, jobs: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1")
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count)
+    for inputs, changes in jobs:
+        work(*inputs, **changes)
+    dist.destroy_process_group()
+
+
+def together(count: int, meeting: Path, jobs: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
+    """``work`` with each of some inputs, in processes that are joined by gloo."""
+    mp.spawn(_rank, (count, str(meeting), jobs), nprocs=count)
+
+
+def moments(out: Path, name: str) -> Tensors:
+    """The moments that were saved under a name."""
+    return load_file(out / name / "optimizer/moments.safetensors")
+
+
+def farthest(one: Tensors, other: Tensors) -> float:
+    """The largest difference of two states."""
+    assert one.keys() == other.keys()
+    return max(float((one[name] - other[name]).detach().abs().max()) for name in one)
