@@ -32,7 +32,7 @@ from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.train import distributed
 from tasks.train.batches import collect, group_order
 from tasks.train.outcome import Outcome, PartOfStage, Row
-from tasks.train.step import MEND, load_trainer
+from tasks.train.step import OUT_OF_MEMORY_FIX, load_trainer
 from tasks.train.trainer import Phase
 from tasks.verify.step import Tally, pair, table_verdicts, verdict_rows
 from tasks.verify.verdicts import FAILURES, Verdict
@@ -159,7 +159,7 @@ class Loop:
         with self._phase("switch"):
             responses = collect([rollouts], [verdicts], self._rollout.responses_per_prompt)
         rows = np.arange(rollouts.num_rows).reshape(-1, self._optimize.responses_per_update)
-        with enough_memory("optimize", MEND):
+        with enough_memory("optimize", OUT_OF_MEMORY_FIX):
             outcome = self.trainer.train(
                 responses,
                 list(rows),

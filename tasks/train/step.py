@@ -27,7 +27,7 @@ from tasks.train.examples import noted_updates
 from tasks.train.outcome import Outcome
 from tasks.train.trainer import Trainer
 
-MEND = (
+OUT_OF_MEMORY_FIX = (
     "Lower optimize.tokens_per_micro_batch or optimize.logp_chunk_tokens, set optimize.backend.gradient_checkpointing, "
     "or share the state over more processes (optimize.backend)."
 )
@@ -94,7 +94,7 @@ def optimize_stage(
             base = load_reference(store, settings, reference)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         resume = Resume(store.progress, operation)
-        with enough_memory("optimize", MEND):
+        with enough_memory("optimize", OUT_OF_MEMORY_FIX):
             outcome = trainer.train(
                 responses,
                 batches,
