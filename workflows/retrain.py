@@ -7,7 +7,6 @@ pyflyte run workflows/retrain.py retrain --inputs-file configs/tiny-cpu.yaml --f
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.train.task import optimize as optimize_policy
 from tasks.platform import Artifact, named, unrolling
 from tasks.platform.inputs import (
     EvaluationInputs,
@@ -32,6 +31,7 @@ from tasks.settings import (
     VerifySettings,
 )
 from tasks.stored.task import find_stage
+from tasks.train.task import optimize as optimize_policy
 from workflows.mu_grpo import STAGES
 from workflows.stages import evaluate as evaluate_policy
 from workflows.stages import prepared

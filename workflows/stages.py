@@ -8,7 +8,6 @@ from flytekit import map_task, workflow
 from tasks.alternate.task import alternate
 from tasks.evaluate.task import average
 from tasks.evaluate.task import evaluate as evaluate_policy
-from tasks.train.task import optimize as optimize_policy
 from tasks.platform import Artifact, named
 from tasks.platform.inputs import (
     AlternateInputs,
@@ -25,6 +24,7 @@ from tasks.policy.task import prepare_policy
 from tasks.prompts.task import prepare_benchmark, prepare_prompts, prepare_training_set
 from tasks.rollout.task import generate
 from tasks.run.task import OpenRun
+from tasks.train.task import optimize as optimize_policy
 from tasks.verify.task import verify as verify_rollouts
 
 

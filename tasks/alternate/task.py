@@ -12,7 +12,7 @@ def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Artifact:
     """The policy after a stage's updates, with new rollouts every ``inputs.updates_per_rollout`` of them."""
-    from tasks.alternate.step import train_alternating
+    from tasks.train.alternating import train_alternating
 
     return once(
         inputs.store,

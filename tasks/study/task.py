@@ -12,7 +12,7 @@ def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Artifact:
     """Trains on all prompts, refreshes rollouts every ``inputs.updates_per_rollout`` updates, evaluates on the way."""
-    from tasks.study.step import run_study
+    from tasks.train.study import run_study
 
     return once(
         inputs.store,

@@ -16,7 +16,7 @@ def optimize(
     stage: int,
 ) -> Artifact:
     """The policy after a stage's updates."""
-    from tasks.train.step import optimize_stage
+    from tasks.train.stage import optimize_stage
 
     return once(
         inputs.store,

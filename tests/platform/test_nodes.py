@@ -15,7 +15,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.platform.inputs import OptimizeInputs
 from tasks.rollout.step import generate_shard
 from tasks.settings import BackendSettings, OperationSettings
-from tasks.train.step import optimize_stage
+from tasks.train.stage import optimize_stage
 from tasks.train.task import optimize
 from tasks.verify.step import verify_rollouts
 from tests.platform.propeller import Attempt, Propeller

@@ -16,7 +16,7 @@ from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import Resume
 from tasks.train.outcome import Outcome, Row
 from tasks.train.scoring import Scoring
-from tasks.train.step import load_reference, load_trainer
+from tasks.train.stage import load_reference, load_trainer
 from tests.faults.steps import Killed
 from tests.train import test_trainer
 from tests.train.test_trainer import Small, settings, untimed
