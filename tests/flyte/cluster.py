@@ -198,10 +198,6 @@ class Cluster:
 
         return until(f"running pod of {task}", look)
 
-    def phase(self, pod: Any) -> str:
-        """How a pod is by this time."""
-        return str(self.pods_api.read_namespaced_pod(pod.metadata.name, NAMESPACE).status.phase)
-
     def delete(self, pod: Any) -> None:
         """As when its node is drained: SIGTERM, and the grace period of its template."""
         self.pods_api.delete_namespaced_pod(pod.metadata.name, NAMESPACE)

@@ -40,7 +40,8 @@ def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
         cluster.ended(execution)
     assert attempts(cluster, execution, "base-policy") == 2
     assert attempts(cluster, execution, "stage-1 / optimize") == 2
-    assert cluster.phase(generating) == "Failed"
+    # Flyte deletes the pod of a failed attempt in a map task; the next one's name ends with the next number.
+    assert f"{generating.metadata.name.removesuffix('0')}1" in {pod.metadata.name for pod in cluster.pods(execution)}
     assert first
     assert not {key: times for key, times in written.items() if len(times) > 1}, "a state was made again"
     there = cluster.artifacts(store)
