@@ -1,7 +1,8 @@
 """Every preset as one line of the loss in docs/objective.md, made from its settings."""
 
+from tasks.cli.algorithms import describe
 from tasks.settings import PRESETS, ObjectiveSettings
-from tasks.settings.objective import AdvantageSettings, DataSettings, GateSettings, RegulariserSettings, VetoSettings
+from tasks.settings.objective import GateSettings, RegulariserSettings, VetoSettings
 
 _DIVISORS = {
     "token_mean": "tokens",
@@ -26,21 +27,10 @@ def line(objective: ObjectiveSettings) -> tuple[str, str, str, str]:
     """An objective as formulas: advantage, coefficient, divisor; and a text about penalty, data and schedule."""
     factors = [*_gate(objective), *_veto(objective.veto), *_weight(objective), "A"]
     divisor = _DIVISORS[objective.aggregation] + (", of kept tokens" if objective.denominator == "kept" else "")
-    besides = [*_bounds(objective.gate), *_penalty(objective.regulariser), *_data(objective.data)]
-    if objective.schedule.updates_per_batch > 1:
-        besides.append(f"{objective.schedule.updates_per_batch} updates per batch")
-    if objective.schedule.batches_per_proximal > 1:
-        besides.append(f"a new proximal policy every {objective.schedule.batches_per_proximal} batches")
-    return _advantage(objective.advantage), " * ".join(factors), divisor, "; ".join(besides)
-
-
-def _advantage(settings: AdvantageSettings) -> str:
-    above = {"mean": "R - mean", "logavgexp": f"R - logavgexp({settings.temperature:g})", "none": "R"}[
-        settings.baseline
-    ]
-    if settings.baseline_offset:
-        above += f" {'-' if settings.baseline_offset > 0 else '+'} {abs(settings.baseline_offset):g}"
-    return above if settings.scale == "none" else f"({above}) / {settings.scale}"
+    described = describe(objective)
+    others = [described[name] for name in ("data", "schedule") if described[name] not in ("-", "any mu")]
+    besides = [*_bounds(objective.gate), *_penalty(objective.regulariser), *others]
+    return described["advantage"], " * ".join(factors), divisor, "; ".join(besides)
 
 
 def _ratio(objective: ObjectiveSettings) -> str:
@@ -134,13 +124,3 @@ def _penalty(settings: RegulariserSettings) -> list[str]:
         "likelihood": "-log pi",
     }[settings.kind]
     return [f"penalty {settings.coefficient:g} * {penalty}"]
-
-
-def _data(settings: DataSettings) -> list[str]:
-    rules = {
-        "groups with equal rewards left out": settings.zero_variance == "drop",
-        "surplus negatives left out": settings.balance_negatives,
-        "truncated responses masked": settings.truncated == "mask",
-        f"overlong penalty over the last {settings.overlong_buffer_share or 0:.0%}": settings.overlong_buffer_share,
-    }
-    return [rule for rule, holds in rules.items() if holds]
