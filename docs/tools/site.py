@@ -22,8 +22,11 @@ OUTSIDE = {
     "images/README.md": "images.md",
 }
 """Pages outside of docs/, and where they are on the site."""
+WIDE = ("algorithms.md", "hyperparameters.md")
+"""Pages with tables that need the room of the table of contents."""
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 _MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+_NAME = re.compile(r"(?<!<span></span>)<code>[a-z_]+(?:\.[a-z_&;<>\[\]*]+)+")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".jsonl": "json", ".txt": "text"}
 
 
@@ -47,6 +50,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Points links at the pages of the site."""
     del config, files
     here = page.file.src_uri
+    if here in WIDE:
+        page.meta["hide"] = ["toc"]
 
     def moved(match: re.Match[str]) -> str:
         path = _repository_path(here, match[1])
@@ -58,7 +63,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns equations into MathML."""
+    """Turns equations into MathML, and lets long names of settings break at their points."""
     del page, config, files
 
     def mathml(match: re.Match[str]) -> str:
@@ -66,7 +71,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         # The converter leaves no space between the name of a function and its argument.
         return shown.replace("<mi>log</mi>", '<mi>log</mi><mspace width="0.17em"/>')
 
-    return _MATH.sub(mathml, content)
+    return _NAME.sub(lambda name: name[0].replace(".", ".<wbr>"), _MATH.sub(mathml, content))
 
 
 def _names(folder: Path) -> list[str]:

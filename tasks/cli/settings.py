@@ -162,7 +162,7 @@ def _type(annotation: Any, seen: dict[type, str]) -> str:
         return _PLAIN[annotation]
     if annotation in seen:
         anchor = re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", seen[annotation]))
-        return f"[{seen[annotation]}](#{anchor.lower()})"
+        return f"section [{seen[annotation]}](#{anchor.lower()})"
     return f"`{annotation.__name__}`"
 
 
@@ -244,7 +244,7 @@ def settings_table(name: str) -> Table:
     for model, _ in FILES.values():
         for entry in (entry for section in sections(model) for entry in section.entries):
             if not name or f"{entry.path}.".startswith(f"{name}."):
-                kind = re.sub(r"\[(.*?)\]\(#.*?\)", r"section \1", entry.type)
+                kind = re.sub(r"\[(.*?)\]\(#.*?\)", r"\1", entry.type)
                 row = (entry.path, kind.replace("`", ""), entry.default, entry.meaning.replace("``", ""))
                 table.add_row(*map(escape, row))
     if not table.row_count:

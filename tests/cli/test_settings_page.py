@@ -55,7 +55,7 @@ def test_a_section_of_several_kinds_is_shown_kind_by_kind() -> None:
     gate, others, maybe = found["`top level`"].entries
     assert gate.meaning == "Which tokens pass."
     assert "(#gate-kind-ring) or " in gate.type
-    assert others.type.startswith("list of [")
+    assert others.type.startswith("list of section [")
     assert maybe.type.endswith(" or null")
 
 
