@@ -188,7 +188,7 @@ configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, fro
 # Without a network, once the packages are there. Pages that follow from the code are made first.
 docs: $(BIN)/.developing ## the documentation as a site in site/, and the pages of docs/ that are made from the code
 	@$(BIN)/python -m docs.tools.pages && $(BIN)/python -m docs.tools.picture
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "wrote site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # TRL, which some of these are beside, pins nothing that the project needs otherwise.
 # KEEP=--keep keeps what is found, and writes docs/performance.md from it.
