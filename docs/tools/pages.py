@@ -17,11 +17,12 @@ from tasks.cli.settings import settings_page
 
 
 def commands() -> str:
-    """The reference of the ``mu-grpo`` command, by typer, with its headings one level lower."""
+    """The reference of every ``mu-grpo`` command, by typer, with its headings one level lower."""
     command = [sys.executable, "-m", "typer", "tasks.cli.main", "utils", "docs", "--name", "mu-grpo"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=DOCS.parent)
-    lines = ["#" + line if line.startswith("#") else line for line in done.stdout.rstrip().splitlines()]
-    return "\n".join(lines).replace("## `mu-grpo`", "## mu-grpo", 1) + "\n"
+    # What comes before the first command lists the commands, with their texts cut off.
+    lines = done.stdout[done.stdout.index("## `mu-grpo ") :].rstrip().splitlines()
+    return "\n".join(["#" + line if line.startswith("#") else line for line in lines]) + "\n"
 
 
 PAGES: dict[str, Callable[[], str]] = {

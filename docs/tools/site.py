@@ -26,7 +26,7 @@ WIDE = ("algorithms.md", "hyperparameters.md")
 """Pages with tables that need the room of the table of contents."""
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 _MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
-_NAME = re.compile(r"(?<!<span></span>)<code>[a-z_]+(?:\.[a-z_&;<>\[\]*]+)+")
+_NAME = re.compile(r"(?<!<span></span>)<code>[\w.:/ *-]{12,}(?=</code>)")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".jsonl": "json", ".txt": "text"}
 
 
@@ -63,7 +63,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns equations into MathML, and lets long names of settings break at their points."""
+    """Turns equations into MathML, and lets long names break at points, slashes and underscores."""
     del page, config, files
 
     def mathml(match: re.Match[str]) -> str:
@@ -71,7 +71,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
         # The converter leaves no space between the name of a function and its argument.
         return shown.replace("<mi>log</mi>", '<mi>log</mi><mspace width="0.17em"/>')
 
-    return _NAME.sub(lambda name: name[0].replace(".", ".<wbr>"), _MATH.sub(mathml, content))
+    return _NAME.sub(lambda name: re.sub(r"[._/]", r"\g<0><wbr>", name[0]), _MATH.sub(mathml, content))
 
 
 def _names(folder: Path) -> list[str]:
