@@ -13,7 +13,7 @@ SEEDS ?= 0 1 2
 # One more than cores: tests wait for servers and for processes that start.
 TEST_JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
-.PHONY: demo compare results reproduce test proofs test-vllm faults check format versions graph configs bench clean help
+.PHONY: demo compare results reproduce test proofs test-vllm faults check format versions graph configs docs bench clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,7 +27,7 @@ compare: demo ## Mu-GRPO and GRPO (mu = 4) side by side
 	@$(BIN)/pyflyte run workflows/grpo.py grpo --inputs-file $(BASELINE)
 	@$(BIN)/mu-grpo compare --store runs/tiny-cpu --seed 0
 
-results: $(BIN)/.installed ## both on three seeds, into docs/results.md
+results: $(BIN)/.installed ## both on three seeds, into docs/results.md and its picture
 	@for seed in $(SEEDS); do \
 	  $(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG) --seed $$seed || exit 1; \
 	  $(BIN)/pyflyte run workflows/grpo.py grpo --inputs-file $(BASELINE) --seed $$seed || exit 1; \
@@ -36,6 +36,7 @@ results: $(BIN)/.installed ## both on three seeds, into docs/results.md
 	@printf '\n## A second run\n\n`make demo`, started again, ends with\n\n```text\n' >> docs/results.md
 	@$(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG) | grep ^now >> docs/results.md
 	@printf '```\n' >> docs/results.md
+	@$(BIN)/python -m docs.tools.picture
 
 EXPERIMENT := configs/reproduce-tiny.yaml
 reproduce: $(BIN)/.installed ## the paper's comparison in small, into docs/reproduction.md; takes long
@@ -172,7 +173,7 @@ faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and distu
 check: $(BIN)/.developing ## linters and types only
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-format: $(BIN)/.developing ## mend what the linters can
+format: $(BIN)/.developing ## fix what the linters can
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 versions: $(BIN)/.developing ## note the tasks' sources and cache versions (see CONTRIBUTING.md)
@@ -183,6 +184,11 @@ graph: $(BIN)/.developing ## the workflows' graphs, for the README and reports, 
 
 configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, from configs/paper/table.yaml
 	@$(BIN)/python -m tests.paper_configs
+
+# Without a network, once the packages are there. Pages that follow from the code are made first.
+docs: $(BIN)/.developing ## the documentation as a site in site/, and the pages of docs/ that are made from the code
+	@$(BIN)/python -m docs.tools.pages && $(BIN)/python -m docs.tools.picture
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # TRL, which some of these are beside, pins nothing that the project needs otherwise.
 # KEEP=--keep keeps what is found, and writes docs/performance.md from it.
@@ -197,7 +203,7 @@ bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts,
 	@touch $@
 
 clean: ## remove what was set up here and what runs left in runs/
-	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .programs .liger runs .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-proxy .venv-vllm .venv-bench .programs .liger runs site .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing; name another with make PYTHON=python3.12"; exit 1; }

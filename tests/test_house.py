@@ -1,4 +1,4 @@
-"""The rules of the house: who may import what, what the README says of the folders, and cache versions."""
+"""The rules of the house: who may import what, what docs/design.md says of the folders, and cache versions."""
 
 import ast
 import json
@@ -60,20 +60,20 @@ def test_settings_and_the_command_load_nothing_heavy(modules: str, heavy: set[st
 
 
 def test_the_map_of_the_house_is_true() -> None:
-    readme = (ROOT / "README.md").read_text()
-    block = re.search(r"## The map of the house\n.*?```text\n(.*?)```", readme, re.DOTALL)
+    page = (ROOT / "docs/design.md").read_text()
+    block = re.search(r"## The map\n.*?```text\n(.*?)```", page, re.DOTALL)
     assert block is not None
     named, stack = set(), [""]
     for line in block.group(1).splitlines():
         depth, entry = (len(line) - len(line.lstrip())) // 2, line.split()[0]
         stack = [*stack[: depth + 1], entry]
         path = ROOT / "".join(stack)
-        assert path.exists(), f"README names {path.relative_to(ROOT)}"
+        assert path.exists(), f"docs/design.md names {path.relative_to(ROOT)}"
         assert path.is_dir() == entry.endswith("/")
         named.add(path)
     for folder in [*ROOT.glob("tasks/*/"), *ROOT.glob("workflows/*.py")]:
         if folder.name not in ("__pycache__", "__init__.py"):
-            assert folder in named, f"README does not name {folder.relative_to(ROOT)}"
+            assert folder in named, f"docs/design.md does not name {folder.relative_to(ROOT)}"
 
 
 @pytest.mark.parametrize("step", sorted(current()))

@@ -40,8 +40,10 @@ def algorithms_page() -> str:
         "# Algorithms\n\nWritten by `mu-grpo algorithms --markdown docs/algorithms.md`: the presets of "
         "`optimize.preset`, and the modifiers of `optimize.modifier`, which multiply any of them. The gradient of each "
         "is that of logp times weight x advantage, where the gate passes and nothing masks the token, plus the "
-        "regulariser's. Every field of a row can be overridden, as in `optimize.objective.gate.high=1.28`; what "
-        "would change nothing is refused.\n\n" + render_markdown(algorithms_table()) + "\n"
+        "regulariser's; [the objective](objective.md) has the equations, and each preset as one line. Every field of a "
+        "row can be overridden, as in `optimize.objective.gate.high=1.28`; what would change nothing is refused.\n\n"
+        + render_markdown(algorithms_table())
+        + "\n"
     )
 
 

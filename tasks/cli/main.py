@@ -153,6 +153,21 @@ def algorithms(
     Console(width=max(Console().width, 220)).print(algorithms_table())
 
 
+@app.command(name="settings")
+def settings_command(
+    name: Annotated[str, typer.Argument(help="A setting or a section, as in optimize.objective.gate; else all.")] = "",
+    markdown: Annotated[Path | None, typer.Option(help="Write the page of all settings to this file instead.")] = None,
+) -> None:
+    """Every setting: its full name, type, default and meaning."""
+    from tasks.cli.settings import settings_page, settings_table
+
+    if markdown is not None:
+        write_page(markdown, settings_page(), "--markdown")
+        print(f"wrote {markdown}")
+        return
+    _console().print(settings_table(name))
+
+
 @app.command(name="inspect")
 def inspect_command(
     store: StoreFolder,

@@ -93,6 +93,7 @@ def results_page(runs: list[ComparedRun]) -> str:
         "Written by `make results` on two CPU cores.\n\n"
         "## Accuracy and time\n\n"
         "Both workflows on every seed; mean over seeds, and their range. One seed: `make compare`.\n\n"
+        "![Accuracy over updates, and the seconds of training by phase, of both](results.svg)\n\n"
         f"{first.headline} over {first.problems} held-out problems; times in one process, step after "
         "step. What reinforcement learning does here is to select the strategy of showing the working, which the warm "
         "start planted beside guessing; it teaches little arithmetic.\n\n" + comparison_markdown(summaries)

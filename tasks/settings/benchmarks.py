@@ -178,7 +178,9 @@ class BenchmarkSettings(Settings):
     samples_per_problem: int | None = Field(None, ge=1)
     """k of avg@k."""
     max_new_tokens: int | None = Field(None, ge=1)
+    """Longest response to a problem, in tokens."""
     temperature: Number | None = Field(None, gt=0)
+    """Sampling temperature on this benchmark."""
     greedy: bool = False
     """One greedy response to every problem besides."""
     template: str | None = None

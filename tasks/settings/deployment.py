@@ -59,11 +59,13 @@ class PodSettings(Settings):
     image: Image = "cpu"
     """The image of which role it runs."""
     cpu: Quantity = "1"
+    """Cores, as a Kubernetes quantity."""
     memory: Quantity = "2Gi"
     """With shared memory, which counts in it."""
     ephemeral_storage: Quantity = "8Gi"
     """For the local copy of what it reads and writes."""
     gpus: int = Field(0, ge=0)
+    """GPUs of the pod."""
     accelerator: str = ""
     """Which GPU, as Flyte names accelerators: nvidia-h200, nvidia-h100, nvidia-l40s. Empty: any."""
     shared_memory: Quantity | None = None
@@ -73,6 +75,7 @@ class PodSettings(Settings):
     interruptible: bool = False
     """May run on spot nodes; the last attempt goes to a regular one."""
     retries: int = Field(3, ge=0)
+    """Attempts that may follow a failed one."""
     timeout_minutes: int = Field(1440, ge=0)
     """A guard against steps that hang: Flyte ends an attempt after so many minutes, and gives the step up when twice as
     many have passed since it was queued, all attempts and all waiting for nodes and for other pods counted. The shards
@@ -93,6 +96,7 @@ class SecretSettings(Settings):
     """Keys of one Kubernetes secret; an empty key is asked for by no task."""
 
     name: str = "mu-grpo"
+    """Name of the Kubernetes secret."""
     hub_token: str = ""
     """Of the Hugging Face hub, for the tasks that fetch policies and prompts alone."""
     tracker_key: str = ""

@@ -15,6 +15,7 @@ class EngineSettings(Settings):
     """What generates: transformers in this process, or vLLM."""
 
     kind: Literal["transformers", "vllm"] = "transformers"
+    """The engine: the generation loop over transformers here, or vLLM."""
     dtype: Dtype = "float32"
     """Of weights and KV cache. Log-probabilities are float32."""
     batch_size: int = Field(512, ge=1)
@@ -57,6 +58,7 @@ class BackendSettings(Settings):
     """What holds the weights while they are trained, and in how many processes."""
 
     kind: Literal["torch", "deepspeed"] = "torch"
+    """The backend: torch in one process, or DeepSpeed in several."""
     dtype: Dtype = "float32"
     """Of the forward and backward pass. Weights that are updated, and AdamW's moments, are float32 in any case."""
     processes: int = Field(1, ge=1)
@@ -117,5 +119,6 @@ class LoraSettings(Settings):
     """Adapters in place of all weights: what is trained and stored is a fraction of the policy."""
 
     rank: int = Field(32, ge=1)
+    """Rank of the two matrices of an adapter."""
     alpha: Number = Field(64.0, gt=0)
     """Adapters are scaled by alpha / rank."""

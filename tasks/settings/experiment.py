@@ -39,6 +39,7 @@ class PartsSettings(Settings):
     updates: int = Field(256, ge=1)
     """Of every run; prompts_per_stage in ``changes`` must give as many."""
     evaluations: int = Field(16, ge=1)
+    """Evaluations along every run."""
     changes: Changes = Field(default_factory=dict)
     """Of those settings. The laboratory measures on one benchmark."""
 
@@ -59,6 +60,7 @@ class ExperimentSettings(Settings):
     common: Changes = Field(default_factory=dict)
     """What all runs share."""
     seeds: list[int] = Field([0, 1, 2], min_length=1)
+    """Seeds; every model and system is run with each of them."""
     reference: str = "mu_grpo"
     """The system that every other one is compared with."""
     margin: Number = Field(0.02, gt=0, lt=1)

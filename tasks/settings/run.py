@@ -44,6 +44,7 @@ class RunSettings(Settings):
     store: StorePlace = Field("runs", json_schema_extra=OPERATIONAL)
     """The folder, or the ``s3://bucket/prefix``, that artifacts go to."""
     seed: int = Field(0, ge=0)
+    """Seed of everything that a run draws: the order of prompts, responses, weights of a tiny policy."""
 
     @classmethod
     def title(cls) -> str:

@@ -25,7 +25,9 @@ class WarmStartSettings(Settings):
     guess_share: Number = Field(0.6, ge=0, le=1)
     """Share of examples that answer at once, with a guess near the truth."""
     examples_per_update: int = Field(128, ge=1)
+    """Examples of one update of the warm start."""
     learning_rate: Number = Field(3e-3, gt=0)
+    """Largest learning rate of the warm start."""
     guess_spread: int = Field(12, ge=1)
     """A guess is off by at most this much."""
 
@@ -34,10 +36,15 @@ class TinyPolicySettings(Settings):
     """A Qwen3-style language model with a character tokenizer, made and warm-started here."""
 
     hidden_size: int = Field(128, ge=8)
+    """Width of the residual stream."""
     layers: int = Field(4, ge=1)
+    """Number of transformer layers."""
     heads: int = Field(4, ge=1)
+    """Attention heads of a layer; divides hidden_size."""
     key_value_heads: int = Field(2, ge=1)
+    """Heads of keys and values (grouped-query attention); divides heads."""
     intermediate_size: int = Field(384, ge=8)
+    """Width of the gated linear unit."""
     context_tokens: int = Field(128, ge=16)
     """Longest prompt plus response, in tokens."""
     warm_start: WarmStartSettings = WarmStartSettings()
@@ -76,6 +83,7 @@ class PromptsSettings(Settings):
     """Where prompts come from and how many a stage takes. Give exactly one of arithmetic, path and source."""
 
     prompts_per_stage: int = Field(ge=1)
+    """Prompts that a stage samples responses to."""
     arithmetic: ArithmeticSettings | None = None
     path: FilePlace | None = None
     """A JSON-lines, JSON or parquet file, here or at an ``s3://`` address, or a folder of such files, with the columns
@@ -155,10 +163,15 @@ class RolloutSettings(Settings):
     """
 
     responses_per_prompt: int = Field(ge=1)
+    """Size of a group: responses to one prompt, which are compared with each other."""
     max_new_tokens: int = Field(ge=1)
+    """Longest response, in tokens."""
     temperature: Number = 1.0
+    """Sampling temperature; 1 alone is allowed, see above."""
     top_p: Number = 1.0
+    """Nucleus sampling; 1 alone is allowed, which is none."""
     top_k: int = 0
+    """Top-k sampling; 0 alone is allowed, which is none."""
     engine: EngineSettings = EngineSettings()
     max_missing_share: Number = Field(0.0, ge=0, le=1)
     """A shard stops when a larger share of its responses cannot be generated, because a prompt leaves no room in the
@@ -215,13 +228,19 @@ class OptimizeSettings(Settings):
     objective: ObjectiveSettings = ObjectiveSettings()
     """The preset's row, with the fields given here in place of its own."""
     responses_per_update: int = Field(ge=1)
+    """Responses of one update; a multiple of rollout.responses_per_prompt that divides the responses of a stage."""
     learning_rate: Number = Field(1e-6, gt=0)
+    """Learning rate of AdamW after the warm-up."""
     warmup_updates: int = Field(0, ge=0)
     """Updates over which the learning rate rises linearly from 0, counted over all stages."""
     weight_decay: Number = Field(0.01, ge=0)
+    """Decoupled weight decay of AdamW."""
     adam_beta1: Number = Field(0.9, ge=0, lt=1)
+    """Decay of the mean of gradients in AdamW."""
     adam_beta2: Number = Field(0.999, ge=0, lt=1)
+    """Decay of the mean of squared gradients in AdamW."""
     max_grad_norm: Number = Field(1.0, gt=0)
+    """L2 norm that the gradient of an update is clipped to."""
     tokens_per_micro_batch: int = Field(8192, ge=1)
     """Token budget of one forward and backward pass, with the padding of policies that cannot be packed."""
     logp_chunk_tokens: int = Field(1024, ge=1)

@@ -1,0 +1,1 @@
+"""Pages of the documentation, and in ``tools`` what makes some of them."""

@@ -1,0 +1,252 @@
+"""The reference of all settings, read from their classes: path, type, default and meaning of every field."""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from tasks.errors import SettingsError
+from tasks.settings import ExperimentSettings, RunSettings
+from tasks.settings.base import OPERATIONAL
+from tasks.settings.cost import CostSettings
+from tasks.settings.deployment import DeploymentSettings
+
+FILES: dict[str, tuple[type[BaseModel], str]] = {
+    "A run": (RunSettings, "A file such as `configs/tiny-cpu.yaml`, the inputs of a workflow, and `--overrides`."),
+    "An experiment": (ExperimentSettings, "The key `experiment` of a file such as `configs/reproduce-tiny.yaml`."),
+    "A deployment": (DeploymentSettings, "A file of `configs/deployments`, which `MU_GRPO_DEPLOYMENT` names."),
+    "Prices": (CostSettings, "The file `configs/prices.yaml`, or another that `mu-grpo plan --prices` names."),
+}
+"""The classes that a YAML file is read into, each with the file."""
+_PLAIN = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null", Any: "any value"}
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A field."""
+
+    path: str
+    """As ``--overrides`` names it, as in ``optimize.objective.gate.low``."""
+    type: str
+    """Its type and bounds, in words."""
+    default: str
+    """As YAML writes it; empty for a section whose fields have defaults of their own."""
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """The fields of a class of settings, at the first place where it occurs."""
+
+    path: str
+    """Of the section, without the field; empty for the fields at the top of a file."""
+    variant: str
+    """Of a union, the field and value that select this class, as in ``kind: ring``; else empty."""
+    about: str
+    entries: list[Entry]
+
+    @property
+    def title(self) -> str:
+        """The heading of the section."""
+        return _title(self.path, self.variant)
+
+
+def sections(model: type[BaseModel]) -> list[Section]:
+    """All classes of settings that a file can hold, in the order of their fields, each once."""
+    return list(_sections(model, "", "", {}))
+
+
+def _sections(model: type[BaseModel], path: str, variant: str, seen: dict[type, str]) -> Iterator[Section]:
+    seen[model] = _title(path, variant)
+    fields = {f"{path}.{name}" if path else name: field for name, field in model.model_fields.items()}
+    new = []
+    for name, field in fields.items():
+        found = list(_models(field.annotation, name))
+        for one, at in found:
+            if one not in seen:
+                selector = _selector(one) if len(found) > 1 else ""
+                seen[one] = _title(at, selector)
+                new.append((one, at, selector))
+    entries = [
+        Entry(name, _type_of(field, seen), _default(field), _meaning(field, meanings(model)[name.rpartition(".")[2]]))
+        for name, field in fields.items()
+    ]
+    yield Section(path, variant, inspect.cleandoc(model.__doc__ or ""), entries)
+    for one, at, selector in new:
+        yield from _sections(one, at, selector, seen)
+
+
+def _title(path: str, variant: str) -> str:
+    return f"`{path or 'top level'}`{f', `{variant}`' if variant else ''}"
+
+
+def _models(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]:
+    """Classes of settings inside of a type, with the paths of what they describe."""
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        yield annotation, path
+        return
+    suffix = {list: "[]", tuple: "[]", dict: ".<name>"}.get(get_origin(annotation), "")
+    for inner in get_args(annotation):
+        if not isinstance(inner, str | int):
+            yield from _models(inner, path + suffix)
+
+
+def _selector(model: type[BaseModel]) -> str:
+    """What tells a class of a union apart: its first field with literal values."""
+    for name, field in model.model_fields.items():
+        if get_origin(field.annotation) is Literal:
+            return f"{name}: {' or '.join(str(value) for value in get_args(field.annotation))}"
+    return model.__name__
+
+
+@cache
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """The docstring under every field of a class, also of those that it inherits; empty without one."""
+    found = dict.fromkeys(model.model_fields, "")
+    for base in reversed(model.__mro__):
+        if base is BaseModel or not issubclass(base, BaseModel):
+            continue
+        definition = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(definition, ast.ClassDef)
+        for statement, below in pairwise(definition.body):
+            match statement, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ) if name in found:
+                    found[name] = " ".join(inspect.cleandoc(text).split())
+    return found
+
+
+def _meaning(field: FieldInfo, docstring: str) -> str:
+    inner = next((one for one, _ in _models(field.annotation, "")), None)
+    text = field.description or docstring
+    if not text and inner is not None:
+        text = inspect.cleandoc(inner.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    return f"{text} Changes no result.".strip() if field.json_schema_extra == OPERATIONAL else text
+
+
+def _type_of(field: FieldInfo, seen: dict[type, str]) -> str:
+    return ", ".join([_type(field.annotation, seen), *_bounds(field.metadata)])
+
+
+def _type(annotation: Any, seen: dict[type, str]) -> str:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        bounds = [bound for one in inner[1:] for bound in _bounds(getattr(one, "metadata", [one]))]
+        return ", ".join([_type(inner[0], seen), *bounds])
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in inner)
+    if origin in (Union, UnionType):
+        # A section that a field's kind selects is one type to the reader.
+        return " or ".join(dict.fromkeys(_type(one, seen) for one in inner))
+    if origin is list:
+        return f"list of {_type(inner[0], seen)}"
+    if origin is dict:
+        return f"mapping from {_type(inner[0], seen)} to {_type(inner[1], seen)}"
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    if annotation in seen:
+        anchor = re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", seen[annotation]))
+        return f"section [{seen[annotation]}](#{anchor.lower()})"
+    return f"`{annotation.__name__}`"
+
+
+def _bounds(metadata: list[Any]) -> list[str]:
+    found = [
+        f"{word} {getattr(one, name):g}" for one in metadata for name, word in _BOUNDS.items() if hasattr(one, name)
+    ]
+    found += [f"{one.min_length} or more of them" for one in metadata if getattr(one, "min_length", None)]
+    return found + [f"of the form `{one.pattern}`" for one in metadata if getattr(one, "pattern", None)]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default_factory is not None:
+        made = {dict: "{}", list: "[]"}.get(field.default_factory)  # type: ignore[call-overload]
+        return str(made) if made else "derived"
+    value = field.default
+    if isinstance(value, BaseModel):
+        given = value.model_dump(mode="json", exclude_unset=True)
+        return _yaml(given) if given else ""
+    if isinstance(value, list):
+        value = [
+            one.model_dump(mode="json", exclude_unset=True) if isinstance(one, BaseModel) else one for one in value
+        ]
+    return _yaml(value)
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if value == "":
+        return '""'
+    return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
+
+
+def settings_page() -> str:
+    """docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Written by `mu-grpo settings --markdown docs/settings.md` from the classes in tasks/settings. "
+        "`mu-grpo settings NAME` prints a part of it, as in `mu-grpo settings optimize.objective.gate`.",
+        "",
+        "A file has the settings as nested keys. On the command line `--overrides` takes them by their full names, as "
+        'in `--overrides "optimize.objective.gate.high=1.28 seed=1"`, with values written as in YAML. A key that does '
+        "not exist, or a value that is not allowed, is refused before anything runs.",
+        "",
+        "A field of `optimize.objective` has the value of the preset that `optimize.preset` names; the default below "
+        "is the value where the preset says nothing ([presets](algorithms.md)). [The objective](objective.md) writes "
+        "all of them as equations.",
+        "",
+        '<div class="settings" markdown>',
+    ]
+    for title, (model, file) in FILES.items():
+        lines += ["", f"## {title}", "", file]
+        for section in sections(model):
+            lines += ["", f"### {section.title}", "", section.about.replace("``", "`"), ""]
+            lines += ["| setting | type and what is allowed | default | meaning |", "|---|---|---|---|"]
+            lines += [_row(entry) for entry in section.entries]
+    return "\n".join([*lines, "", "</div>"]) + "\n"
+
+
+def _row(entry: Entry) -> str:
+    default = f"`{entry.default}`" if entry.default not in ("", "required", "derived") else entry.default
+    cells = [f"`{entry.path}`", entry.type, default, entry.meaning.replace("``", "`")]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def settings_table(name: str) -> Table:
+    """The fields whose path begins with a name, of all files.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("setting", "type", "default", "meaning"):
+        table.add_column(column, overflow="fold")
+    for model, _ in FILES.values():
+        for entry in (entry for section in sections(model) for entry in section.entries):
+            if not name or f"{entry.path}.".startswith(f"{name}."):
+                kind = re.sub(r"\[(.*?)\]\(#.*?\)", r"\1", entry.type)
+                row = (entry.path, kind.replace("`", ""), entry.default, entry.meaning.replace("``", ""))
+                table.add_row(*map(escape, row))
+    if not table.row_count:
+        raise SettingsError(f"{name}: no setting has this name; `mu-grpo settings` lists all of them.")
+    return table

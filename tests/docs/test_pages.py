@@ -1,0 +1,43 @@
+"""Pages that are made from the code are those that the code makes now, and the site holds together."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs.tools import DOCS
+from docs.tools.pages import PAGES, PARTS
+from docs.tools.picture import PICTURE, picture
+
+RENEW = "renew it: make docs, or python -m docs.tools.pages and docs.tools.picture"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_what_the_code_makes(page: str) -> None:
+    assert (DOCS / page).read_text(encoding="utf-8") == PAGES[page](), RENEW
+
+
+@pytest.mark.parametrize(("page", "marks"), PARTS)
+def test_a_part_of_a_page_is_what_the_code_makes(page: str, marks: str) -> None:
+    written = (DOCS / page).read_text(encoding="utf-8")
+    part = written.partition(f"<!-- {marks} -->\n")[2].partition(f"<!-- end of {marks} -->")[0]
+    assert part == PARTS[page, marks](), RENEW
+
+
+def test_the_picture_shows_the_results(tmp_path: Path) -> None:
+    picture(tmp_path / "results.svg")
+    assert (tmp_path / "results.svg").read_bytes() == PICTURE.read_bytes(), RENEW
+
+
+def test_the_site_is_built_with_all_its_links_and_without_a_network(tmp_path: Path) -> None:
+    command = [Path(sys.executable).parent / "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
+    done = subprocess.run(command, cwd=DOCS.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 25
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        fetched = [part.split('"', 1)[0] for part in text.split('src="')[1:]]
+        assert not [place for place in fetched if "://" in place], page
+        assert "arithmatex" not in text, f"{page}: an equation was left as it is written"
