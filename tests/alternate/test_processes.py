@@ -6,9 +6,9 @@ import pytest
 from safetensors.torch import load_file
 
 from tasks.alternate.step import train_alternating
-from tasks.alternate.task import alternate
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
+from tasks.flyte.tasks import alternate
 from tasks.rollout.step import generate_shard
 from tasks.settings import (
     ArithmeticSettings,

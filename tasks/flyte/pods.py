@@ -7,7 +7,7 @@ from flytekit import Resources, Secret
 from flytekit.extras.accelerators import GPUAccelerator
 
 from tasks.artifacts.provenance import code
-from tasks.platform.attempts import REGISTERED
+from tasks.flyte.attempts import REGISTERED
 from tasks.settings.deployment import DeploymentSettings, Role
 
 DEPLOYMENT = DeploymentSettings.current()

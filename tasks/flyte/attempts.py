@@ -92,7 +92,7 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
             check_code()
             return function(*inputs, **named)
         except Exception as error:
-            # A process of a group leaves it to the one that started it (tasks/platform/training.py).
+            # A process of a group leaves it to the one that started it (tasks/flyte/training.py).
             if TOLD in os.environ or (seen := as_flyte_sees(error)) is error:
                 raise
             raise seen from error

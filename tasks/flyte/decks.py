@@ -10,8 +10,8 @@ from flytekit.core.context_manager import ExecutionParameters
 
 from tasks.artifacts import ArtifactRef, Store, StoreRef
 from tasks.errors import UserError
+from tasks.flyte.attempts import in_pod
 from tasks.logs import logger
-from tasks.platform.attempts import in_pod
 from tasks.settings.base import Settings
 
 

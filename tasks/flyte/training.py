@@ -18,10 +18,11 @@ from flytekitplugins.kfpytorch import Elastic, RunPolicy
 from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
-from tasks.platform import decks
-from tasks.platform.attempts import TOLD, as_flyte_sees, close_connections_at_exit
-from tasks.platform.inputs import AlternateInputs, OptimizeInputs, StepInputs
-from tasks.platform.pods import DEPLOYMENT
+from tasks.flyte import decks
+from tasks.flyte.attempts import TOLD, as_flyte_sees, close_connections_at_exit
+from tasks.flyte.inputs import StepInputs
+from tasks.flyte.pods import DEPLOYMENT
+from tasks.settings import OptimizeSettings
 
 NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")[-1])
 """Of a step that trains: asked for at registration, and told to its pods by the training operator."""
@@ -62,9 +63,8 @@ class TrainingTask(PytorchElasticFunctionTask):
 
     def execute(self, **inputs: Any) -> Any:
         """Runs the step here, or in a group of processes."""
-        (backend,) = (
-            one.optimize.backend for one in inputs.values() if isinstance(one, OptimizeInputs | AlternateInputs)
-        )
+        given = [value for one in inputs.values() if isinstance(one, StepInputs) for _, value in one]
+        (backend,) = (one.backend for one in given if isinstance(one, OptimizeSettings))
         if backend.kind == "torch":
             if NODES > 1:
                 raise SettingsError(
@@ -81,7 +81,6 @@ class TrainingTask(PytorchElasticFunctionTask):
                 return super().execute(**inputs)
         except Exception as error:
             if isinstance(error, UserError):
-                given = [value for one in inputs.values() if isinstance(one, StepInputs) for _, value in one]
                 decks.show_unfinished(self.name.rpartition(".")[2], given, error, started)
             raise as_flyte_sees(error) from error.__cause__
 
