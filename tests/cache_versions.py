@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NOTE = ROOT / "tests" / "cache_versions.json"
-TASKS = ROOT / "tasks" / "flyte" / "tasks.py"
+TASKS = [ROOT / "tasks" / "flyte" / name for name in ("tasks.py", "experiments.py")]
 # How artifacts are stored, errors are worded, progress is shown and settings are parsed: a change there that matters
 # changes the settings or the digests that enter a cache key.
 _NEUTRAL = ("tasks.artifacts", "tasks.errors", "tasks.flyte", "tasks.progress", "tasks.settings")
@@ -24,7 +24,8 @@ _NEUTRAL = ("tasks.artifacts", "tasks.errors", "tasks.flyte", "tasks.progress", 
 @cache
 def declared() -> dict[str, ast.FunctionDef]:
     """The declarations of the cached tasks, by their names."""
-    return {node.name: node for node in ast.parse(TASKS.read_text()).body if isinstance(node, ast.FunctionDef)}
+    functions = [one for path in TASKS for one in _tree(path).body if isinstance(one, ast.FunctionDef)]
+    return {one.name: one for one in functions if ast.unparse(one.decorator_list[0]).startswith("step(")}
 
 
 def version(task: str) -> str:

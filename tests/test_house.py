@@ -78,8 +78,8 @@ def test_the_map_of_the_house_is_true() -> None:
 def test_a_changed_task_has_a_new_cache_version(task: str) -> None:
     noted, now = json.loads(NOTE.read_text()).get(task), current()[task]
     assert noted == now, (
-        f"the sources of {task} changed. If what the task computes can differ, raise its version in "
-        "tasks/flyte/tasks.py; then run `make versions` and commit tests/cache_versions.json."
+        f"the sources of {task} changed. If what the task computes can differ, raise its version "
+        "where tasks/flyte/ declares it; then run `make versions` and commit tests/cache_versions.json."
     )
 
 

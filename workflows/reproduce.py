@@ -13,10 +13,11 @@ from flytekit import FlyteContextManager, LaunchPlan, WorkflowFailurePolicy, wor
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.flyte.decorators import named, unrolling
-from tasks.flyte.ends import close_reproduction, close_run, open_reproduction, open_run
+from tasks.flyte.ends import close_run, open_run
+from tasks.flyte.experiments import close_reproduction, open_reproduction
+from tasks.flyte.experiments import laboratory as compare_arms
+from tasks.flyte.experiments import reproduction as compare_runs
 from tasks.flyte.inputs import Artifact, StoreHandle
-from tasks.flyte.tasks import laboratory as compare_arms
-from tasks.flyte.tasks import reproduction as compare_runs
 from tasks.laboratory.arms import QUESTIONS
 from tasks.reproduce.result import ReproductionResult
 from tasks.settings import (

@@ -139,7 +139,7 @@ def _once(
 
 
 def _training() -> Any:
-    # Flyte's plugin takes half a second to import, which the pods of all other steps do without.
+    # Flyte's plugin takes half a second to import, which the tasks at the ends of a run do without.
     from tasks.flyte.training import TRAINING
 
     return TRAINING

@@ -1,4 +1,4 @@
-"""The tasks at both ends of a run, of a reproduction and of a look into stored runs; none of them is cached."""
+"""The tasks at both ends of a run and of a look into stored runs; none of them is cached."""
 
 import shlex
 from collections.abc import Sequence
@@ -28,15 +28,12 @@ from tasks.flyte.inputs import (
     VerifyInputs,
 )
 from tasks.flyte.model import FlyteModel
-from tasks.laboratory.result import LaboratoryResult
 from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
-from tasks.reproduce.result import ReproductionResult
 from tasks.run.sources import fingerprint
 from tasks.settings import (
     ArithmeticSettings,
     EvaluateSettings,
-    ExperimentSettings,
     Given,
     OperationSettings,
     OptimizeSettings,
@@ -321,46 +318,3 @@ def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after:
     from tasks.stored.rescored import compare_verdicts as compare
 
     return compare(Store(inputs.store), before, after)
-
-
-class OpenReproduction(NamedTuple):
-    """The runs of a reproduction with their settings checked, and their store."""
-
-    store: StoreHandle
-    experiment: ExperimentSettings
-    runs: list[RunSettings]
-    """Seed by seed, model by model."""
-    laboratory: list[RunSettings]
-    """What the runs of the laboratory share; empty without it."""
-
-
-@always
-def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str) -> OpenReproduction:
-    """Resolves and checks the settings of every run before the first one starts.
-
-    Raises:
-        SettingsError: what is wrong, and in which run.
-    """
-    opened = Store.open(store)
-    return OpenReproduction(
-        store=opened.ref,
-        experiment=experiment,
-        runs=[one.settings for one in experiment.runs(store, overrides)],
-        laboratory=[experiment.laboratory_settings(store, overrides)] if experiment.laboratory else [],
-    )
-
-
-@always
-def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
-    """The tables that a reproduction ends with."""
-    from tasks.reproduce.step import load_result
-
-    return load_result(Store(store), result)
-
-
-@always
-def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
-    """The table that a part of the laboratory ends with."""
-    from tasks.laboratory.step import load_result
-
-    return load_result(Store(store), result)

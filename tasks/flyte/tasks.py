@@ -16,12 +16,10 @@ from tasks.flyte.inputs import (
     PromptsInputs,
     ReportInputs,
     RolloutInputs,
-    StoreHandle,
     StudyInputs,
     TrainingSetInputs,
     VerifyInputs,
 )
-from tasks.settings import ExperimentSettings
 
 
 @step("4", role="prefetch")
@@ -132,21 +130,3 @@ def report(inputs: Keyed[ReportInputs], evaluations: list[Artifact]) -> Logic[Ar
     from tasks.report.step import write_report
 
     return write_report
-
-
-@step("3")
-def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[Artifact]:
-    """A table and a figure of one part; ``studies`` holds the runs arm by arm, and the seeds of each in order."""
-    from tasks.laboratory.step import compare_arms
-
-    return compare_arms
-
-
-@step("3")
-def reproduction(
-    store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
-) -> Logic[Artifact]:
-    """Tables, tests, figures and one page about all runs, which is also the task's deck."""
-    from tasks.reproduce.step import compare_runs
-
-    return compare_runs

@@ -8,7 +8,7 @@ import pytest
 from flytekit import PythonFunctionTask
 
 from tasks.artifacts import ArtifactRef, Store, StoreRef
-from tasks.flyte import tasks
+from tasks.flyte import experiments, tasks
 from tasks.flyte.decorators import arguments
 from tasks.flyte.inputs import OptimizeInputs, StepInputs
 from tasks.settings import OperationSettings, OptimizeSettings
@@ -19,7 +19,7 @@ REF = ArtifactRef(kind="policy", digest="0" * 16)
 
 @pytest.mark.parametrize("name", sorted(declared()))
 def test_a_tasks_logic_takes_what_the_task_is_given(name: str) -> None:
-    task = getattr(tasks, name)
+    task = getattr(tasks, name, None) or getattr(experiments, name)
     assert isinstance(task, PythonFunctionTask)
     declaration = inspect.unwrap(task.task_function)
     kinds = get_type_hints(declaration)
