@@ -146,16 +146,16 @@ def _training() -> Any:
 
 
 def always(function: F) -> F:
-    """A task that is never cached: it takes milliseconds and looks at the outside world."""
+    """Make a task that is never cached, for work of milliseconds that depends on the outside world."""
     decorated: F = task(**pod_options("cpu"))(attempt(function))
     return decorated
 
 
 def unrolling(function: F) -> F:
-    """A part of a workflow whose nodes depend on its inputs; it runs in a small pod and is never cached.
+    """Make a dynamic task, a part of a workflow whose nodes depend on its inputs. It is never cached.
 
-    Its pod compiles the tasks inside of it anew, for the deployment that it was itself registered with. It has no
-    time-out: Flyte counts that of a dynamic node over all that the node contains.
+    Its pod compiles the tasks inside of it again, for the deployment that it was itself registered with. It has no
+    time-out, because Flyte counts the time-out of a dynamic node over everything that the node contains.
     """
     options = pod_options("cpu")
     del options["timeout"]

@@ -40,14 +40,14 @@ StoreHandle = Annotated[StoreRef, HashMethod(_store_id)]
 
 
 class StepInputs(Record):
-    """Base of the records. What of them decides a step's result enters Flyte's cache key, as ``key``."""
+    """Base of the records. Flyte's cache key holds ``key``, a digest of the fields that decide the step's result."""
 
     undecisive: ClassVar[tuple[str, ...]] = ("operation",)
     """Fields that change no result."""
     store: StoreRef
 
     def key(self) -> str:
-        """Digest of the fields that decide the result; of the store its id alone counts."""
+        """Return a digest of the fields that decide the result; of the store it holds the id alone."""
         values = [[name, value] for name, value in self if name not in ("store", *self.undecisive)]
         return work_key(type(self).__name__, self.store.id, values)
 
