@@ -1,4 +1,4 @@
-"""One folder per step of the graph: task.py is its door, everything beside it is plain Python."""
+"""A folder for each step of the graph, and for what steps share; flyte/ alone makes tasks of them."""
 
 import os
 

@@ -2,11 +2,12 @@
 
     python -m tests.cache_versions      writes tests/cache_versions.json (make versions)
 
-A task's sources are the modules of tasks/ that its door reaches by imports, without those that cannot change a result
-(see ``_NEUTRAL``), and without comments, docstrings and formatting.
+A task's sources are its declaration and the modules of tasks/ that this reaches by imports, without those that cannot
+change a result (see ``_NEUTRAL``), and without comments, docstrings and formatting.
 """
 
 import ast
+import copy
 import hashlib
 import json
 from functools import cache
@@ -14,51 +15,61 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NOTE = ROOT / "tests" / "cache_versions.json"
+TASKS = [ROOT / "tasks" / "flyte" / name for name in ("tasks.py", "experiments.py")]
 # How artifacts are stored, errors are worded, progress is shown and settings are parsed: a change there that matters
 # changes the settings or the digests that enter a cache key.
-_NEUTRAL = ("tasks.artifacts", "tasks.errors", "tasks.platform", "tasks.progress", "tasks.settings")
+_NEUTRAL = ("tasks.artifacts", "tasks.errors", "tasks.flyte", "tasks.progress", "tasks.settings")
 
 
-def doors() -> list[Path]:
-    """Every task.py with a cached task."""
-    return [path for path in sorted(ROOT.glob("tasks/*/task.py")) if "VERSION" in path.read_text()]
+@cache
+def declared() -> dict[str, ast.FunctionDef]:
+    """The declarations of the cached tasks, by their names."""
+    functions = [one for path in TASKS for one in _tree(path).body if isinstance(one, ast.FunctionDef)]
+    return {one.name: one for one in functions if ast.unparse(one.decorator_list[0]).startswith("step(")}
 
 
-def version(door: Path) -> str:
-    """The cache version that a door declares."""
-    for node in ast.parse(door.read_text()).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "VERSION":
-            return str(ast.literal_eval(node.value))
-    raise AssertionError(f"{door}: no VERSION")
+def version(task: str) -> str:
+    """The cache version that a task declares."""
+    (decorator,) = declared()[task].decorator_list
+    assert isinstance(decorator, ast.Call), task
+    return str(ast.literal_eval(decorator.args[0]))
 
 
-def sources(door: Path) -> list[Path]:
-    """The modules whose change can change what a door's tasks compute."""
-    found, waiting = {door}, [door]
+def sources(task: str) -> list[Path]:
+    """The modules whose change can change what a task computes."""
+    found: set[Path] = set()
+    waiting = list(_imports(declared()[task]))
     while waiting:
-        for name in _imports(waiting.pop()):
-            path = ROOT / (name.replace(".", "/") + ".py")
-            if name.startswith(_NEUTRAL) or not path.is_file() or path in found:
-                continue
-            found.add(path)
-            waiting.append(path)
+        name = waiting.pop()
+        path = ROOT / (name.replace(".", "/") + ".py")
+        if name.startswith(_NEUTRAL) or not path.is_file() or path in found:
+            continue
+        found.add(path)
+        waiting += _imports(_tree(path))
     return sorted(found)
 
 
 @cache
-def _imports(path: Path) -> set[str]:
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def _imports(tree: ast.AST) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tasks"):
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return names
 
 
-def fingerprint(door: Path) -> str:
-    """A digest of what a door's sources do."""
-    digest = hashlib.sha256()
-    for path in sources(door):
-        digest.update(_code(path).encode())
+def fingerprint(task: str) -> str:
+    """A digest of what a task's declaration and sources do."""
+    declaration = copy.deepcopy(declared()[task])
+    declaration.decorator_list = []  # Its version is noted beside the digest; the rest is for Flyte.
+    digest = hashlib.sha256(_code(declaration).encode())
+    for path in sources(task):
+        digest.update(_code_of(path).encode())
         for pattern in ("*.j2", "*.css", "*.json"):
             for data in sorted(path.parent.glob(pattern)):
                 digest.update(data.read_bytes())
@@ -66,25 +77,25 @@ def fingerprint(door: Path) -> str:
 
 
 @cache
-def _code(path: Path) -> str:
-    tree = ast.parse(path.read_text())
+def _code_of(path: Path) -> str:
+    return _code(copy.deepcopy(_tree(path)))
+
+
+def _code(tree: ast.AST) -> str:
+    """A syntax tree as text, without docstrings, also those under fields; they are taken from the tree."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            # Docstrings, also those under fields, and the version itself.
             node.body = [  # type: ignore[attr-defined]
-                one
-                for one in body
-                if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-                and not (isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "VERSION")
+                one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
             ]
     return ast.dump(tree)
 
 
 @cache
 def current() -> dict[str, dict[str, str]]:
-    """Version and fingerprint of every door, by step."""
-    return {door.parent.name: {"version": version(door), "sources": fingerprint(door)} for door in doors()}
+    """Version and fingerprint of every cached task."""
+    return {task: {"version": version(task), "sources": fingerprint(task)} for task in sorted(declared())}
 
 
 if __name__ == "__main__":

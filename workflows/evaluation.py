@@ -8,10 +8,10 @@ pyflyte run workflows/evaluation.py evaluation --store runs/qwen --evaluate '{"m
 
 from flytekit import workflow
 
-from tasks.platform import named
+from tasks.flyte.decorators import named
+from tasks.flyte.ends import close_evaluation, open_evaluation
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
 from tasks.stored.evaluated import EvaluatedPolicy
-from tasks.stored.task import close_evaluation, open_evaluation
 from workflows.stages import evaluate as evaluate_policy
 from workflows.stages import problems
 

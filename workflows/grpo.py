@@ -7,10 +7,11 @@ The updates are cut into as many parts as Mu-GRPO has stages, so that both are e
 
 from flytekit import workflow
 
-from tasks.platform import Artifact, named
+from tasks.flyte.decorators import named
+from tasks.flyte.ends import OpenRun, close_run, open_run
+from tasks.flyte.inputs import Artifact
+from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
-from tasks.report.task import report
-from tasks.run.task import OpenRun, close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
     Given,

@@ -11,13 +11,14 @@ from typing import NamedTuple
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
+from tasks.flyte.decorators import named
+from tasks.flyte.ends import open_run
+from tasks.flyte.experiments import close_laboratory
+from tasks.flyte.experiments import laboratory as compare_arms
+from tasks.flyte.inputs import Artifact, StoreHandle
+from tasks.flyte.tasks import prepare_prompts, study
 from tasks.laboratory.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, SEEDS, UPDATES, Part
 from tasks.laboratory.result import LaboratoryResult
-from tasks.laboratory.task import close_laboratory
-from tasks.laboratory.task import laboratory as compare_arms
-from tasks.platform import Artifact, StoreHandle, named
-from tasks.prompts.task import prepare_prompts
-from tasks.run.task import open_run
 from tasks.settings import (
     EvaluateSettings,
     Given,
@@ -27,7 +28,6 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from tasks.study.task import study
 from workflows.stages import prepared
 
 

@@ -13,7 +13,7 @@ from flytekit import CronSchedule, Email, LaunchPlan, WorkflowExecutionPhase
 from flytekit.core.workflow import PythonFunctionWorkflow
 from flytekit.models.concurrency import ConcurrencyPolicy
 
-from tasks.platform import DEPLOYMENT
+from tasks.flyte.pods import DEPLOYMENT
 from tasks.settings import RunSettings
 from tasks.settings.deployment import PlanName
 from tasks.settings.experiment import read_experiment

@@ -6,10 +6,11 @@ pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file configs/tiny-cpu.yaml
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.platform import Artifact, named
+from tasks.flyte.decorators import named
+from tasks.flyte.ends import OpenRun, close_run, open_run
+from tasks.flyte.inputs import Artifact
+from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
-from tasks.report.task import report
-from tasks.run.task import OpenRun, close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
     Given,

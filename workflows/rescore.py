@@ -7,11 +7,11 @@ from functools import partial
 
 from flytekit import map_task, workflow
 
-from tasks.platform import named
+from tasks.flyte.decorators import named
+from tasks.flyte.ends import compare_verdicts, open_rescore
+from tasks.flyte.tasks import verify as verify_rollouts
 from tasks.settings import VerifySettings
 from tasks.stored.rescored import RescoredRun
-from tasks.stored.task import compare_verdicts, open_rescore
-from tasks.verify.task import verify as verify_rollouts
 
 
 @workflow

@@ -7,8 +7,10 @@ pyflyte run workflows/retrain.py retrain --inputs-file configs/tiny-cpu.yaml --f
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.platform import Artifact, named, unrolling
-from tasks.platform.inputs import (
+from tasks.flyte.decorators import named, unrolling
+from tasks.flyte.ends import close_run, find_stage, open_run
+from tasks.flyte.inputs import (
+    Artifact,
     EvaluationInputs,
     Keyed,
     MeanInputs,
@@ -17,9 +19,9 @@ from tasks.platform.inputs import (
     RolloutInputs,
     VerifyInputs,
 )
+from tasks.flyte.tasks import optimize as optimize_policy
+from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
-from tasks.report.task import report
-from tasks.run.task import close_run, open_run
 from tasks.settings import (
     EvaluateSettings,
     Given,
@@ -30,8 +32,6 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from tasks.stored.task import find_stage
-from tasks.train.task import optimize as optimize_policy
 from workflows.mu_grpo import STAGES
 from workflows.stages import evaluate as evaluate_policy
 from workflows.stages import prepared

@@ -1,16 +1,16 @@
 """The stages of a run as sub-workflows, each of which the console shows as one node that opens."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 from flytekit import map_task, workflow
 
-from tasks.alternate.task import alternate
-from tasks.evaluate.task import average
-from tasks.evaluate.task import evaluate as evaluate_policy
-from tasks.platform import Artifact, named
-from tasks.platform.inputs import (
+from tasks.flyte.decorators import named
+from tasks.flyte.ends import OpenRun
+from tasks.flyte.inputs import (
     AlternateInputs,
+    Artifact,
     BenchmarkInputs,
     EvaluationInputs,
     Keyed,
@@ -18,14 +18,21 @@ from tasks.platform.inputs import (
     OptimizeInputs,
     PromptsInputs,
     RolloutInputs,
+    StepInputs,
     VerifyInputs,
 )
-from tasks.policy.task import prepare_policy
-from tasks.prompts.task import prepare_benchmark, prepare_prompts, prepare_training_set
-from tasks.rollout.task import generate
-from tasks.run.task import OpenRun
-from tasks.train.task import optimize as optimize_policy
-from tasks.verify.task import verify as verify_rollouts
+from tasks.flyte.tasks import (
+    alternate,
+    average,
+    generate,
+    prepare_benchmark,
+    prepare_policy,
+    prepare_prompts,
+    prepare_training_set,
+)
+from tasks.flyte.tasks import evaluate as evaluate_policy
+from tasks.flyte.tasks import optimize as optimize_policy
+from tasks.flyte.tasks import verify as verify_rollouts
 
 
 class Start(NamedTuple):
@@ -124,27 +131,20 @@ def evaluated(run: OpenRun, benchmarks: list[Artifact], policy: Artifact) -> Art
 
 def in_stages(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
     """The node of a large stage; ``number`` counts from 0."""
-    made = stage(
-        prompts=run.prompts,
-        rollout=run.rollout,
-        verify=run.verify,
-        optimize=run.optimize,
-        evaluations=run.evaluations,
-        mean=run.mean,
-        training=start.training,
-        benchmarks=start.benchmarks,
-        reference=start.policy,
-        policy=policy,
-        stage=number,
-    )
-    return named(made, f"stage-{number + 1}")
+    return _numbered(stage, run, start, policy, number, rollout=run.rollout, verify=run.verify, optimize=run.optimize)
 
 
 def in_turns(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
     """The node of a stage in which generation and optimization alternate; ``number`` counts from 0."""
-    made = alternating_stage(
+    return _numbered(alternating_stage, run, start, policy, number, alternate_inputs=run.alternate)
+
+
+def _numbered(
+    graph: Callable[..., Stage], run: OpenRun, start: Start, policy: Artifact, number: int, **inputs: StepInputs
+) -> Stage:
+    made = graph(
+        **inputs,
         prompts=run.prompts,
-        alternate_inputs=run.alternate,
         evaluations=run.evaluations,
         mean=run.mean,
         training=start.training,

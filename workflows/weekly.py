@@ -7,9 +7,9 @@ from datetime import datetime
 
 from flytekit import workflow
 
-from tasks.platform import named
+from tasks.flyte.decorators import named
+from tasks.flyte.ends import seed_of_week
 from tasks.report.summary import RunSummary
-from tasks.run.task import seed_of_week
 from tasks.settings import (
     EvaluateSettings,
     Given,

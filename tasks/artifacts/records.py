@@ -4,7 +4,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field
 
-from tasks.flyte_model import FlyteModel
+from tasks.flyte.model import FlyteModel
 
 SCHEMA = 1
 Kind = Literal[

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tasks.cli.flyte import Attempt, Execution, Flyte, NoAnswerError, Node, Seen
 from tasks.errors import SettingsError, UserError
+from tasks.flyte.remote import Attempt, Execution, Flyte, NoAnswerError, Node, Seen
 from tasks.report.formats import duration
 
 _EVERY = 3.0

@@ -6,7 +6,7 @@ from pydantic import ConfigDict
 from rich import box
 from rich.table import Table
 
-from tasks.flyte_model import FlyteModel
+from tasks.flyte.model import FlyteModel
 from tasks.report.formats import percent, percent_range
 from tasks.report.tables import render, render_markdown
 

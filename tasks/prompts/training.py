@@ -15,8 +15,9 @@ from tasks.prompts.files import Row, Unusable, read_rows, share_of
 from tasks.prompts.golds import unreadable_golds
 from tasks.prompts.overlap import Overlap, Problems
 from tasks.prompts.sources import source_files
+from tasks.prompts.step import check_stages
 from tasks.report.formats import percent, some
-from tasks.settings import OperationSettings, TrainingSetSettings, VerifySettings
+from tasks.settings import OperationSettings, PromptsSettings, TrainingSetSettings, VerifySettings
 
 _NAMED = 8
 """Rows that a message names."""
@@ -45,6 +46,7 @@ def prepare_training_set(
     source: str,
     benchmarks: Sequence[ArtifactRef],
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+    prompts: PromptsSettings | None = None,
 ) -> ArtifactRef:
     """A prompts artifact with all rows that can be trained on, in the order of their source, and those that cannot.
 
@@ -57,10 +59,11 @@ def prepare_training_set(
         source: fingerprint of what settings name outside of the hub, noted in the manifest.
         benchmarks: that the run is measured on.
         operation: with the mirror of the hub.
+        prompts: settings of stages that the training set must be able to give; None to leave them unchecked.
 
     Raises:
-        DataError: the source cannot be fetched or read, changed under its revision, or too many of its rows are
-            unusable.
+        DataError: the source cannot be fetched or read, changed under its revision, too many of its rows are unusable,
+            or no stages can be made of it.
     """
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
         rows, unusable = _rows(settings, operation.mirror)
@@ -97,6 +100,8 @@ def prepare_training_set(
         if unusable:
             logger().warning("training set: %d unusable rows are left out: %s", len(unusable), _listed(unusable))
         logger().info("%s", _told(draft.facts))
+    if prompts is not None:
+        check_stages(store, prompts, draft.ref)
     return draft.ref
 
 

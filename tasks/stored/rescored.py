@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
-from tasks.flyte_model import FlyteModel
+from tasks.flyte.model import FlyteModel
 from tasks.report.formats import percent
 from tasks.report.tables import render
 

@@ -68,7 +68,7 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
     def attempt(self, node: str, number: int, phase: str, reason: str = "", message: str = "", age: float = 0) -> None:
         """Tells of a node's attempt from here on; ``age``: seconds since the last of it."""
         made = task_execution_pb2.TaskExecution()
-        made.id.task_id.name, made.id.retry_attempt = "tasks.rollout.task.generate", number
+        made.id.task_id.name, made.id.retry_attempt = "tasks.flyte.tasks.generate", number
         made.closure.phase = phases.TaskExecution.Phase.Value(phase)
         made.closure.reason = reason
         made.closure.updated_at.FromSeconds(int(datetime.now(UTC).timestamp() - age))

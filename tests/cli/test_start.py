@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from tasks.cli import start as module
-from tasks.cli.flyte import Attempt, Node, Seen
 from tasks.cli.start import Options, Progress, ending, start
 from tasks.errors import DeploymentError, SettingsError, UserError
+from tasks.flyte.remote import Attempt, Node, Seen
 from tests.cli.flyte_admin import Admin
 from tests.cli.synthetic import ROOT, command, words
 from tests.platform.serialised import Serialised, serialise
@@ -346,8 +346,8 @@ def test_the_innermost_node_that_failed_is_named() -> None:
 def test_a_flyte_that_is_away_for_a_while_ends_nothing(
     registered: Serialised, options: Options, admin: Admin, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tasks.cli.flyte import Flyte
     from tasks.cli.start import follow
+    from tasks.flyte.remote import Flyte
 
     admin.node("open-run", "SUCCEEDED")
     admin.tell("mine", "RUNNING", "RUNNING", "SUCCEEDED")
@@ -360,7 +360,7 @@ def test_a_flyte_that_is_away_for_a_while_ends_nothing(
         looks = 0
 
         def look(self) -> Seen:
-            from tasks.cli.flyte import NoAnswerError
+            from tasks.flyte.remote import NoAnswerError
 
             self.looks += 1
             if self.looks < 3:

@@ -11,8 +11,9 @@ import pytest
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
 from tasks.decks.deck import DRAWING_ERRORS, draw_deck, draw_unfinished
+from tasks.flyte.decorators import Logic, step
+from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.interruption import Interrupted
-from tasks.platform import Artifact, StoreHandle, once, step
 from tasks.report.step import write_report
 from tasks.settings import OptimizeSettings
 from tasks.verify.step import Tally
@@ -205,14 +206,14 @@ def test_metrics_of_another_form_too(copy: Store, run: SyntheticRun, metrics: st
 
 
 @step("1")
-def broken(store: StoreHandle, policy: Artifact, what: str) -> Artifact:
+def broken(store: StoreHandle, policy: Artifact, what: str) -> Logic[Artifact]:
     """A step whose artifact is damaged as soon as it is made."""
 
-    def make(_: Store, policy: ArtifactRef, what: str) -> ArtifactRef:
-        damage(Store(store), policy, what)
+    def make(store: Store, policy: ArtifactRef, what: str) -> ArtifactRef:
+        damage(store, policy, what)
         return policy
 
-    return once(store, "broken", "1", make, policy, what)
+    return make
 
 
 @pytest.mark.parametrize("what", DAMAGES)

@@ -26,7 +26,7 @@ from flytekit.remote import FlyteRemote
 from kubernetes.stream import stream
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.cli.flyte import Execution, Flyte, Seen
+from tasks.flyte.remote import Execution, Flyte, Seen
 from tasks.settings.deployment import DeploymentSettings
 from tests.cache_versions import ROOT
 
@@ -178,11 +178,11 @@ class Cluster:
         return list(found)
 
     def tasks_with_pods(self, execution: Execution) -> set[str]:
-        """Modules of the tasks that an execution has pods for: ``run``, ``policy``, ..."""
-        return {pod.metadata.labels["task-name"].split("-")[1] for pod in self.pods(execution)}
+        """The tasks that an execution has pods for: ``open-run``, ``map-generate-...``, ..."""
+        return {task_of(pod) for pod in self.pods(execution)}
 
     def running(self, execution: Execution, task: str) -> Any:
-        """The first running pod of a task, by the beginning of its name: ``policy-task-prepare-policy``."""
+        """The first running pod of a task, by the beginning of its name: ``prepare-policy``, ``map-generate``."""
 
         def look() -> Any:
             seen = execution.look()
@@ -191,7 +191,7 @@ class Cluster:
                 (
                     pod
                     for pod in self.pods(execution)
-                    if pod.metadata.labels["task-name"].startswith(f"tasks-{task}") and pod.status.phase == "Running"
+                    if task_of(pod).startswith(task) and pod.status.phase == "Running"
                 ),
                 None,
             )
@@ -264,6 +264,12 @@ def store_away(seconds: float) -> Iterator[None]:
         time.sleep(max(0.0, seconds - (time.monotonic() - began)))
     finally:
         subprocess.run(shlex.split(commands[1]), check=True, stdout=subprocess.DEVNULL)
+
+
+def task_of(pod: Any) -> str:
+    """The function of a pod's task, of which Flyte makes a label: ``tasks-flyte-ends-open-run``."""
+    label: str = pod.metadata.labels["task-name"]
+    return label.split("-", 3)[3]
 
 
 def size(resource: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.cli.flyte import Execution, Seen
+from tasks.flyte.remote import Execution, Seen
 from tasks.settings.deployment import DeploymentSettings
 from tests.cache_versions import ROOT
 from tests.flyte.cluster import BIN, Cluster, made, missing, size

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.cli.flyte import Execution
+from tasks.flyte.remote import Execution
 from tests.flyte.cluster import Cluster, foreign, store_away, until
 from tests.flyte.conftest import SMALL, Artifacts
 
@@ -30,11 +30,11 @@ def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
 ) -> None:
     execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
     store = cluster.store_of(execution.name)
-    cluster.delete(cluster.running(execution, "policy-task-prepare-policy"))
-    generating = cluster.running(execution, "rollout-task-map-generate")
+    cluster.delete(cluster.running(execution, "prepare-policy"))
+    generating = cluster.running(execution, "map-generate")
     cluster.kill(generating)
     with cluster.watched(store) as written:
-        training = cluster.running(execution, "train-task-optimize")
+        training = cluster.running(execution, "optimize")
         first = until("state of the training", lambda: sorted(written), 300)
         cluster.delete(training)
         cluster.ended(execution)
@@ -68,7 +68,7 @@ def test_what_is_terminated_in_its_second_stage_is_recovered(small_here: Artifac
 
 def test_a_store_that_is_away_for_a_minute_ends_nothing(small_here: Artifacts, cluster: Cluster) -> None:
     execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
-    cluster.running(execution, "policy-task-prepare-policy")
+    cluster.running(execution, "prepare-policy")
     with store_away(60):
         pass
     cluster.ended(execution)

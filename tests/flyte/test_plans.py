@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from flytekit.models.filters import Equal
 
-from tasks.cli.flyte import Execution
+from tasks.flyte.remote import Execution
 from tests.cache_versions import ROOT
 from tests.flyte.cluster import DOMAIN, PROJECT, Cluster, until
 from tests.flyte.conftest import Smoke

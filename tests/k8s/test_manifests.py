@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tasks.platform.training import SHUTDOWN_SECONDS
+from tasks.flyte.training import SHUTDOWN_SECONDS
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.cache_versions import ROOT
 

@@ -15,6 +15,7 @@ from tests.platform.propeller import Attempt
 # Nothing of the project: it reads its deployment from the environment when it is imported.
 _LOADED = [
     "flytekit.bin.entrypoint",
+    "flytekitplugins.kfpytorch",
     "pyarrow.parquet",
     "s3fs",
     "transformers.models.auto.modeling_auto",

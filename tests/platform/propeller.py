@@ -3,11 +3,12 @@
 Inputs and outputs of every task are ``inputs.pb`` and ``outputs.pb`` on S3; a dynamic task leaves ``futures.pb``, the
 nodes that are to run for it. What starts a pod is given: a process or a container. An attempt that ends without outputs
 is followed by another, as often as the task was registered with; those that end by an error of the system's do not
-count, up to a number of their own. A cached task whose inputs have been seen is not run.
+count, up to a number of their own. A cached task whose inputs have been seen is not run. Unlike a real one it waits
+for an attempt's end before it starts the next: tests/artifacts/test_lease.py has two that overlap.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -51,12 +52,12 @@ class Propeller:
     """All that were started, in their order."""
     _catalog: dict[tuple[object, ...], Literals] = field(default_factory=dict)
 
-    def run(self, workflow: str, inputs: Literals, place: str = "") -> Literals:
+    def run(self, workflow: str, inputs: Literals) -> Literals:
         """Runs a workflow as an execution of its launch plan; its outputs."""
         parameters = self.found.launch_plans[workflow].spec.default_inputs.parameters
         defaults = {name: one.default for name, one in parameters.items() if one.HasField("default")}
         template = self.found.workflows[workflow].template
-        return self._graph(template.nodes, template.outputs, defaults | inputs, place or workflow.rpartition(".")[2])
+        return self._graph(template.nodes, template.outputs, defaults | inputs, workflow.rpartition(".")[2])
 
     def _graph(
         self, nodes: Iterable[workflow_pb2.Node], outputs: Iterable[literals_pb2.Binding], inputs: Literals, place: str
@@ -77,8 +78,6 @@ class Propeller:
         if kind == "array_node":
             return self._map(node, bound, place)
         if kind == "workflow_node":
-            if node.workflow_node.HasField("launchplan_ref"):
-                return self.run(node.workflow_node.launchplan_ref.name, bound, place)
             inner = self.found.workflows[node.workflow_node.sub_workflow_ref.name].template
             return self._graph(inner.nodes, inner.outputs, bound, place)
         assert kind == "task_node", kind
@@ -124,8 +123,7 @@ class Propeller:
         if not metadata.discoverable:
             return self._attempts(template, inputs, place, environment or {})
         taken = {**inputs, **(elements or {})}
-        keys = sorted(taken.keys() - set(metadata.cache_ignore_input_vars))
-        key = (name, metadata.discovery_version, *((one, _cached(taken[one])) for one in keys))
+        key = (name, metadata.discovery_version, *((one, _cached(taken[one])) for one in sorted(taken)))
         if key not in self._catalog:
             self._catalog[key] = self._attempts(template, inputs, place, environment or {})
         return self._catalog[key]
@@ -189,10 +187,6 @@ class Propeller:
     def _read(self, key: str) -> bytes:
         body: bytes = self.s3.client().get_object(Bucket=self.bucket, Key=key)["Body"].read()
         return body
-
-    def tried(self, task: str) -> Iterator[Attempt]:
-        """The attempts of a task."""
-        return (one for one in self.attempts if one.task == task)
 
 
 def _cached(literal: literals_pb2.Literal) -> object:

@@ -16,13 +16,13 @@ from flyteidl.core import literals_pb2
 from flytekit import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
 
-from tasks.run.task import seed_of_week
+from tasks.flyte.ends import seed_of_week
 from tests.platform.propeller import Attempt, Propeller
 from tests.platform.serialised import Serialised, serialise
 from tests.s3 import S3
 
 pytestmark = pytest.mark.long
-SOURCE = "tasks/run/task.py"
+SOURCE = "tasks/flyte/ends.py"
 PACKAGED, RUN = "/root", "."
 """Where ``pyflyte package`` and ``pyflyte run`` have the code put; the latter is the images' working directory."""
 
@@ -100,7 +100,7 @@ def test_it_is_the_code_that_came_along_that_is_looked_at(
         seed(found, other, s3, tmp_path)
 
 
-def test_a_part_of_the_code_is_refused_with_the_mend(s3: S3, tmp_path: Path) -> None:
+def test_a_part_of_the_code_is_refused_with_the_fix(s3: S3, tmp_path: Path) -> None:
     """What ``pyflyte run --remote`` copies unless it is told otherwise: the modules that are loaded here."""
     (tmp_path / "package").mkdir()
     found, archive = registered("auto", tmp_path / "package")

@@ -12,11 +12,11 @@ from flytekit.models.literals import Literal
 from safetensors.torch import load_file
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.platform.inputs import OptimizeInputs
+from tasks.flyte.inputs import OptimizeInputs
+from tasks.flyte.tasks import optimize
 from tasks.rollout.step import generate_shard
 from tasks.settings import BackendSettings, OperationSettings
 from tasks.train.stage import optimize_stage
-from tasks.train.task import optimize
 from tasks.verify.step import verify_rollouts
 from tests.platform.propeller import Attempt, Propeller
 from tests.platform.serialised import serialise
@@ -78,7 +78,7 @@ def test_two_nodes_make_the_policy_of_one(
     settings = test_grpo.optimize().model_copy(update={"backend": backend})
     context = FlyteContextManager.current_context()
     given = {
-        "inputs": OptimizeInputs(store=store.ref, seed=0, optimize=settings, operation=OperationSettings()),
+        "inputs": OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=OperationSettings()),
         "reference": policy,
         "policy": policy,
         "rollouts": rollouts,

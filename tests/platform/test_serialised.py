@@ -1,5 +1,6 @@
 """What a cluster is told of every task and of the stages, read from the registered form."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,12 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.models.literals import Literal
 
 from tasks.artifacts.provenance import code
-from tasks.platform import judging
 from tasks.preflight.asked import roles_of, workflow_of
 from tasks.report.graph import graphs
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tasks.settings.experiment import read_experiment
-from tests.cache_versions import ROOT, doors, version
+from tests.cache_versions import ROOT, declared, version
 from tests.graphs import read_graphs, steps_of, task_of
 from tests.platform.serialised import Serialised, function_of, serialise
 from workflows.launch_plans import PLANS
@@ -108,18 +108,17 @@ def test_secrets_are_asked_for_where_they_are_used_alone(registered: Registered)
 
 def test_what_is_cached_has_its_version(registered: Registered) -> None:
     _, found = registered
-    uncached = {name for name, spec in found.tasks.items() if not spec.template.metadata.discoverable}
-    assert {name.rpartition(".")[2] for name in uncached} >= {"open_run", "close_run"}
-    for door in doors():
-        module = ".".join(door.relative_to(ROOT).with_suffix("").parts)
-        mine = {name: spec for name, spec in found.tasks.items() if name.startswith(module) and name not in uncached}
-        assert mine, module
-        for name, spec in mine.items():
-            own = version(door)
-            expected = judging(own) if function_of(name) in JUDGING else own
-            assert spec.template.metadata.discovery_version == expected, name
-            assert spec.template.metadata.cache_serializable == (function_of(name) not in MAPPED), name
-            assert spec.template.metadata.generates_deck.value
+    cached = {name: spec for name, spec in found.tasks.items() if spec.template.metadata.discoverable}
+    assert {function_of(name) for name in cached} == declared().keys()
+    for name, spec in cached.items():
+        own, function, metadata = version(function_of(name)), function_of(name), spec.template.metadata
+        if function in JUDGING:
+            assert re.fullmatch(rf"{own}-latex2sympy2-extended-.+-math-verify-.+-sympy-.+", metadata.discovery_version)
+        else:
+            assert metadata.discovery_version == own, name
+        assert metadata.cache_serializable == (function not in MAPPED), name
+        assert not metadata.cache_ignore_input_vars, name  # The records' keys leave out what decides nothing.
+        assert metadata.generates_deck.value
 
 
 def test_a_run_is_a_dozen_nodes_of_which_four_are_stages(registered: Registered) -> None:

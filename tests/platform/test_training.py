@@ -5,7 +5,7 @@ import os
 import pytest
 from torch.distributed.launcher.api import LaunchConfig
 
-from tasks.platform.training import SHUTDOWN_SECONDS, listening
+from tasks.flyte.training import SHUTDOWN_SECONDS, listening
 
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 

@@ -9,15 +9,13 @@ from pathlib import Path
 from tests.cache_versions import ROOT
 
 SHOW = """
-from tasks.evaluate.task import evaluate
-from tasks.prompts.task import prepare_benchmark
-from tasks.verify.task import verify
+from tasks.flyte.tasks import evaluate, prepare_benchmark, verify
 print(evaluate.metadata.cache_version, prepare_benchmark.metadata.cache_version, verify.metadata.cache_version)
 """
 
 
 def cache_versions(*found_first: Path) -> list[str]:
-    """Of three doors, in a process that finds packages in other places first."""
+    """Of three tasks, in a process that finds packages in other places first."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, found_first))}
     command = [sys.executable, "-c", SHOW]
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=ROOT).stdout.split()

@@ -5,9 +5,10 @@ import os
 import pytest
 from safetensors.torch import load_file
 
-from tasks.alternate.task import alternate
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
+from tasks.flyte.inputs import AlternateInputs
+from tasks.flyte.tasks import alternate
 from tasks.rollout.step import generate_shard
 from tasks.settings import (
     ArithmeticSettings,
@@ -145,18 +146,15 @@ def test_flyte_starts_the_processes(
 ) -> None:
     monkeypatch.setenv("FLYTE_LOCAL_CACHE_ENABLED", "false")
     store, policy = small
-    made = alternate(
+    inputs = AlternateInputs(
         store=store.ref,
+        seed=0,
         rollout=ROLLOUT,
         verify=VERIFY,
         optimize=optimize(2),
         updates_per_rollout=2,
-        reference=policy,
-        policy=policy,
-        prompts=shards,
-        stage=0,
-        seed=0,
         operation=OFTEN,
     )
+    made = alternate(inputs=inputs, reference=policy, policy=policy, prompts=shards, stage=0)
     assert made == pairs["zero2"]
     assert "RANK" not in os.environ

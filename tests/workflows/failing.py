@@ -3,7 +3,7 @@
 import builtins
 
 from tasks import errors
-from tasks.platform import always
+from tasks.flyte.decorators import always
 
 
 @always

@@ -14,8 +14,8 @@ from flytekit.core.utils import write_proto_to_file
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Manifest
-from tasks.platform.inputs import RolloutInputs
-from tasks.rollout.task import generate
+from tasks.flyte.inputs import RolloutInputs
+from tasks.flyte.tasks import generate
 from tasks.settings import RolloutSettings
 from tests.workflows.runs import ROOT, Runner
 
@@ -113,7 +113,7 @@ def test_a_shard_in_a_pod_shows_what_it_made(finished: tuple[Runner, str], tmp_p
         *("--raw-output-data-prefix", str(tmp_path / "raw"), "--checkpoint-path", str(tmp_path / "checkpoint")),
         *("--resolver", "flytekit.core.array_node_map_task.ArrayNodeMapTaskResolver", "--", "vars"),
         *("inputs,policy,stage", "resolver"),
-        *("flytekit.core.python_auto_container.default_task_resolver", "task-module", "tasks.rollout.task"),
+        *("flytekit.core.python_auto_container.default_task_resolver", "task-module", "tasks.flyte.tasks"),
         *("task-name", "generate"),
     ]
     variables = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "AT", "AT": "1", "FLYTE_INTERNAL_EXECUTION_ID": "e"}

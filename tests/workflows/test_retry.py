@@ -21,11 +21,10 @@ from flytekit.core.utils import load_proto_from_file, write_proto_to_file
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.provenance import code
-from tasks.platform.inputs import OptimizeInputs, RolloutInputs
+from tasks.flyte.inputs import OptimizeInputs, RolloutInputs
+from tasks.flyte.tasks import generate, optimize
 from tasks.rollout.step import generate_shard
-from tasks.rollout.task import generate
 from tasks.settings import OperationSettings, OptimizeSettings
-from tasks.train.task import optimize
 from tasks.verify.step import verify_rollouts
 from tests.prepared import prepare_stage
 from tests.workflows import test_grpo
@@ -81,7 +80,7 @@ def training(learner: tuple[Store, ArtifactRef], tmp_path: Path, request: pytest
         "inputs": OptimizeInputs(
             store=store.ref,
             seed=0,
-            optimize=OptimizeSettings.parse(settings),
+            settings=OptimizeSettings.parse(settings),
             operation=OperationSettings(updates_per_checkpoint=8),
         ),
         "reference": policy,

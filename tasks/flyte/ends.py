@@ -1,4 +1,4 @@
-"""Flyte tasks at both ends of a run; neither is cached."""
+"""The tasks at both ends of a run and of a look into stored runs; none of them is cached."""
 
 import shlex
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from tasks.artifacts import Store, StoreRef
 from tasks.artifacts.provenance import process
 from tasks.errors import SettingsError
-from tasks.flyte_model import FlyteModel
-from tasks.platform import Artifact, StoreHandle, always
-from tasks.platform.inputs import (
+from tasks.flyte.decorators import always
+from tasks.flyte.inputs import (
     AlternateInputs,
+    Artifact,
     BenchmarkInputs,
     EvaluationInputs,
     Keyed,
@@ -22,10 +22,12 @@ from tasks.platform.inputs import (
     ReportInputs,
     RolloutInputs,
     RunInputs,
+    StoreHandle,
     StudyInputs,
     TrainingSetInputs,
     VerifyInputs,
 )
+from tasks.flyte.model import FlyteModel
 from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
 from tasks.run.sources import fingerprint
@@ -41,7 +43,9 @@ from tasks.settings import (
     RunSettings,
     VerifySettings,
 )
-from tasks.settings.evaluate import Measure
+from tasks.settings.evaluate import Measure, measures
+from tasks.stored.evaluated import EvaluatedPolicy
+from tasks.stored.rescored import RescoredRun
 from tasks.tracking.trackers import check_installed
 
 
@@ -147,7 +151,7 @@ def open_run(
         prompts=PromptsInputs(**given, settings=settings.prompts),
         rollout=RolloutInputs(**given, settings=settings.rollout),
         verify=VerifyInputs(**given, settings=settings.verify),
-        optimize=OptimizeInputs(**given, optimize=settings.optimize, operation=named_operation),
+        optimize=OptimizeInputs(**given, settings=settings.optimize, operation=named_operation),
         alternate=AlternateInputs(
             **given,
             rollout=settings.rollout,
@@ -221,3 +225,96 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     # The local copy of a bucket's file is in a pod that nobody can look into.
     page = f"{opened.ref.uri}/{report.folder}/{PAGE}" if opened.remote else summary.report
     return summary.model_copy(update={"execution": done, "report": page})
+
+
+class FoundStage(NamedTuple):
+    """A stage of a stored run; see ``StoredStage``."""
+
+    policies: list[Artifact]
+    rollouts: list[Artifact]
+    verdicts: Artifact
+
+
+class OpenRescore(NamedTuple):
+    """The stages of a stored run, and what a new verifier of their rollouts gets."""
+
+    verify: Keyed[VerifyInputs]
+    stages: list[int]
+    """Numbers that count from 0."""
+    rollouts: list[list[Artifact]]
+    """Of every stage."""
+    verdicts: list[Artifact]
+    """Those of the run."""
+
+
+@always
+def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
+    """Finds the stages of the latest finished run of an algorithm and a seed."""
+    from tasks.stored.stages import stored_stages
+
+    opened = Store.open(store, create=False)
+    found = stored_stages(opened, algorithm, seed)
+    return OpenRescore(
+        verify=VerifyInputs(store=opened.ref, seed=seed, settings=verify),
+        stages=list(range(len(found))),
+        rollouts=[one.rollouts for one in found],
+        verdicts=[one.verdicts for one in found],
+    )
+
+
+@always
+def find_stage(store: StoreHandle, seed: int, algorithm: str, stage: int) -> FoundStage:
+    """A stage of the latest finished run of an algorithm and a seed; ``stage`` counts from 0."""
+    from tasks.stored.stages import stored_stage
+
+    found = stored_stage(Store(store), algorithm, seed, stage)
+    return FoundStage(found.policies, found.rollouts, found.verdicts)
+
+
+class OpenEvaluation(NamedTuple):
+    """One of a store's policies, and what is measured of it; see ``OpenRun``."""
+
+    policy: Artifact
+    benchmarks: list[Keyed[BenchmarkInputs]]
+    evaluations: list[Keyed[EvaluationInputs]]
+    mean: Keyed[MeanInputs]
+
+
+@always
+def open_evaluation(
+    store: str,
+    policy: str,
+    prompts: PromptsSettings,
+    evaluate: EvaluateSettings,
+    verify: VerifySettings,
+    operation: OperationSettings,
+    seed: int,
+) -> OpenEvaluation:
+    """A stored policy, as ``policy/0123abcd`` or ``latest``, and the benchmarks with nothing left open."""
+    from tasks.stored.find import find_policy
+
+    opened = Store.open(store, create=False)
+    found = find_policy(opened, policy)
+    measured = measures(with_commits(evaluate, operation.mirror), prompts, verify, evaluate.engine)
+    return OpenEvaluation(
+        policy=found,
+        benchmarks=benchmark_inputs(opened.ref, measured, operation),
+        evaluations=evaluation_inputs(opened.ref, seed, measured, operation),
+        mean=MeanInputs(store=opened.ref, seed=seed),
+    )
+
+
+@always
+def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedPolicy:
+    """What was found about a policy."""
+    from tasks.stored.evaluated import evaluated_policy
+
+    return evaluated_policy(Store(inputs.store), average)
+
+
+@always
+def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
+    """What changed from the stored verdicts to the new ones."""
+    from tasks.stored.rescored import compare_verdicts as compare
+
+    return compare(Store(inputs.store), before, after)

@@ -1,4 +1,4 @@
-"""Decks of steps: what a step made, or how it ended, in Flyte's console."""
+"""Decks of steps in Flyte's console: the artifacts that a step made, or the error that it ended with."""
 
 import os
 import time
@@ -10,18 +10,18 @@ from flytekit.core.context_manager import ExecutionParameters
 
 from tasks.artifacts import ArtifactRef, Store, StoreRef
 from tasks.errors import UserError
+from tasks.flyte.attempts import in_pod
 from tasks.logs import logger
-from tasks.platform.attempts import in_pod
 from tasks.settings.base import Settings
 
 
 def in_group() -> bool:
-    """Whether this process was started by Elastic, as one of several that do a step together."""
+    """Return True if Elastic started this process as one of several that run a step together."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def begin() -> None:
-    """Forgets what other tasks of this process have shown: ``pyflyte run`` gives all of them one list."""
+    """Remove the decks of earlier tasks in this process: ``pyflyte run`` collects those of all tasks in one list."""
     _begin(current_context())
 
 
@@ -31,7 +31,7 @@ def _begin(parameters: ExecutionParameters) -> None:
 
 
 def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], started: float) -> None:
-    """Shows what a step made. That this cannot be drawn is told, and does the step no harm.
+    """Add the deck of a step that has made something. An error in drawing it is logged and does not fail the step.
 
     Args:
         store: where it is.
@@ -49,7 +49,7 @@ def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], 
 
 
 def show_unfinished(task: str, inputs: Iterable[object], error: UserError, started: float) -> None:
-    """Shows how a step ended that has made nothing.
+    """Add the deck of a step that ended with an error.
 
     Args:
         task: the step.
@@ -80,19 +80,19 @@ def _show(task: str, draw: Callable[[], Mapping[str, str]], unfinished: bool = F
     begin()
     for title, page in pages.items():
         Deck(title, page)
-    # What a process of a group shows is handed to the one that started it. Pods of map tasks write no decks themselves,
-    # nor do those that flytekit is told to write nothing of.
+    # A process of a group hands its decks to its parent. flytekit writes no deck for a pod of a map task, nor for an
+    # attempt that ends with IgnoreOutputs.
     if in_pod() and not in_group() and (unfinished or not current_context().enable_deck):
         _publish()
 
 
 def _seen() -> bool:
-    """Whether what is shown goes anywhere: ``pyflyte run`` writes no decks of map tasks."""
+    """Return True if Flyte keeps this task's deck: ``pyflyte run`` writes none for map tasks."""
     return in_pod() or bool(current_context().enable_deck)
 
 
 def _publish() -> None:
-    """Writes the deck beside the task's outputs."""
+    """Write the deck beside the task's outputs."""
     context = FlyteContextManager.current_context()
     state = context.execution_state
     assert state is not None

@@ -1,4 +1,4 @@
-"""What Flyte passes between tasks as a pydantic model."""
+"""Base of the pydantic models that Flyte passes between tasks."""
 
 from copy import deepcopy
 from typing import Any
@@ -9,7 +9,7 @@ _SCHEMAS: dict[tuple[object, ...], dict[str, Any]] = {}
 
 
 class FlyteModel(BaseModel):
-    """A model whose JSON schema is made once: Flyte asks for it at every input of every node of a workflow."""
+    """A model that caches its JSON schema: Flyte asks for it at every input of every node of a workflow."""
 
     @classmethod
     def model_json_schema(cls, *choices: Any, **named: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What an attempt of a task is told at its start, and how its end is told to Flyte."""
+"""Attempts of tasks: the check of the code before an attempt starts, and the errors by which Flyte sees its end."""
 
 import atexit
 import json
@@ -24,27 +24,27 @@ from tasks.interruption import Interrupted
 from tasks.progress import end_when_it_hangs
 
 REGISTERED = "MU_GRPO_CODE"
-"""The variable of a pod with the code that its task was registered from."""
+"""Environment variable of a pod that holds the version of the code that its task was registered from."""
 TOLD = "MU_GRPO_TOLD"
-"""The variable with the file in which a process of a group leaves its error for the one that started it."""
+"""Environment variable that names the file in which a process of a group leaves its error for its parent."""
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
 _SEVERAL_NODES = {"FLYTE_INTERNAL_DIST_ERROR_STRATEGY", "_F_DES"}
-"""Variables of the pods of a group of several nodes: how Flyte finds the group's error among theirs."""
+"""Environment variables of pods in a group of several nodes, from whose errors Flyte chooses the group's."""
 
 
 def in_pod() -> bool:
-    """Whether Flyte runs this task in a container, and not ``pyflyte run`` in its own process."""
+    """Return True if Flyte runs this task in a container, False if ``pyflyte run`` runs it in its own process."""
     execution = FlyteContextManager.current_context().execution_state
     return execution is not None and not execution.is_local_execution()
 
 
 @cache
 def close_connections_at_exit() -> None:
-    """Closes flytekit's connections to S3 before Python ends, which otherwise tells of each that was left open.
+    """Close flytekit's connections to S3 before Python ends, which otherwise warns of each one that is open.
 
-    To be called while a task runs: what is registered last is done first, and flytekit, which registers the end of its
-    event loop when it fetches the task's inputs, would leave no loop to close them in.
+    It must be called while a task runs: functions that are registered last run first at exit, and flytekit registers
+    the end of its event loop when it fetches the task's inputs. The connections can only be closed in that loop.
     """
     atexit.register(_close_connections)
 
@@ -54,7 +54,7 @@ def _close_connections() -> None:
         return
     from s3fs import S3FileSystem
 
-    # fsspec keeps what it made; those that flytekit uses in its own loop are nobody's to close.
+    # fsspec caches the file systems that it made; nothing else closes those in flytekit's own loop.
     left = [one._s3 for one in S3FileSystem._cache.values() if one.asynchronous and one._s3 is not None]
 
     async def close() -> None:
@@ -66,7 +66,7 @@ def _close_connections() -> None:
 
 
 def check_code() -> None:
-    """Raises DeploymentError when the image holds other code than the task was registered from."""
+    """Raise DeploymentError if the image holds other code than the task was registered from."""
     registered, here = os.environ.get(REGISTERED), code()
     if registered is not None and registered.split()[0] != here.split()[0]:
         raise DeploymentError(
@@ -77,10 +77,10 @@ def check_code() -> None:
 
 
 def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """Runs a task's function as an attempt: the code is checked first, and errors end it as Flyte must see them.
+    """Wrap a task's function so that it checks the code first, and raises its errors in the form that Flyte needs.
 
     flytekit tells Flyte that an exception of a task is final unless it is a FlyteRecoverableException. Here an error is
-    final only when somebody must fix something before another attempt can succeed (``UserError.recoverable``).
+    final only if a person must fix something before another attempt can succeed (``UserError.recoverable``).
     """
 
     @wraps(function)
@@ -92,7 +92,7 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
             check_code()
             return function(*inputs, **named)
         except Exception as error:
-            # A process of a group leaves it to the one that started it (tasks/platform/training.py).
+            # In a group of processes the parent converts the error (tasks/flyte/training.py).
             if TOLD in os.environ or (seen := as_flyte_sees(error)) is error:
                 raise
             raise seen from error
@@ -101,11 +101,11 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
 
 
 def as_flyte_sees(error: Exception) -> Exception:
-    """The exception with which an attempt ends, so that Flyte tries again where that may help.
+    """Return the exception that an attempt must raise, so that Flyte tries again where that may help.
 
-    An interruption counts on Flyte's own account, as where Flyte finds a pod deleted: flytekit would count it against
-    ``retries``, so this error is written here, and flytekit is told to write nothing. In a group of several nodes Flyte
-    gathers the errors of all pods, which flytekit names.
+    Flyte counts an interruption as a failure of the system, like a deleted pod. flytekit would count it against
+    ``retries``, so the error file is written here, and IgnoreOutputs keeps flytekit from writing another. In a group of
+    several nodes Flyte gathers the error files of all pods, whose names only flytekit knows.
     """
     if not in_pod() or isinstance(error, FlyteRecoverableException | IgnoreOutputs):
         return error
@@ -130,7 +130,7 @@ def as_flyte_sees(error: Exception) -> Exception:
 
 
 def tell(error: UserError) -> None:
-    """Leaves an error for the process that started this one, unless another was first."""
+    """Write an error to the file for the parent process, unless another process of the group has written one."""
     try:
         with Path(os.environ[TOLD]).open("x") as file:
             json.dump([type(error).__name__, error.message], file)

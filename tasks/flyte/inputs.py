@@ -1,16 +1,15 @@
-"""Inputs of every step: a typed record with the step's settings, the store and the seed.
+"""Types of the tasks' inputs; a step's settings, its store and its seed are a record.
 
 There is a record for each step and not one for all: a change of a setting must change the cache keys of the steps that
 use it, and of no other.
 """
 
-import hashlib
-import json
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 from flytekit import HashMethod
 
 from tasks.artifacts.records import ArtifactRef, Record, StoreRef
+from tasks.artifacts.work import work_key
 from tasks.settings import (
     ArithmeticSettings,
     BenchmarkSettings,
@@ -24,21 +23,33 @@ from tasks.settings import (
     TrainingSetSettings,
     VerifySettings,
 )
-from tasks.settings.base import Settings
+
+
+def _digest(ref: ArtifactRef) -> str:
+    return ref.digest
+
+
+def _store_id(ref: StoreRef) -> str:
+    return ref.id
+
+
+Artifact = Annotated[ArtifactRef, HashMethod(_digest)]
+"""An artifact as a task's input or output: its digest is what enters cache keys."""
+StoreHandle = Annotated[StoreRef, HashMethod(_store_id)]
+"""A store as a task's input or output: its id is what enters cache keys, so that a moved store hits."""
 
 
 class StepInputs(Record):
-    """Base of the records. What of them decides a step's result enters Flyte's cache key, as ``key``."""
+    """Base of the records. Flyte's cache key holds ``key``, a digest of the fields that decide the step's result."""
 
     undecisive: ClassVar[tuple[str, ...]] = ("operation",)
     """Fields that change no result."""
     store: StoreRef
 
     def key(self) -> str:
-        """Digest of the fields that decide the result; of the store its id alone counts."""
-        values = {name: getattr(self, name) for name in type(self).model_fields if name not in self.undecisive}
-        plain = {name: _plain(value) for name, value in values.items()}
-        return hashlib.sha256(json.dumps([type(self).__name__, plain], sort_keys=True).encode()).hexdigest()
+        """Return a digest of the fields that decide the result; of the store it holds the id alone."""
+        values = [[name, value] for name, value in self if name not in ("store", *self.undecisive)]
+        return work_key(type(self).__name__, self.store.id, values)
 
 
 class SeededInputs(StepInputs):
@@ -102,7 +113,7 @@ class VerifyInputs(SeededInputs):
 class OptimizeInputs(SeededInputs):
     """Inputs of ``optimize``."""
 
-    optimize: OptimizeSettings
+    settings: OptimizeSettings
     operation: OperationSettings
 
 
@@ -157,15 +168,3 @@ class RunInputs(ReportInputs):
 One = TypeVar("One", bound=StepInputs)
 Keyed = Annotated[One, HashMethod(StepInputs.key)]
 """A record as an input or output of a task: its key is what enters Flyte's cache keys."""
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Settings):
-        return value.determining()
-    if isinstance(value, StoreRef):
-        return value.id
-    if isinstance(value, ArtifactRef):
-        return value.digest
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value

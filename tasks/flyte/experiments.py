@@ -1,13 +1,13 @@
-"""The doors at both ends of a reproduction."""
+"""The tasks of experiments, which compare many runs; the pods of a run do without this module."""
 
 from typing import NamedTuple
 
 from tasks.artifacts import Store
-from tasks.platform import Artifact, StoreHandle, always, once, step
+from tasks.flyte.decorators import Logic, always, step
+from tasks.flyte.inputs import Artifact, StoreHandle
+from tasks.laboratory.result import LaboratoryResult
 from tasks.reproduce.result import ReproductionResult
 from tasks.settings import ExperimentSettings, RunSettings
-
-VERSION = "3"
 
 
 class OpenReproduction(NamedTuple):
@@ -37,19 +37,35 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
     )
 
 
-@step(VERSION)
+@step("3")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
-) -> Artifact:
+) -> Logic[Artifact]:
     """Tables, tests, figures and one page about all runs, which is also the task's deck."""
     from tasks.reproduce.step import compare_runs
 
-    return once(store, "reproduction", VERSION, compare_runs, experiment, reports, laboratory)
+    return compare_runs
 
 
 @always
 def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
     """The tables that a reproduction ends with."""
     from tasks.reproduce.step import load_result
+
+    return load_result(Store(store), result)
+
+
+@step("3")
+def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[Artifact]:
+    """A table and a figure of one part; ``studies`` holds the runs arm by arm, and the seeds of each in order."""
+    from tasks.laboratory.step import compare_arms
+
+    return compare_arms
+
+
+@always
+def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
+    """The table that a part of the laboratory ends with."""
+    from tasks.laboratory.step import load_result
 
     return load_result(Store(store), result)

@@ -1,4 +1,4 @@
-"""A role's pod, as Flyte's tasks ask for it when they are registered."""
+"""Options of a task that describe the pod of its role, for registration."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,14 +7,14 @@ from flytekit import Resources, Secret
 from flytekit.extras.accelerators import GPUAccelerator
 
 from tasks.artifacts.provenance import code
-from tasks.platform.attempts import REGISTERED
+from tasks.flyte.attempts import REGISTERED
 from tasks.settings.deployment import DeploymentSettings, Role
 
 DEPLOYMENT = DeploymentSettings.current()
 
 
 def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:
-    """Arguments of ``flytekit.task``: image, resources, template, attempts, secrets."""
+    """Return the arguments of ``flytekit.task`` for a role: image, resources, template, attempts, secrets."""
     pod = DEPLOYMENT.pod(role)
     resources = Resources(
         cpu=pod.cpu, mem=pod.memory, ephemeral_storage=pod.ephemeral_storage, gpu=str(pod.gpus) if pod.gpus else None
@@ -35,7 +35,7 @@ def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:
 
 
 def _secrets(role: Role) -> list[Secret]:
-    """Of the roles that use them: what fetches has the hub's, what trains and evaluates the tracker's."""
+    """Secrets of a role: the hub's token for prefetch, the tracker's key for training and evaluation."""
     asked = DEPLOYMENT.secrets
     wanted = {
         "HF_TOKEN": asked.hub_token if role == "prefetch" else "",

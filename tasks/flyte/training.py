@@ -1,4 +1,4 @@
-"""Steps that several processes do together: Flyte's Elastic, with a number of processes that is an input."""
+"""Training tasks that run in several processes: Flyte's Elastic, with the number of processes from the settings."""
 
 import json
 import logging
@@ -18,34 +18,35 @@ from flytekitplugins.kfpytorch import Elastic, RunPolicy
 from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
-from tasks.platform import decks
-from tasks.platform.attempts import TOLD, as_flyte_sees, close_connections_at_exit
-from tasks.platform.inputs import AlternateInputs, OptimizeInputs, StepInputs
-from tasks.platform.pods import DEPLOYMENT
+from tasks.flyte import decks
+from tasks.flyte.attempts import TOLD, as_flyte_sees, close_connections_at_exit
+from tasks.flyte.inputs import StepInputs
+from tasks.flyte.pods import DEPLOYMENT
+from tasks.settings import OptimizeSettings
 
 NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")[-1])
-"""Of a step that trains: asked for at registration, and told to its pods by the training operator."""
+"""Nodes of a training task: from the deployment at registration, from the training operator in a pod."""
 
 
 @dataclass
 class Training(Elastic):
-    """One process, or the group that the backend of the step's OptimizeSettings asks for."""
+    """Configuration of a task that runs in as many processes as the backend of its OptimizeSettings asks for."""
 
 
 _JOB_SECONDS = 12 * 3600
-"""A finished job of several nodes is kept for so long, as pods are by Flyte (k8s/flyte/values.yaml)."""
+"""Seconds for which a finished job of several nodes is kept; Flyte keeps pods as long (k8s/flyte/values.yaml)."""
 TRAINING = Training(
     nnodes=NODES, increase_shared_mem=False, run_policy=RunPolicy(ttl_seconds_after_finished=_JOB_SECONDS)
 )
 
 SHUTDOWN_SECONDS = 840
-"""For the checkpoint that SIGTERM asks of a group, before torch kills its processes; k8s/base/pod-templates/train.yaml
-gives the pod a little more."""
+"""Seconds that a group of processes has for a checkpoint after SIGTERM, before torch kills it; a little less than
+k8s/base/pod-templates/train.yaml gives the pod."""
 _SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
 class TrainingTask(PytorchElasticFunctionTask):
-    """Elastic with a number of processes that is an input of the step."""
+    """An Elastic task whose number of processes is an input."""
 
     def __init__(self, task_config: Training, task_function: Callable[..., object], **options: Any) -> None:
         # The plugin's own imports torch, which a run that finds everything in the cache does without.
@@ -61,10 +62,9 @@ class TrainingTask(PytorchElasticFunctionTask):
         self.rdzv_backend = "c10d"
 
     def execute(self, **inputs: Any) -> Any:
-        """Runs the step here, or in a group of processes."""
-        (backend,) = (
-            one.optimize.backend for one in inputs.values() if isinstance(one, OptimizeInputs | AlternateInputs)
-        )
+        """Run the step in this process, or in a group of processes."""
+        given = [value for one in inputs.values() if isinstance(one, StepInputs) for _, value in one]
+        (backend,) = (one.backend for one in given if isinstance(one, OptimizeSettings))
         if backend.kind == "torch":
             if NODES > 1:
                 raise SettingsError(
@@ -81,7 +81,6 @@ class TrainingTask(PytorchElasticFunctionTask):
                 return super().execute(**inputs)
         except Exception as error:
             if isinstance(error, UserError):
-                given = [value for one in inputs.values() if isinstance(one, StepInputs) for _, value in one]
                 decks.show_unfinished(self.name.rpartition(".")[2], given, error, started)
             raise as_flyte_sees(error) from error.__cause__
 
@@ -91,7 +90,7 @@ TaskPlugins.register_pythontask_plugin(Training, TrainingTask)
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """An error that a process of the group left becomes this one's, and is told once; a stop has time to save."""
+    """Raise the error that a process of the group left in place of Elastic's, and give a stop the time to save."""
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "error.json"

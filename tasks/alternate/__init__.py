@@ -1,1 +1,0 @@
-"""Near-on-policy training: generation and optimization alternate inside one task."""

@@ -1,0 +1,1 @@
+"""All that knows Flyte, besides the graphs in workflows/: its tasks, their inputs, pods, attempts, decks and client."""

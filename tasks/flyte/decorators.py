@@ -1,0 +1,171 @@
+"""Decorators that make Flyte's tasks: cached steps, tasks that always run, and parts of a graph made at run time."""
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import wraps
+from importlib.metadata import version as installed
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+
+from flytekit import dynamic, task
+
+from tasks.artifacts import ArtifactRef, StoreRef, work
+from tasks.errors import UserError
+from tasks.flyte import decks
+from tasks.flyte.attempts import TOLD, attempt, tell
+from tasks.flyte.inputs import StepInputs
+from tasks.flyte.pods import DEPLOYMENT, pod_options
+from tasks.settings.deployment import VALUES, Role
+
+F = TypeVar("F", bound=Callable[..., object])
+Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
+Inputs = ParamSpec("Inputs")
+Node = TypeVar("Node")
+Logic = Callable[..., Made]
+"""What does a step's work: a function of the store and of the step's inputs, by their names."""
+_JUDGES = ("latex2sympy2-extended", "math-verify", "sympy")
+"""Packages that decide what a correct answer is."""
+
+
+def step(
+    version: str,
+    *,
+    role: Role = "cpu",
+    mapped: bool = False,
+    judges: bool = False,
+    trains: bool = False,
+    takes_turns: bool = False,
+) -> Callable[[Callable[Inputs, Logic[Made]]], Callable[Inputs, Made]]:
+    """Make a cached task of a declaration, a function that has the task's inputs and returns its logic.
+
+    The work is done once for a store: the task finds what an earlier run made, and goes on where an earlier attempt was
+    interrupted. Its deck shows what it made, or how it ended.
+
+    Args:
+        version: the task's cache version; raised when its sources change what it computes (see CONTRIBUTING.md).
+        role: which of the deployment's pods it runs in.
+        mapped: whether workflows map it over a list. Flyte then does not let one execution wait for another that does
+            the same work: in an array node it would do the work again after waiting. The store's lease does.
+        judges: whether it judges answers; the installed versions of what judges are then a part of its cache version.
+        trains: whether several processes may do it together; one of its inputs holds OptimizeSettings then.
+        takes_turns: whether it trains and generates, and so needs an image with an engine beside the trainer.
+    """
+    full = "-".join([version, *(f"{package}-{installed(package)}" for package in _JUDGES if judges)])
+
+    def decorate(declared: Callable[Inputs, Logic[Made]]) -> Callable[Inputs, Made]:
+        decorated: Any = task(
+            task_config=_training() if trains else None,
+            cache=True,
+            cache_version=full,
+            cache_serialize=not mapped,
+            enable_deck=True,
+            deck_fields=(),  # No copy of its source, of every installed package, of inputs that settings repeat.
+            **pod_options(role, takes_turns),
+        )(attempt(_cached(declared, full)))
+        # What maps a task has its metadata, and flytekit notes the deck there only when the task itself is registered.
+        decorated.metadata.generates_deck = True
+        made: Callable[Inputs, Made] = decorated
+        return made
+
+    return decorate
+
+
+def _cached(declared: Callable[..., Logic[Made]], version: str) -> Callable[..., Made]:
+    """The function of a declaration's task, with the declaration's inputs and its logic's result."""
+
+    @wraps(declared)
+    def run(**inputs: Any) -> Made:
+        store, determining, rest = arguments(logic := declared(**inputs), inputs)
+        return _once(store, declared.__name__, version, logic, determining, rest)
+
+    hints = get_type_hints(declared, include_extras=True)
+    _, result = get_args(hints["return"])
+    run.__annotations__ = {**hints, "return": result}
+    signature = inspect.signature(declared).replace(return_annotation=result)
+    run.__signature__ = signature  # type: ignore[attr-defined]  # where inspect.signature looks first
+    return run
+
+
+def arguments(logic: Logic[Made], inputs: Mapping[str, Any]) -> tuple[StoreRef, list[Any], dict[str, Any]]:
+    """The arguments of a step's logic: the task's inputs, with the fields of a record in place of the record.
+
+    Args:
+        logic: the step's.
+        inputs: of the task.
+
+    Returns:
+        The store, what determines the result in the order of the logic's parameters, and the rest by name.
+
+    Raises:
+        TypeError: the logic does not take exactly these.
+    """
+    given: dict[str, Any] = {}
+    undecisive: set[str] = set()
+    for name, value in inputs.items():
+        if isinstance(value, StepInputs):
+            given.update(value)
+            undecisive.update(value.undecisive)
+        else:
+            given[name] = value
+    store = given.pop("store")
+    _, *taken = inspect.signature(logic).parameters
+    if given.keys() != set(taken):
+        raise TypeError(f"{logic} takes {sorted(taken)}; its task gives {sorted(given)}")
+    determining = [given.pop(name) for name in taken if name not in undecisive]
+    return store, determining, given
+
+
+def _once(
+    store: StoreRef, name: str, version: str, logic: Logic[Made], determining: list[Any], rest: Mapping[str, Any]
+) -> Made:
+    started = time.time()
+    do_once = work.once
+    if decks.in_group():
+        from tasks.train.group import once_together
+
+        do_once = once_together  # type: ignore[assignment]  # None in a follower, whose result Elastic passes over
+    try:
+        made = do_once(store, name, version, logic, *determining, **rest)
+    except UserError as error:
+        if TOLD in os.environ:
+            tell(error)
+        else:
+            decks.show_unfinished(name, determining, error, started)
+        raise
+    if made is not None:
+        decks.show(store, name, made, started)
+    return made
+
+
+def _training() -> Any:
+    # Flyte's plugin takes half a second to import, which the tasks at the ends of a run do without.
+    from tasks.flyte.training import TRAINING
+
+    return TRAINING
+
+
+def always(function: F) -> F:
+    """Make a task that is never cached, for work of milliseconds that depends on the outside world."""
+    decorated: F = task(**pod_options("cpu"))(attempt(function))
+    return decorated
+
+
+def unrolling(function: F) -> F:
+    """Make a dynamic task, a part of a workflow whose nodes depend on its inputs. It is never cached.
+
+    Its pod compiles the tasks inside of it again, for the deployment that it was itself registered with. It has no
+    time-out, because Flyte counts the time-out of a dynamic node over everything that the node contains.
+    """
+    options = pod_options("cpu")
+    del options["timeout"]
+    options["environment"] |= {VALUES: DEPLOYMENT.model_dump_json()}
+    decorated: F = dynamic(**options)(attempt(function))
+    return decorated
+
+
+def named(node: Node, name: str) -> Node:
+    """Name a node of a graph, as the console shows it; its pods' names begin with the execution's and this one."""
+    if hasattr(node, "with_overrides"):  # In a dynamic task on this machine it is a plain value.
+        node.with_overrides(node_name=name, name=name.replace("-", " "))
+    return node

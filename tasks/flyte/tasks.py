@@ -1,0 +1,132 @@
+"""The cached tasks: each declares its inputs, its cache version and its pod, and returns the function that does it.
+
+A body runs when the task does, so what it imports is loaded in the task's own pod alone.
+"""
+
+from tasks.flyte.decorators import Logic, step
+from tasks.flyte.inputs import (
+    AlternateInputs,
+    Artifact,
+    BenchmarkInputs,
+    EvaluationInputs,
+    Keyed,
+    MeanInputs,
+    OptimizeInputs,
+    PolicyInputs,
+    PromptsInputs,
+    ReportInputs,
+    RolloutInputs,
+    StudyInputs,
+    TrainingSetInputs,
+    VerifyInputs,
+)
+
+
+@step("4", role="prefetch")
+def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
+    """The base policy."""
+    from tasks.policy.step import prepare_policy as prepare
+
+    return prepare
+
+
+@step("4", role="prefetch", judges=True, mapped=True)
+def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
+    """The problems of a benchmark."""
+    from tasks.prompts.benchmarks import prepare_benchmark as prepare
+
+    return prepare
+
+
+@step("4", role="prefetch", judges=True)
+def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Artifact]) -> Logic[Artifact]:
+    """The rows that a run trains on, without the problems of its benchmarks."""
+    from tasks.prompts.training import prepare_training_set as prepare
+
+    return prepare
+
+
+@step("4")
+def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int) -> Logic[list[Artifact]]:
+    """The prompts of a stage, a list of shards."""
+    from tasks.prompts.step import prepare_stage
+
+    return prepare_stage
+
+
+@step("6", role="rollout", mapped=True)
+def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, stage: int) -> Logic[Artifact]:
+    """Responses to the prompts of one shard."""
+    from tasks.rollout.step import generate_shard
+
+    return generate_shard
+
+
+@step("5", role="verify", judges=True, mapped=True)
+def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) -> Logic[Artifact]:
+    """A verdict on every response of a stage."""
+    from tasks.verify.step import verify_rollouts
+
+    return verify_rollouts
+
+
+@step("8", role="train", trains=True)
+def optimize(
+    inputs: Keyed[OptimizeInputs],
+    reference: Artifact,
+    policy: Artifact,
+    rollouts: list[Artifact],
+    verdicts: Artifact,
+    stage: int,
+) -> Logic[Artifact]:
+    """The policy after a stage's updates."""
+    from tasks.train.stage import optimize_stage
+
+    return optimize_stage
+
+
+@step("13", role="train", judges=True, trains=True, takes_turns=True)
+def alternate(
+    inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
+) -> Logic[Artifact]:
+    """The policy after a stage's updates, with new rollouts every ``inputs.updates_per_rollout`` of them."""
+    from tasks.train.alternating import train_alternating
+
+    return train_alternating
+
+
+@step("9", role="train", judges=True)
+def study(
+    inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
+) -> Logic[Artifact]:
+    """Trains on all prompts, refreshes rollouts every ``inputs.updates_per_rollout`` updates, evaluates on the way."""
+    from tasks.train.study import run_study
+
+    return run_study
+
+
+@step("8", role="evaluate", judges=True, mapped=True)
+def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Logic[Artifact]:
+    """The accuracy of a policy on a benchmark."""
+    from tasks.evaluate.step import evaluate_policy
+
+    return evaluate_policy
+
+
+@step("8")
+def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artifact]) -> Logic[Artifact]:
+    """The mean of a policy's accuracies over benchmarks."""
+    from tasks.evaluate.average import average_evaluations
+
+    return average_evaluations
+
+
+@step("7")
+def report(inputs: Keyed[ReportInputs], evaluations: list[Artifact]) -> Logic[Artifact]:
+    """One HTML page about a run, which is also the task's deck.
+
+    The run's settings are an input, because runs that differ in them are two runs, also where they gave the same.
+    """
+    from tasks.report.step import write_report
+
+    return write_report

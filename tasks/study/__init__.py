@@ -1,1 +1,0 @@
-"""A whole training run in one task, evaluated along the way: the unit of the laboratory."""

@@ -1,0 +1,70 @@
+"""Declarations of the cached tasks: what they give their logic, and what of it names the work."""
+
+import inspect
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from flytekit import PythonFunctionTask
+
+from tasks.artifacts import ArtifactRef, Store, StoreRef
+from tasks.flyte import experiments, tasks
+from tasks.flyte.decorators import arguments
+from tasks.flyte.inputs import OptimizeInputs, StepInputs
+from tasks.settings import OperationSettings, OptimizeSettings
+from tests.cache_versions import declared
+
+REF = ArtifactRef(kind="policy", digest="0" * 16)
+
+
+@pytest.mark.parametrize("name", sorted(declared()))
+def test_a_tasks_logic_takes_what_the_task_is_given(name: str) -> None:
+    task = getattr(tasks, name, None) or getattr(experiments, name)
+    assert isinstance(task, PythonFunctionTask)
+    declaration = inspect.unwrap(task.task_function)
+    kinds = get_type_hints(declaration)
+    del kinds["return"]
+    given = {one: filled(one, kind) for one, kind in kinds.items()}
+    store, determining, rest = arguments(declaration(**given), given)
+    assert store == "store"
+    assert rest.keys() <= {"operation", "prompts"}
+    assert "operation" not in determining
+
+
+def filled(name: str, kind: Any) -> object:
+    """The name of an input in place of its value; for a record, one with its fields' names as values."""
+    if isinstance(kind, type) and issubclass(kind, StepInputs):
+        return kind.model_construct(**{field: field for field in kind.model_fields})
+    return name
+
+
+def logic(
+    store: Store, settings: OptimizeSettings, policy: ArtifactRef, seed: int, operation: OperationSettings
+) -> ArtifactRef:
+    raise NotImplementedError
+
+
+def inputs(where: str = "runs", seed: int = 0, saves: int = 1, rate: float = 1e-3, store: str = "a") -> OptimizeInputs:
+    return OptimizeInputs(
+        store=StoreRef(uri=where, id=store),
+        seed=seed,
+        settings=OptimizeSettings(preset="mu_grpo", responses_per_update=8, learning_rate=rate),
+        operation=OperationSettings(updates_per_checkpoint=saves),
+    )
+
+
+def test_what_determines_a_result_comes_in_the_order_of_the_logic_and_the_rest_by_name() -> None:
+    given = inputs()
+    found = arguments(logic, {"inputs": given, "policy": REF})
+    assert found == (given.store, [given.settings, REF, 0], {"operation": given.operation})
+
+
+def test_a_logic_that_takes_something_else_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"takes .*'policy'.*; its task gives \['operation', 'seed', 'settings'\]"):
+        arguments(logic, {"inputs": inputs()})
+
+
+def test_a_records_key_holds_what_determines_a_result_and_of_the_store_its_id(tmp_path: Path) -> None:
+    key = inputs().key()
+    assert inputs(where=str(tmp_path), saves=2).key() == key
+    assert key not in {inputs(seed=1).key(), inputs(rate=2e-3).key(), inputs(store="b").key()}
