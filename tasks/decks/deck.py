@@ -17,8 +17,8 @@ from tasks.decks.contents import ROWS, Contents, Shelf, Table, first_of
 from tasks.decks.kinds import contents_of
 from tasks.errors import UserError
 from tasks.report.formats import duration, size
+from tasks.report.look import render
 from tasks.report.parameters import OTHER_STEPS, Parameter, parameters_of
-from tasks.report.templates import render
 
 DRAWING_ERRORS = (
     UserError,  # an artifact that is not there any more, a store that does not answer

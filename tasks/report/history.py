@@ -1,13 +1,13 @@
 """What a run left behind, gathered by walking the parents of its evaluations."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from tasks.artifacts.records import ArtifactRef, Kind, Manifest, Timings
+from tasks.artifacts.records import ArtifactRef, Kind, Manifest
 from tasks.artifacts.store import Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
@@ -67,8 +67,6 @@ class History:
     """Of advantages, [updates, bins], see ``histogram_columns``."""
     manifests: dict[ArtifactRef, Manifest]
     """Every artifact that the evaluations descend from, and they themselves."""
-    others: list[Timings]
-    """When the same processes made artifacts that do not belong to this run."""
     algorithm: str
     """The preset, or ``base`` before the first stage."""
     updates_per_rollout: int
@@ -207,7 +205,6 @@ def load_history(
         updates=number_columns(tables),
         histograms=histogram_columns(tables),
         manifests=manifests,
-        others=_others(store, manifests.values()),
         algorithm=str(final.facts.get("preset") or final.settings.get("preset") or "base"),
         updates_per_rollout=int(final.facts.get("updates_per_rollout") or 0),
         seed=final.seed,
@@ -246,16 +243,3 @@ def _stage(manifests: dict[ArtifactRef, Manifest], before: Manifest, after: Mani
         rollouts=[manifests[ref] for ref in after.parents.get("rollouts", [])],
         verdicts=[manifests[ref] for ref in after.parents.get("verdicts", [])],
     )
-
-
-def _others(store: Store, manifests: Iterable[Manifest]) -> list[Timings]:
-    """Timings of artifacts that are not this run's but come from processes that worked for it too."""
-    own = list(manifests)
-    processes = {manifest.timings.process for manifest in own}
-    digests = {manifest.digest for manifest in own}
-    return [
-        manifest.timings
-        for kind in get_args(Kind)
-        for manifest in store.manifests(kind)
-        if manifest.timings.process in processes and manifest.digest not in digests
-    ]

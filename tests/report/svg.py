@@ -3,18 +3,15 @@
 import re
 import xml.etree.ElementTree as ET
 
-from tasks.report.figures import make_figures
+from tasks.report.figures import Drawn, make_figures
 from tasks.report.history import load_history
-from tasks.report.ledger import make_ledger
-from tasks.report.series import Drawn
 from tests.report.synthetic import SyntheticRun
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn_of(run: SyntheticRun) -> dict[str, Drawn]:
-    history = load_history(run.store, run.evaluations)
-    return make_figures(history, make_ledger(history))
+    return make_figures(load_history(run.store, run.evaluations))
 
 
 def figures_of(run: SyntheticRun) -> dict[str, str]:

@@ -8,8 +8,7 @@ import pytest
 from tasks.optimize.histogram import ADVANTAGE_EDGES
 from tasks.report.figures import OVER_STALENESS, make_figures, words_of
 from tasks.report.history import History, load_history
-from tasks.report.ledger import make_ledger
-from tasks.report.staleness_figures import PANELS, advantage_counts, shown_stages
+from tasks.report.update_figures import PANELS, histogram_counts, shown_stages
 from tasks.report.updates import thinned
 from tests.report.svg import figures_of, lines, markers, panels, paths, texts
 from tests.report.synthetic import SyntheticRun, make_run, page_of
@@ -107,7 +106,7 @@ def test_long_stages_stay_light(many, many_figures):
     random = np.random.default_rng(0)
     noise = {name: np.exp(random.normal(size=len(column))) for name, column in history.updates.items()}
     kept = {name: history.updates[name] for name in ("stage", "update", "staleness")}
-    noisy = make_figures(replace(history, updates={**noise, **kept}), make_ledger(history))
+    noisy = make_figures(replace(history, updates={**noise, **kept}))
     for name in OVER_STALENESS:
         assert 20_000 < len(noisy[name].svg.encode()) < 150_000, name
 
@@ -127,7 +126,7 @@ def test_histograms_are_sums_over_the_stage(mu_grpo):
     assert history.histograms["advantage_histogram"].shape == (128, len(ADVANTAGE_EDGES) - 1)
     for stage in (1, 4):
         rows = history.updates["stage"] == stage
-        counts, kept = advantage_counts(history, stage)
+        counts, kept = histogram_counts(history, "advantage_histogram", "advantage_histogram_kept")[stage]
         assert counts.sum() == history.updates["tokens"][rows].sum() == 32 * 16 * 24
         assert counts[[5, 7, 8, 10]].tolist() == [32 * 24 * responses for responses in (2, 6, 2, 6)]
         assert kept[8:].tolist() == counts[8:].tolist()
@@ -137,7 +136,7 @@ def test_histograms_are_sums_over_the_stage(mu_grpo):
 def test_bars_are_the_counts(mu_grpo, figures):
     """Heights of the tallest bars are in the ratio of the counts, and the panel tells the vetoed share."""
     svg, history = figures["advantages"], history_of(mu_grpo)
-    counts, kept = advantage_counts(history, 1)
+    counts, kept = histogram_counts(history, "advantage_histogram", "advantage_histogram_kept")[1]
     assert f"stage 1, {100 * (1 - kept.sum() / counts.sum()):.1f} % vetoed" in panels(svg)
     all_, left = (max(paths(svg, color), key=len) for color in ("orange", "blue"))
     heights = [np.unique([float(y) for y in re.findall(r"[ML] \S+ (\S+)", path)])[::-1] for path in (all_, left)]

@@ -11,7 +11,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
 from tasks.optimize.step import optimize_stage
-from tasks.report.clock import training_clock
+from tasks.report.ledger import training_clock
 from tasks.reproduce.causes import BARRIER, BATCHES, UNEXPLAINED, split_causes
 from tasks.reproduce.runs import load_run
 from tasks.rollout.step import generate_shard
