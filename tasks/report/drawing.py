@@ -137,7 +137,7 @@ def small_multiples(
 
     Args:
         titles: the titles of the panels.
-        what: what the y-axis shows; it stands above all panels.
+        what: what the y-axis shows; it stands above all panels, unless it is empty.
         x_label: label of the x-axis, below the last row.
         same_scale: whether the panels share their y-axis too.
     """
@@ -155,7 +155,8 @@ def small_multiples(
         axes.tick_params(labelbottom=True)
     for axes in grid[columns * (rows - 1) : len(titles)]:
         axes.set_xlabel(x_label)
-    figure.suptitle(what, x=0.01, ha="left", fontsize=10.5)
+    if what:
+        figure.suptitle(what, x=0.01, ha="left", fontsize=10.5)
     return figure, list(grid[: len(titles)])
 
 

@@ -3,7 +3,7 @@
 from tasks.platform import Artifact, once, step
 from tasks.platform.inputs import Keyed, ReportInputs
 
-VERSION = "7"
+VERSION = "8"
 
 
 @step(VERSION)

@@ -1,6 +1,6 @@
 """Figures of the metrics of every update: over the run, over staleness with a panel per stage, and as histograms."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -399,3 +399,25 @@ def ratio_histograms(history: History) -> Picture | None:
     drawing.log_axis(grid[0])
     drawing.legend(figure, [drawing.line(ORANGE, "A < 0"), drawing.line(BLUE, "A > 0")], 2)
     return Picture(figure, shown)
+
+
+def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> str:
+    """Return an ``<svg>`` with a small panel per column over the updates; empty where no number is known.
+
+    Args:
+        update: the updates, ascending.
+        columns: numbers by the title of their panel, NaN where there is none.
+        name: prefix of the ids inside.
+    """
+    lines = {title: thinned(update, column, _POINTS // 3, np.mean) for title, column in columns.items()}
+    lines = {title: line for title, line in lines.items() if len(line[0])}
+    if not lines:
+        return ""
+    with drawing.style():
+        figure, grid = drawing.small_multiples(list(lines), "", "update", same_scale=False)
+        for axes, (x, y) in zip(grid, lines.values(), strict=True):
+            axes.plot(x, y, color=BLUE, linewidth=1.3, marker="o" if len(x) == 1 else "", markersize=4)
+            axes.yaxis.set_major_locator(MaxNLocator(3))
+            drawing.plain_numbers(axes.yaxis)
+        drawing.whole_ticks(grid[0])
+        return drawing.to_svg(figure, name, f"Over the updates: {', '.join(lines)}")
