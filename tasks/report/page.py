@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tasks.artifacts import Store
-from tasks.report.closeups import pick_groups
-from tasks.report.examples import pick_examples
+from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import OVER_STALENESS, Drawn, words_of
 from tasks.report.formats import points
 from tasks.report.history import History, Stage

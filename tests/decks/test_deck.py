@@ -55,7 +55,7 @@ def test_a_policys_deck(run: SyntheticRun) -> None:
     text = words(pages["optimize"])
     assert run.policy.digest in text
     assert "Made in 16.5 s; finished at 2023-11-1" in text
-    assert "zero variance groups 11 unscored 1" in text
+    assert "zero variance groups 11 groups 64 unscored 1" in text
     assert "load 0.5 s logp 1.5 s optimize 14.0 s rest 0.5 s" in text
     assert "objective.veto.kappa 2" in text
     assert "responses_per_update 16" in text
