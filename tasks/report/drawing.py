@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from matplotlib import rc_context
@@ -174,6 +174,19 @@ def boundaries(axes: Any, places: Sequence[float]) -> None:
     """Draw a dashed vertical line at every place, unless there are too many."""
     for place in places if len(places) < MARKED_STAGES else ():
         axes.axvline(place, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+
+
+def scale_axis(axes: Any, scale: Literal["plain", "zero", "percent", "log"]) -> None:
+    """Scale the y-axis: as it comes, from zero, in percent from zero, or logarithmic. Call it after drawing."""
+    if scale == "log":
+        log_axis(axes)
+    elif scale == "percent":
+        percent_axis(axes)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(4 if scale == "plain" else 3, steps=[1, 2, 2.5, 5, 10]))
+        plain_numbers(axes.yaxis)
+    if scale == "zero":
+        from_zero(axes)
 
 
 def percent_axis(axes: Any) -> None:

@@ -2,39 +2,30 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from tasks.report import drawing, run_figures, steps, update_figures
 from tasks.report.drawing import Picture
 from tasks.report.history import History
+from tasks.report.update_figures import Panel
 
-OVER_STALENESS = ("clip_veto", "triggers", "ratios_negative", "ratios_positive", "ess", "kl")
-"""Figures with a panel per stage over staleness."""
-_PER_STAGE = ("advantages", "ratio_histograms", *OVER_STALENESS)
 _MAKERS: dict[str, Callable[[History], Picture | None]] = {
     "accuracy_over_time": run_figures.accuracy_over_time,
     "accuracy": run_figures.accuracy,
     "benchmarks": run_figures.benchmarks,
-    "reward": update_figures.reward,
-    "ratios": update_figures.ratios,
-    "stability": update_figures.stability,
-    "length": update_figures.length,
     "advantages": update_figures.advantages,
     "ratio_histograms": update_figures.ratio_histograms,
-    "clip_veto": update_figures.clip_veto,
-    "triggers": update_figures.triggers,
-    "ratios_negative": partial(update_figures.ratios_over_staleness, sign="negative"),
-    "ratios_positive": partial(update_figures.ratios_over_staleness, sign="positive"),
-    "ess": update_figures.ess,
-    "kl": update_figures.kl,
     "steps": steps.draw_run,
     "timeline": run_figures.timeline,
     "ledger": run_figures.where_time_went,
 }
+"""Figures that are not panels of metrics."""
+_HISTOGRAMS = ("advantages", "ratio_histograms")
 
 
 class Words(BaseModel):
@@ -42,8 +33,25 @@ class Words(BaseModel):
 
     title: str
     caption: str
-    without_veto: "Words | None" = None
-    """In their place where the objective has no veto."""
+
+
+class Figure(Words):
+    """A figure as figures.yaml describes it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    without_veto: Words | None = None
+    """Words in place of its own where the objective has no veto."""
+    over: Literal["updates", "staleness"] | None = None
+    panels: tuple[Panel, ...] = ()
+
+    def draw(self, name: str, history: History) -> Picture | None:
+        """Draw it; None where the run has no data for it."""
+        if self.over == "updates":
+            return update_figures.over_updates(history, self.panels)
+        if self.over == "staleness":
+            return update_figures.over_staleness(history, self.panels[0])
+        return _MAKERS[name](history)
 
 
 @dataclass(frozen=True)
@@ -55,10 +63,15 @@ class Drawn:
 
 
 @cache
-def all_words() -> dict[str, Words]:
-    """Read figures.yaml: the words of every figure by its name, in the order of the page."""
+def all_figures() -> dict[str, Figure]:
+    """Read figures.yaml: every figure by its name, in the order of the page."""
     text = Path(__file__).with_name("figures.yaml").read_text(encoding="utf-8")
-    return {name: Words.model_validate(words) for name, words in yaml.safe_load(text).items()}
+    return {name: Figure.model_validate(figure) for name, figure in yaml.safe_load(text).items()}
+
+
+def over_staleness() -> list[str]:
+    """Return the names of the figures with a panel per stage over staleness."""
+    return [name for name, figure in all_figures().items() if figure.over == "staleness"]
 
 
 def words_of(history: History) -> dict[str, Words]:
@@ -66,20 +79,20 @@ def words_of(history: History) -> dict[str, Words]:
     shown, stages = len(update_figures.shown_stages(history)), len(history.stages)
     some = f" Shown are {shown} of {stages} stages: the first, the last and evenly spaced ones."
     found = {}
-    for name, words in all_words().items():
-        own = words if history.vetoes or words.without_veto is None else words.without_veto
-        told = some if shown < stages and name in _PER_STAGE else ""
+    for name, figure in all_figures().items():
+        own = figure if history.vetoes or figure.without_veto is None else figure.without_veto
+        told = some if shown < stages and (figure.over == "staleness" or name in _HISTOGRAMS) else ""
         found[name] = Words(title=own.title, caption=own.caption + told)
     return found
 
 
 def make_figures(history: History) -> dict[str, Drawn]:
     """Draw the figures of a run, in the order of the page, with the names of ``words_of``."""
-    drawn = {}
-    for name, words in words_of(history).items():
+    words, drawn = words_of(history), {}
+    for name, figure in all_figures().items():
         with drawing.style():
-            picture = _MAKERS[name](history)
+            picture = figure.draw(name, history)
             if picture is not None:
-                svg = picture.svg(name.replace("_", "-"), f"{words.title}. {words.caption}")
+                svg = picture.svg(name.replace("_", "-"), f"{words[name].title}. {words[name].caption}")
                 drawn[name] = Drawn(svg, picture.csv())
     return drawn

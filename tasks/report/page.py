@@ -6,7 +6,7 @@ from typing import Any
 
 from tasks.artifacts import Store
 from tasks.report.examples import pick_examples, pick_groups
-from tasks.report.figures import OVER_STALENESS, Drawn, words_of
+from tasks.report.figures import Drawn, over_staleness, words_of
 from tasks.report.formats import points
 from tasks.report.history import History, Stage
 from tasks.report.ledger import ROWS, Ledger, training_seconds
@@ -55,7 +55,7 @@ def render_page(store: Store, history: History, ledger: Ledger, figures: dict[st
         training_seconds=training_seconds,
         figures={name: figure.svg for name, figure in figures.items()},
         words=words_of(history),
-        over_staleness=[name for name in OVER_STALENESS if name in figures],
+        over_staleness=[name for name in over_staleness() if name in figures],
         examples=pick_examples(history),
         groups=pick_groups(store, history),
         parameters=resolved_settings(history),

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from tasks.report import drawing
-from tasks.report.figures import all_words
+from tasks.report.figures import all_figures
 from tasks.report.updates import binned, rolling
 from tests.report.svg import figures_of, lines, texts
 from tests.report.synthetic import make_run
 
 
 def test_every_figure_has_data(figures):
-    assert list(figures) == [name for name in all_words() if name != "benchmarks"]
+    assert list(figures) == [name for name in all_figures() if name != "benchmarks"]
     assert 5 in lines(figures["accuracy_over_time"], "blue")
     assert 5 in lines(figures["accuracy"], "blue")
     assert 5 in lines(figures["accuracy"], "orange")
@@ -60,7 +60,7 @@ def test_figures_fit_into_one_page(figures):
 )
 def test_runs_of_other_shapes(tmp_path, fields):
     figures = figures_of(make_run(tmp_path, **fields))
-    assert list(figures) == [name for name in all_words() if name != "benchmarks"]
+    assert list(figures) == [name for name in all_figures() if name != "benchmarks"]
     for svg in figures.values():
         assert "nan" not in svg.lower()
         assert len(svg) < 250_000

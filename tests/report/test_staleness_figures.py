@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.optimize.histogram import ADVANTAGE_EDGES
-from tasks.report.figures import OVER_STALENESS, make_figures, words_of
+from tasks.report.figures import make_figures, over_staleness, words_of
 from tasks.report.history import History, load_history
 from tasks.report.update_figures import PANELS, histogram_counts, shown_stages
 from tasks.report.updates import thinned
@@ -32,7 +32,7 @@ def many_figures(many) -> dict[str, str]:
 
 
 def test_a_panel_per_stage_with_every_line(figures):
-    for name in OVER_STALENESS:
+    for name in over_staleness():
         assert panels(figures[name]) == ["stage 1", "stage 2", "stage 3", "stage 4"]
         assert texts(figures[name]).count("staleness (updates)") == 2
     drawn = {
@@ -89,13 +89,13 @@ def test_some_of_many_stages(many, many_figures):
     history = history_of(many)
     assert shown_stages(history) == [1, 2, 4, 5, 6, 7, 9, 10]
     words = words_of(history)
-    for name in ("advantages", *OVER_STALENESS):
+    for name in ("advantages", *over_staleness()):
         assert len(panels(many_figures[name])) == PANELS
         assert words[name].caption.endswith("Shown are 8 of 10 stages: the first, the last and evenly spaced ones.")
         assert escape(words[name].caption) in many_figures[name]
     assert "Shown are" not in words["reward"].caption
     assert page_of(many).count("Shown are 8 of 10 stages") == 2 * len(
-        ("advantages", "ratio_histograms", *OVER_STALENESS)
+        ("advantages", "ratio_histograms", *over_staleness())
     )
 
 
@@ -107,7 +107,7 @@ def test_long_stages_stay_light(many, many_figures):
     noise = {name: np.exp(random.normal(size=len(column))) for name, column in history.updates.items()}
     kept = {name: history.updates[name] for name in ("stage", "update", "staleness")}
     noisy = make_figures(replace(history, updates={**noise, **kept}))
-    for name in OVER_STALENESS:
+    for name in over_staleness():
         assert 20_000 < len(noisy[name].svg.encode()) < 150_000, name
 
 
@@ -158,7 +158,7 @@ def test_old_artifacts_have_what_they_can_have(tmp_path):
 
 def test_without_staleness_there_is_no_such_section(tmp_path):
     run = make_run(tmp_path, 1, absent="staleness|histogram")
-    assert not {"advantages", "ratio_histograms", *OVER_STALENESS} & set(figures_of(run))
+    assert not {"advantages", "ratio_histograms", *over_staleness()} & set(figures_of(run))
     assert 'id="staleness"' not in page_of(run)
 
 

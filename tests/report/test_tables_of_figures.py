@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tasks.artifacts import Store
 from tasks.report import drawing
 from tasks.report.drawing import COLUMNS, Picture, Series
-from tasks.report.figures import Drawn, all_words
+from tasks.report.figures import Drawn, all_figures
 from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
 from tasks.report.run_figures import timeline
@@ -51,7 +51,7 @@ def history(mu_grpo: SyntheticRun) -> History:
 def test_every_figure_of_a_report_has_its_table_beside_it(mu_grpo, mu_grpo_report):
     folder = mu_grpo.store.path(mu_grpo_report) / "figures"
     names = {path.stem for path in folder.glob("*.svg")}
-    assert names == {path.stem for path in folder.glob("*.csv")} == set(all_words()) - {"benchmarks"}
+    assert names == {path.stem for path in folder.glob("*.csv")} == set(all_figures()) - {"benchmarks"}
     for name in names:
         assert any(
             np.isfinite(row["y"]) for rows in read((folder / f"{name}.csv").read_text()).values() for row in rows
@@ -60,7 +60,7 @@ def test_every_figure_of_a_report_has_its_table_beside_it(mu_grpo, mu_grpo_repor
 
 def test_every_table_is_explained():
     page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8").split("## Figures as tables")[1]
-    assert set(all_words()) <= set(re.findall(r"`([^`]+)`", page))
+    assert set(all_figures()) <= set(re.findall(r"`([^`]+)`", page))
 
 
 def test_numbers_of_updates_are_those_of_the_metrics(tables, history):
