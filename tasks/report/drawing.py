@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -28,39 +29,11 @@ WIDTH = 4.9
 MARKED_STAGES = 16
 """With more stages than this, the boundaries between them are not drawn: they would hide the data."""
 
-_STYLE = {
-    "svg.fonttype": "none",
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.5,
-    "text.color": INK,
-    "axes.titlesize": 10.5,
-    "axes.titlelocation": "left",
-    "axes.titlecolor": INK,
-    "axes.labelcolor": MUTED,
-    "axes.labelsize": 10,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
+_STYLE = Path(__file__).with_name("figures.mplstyle")
+_COLORS = {
+    **dict.fromkeys(("text.color", "axes.titlecolor"), INK),
+    **dict.fromkeys(("axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
     "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelsize": 9.5,
-    "ytick.labelsize": 9.5,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-    "legend.fontsize": 9.5,
-    "legend.handlelength": 1.6,
-    "legend.columnspacing": 1.4,
-    "legend.handletextpad": 0.5,
-    "lines.linewidth": 1.8,
-    "lines.solid_capstyle": "round",
-    "figure.constrained_layout.use": True,
 }
 Values = Sequence[float] | Column
 
@@ -120,7 +93,7 @@ def _written(value: float) -> str:
 
 def style() -> Any:
     """Return the context in which figures are made and saved."""
-    return rc_context(_STYLE)
+    return rc_context(_COLORS, _STYLE)
 
 
 def panels(count: int, height: float) -> tuple[Figure, list[Any]]:

@@ -33,11 +33,6 @@ def lines(svg: str, color: str) -> list[int]:
     return [len(re.findall("[ML]", path)) for path in paths(svg, color)]
 
 
-def markers(svg: str, color: str) -> int:
-    """Number of markers of a color."""
-    return len([one for one in colored(svg, color) if one.tag == f"{SVG}use"])
-
-
 def texts(svg: str) -> list[str]:
     return ["".join(one.itertext()) for one in ET.fromstring(svg).iter(f"{SVG}text")]
 

@@ -14,6 +14,7 @@ from tasks.optimize.diagnostics import UpdateStatistics
 from tasks.optimize.outcome import Outcome as Trained
 from tasks.optimize.responses import collect, plan_batches
 from tasks.optimize.step import load_trainer
+from tasks.report.figures import all_figures
 from tasks.report.ledger import ROWS as LEDGER
 from tasks.report.updates import histogram_columns, number_columns
 from tasks.settings import OptimizeSettings, RunSettings, Settings
@@ -60,6 +61,14 @@ def test_every_column_of_a_row_is_named(rows):
 def test_columns_of_other_tables_are_named():
     assert set(EXAMPLES.names) - NAMED == set()
     assert set(LEDGER) - NAMED == set()
+
+
+def test_figures_show_columns_that_a_row_has(rows):
+    panels = [panel for figure in all_figures().values() for panel in figure.panels]
+    curves = [curve for panel in panels for curve in panel.curves]
+    shown = {*(curve.column for curve in curves), *(curve.shaded_from for curve in curves)}
+    shown |= {name for panel in panels for name in (panel.scatter, panel.largest)}
+    assert shown - {""} < set(rows[0])
 
 
 def test_the_report_reads_every_column_of_a_row(rows):
