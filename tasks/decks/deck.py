@@ -115,10 +115,11 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
     first, task = manifests[0], manifests[0].task or manifests[0].kind
     role = _MAPPED.get(first.kind, "")
     mapped = [store.manifest(ref) for ref in first.parents.get(role, ())]
+    whole = _files(store, [first], [_PAGE])
     contents = _Contents()
     if len(manifests) == 1:
         contents.add(first.facts)
-        for path in _files(store, manifests, _NUMBERS):
+        for path in () if whole else _files(store, manifests, _NUMBERS):
             contents.add(json.loads(path.read_text(encoding="utf-8")))
     for title, some in (("Artifacts", manifests[1:] and manifests), (role.capitalize(), mapped)):
         contents.tables += [_table(title, map(_record, some))] if some else []
@@ -137,7 +138,6 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
         phases=_phases(manifests),
         tables=[_artifact(manifests), _parents(first)],
     )
-    whole = _files(store, [first], [_PAGE])
     return {"report": whole[0].read_text(encoding="utf-8"), "artifact": page} if whole else {task: page}
 
 
