@@ -136,7 +136,9 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
         figures=[svg for path in _files(store, [first], _CURVES) for svg in _draw_curves(path)],
         settings={task: first.settings, **inside},
         phases=_phases(manifests),
-        tables=[_artifact(manifests), _parents(first)],
+        manifests=manifests,
+        files=[entry.bytes for manifest in manifests for entry in manifest.files.values()],
+        this_process=process().name,
     )
     return {"report": whole[0].read_text(encoding="utf-8"), "artifact": page} if whole else {task: page}
 
@@ -158,13 +160,14 @@ def draw_unfinished(task: str, settings: Mapping[str, Mapping[str, Any]], error:
         figures=[],
         settings=settings,
         phases={"in all": seconds},
-        tables=[],
+        manifests=[],
     )
 
 
 def _page(settings: Mapping[str, Mapping[str, Any]], **values: Any) -> str:
     groups = {name: parameters_of([own], {}) for name, own in settings.items()}
-    return render("decks/deck.html.j2", settings={name: rows for name, rows in groups.items() if rows}, **values)
+    shown = {name: rows for name, rows in groups.items() if rows}
+    return render("decks/deck.html.j2", settings=shown, rows=ROWS, size=size, first_of=_first_of, **values)
 
 
 def _files(store: Store, manifests: Iterable[Manifest], names: Iterable[str]) -> list[Path]:
@@ -249,21 +252,3 @@ def _phases(manifests: list[Manifest]) -> dict[str, float]:
             seconds[phase] = seconds.get(phase, 0.0) + spent
     inside = sum(seconds.values())
     return seconds | {"rest": max(0.0, sum(manifest.timings.seconds for manifest in manifests) - inside)}
-
-
-def _artifact(manifests: list[Manifest]) -> _Table:
-    first = manifests[0]
-    files = [entry.bytes for manifest in manifests for entry in manifest.files.values()]
-    rows = [
-        *(["digest", manifest.digest] for manifest in manifests[:ROWS]),
-        ["files", f"{len(files)}, {size(sum(files))}"],
-        ["step", f"{first.task}, version {first.code_version}"],
-        ["commit", first.commit],
-        ["process", first.timings.process + (" (this one)" if first.timings.process == process().name else "")],
-    ]
-    return _Table(f"Artifact{_first_of(manifests)}", ["", ""], rows)
-
-
-def _parents(manifest: Manifest) -> _Table:
-    rows = [[role + _first_of(refs), "\n".join(map(str, refs[:ROWS]))] for role, refs in manifest.parents.items()]
-    return _Table("Made from", ["", ""], rows)

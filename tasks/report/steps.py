@@ -75,8 +75,11 @@ def draw(columns: Mapping[str, Sequence[Card]], title: str, *, alone: bool = Fal
     return render("report/steps.svg.j2", columns=columns, title=title, said=said, alone=alone, ends=(BEFORE, AFTER))
 
 
-def draw_run(history: History) -> Picture:
-    """Draw the steps of a run with the time that each took, and those that an unfinished run has not made."""
+def draw_run(history: History) -> Picture | None:
+    """Draw the steps of a run with the time that each took, and those that an unfinished run has not made.
+
+    None where no artifact names its task.
+    """
     columns: dict[str, dict[str, Card]] = {}
     shown = []
     for (task, stage), measured in _measured(history).items():
@@ -93,6 +96,8 @@ def draw_run(history: History) -> Picture:
         cards = columns.setdefault(f"stage {planned.number}", {})
         for task in _ALTERNATING if alternates else _STAGED:
             cards.setdefault(task, replace(Card.of_task(task), below="not made", color="muted", dashed=True))
+    if not columns:
+        return None
     ordered = {heading: [cards[task] for task in sorted(cards, key=_place)] for heading, cards in columns.items()}
     return Picture(draw(ordered, f"The steps of {history.algorithm}, seed {history.seed}"), shown)
 
@@ -106,7 +111,7 @@ def _measured(history: History) -> dict[tuple[str, int], _Measured]:
     stages = _stages(history)
     made: dict[tuple[str, int], list[Manifest]] = {}
     for manifest in history.manifests.values():
-        if manifest.task not in SHORT:
+        if manifest.task and manifest.task not in SHORT:
             made.setdefault((manifest.task, stages.get(manifest.digest, 0)), []).append(manifest)
     last = history.manifests[history.evaluated[-1].evaluations[-1].evaluation].timings.process
     mine = {step for step, manifests in made.items() if any(one.timings.process == last for one in manifests)}
