@@ -50,17 +50,6 @@ class Card:
         return cls(task, f"{runs_on}, per shard" if mapped else runs_on, color, mapped)
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """What a step took in a run."""
-
-    seconds: float
-    artifacts: int
-    """The number of artifacts that it made: of a map task, its shards."""
-    found: bool
-    """Whether the process that finished the run found it done."""
-
-
 def draw(columns: Mapping[str, Sequence[Card]], title: str, *, alone: bool = False) -> str:
     """Return cards in columns as an ``<svg>`` element.
 
@@ -80,17 +69,22 @@ def draw_run(history: History) -> Picture | None:
 
     None where no artifact names its task.
     """
+    made = _made(history)
+    last = history.manifests[history.evaluated[-1].evaluations[-1].evaluation].timings.process
+    mine = {step for step, manifests in made.items() if any(one.timings.process == last for one in manifests)}
     columns: dict[str, dict[str, Card]] = {}
     shown = []
-    for (task, stage), measured in _measured(history).items():
-        card, name = Card.of_task(task), f"stage {stage}" if stage else ""
+    for (stage, task), manifests in sorted(made.items(), key=lambda item: (item[0][0], _place(item[0][1]))):
+        card, name, seconds = Card.of_task(task), f"stage {stage}" if stage else "", at_work(manifests)
+        # Whether the process that finished the run found the step done. A pod, which runs a single step, does not know.
+        found = len(mine) > 1 and (stage, task) not in mine
         columns.setdefault(name or BEFORE, {})[task] = replace(
             card,
-            name=f"{task} ({measured.artifacts})" if card.mapped else task,
-            below=duration(measured.seconds) + (", found" if measured.found else ""),
-            dashed=measured.found,
+            name=f"{task} ({len(manifests)})" if card.mapped else task,
+            below=duration(seconds) + (", found" if found else ""),
+            dashed=found,
         )
-        shown.append(Series.of(name, task, [measured.artifacts], [measured.seconds]))
+        shown.append(Series.of(name, task, [len(manifests)], [seconds]))
     alternates = any("alternate" in cards for cards in columns.values())
     for planned in history.planned:
         cards = columns.setdefault(f"stage {planned.number}", {})
@@ -106,21 +100,14 @@ def _place(task: str) -> int:
     return _ORDER.index(task) if task in _ORDER else len(_ORDER)
 
 
-def _measured(history: History) -> dict[tuple[str, int], _Measured]:
-    """Return what every step of a run took, by its task and its stage, which is 0 before the stages."""
+def _made(history: History) -> dict[tuple[int, str], list[Manifest]]:
+    """Return the artifacts of every step, by its stage, which is 0 before the stages, and its task."""
     stages = _stages(history)
-    made: dict[tuple[str, int], list[Manifest]] = {}
+    made: dict[tuple[int, str], list[Manifest]] = {}
     for manifest in history.manifests.values():
         if manifest.task and manifest.task not in SHORT:
-            made.setdefault((manifest.task, stages.get(manifest.digest, 0)), []).append(manifest)
-    last = history.manifests[history.evaluated[-1].evaluations[-1].evaluation].timings.process
-    mine = {step for step, manifests in made.items() if any(one.timings.process == last for one in manifests)}
-    # A pod runs a single step: there it is not known what an execution found.
-    known = len(mine) > 1
-    return {
-        step: _Measured(at_work(made[step]), len(made[step]), known and step not in mine)
-        for step in sorted(made, key=lambda step: (step[1], _place(step[0])))
-    }
+            made.setdefault((stages.get(manifest.digest, 0), manifest.task), []).append(manifest)
+    return made
 
 
 def _stages(history: History) -> dict[str, int]:

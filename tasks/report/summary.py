@@ -25,10 +25,12 @@ _ROWS = 12
 """Most rows of a table; a longer one is shown without its middle."""
 
 
-class BenchmarkRow(FlyteModel):
-    """A policy on a benchmark."""
-
+class _Record(FlyteModel):
     model_config = ConfigDict(frozen=True)
+
+
+class BenchmarkRow(_Record):
+    """A policy on a benchmark."""
 
     name: str
     digest: str = ""
@@ -47,10 +49,8 @@ class BenchmarkRow(FlyteModel):
     truncated: float | None
 
 
-class SummaryRow(FlyteModel):
+class SummaryRow(_Record):
     """An evaluated policy. Accuracies and shares are fractions; over several benchmarks they are means."""
-
-    model_config = ConfigDict(frozen=True)
 
     label: str
     updates: int
@@ -64,10 +64,8 @@ class SummaryRow(FlyteModel):
     benchmarks: list[BenchmarkRow] = Field(default_factory=list)
 
 
-class Execution(FlyteModel):
+class Execution(_Record):
     """What one execution of the workflow did for a run; an earlier one may have done the rest."""
-
-    model_config = ConfigDict(frozen=True)
 
     artifacts: int
     """The number of artifacts that the run consists of."""
@@ -85,10 +83,8 @@ class Execution(FlyteModel):
         return f"{made}, {cached} from the cache, in {duration(self.seconds)}{waited}"
 
 
-class RunSummary(FlyteModel):
+class RunSummary(_Record):
     """What a run found and what it took. ``str()`` of it is a table for the terminal."""
-
-    model_config = ConfigDict(frozen=True)
 
     algorithm: str
     updates_per_rollout: int
