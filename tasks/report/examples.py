@@ -130,12 +130,12 @@ def compared(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Exam
 
 
 def _example(change: str, before: Row, after: Row | None = None) -> Example:
-    old, new = (
-        Response(shown(row["response"]), row["outcome"], row["response_tokens"]) if row else None
-        for row in (before, after)
-    )
-    assert old is not None
-    return Example(change, shown(before["prompt"]), shown(before["answer"]), old, new)
+    new = _response(after) if after else None
+    return Example(change, shown(before["prompt"]), shown(before["answer"]), _response(before), new)
+
+
+def _response(row: Row) -> Response:
+    return Response(shown(row["response"]), row["outcome"], row["response_tokens"])
 
 
 def _first_samples(path: Path) -> Iterator[Row]:
