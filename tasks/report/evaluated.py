@@ -19,11 +19,11 @@ def _known(value: Any) -> Any:
     return None if number is None or math.isnan(number) else value
 
 
-class _Found(BaseModel):
+class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Estimate(_Found):
+class Estimate(_Frozen):
     """A mean over problems and its 95 % interval, as fractions."""
 
     value: float
@@ -42,7 +42,7 @@ _Estimate = Annotated[Estimate | None, BeforeValidator(_known)]
 _Number = Annotated[float | None, BeforeValidator(_known)]
 
 
-class Found(_Found):
+class Result(_Frozen):
     """What a policy reached on one benchmark, or on average over several: the contents of metrics.json."""
 
     accuracy: Estimate
@@ -63,7 +63,7 @@ class Found(_Found):
     """k of avg@k; 0 where benchmarks differ in it."""
 
 
-class Evaluation(Found):
+class Evaluation(Result):
     """A policy on a benchmark."""
 
     benchmark: str
@@ -73,7 +73,7 @@ class Evaluation(Found):
     samples: Path
 
 
-class EvaluatedPolicy(Found):
+class EvaluatedPolicy(Result):
     """A policy, and what it reached on average over the benchmarks."""
 
     policy: ArtifactRef
@@ -136,5 +136,5 @@ def _metrics(store: Store, manifest: Manifest) -> dict[str, Any]:
     metrics = json.loads(store.file(manifest, "metrics.json").read_text())
     if _known(metrics.get("accuracy")) is None:
         raise DataError(f"report: {manifest.ref} has no accuracy in its metrics.json; evaluate its policy again.")
-    names = [field.alias or name for name, field in Found.model_fields.items()]
+    names = [field.alias or name for name, field in Result.model_fields.items()]
     return {name: metrics[name] for name in names if metrics.get(name) is not None}

@@ -13,7 +13,7 @@ from rich.table import Table
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.provenance import execution, waits
 from tasks.flyte_model import FlyteModel
-from tasks.report.evaluated import Estimate, EvaluatedPolicy, Found, headline
+from tasks.report.evaluated import Estimate, EvaluatedPolicy, Result, headline
 from tasks.report.formats import duration, label, number, percent, percent_range
 from tasks.report.history import History, lineage
 from tasks.report.ledger import Ledger, covered, training_seconds
@@ -225,13 +225,13 @@ def summary_row(policy: EvaluatedPolicy) -> SummaryRow:
     )
 
 
-def _accuracy(found: Found) -> dict[str, Any]:
-    accuracy = found.accuracy
+def _accuracy(result: Result) -> dict[str, Any]:
+    accuracy = result.accuracy
     return {
         "accuracy": accuracy.value,
         "low": accuracy.low,
         "high": accuracy.high,
-        "response_tokens": found.response_tokens,
+        "response_tokens": result.response_tokens,
     }
 
 
