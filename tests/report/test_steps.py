@@ -7,7 +7,7 @@ import pytest
 
 from tasks.artifacts import Store
 from tasks.report.history import PlannedStage, load_history
-from tasks.report.steps import draw_run
+from tasks.report.steps import Card, draw_run
 from tests.graphs import PICTURE, columns, picture
 from tests.report.clock import Clock, process
 from tests.report.svg import SVG, texts
@@ -30,6 +30,8 @@ def test_the_readme_shows_the_workflow() -> None:
     assert "docs/mu_grpo.svg" in (PICTURE.parents[1] / "README.md").read_text()
     assert "prefers-color-scheme: dark" in picture()
     assert "http" not in picture().replace('xmlns="http://www.w3.org/2000/svg"', "")
+    cards = [card for some in columns().values() for card in some]
+    assert cards == [Card.of_task(card.name) for card in cards], "steps.py maps other tasks than the workflow"
     assert [card.name for card in columns()["stage 4"]] == [
         "prepare_prompts",
         "generate",
