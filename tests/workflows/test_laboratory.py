@@ -57,8 +57,8 @@ def test_runs_and_their_comparison_have_decks(finished: tuple[Runner, Path, str]
     studies = [words(deck) for deck in decks if tabs(deck) == ["study"]]
     assert studies
     for text in studies:
-        assert "held-out accuracy" in text
-        assert "Best accuracy" in text
+        assert "Over its updates" in text
+        assert " best 0." in text
         assert "responses_per_update 8" in text
 
 
