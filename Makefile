@@ -179,7 +179,7 @@ format: $(BIN)/.developing ## fix what the linters can
 versions: $(BIN)/.developing ## note the tasks' sources and cache versions (see CONTRIBUTING.md)
 	@$(BIN)/python -m tests.cache_versions
 
-graph: $(BIN)/.developing ## the workflows' graphs, for the README and reports, from what pyflyte registers
+graph: $(BIN)/.developing ## the picture of the workflow in the README
 	@$(BIN)/python -m tests.graphs
 
 configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, from configs/paper/table.yaml

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from tasks.report import drawing
-from tasks.report.palette import BLUE
+from tasks.report.look import BLUE
 
 _COLUMNS = 4
 _PANEL_INCHES = (2.6, 1.9)

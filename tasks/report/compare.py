@@ -1,7 +1,7 @@
 """Runs side by side: in the terminal, and over seeds as a table for the documentation."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,20 +17,23 @@ from tasks.report.summary import BenchmarkRow, RunSummary
 from tasks.report.tables import render
 
 _WIDEST, _WIDEST_CELL = 4000, 30
+Row = tuple[str, list[str]]
+"""The name of a measure or setting, and a cell for every run."""
+_Benchmark = tuple[str, str, str, str]
+"""What runs must have in common to stand side by side: name, samples per problem, number of problems, digest."""
 
 
-class _Benchmark(NamedTuple):
-    """Problems, and the number of samples of each: equal for what can stand side by side."""
+class _Measure(NamedTuple):
+    """Something that runs are compared by."""
 
     name: str
-    k: int
-    problems: int
-    digest: str
+    of: Callable[[RunSummary], float | None]
+    write: Callable[[float], str]
 
-
-_Set = tuple[_Benchmark, ...]
-Measure = Callable[[RunSummary], float | None]
-Write = Callable[[float], str]
+    def cell(self, summary: RunSummary) -> str:
+        """Return the value of a run as text."""
+        value = self.of(summary)
+        return MISSING if value is None else self.write(value)
 
 
 @dataclass(frozen=True)
@@ -39,78 +42,72 @@ class ComparedRun:
 
     summary: RunSummary
     settings: Mapping[str, Any]
-    """As ``chosen`` gives them; empty where they are not known."""
+    """As ``chosen`` returns them; empty where they are not known."""
     report: str = ""
-    """The report's artifact, as ``report/0123abcd``."""
+    """The report's artifact, such as ``report/0123abcd``."""
     finished: float = 0.0
     """Unix seconds."""
 
 
 def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
-    """A table with a column per run: the settings that differ, accuracy at equal numbers of updates, and times.
+    """Return a table with a column per run: the settings that differ, accuracy at equal numbers of updates, and times.
 
     Args:
-        runs: to be compared.
-        width: columns that a line may have: more runs than that are in several tables; all are in one when None.
+        runs: the runs.
+        width: most columns of a line; more runs than fit are in several tables. None puts all into one.
 
     Raises:
-        DataError: fewer than two runs.
+        DataError: there are fewer than two runs.
     """
     if len(runs) < 2:
         raise DataError(f"compare: {len(runs)} run given; allowed: two or more.")
-    rows = _rows(runs)
-    whole = render(_table(rows, range(len(runs))), _WIDEST)
+    summaries = [run.summary for run in runs]
+    heading = [f"{one.name}\nseed {one.seed}" for one in summaries]
+    first = training_seconds(summaries[0].ledger)
+    spent = [training_seconds(one.ledger) for one in summaries]
+    speed = [f"{first / seconds:.2f}x" if seconds else MISSING for seconds in spent]
+    sections = [
+        _named(runs),
+        [(one.name, [one.cell(summary) for summary in summaries]) for one in _accuracies(summaries)],
+        [(one.name, [one.cell(summary) for summary in summaries]) for one in _times(summaries)],
+    ]
+    sections[2].append(("training speed", speed))
+    whole = _table(heading, sections, range(len(runs)))
     if width is None or max(map(len, whole.splitlines())) <= width:
         return whole
-    first = max(len(name) for name, _ in filter(None, rows)) + 2
-    widest = max(max(map(len, cells)) for _, cells in filter(None, rows[1:])) + 2
-    widest = max(widest, *(len(line) + 2 for cell in rows[0][1] for line in cell.splitlines()))  # type: ignore[index]
-    each = max(1, (width - first) // min(widest, _WIDEST_CELL + 2))
+    rows = [row for section in sections for row in section]
+    names = max(len(name) for name, _ in rows) + 2
+    cells = [line for cell in heading for line in cell.splitlines()] + [cell for _, row in rows for cell in row]
+    each = max(1, (width - names) // min(max(map(len, cells)) + 2, _WIDEST_CELL + 2))
     places = range(len(runs))
-    return "\n\n".join(render(_table(rows, places[at : at + each]), _WIDEST) for at in places[::each])
+    return "\n\n".join(_table(heading, sections, places[at : at + each]) for at in places[::each])
 
 
-Row = tuple[str, list[str]]
-
-
-def _rows(runs: Sequence[ComparedRun]) -> list[Row | None]:
-    """Names, with a cell for every run; None between sections."""
+def _named(runs: Sequence[ComparedRun]) -> list[Row]:
+    """Return the rows that tell runs apart."""
     summaries = [run.summary for run in runs]
-    rows: list[Row | None] = [("", [f"{one.name}\nseed {one.seed}" for one in summaries])]
+    rows: list[Row] = []
     if any(run.report for run in runs):
         rows.append(("report", [run.report.removeprefix("report/")[:8] for run in runs]))
     if len({(one.seed, one.base_policy) for one in summaries}) > len({one.seed for one in summaries}):
         rows.append(("base policy", [one.base_policy[:8] for one in summaries]))
-    rows += differing(runs).items()
-    rows.append(None)
-    rows += [(name, [_cell(measure(one), percent) for one in summaries]) for name, measure in _accuracies(summaries)]
-    rows.append(None)
-    rows += [
-        (name, [_cell(measure(one), duration) for one in summaries]) for name, measure in _times(summaries).items()
-    ]
-    first = training_seconds(summaries[0].ledger)
-    spent = [training_seconds(one.ledger) for one in summaries]
-    rows.append(("training speed", [f"{first / seconds:.2f}x" if seconds else MISSING for seconds in spent]))
-    return rows
+    return [*rows, *differing(runs).items()]
 
 
-def _table(rows: Sequence[Row | None], places: Sequence[int]) -> Table:
+def _table(heading: Sequence[str], sections: Sequence[Sequence[Row]], places: Sequence[int]) -> str:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    heading, *others = rows
-    assert heading is not None
-    table.add_column(heading[0], no_wrap=True)
+    table.add_column(no_wrap=True)
     for place in places:
-        table.add_column(heading[1][place], justify="right", max_width=_WIDEST_CELL, overflow="fold")
-    for row in others:
-        if row is None:
-            table.add_section()
-        else:
-            table.add_row(row[0], *(row[1][place] for place in places))
-    return table
+        table.add_column(heading[place], justify="right", max_width=_WIDEST_CELL, overflow="fold")
+    for section in sections:
+        for name, cells in section:
+            table.add_row(name, *(cells[place] for place in places))
+        table.add_section()
+    return render(table, _WIDEST)
 
 
 def differing(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
-    """The settings in which runs differ, without the seed: by their full name, and for every run.
+    """Return the settings in which runs differ, without the seed, by their full name, with the value of every run.
 
     Where runs cannot be told apart by them, as those of another version of the code, the time at which they ended is
     one more.
@@ -123,10 +120,9 @@ def differing(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
         for name in names
         if len({json.dumps(one.get(name)) for one in known}) > 1
     }
-    columns = list(zip(*found.values(), strict=True)) if found else [()] * len(runs)
     told = {
-        (run.summary.name, run.summary.seed, run.summary.base_policy, *column)
-        for run, column in zip(runs, columns, strict=True)
+        (run.summary.name, run.summary.seed, run.summary.base_policy, *(values[place] for values in found.values()))
+        for place, run in enumerate(runs)
     }
     if len(told) < len(runs) and any(run.finished for run in runs):
         found["finished"] = [moment(run.finished) for run in runs]
@@ -134,7 +130,7 @@ def differing(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
 
 
 def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
-    """A markdown table with a column per group of runs that differ in their seed: mean, and range over the seeds.
+    """Return a markdown table with a column per group of runs that differ in their seed: mean and range over seeds.
 
     Args:
         groups: runs by the heading of their column.
@@ -155,102 +151,78 @@ def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
     lines = [
         f"| | {' | '.join(name.replace('|', '/') for name in groups)} |",
         f"|---|{'---:|' * len(groups)}",
-        f"| seeds | {' | '.join(_seeds(group) for group in groups.values())} |",
+        f"| seeds | {' | '.join(', '.join(str(one.seed) for one in group) for group in groups.values())} |",
     ]
-    measures: list[tuple[str, Measure, Write]] = [(name, measure, percent) for name, measure in _accuracies(everything)]
-    measures += [(name, measure, duration) for name, measure in _times(everything).items()]
-    for name, measure, write in measures:
-        cells = [_mean_and_range([measure(summary) for summary in group], write) for group in groups.values()]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for one in (*_accuracies(everything), *_times(everything)):
+        lines.append(f"| {one.name} | {' | '.join(_mean_and_range(one, group) for group in groups.values())} |")
     return "\n".join(lines) + "\n"
 
 
-def _accuracies(summaries: Sequence[RunSummary]) -> list[tuple[str, Measure]]:
-    """Runs meet at equal numbers of updates, whatever their stages are; other problems are other rows."""
-    by_set: dict[_Set, list[RunSummary]] = {}
+def _mean_and_range(measure: _Measure, group: Sequence[RunSummary]) -> str:
+    known = [value for value in map(measure.of, group) if value is not None]
+    if not known:
+        return MISSING
+    mean = measure.write(sum(known) / len(known))
+    if len(known) < len(group):
+        return f"{mean} ({len(known)} of {len(group)} seeds)"
+    return mean if len(known) == 1 else f"{mean} ({measure.write(min(known))} to {measure.write(max(known))})"
+
+
+def _accuracies(summaries: Sequence[RunSummary]) -> list[_Measure]:
+    """Return accuracies at equal numbers of updates, whatever the stages are; other problems are other measures."""
+    by_set: dict[tuple[_Benchmark, ...], list[RunSummary]] = {}
     for summary in summaries:
-        by_set.setdefault(_set(summary), []).append(summary)
-    names = _benchmark_names(by_set)
-    found: list[tuple[str, Measure]] = []
+        by_set.setdefault(_measured_on(summary), []).append(summary)
+    names = _short_names(dict.fromkeys(one for benchmarks in by_set for one in benchmarks))
+    found = []
     for benchmarks, group in by_set.items():
         name = group[0].headline
         if len(by_set) > 1:
             name = f"{' + '.join(names[one] for one in benchmarks)}, {'mean' if len(benchmarks) > 1 else name}"
         for updates in sorted({row.updates for summary in group for row in summary.rows}):
-            found.append((f"{name}, {_point(updates)}", partial(_accuracy, benchmarks=benchmarks, updates=updates)))
+            point = f"{updates} updates" if updates else "base"
+            found.append(_Measure(f"{name}, {point}", partial(_accuracy, benchmarks, updates), percent))
     for one, name in names.items():
-        sets = [benchmarks for benchmarks in by_set if one in benchmarks]
-        if any(len(benchmarks) > 1 for benchmarks in sets):
-            found.append((f"{name}, at the end", partial(_at_the_end, benchmark=one)))
+        if any(one in benchmarks and len(benchmarks) > 1 for benchmarks in by_set):
+            found.append(_Measure(f"{name}, at the end", partial(_at_the_end, one), percent))
     return found
 
 
-def _set(summary: RunSummary) -> _Set:
-    """What a run was measured on."""
-    return tuple(_benchmark(one) for one in summary.rows[-1].benchmarks)
+def _measured_on(summary: RunSummary) -> tuple[_Benchmark, ...]:
+    return tuple(map(_benchmark, summary.rows[-1].benchmarks))
 
 
 def _benchmark(row: BenchmarkRow) -> _Benchmark:
-    return _Benchmark(row.name, row.samples_per_problem, row.problems, row.digest)
+    return row.name, f"avg@{row.samples_per_problem}", f"of {row.problems}", row.digest[:6]
 
 
-def _benchmark_names(sets: Iterable[_Set]) -> dict[_Benchmark, str]:
-    """The benchmarks by names that tell them apart."""
-    benchmarks = list(dict.fromkeys(one for benchmarks in sets for one in benchmarks))
-    shorts = (
-        lambda one: one.name,
-        lambda one: f"{one.name} avg@{one.k}",
-        lambda one: f"{one.name} avg@{one.k} of {one.problems}",
-        lambda one: f"{one.name} avg@{one.k} of {one.problems} {one.digest[:6]}",
-    )
+def _short_names(benchmarks: Mapping[_Benchmark, None]) -> dict[_Benchmark, str]:
+    """Return names of the benchmarks that tell them apart."""
     found = {}
     for one in benchmarks:
-        unique = (short(one) for short in shorts if [short(other) for other in benchmarks].count(short(one)) == 1)
-        found[one] = next(unique)
+        lengths = (length for length in (1, 2, 3) if [other[:length] for other in benchmarks].count(one[:length]) == 1)
+        found[one] = " ".join(one[: next(lengths, 4)])
     return found
 
 
-def _point(updates: int) -> str:
-    return f"{updates} updates" if updates else "base"
+def _accuracy(benchmarks: tuple[_Benchmark, ...], updates: int, summary: RunSummary) -> float | None:
+    rows = summary.rows if _measured_on(summary) == benchmarks else []
+    return next((row.accuracy for row in rows if row.updates == updates), None)
 
 
-def _accuracy(summary: RunSummary, benchmarks: _Set, updates: int) -> float | None:
-    if _set(summary) != benchmarks:
-        return None
-    return next((row.accuracy for row in summary.rows if row.updates == updates), None)
-
-
-def _at_the_end(summary: RunSummary, benchmark: _Benchmark) -> float | None:
+def _at_the_end(benchmark: _Benchmark, summary: RunSummary) -> float | None:
     return next((one.accuracy for one in summary.rows[-1].benchmarks if _benchmark(one) == benchmark), None)
 
 
-def _times(summaries: Sequence[RunSummary]) -> dict[str, Measure]:
+def _times(summaries: Sequence[RunSummary]) -> list[_Measure]:
     found = dict.fromkeys(row for summary in summaries for row in summary.ledger)
     rows = [row for row in ROWS if row in found and row != "rest"] + [row for row in found if row not in ROWS]
-    times: dict[str, Measure] = {"wall-clock": lambda summary: summary.wall_clock}
-    for row in [*rows, "rest"]:
-        times[label(row)] = partial(_seconds, row=row)
-    times["training"] = lambda summary: training_seconds(summary.ledger)
-    return times
+    return [
+        _Measure("wall-clock", lambda summary: summary.wall_clock, duration),
+        *(_Measure(label(row), partial(_seconds, row), duration) for row in [*rows, "rest"]),
+        _Measure("training", lambda summary: training_seconds(summary.ledger), duration),
+    ]
 
 
-def _seconds(summary: RunSummary, row: str) -> float | None:
+def _seconds(row: str, summary: RunSummary) -> float | None:
     return summary.ledger.get(row)
-
-
-def _cell(value: float | None, write: Write) -> str:
-    return MISSING if value is None else write(value)
-
-
-def _seeds(group: Sequence[RunSummary]) -> str:
-    return ", ".join(str(summary.seed) for summary in group)
-
-
-def _mean_and_range(values: Sequence[float | None], write: Write) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return MISSING
-    mean = write(sum(known) / len(known))
-    if len(known) < len(values):
-        return f"{mean} ({len(known)} of {len(values)} seeds)"
-    return mean if len(known) == 1 else f"{mean} ({write(min(known))} to {write(max(known))})"

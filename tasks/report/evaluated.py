@@ -3,48 +3,67 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tasks.artifacts.records import ArtifactRef, Manifest
 from tasks.artifacts.store import Store
 from tasks.errors import DataError
 
 
-@dataclass(frozen=True)
-class Estimate:
+def _known(value: Any) -> Any:
+    """Return None for a number or an estimate that is not a number."""
+    number = value.get("value") if isinstance(value, dict) else value
+    return None if number is None or math.isnan(number) else value
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Estimate(_Frozen):
     """A mean over problems and its 95 % interval, as fractions."""
 
     value: float
     low: float
     high: float
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_interval(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Take the value for an end of the interval that is not known."""
+        ends = {end: data["value"] for end in ("low", "high") if _known(data.get(end)) is None}
+        return {**data, **ends}
 
-@dataclass(frozen=True)
-class Found:
-    """What a policy reached: on one benchmark, or on average over several."""
+
+_Estimate = Annotated[Estimate | None, BeforeValidator(_known)]
+_Number = Annotated[float | None, BeforeValidator(_known)]
+
+
+class Result(_Frozen):
+    """What a policy reached on one benchmark, or on average over several: the contents of metrics.json."""
 
     accuracy: Estimate
     """avg@k."""
-    greedy: Estimate | None
-    pass_at: dict[int, Estimate]
-    """Share of problems of which one of so many samples is correct, expected; empty over several benchmarks."""
-    majority: Estimate | None
+    greedy: _Estimate = None
+    pass_at: dict[int, _Estimate] = Field(default_factory=dict, alias="pass")
+    """The expected share of problems of which one of so many samples is correct; empty over several benchmarks."""
+    majority: _Estimate = None
     """Share of problems of which most samples agree on the correct answer."""
-    working: Estimate | None
+    working: _Estimate = None
     """Share of the sampled responses that show working."""
-    response_tokens: float | None
-    truncated: float | None
-    outcomes: dict[str, int]
-    by_level: dict[str, float]
+    response_tokens: _Number = None
+    truncated: _Number = None
+    outcomes: dict[str, int] = Field(default_factory=dict)
+    by_level: dict[str, float] = Field(default_factory=dict)
     problems: int
-    samples_per_problem: int
+    samples_per_problem: int = Field(alias="k")
     """k of avg@k; 0 where benchmarks differ in it."""
 
 
-@dataclass(frozen=True)
-class Evaluation(Found):
+class Evaluation(Result):
     """A policy on a benchmark."""
 
     benchmark: str
@@ -54,8 +73,7 @@ class Evaluation(Found):
     samples: Path
 
 
-@dataclass(frozen=True)
-class EvaluatedPolicy(Found):
+class EvaluatedPolicy(Result):
     """A policy, and what it reached on average over the benchmarks."""
 
     policy: ArtifactRef
@@ -65,7 +83,7 @@ class EvaluatedPolicy(Found):
     evaluations: list[Evaluation]
     """In the order of the settings."""
     average: ArtifactRef | None
-    """The artifact of the mean; None where a report was asked for with evaluations themselves."""
+    """The artifact of the mean; None where the report is about evaluations themselves."""
 
     @property
     def label(self) -> str:
@@ -74,19 +92,17 @@ class EvaluatedPolicy(Found):
 
 
 def headline(samples_per_problem: int, benchmarks: int) -> str:
-    """What the accuracy of a policy is."""
-    if benchmarks > 1:
-        return f"mean of {benchmarks} benchmarks"
-    return f"avg@{samples_per_problem}"
+    """Return what the accuracy of a policy is: ``avg@4``, or ``mean of 5 benchmarks``."""
+    return f"mean of {benchmarks} benchmarks" if benchmarks > 1 else f"avg@{samples_per_problem}"
 
 
 def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref: ArtifactRef) -> EvaluatedPolicy:
-    """What an average, or an evaluation that stands for the average over it alone, says of its policy.
+    """Read what an average says of its policy, or an evaluation, which stands for the average over it alone.
 
     Args:
         store: where it is.
-        manifests: its own, and those of all that it descends from.
-        ref: which.
+        manifests: its own, and those of all its ancestors.
+        ref: the average or the evaluation.
 
     Raises:
         DataError: it is something else.
@@ -96,54 +112,29 @@ def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref:
     if ref.kind not in ("average", "evaluation") or len(parents) != 1:
         raise DataError(f"report: {ref} is not the evaluation of one policy (its policies: {len(parents)}).")
     facts = manifests[parents[0]].facts
+    evaluations = [manifests[one] for one in manifest.parents.get("evaluations", [ref])]
     return EvaluatedPolicy(
-        **_found(store, manifest),
+        **_metrics(store, manifest),
         policy=parents[0],
-        stage=int(facts.get("stage", 0)),
-        updates=int(facts.get("updates", 0)),
-        evaluations=[_evaluation(store, manifests[one]) for one in manifest.parents.get("evaluations", [ref])],
+        stage=facts.get("stage", 0),
+        updates=facts.get("updates", 0),
+        evaluations=[
+            Evaluation(
+                **_metrics(store, one),
+                benchmark=one.facts.get("benchmark", "held_out"),
+                prompts=next(iter(one.parents.get("prompts", ())), None),
+                evaluation=one.ref,
+                samples=store.file(one, "samples.parquet"),
+            )
+            for one in evaluations
+        ],
         average=ref if ref.kind == "average" else None,
     )
 
 
-def _evaluation(store: Store, manifest: Manifest) -> Evaluation:
-    return Evaluation(
-        **_found(store, manifest),
-        benchmark=str(manifest.facts.get("benchmark", "held_out")),
-        prompts=next(iter(manifest.parents.get("prompts", ())), None),
-        evaluation=manifest.ref,
-        samples=store.file(manifest, "samples.parquet"),
-    )
-
-
-def _found(store: Store, manifest: Manifest) -> dict[str, Any]:
+def _metrics(store: Store, manifest: Manifest) -> dict[str, Any]:
     metrics = json.loads(store.file(manifest, "metrics.json").read_text())
-    accuracy = _estimate(metrics.get("accuracy"))
-    if accuracy is None:
+    if _known(metrics.get("accuracy")) is None:
         raise DataError(f"report: {manifest.ref} has no accuracy in its metrics.json; evaluate its policy again.")
-    passed = {int(k): _estimate(entry) for k, entry in (metrics.get("pass") or {}).items()}
-    return {
-        "accuracy": accuracy,
-        "greedy": _estimate(metrics.get("greedy")),
-        "pass_at": {k: estimate for k, estimate in passed.items() if estimate is not None},
-        "majority": _estimate(metrics.get("majority")),
-        "working": _estimate(metrics.get("working")),
-        "response_tokens": _finite(metrics.get("response_tokens")),
-        "truncated": _finite(metrics.get("truncated")),
-        "outcomes": {name: int(count) for name, count in (metrics.get("outcomes") or {}).items()},
-        "by_level": {level: float(value) for level, value in (metrics.get("by_level") or {}).items()},
-        "problems": int(metrics["problems"]),
-        "samples_per_problem": int(metrics["k"]),
-    }
-
-
-def _finite(value: Any) -> float | None:
-    return None if value is None or math.isnan(value) else float(value)
-
-
-def _estimate(entry: dict[str, float] | None) -> Estimate | None:
-    value = _finite(entry.get("value")) if entry else None
-    if entry is None or value is None:
-        return None
-    low, high = _finite(entry.get("low")), _finite(entry.get("high"))
-    return Estimate(value, value if low is None else low, value if high is None else high)
+    names = [field.alias or name for name, field in Result.model_fields.items()]
+    return {name: metrics[name] for name in names if metrics.get(name) is not None}

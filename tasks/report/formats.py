@@ -1,4 +1,4 @@
-"""How numbers are written, the same in the page, the figures and the terminal."""
+"""Numbers as text, the same in the page, the figures and the terminal."""
 
 from datetime import datetime
 
@@ -7,45 +7,45 @@ MINUS = "−"  # noqa: RUF001 - as wide as a plus
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
-    """``0.849`` is ``84.9 %``."""
+    """Return a fraction in percent: ``0.849`` is ``84.9 %``."""
     return MISSING if fraction is None else f"{100 * fraction:.{digits}f} %"
 
 
 def points(difference: float | None) -> str:
-    """A difference of fractions in percentage points: ``0.012`` is ``+1.2``."""
+    """Return a difference of fractions in percentage points: ``0.012`` is ``+1.2``."""
     return MISSING if difference is None else f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", MINUS)
 
 
 def saved(seconds: float) -> str:
-    """Seconds with a minus where they were spent, and none before a zero."""
+    """Return seconds that were saved, with a minus where they were spent, and none before a zero."""
     written = number(seconds)
     return "0.0" if written == "-0.0" else written.replace("-", MINUS)
 
 
 def percent_range(low: float, high: float) -> str:
-    """``83.0 to 86.7``: two percentages without their sign."""
+    """Return two fractions in percent without the sign: ``83.0 to 86.7``."""
     return f"{100 * low:.1f} to {100 * high:.1f}"
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A number with thousands apart."""
+    """Return a number with thousands separators."""
     if value is None:
         return MISSING
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 file``, ``2 files``, ``no files``."""
+    """Return a count with its noun: ``1 file``, ``2 files``, ``no files``."""
     return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
 
 
 def tiny(value: float | None) -> str:
-    """A number far below one: ``3.2e-05``."""
+    """Return a number far below one: ``3.2e-05``."""
     return MISSING if value is None else f"{value:.1e}" if value else "0"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the two units that fit: ``8.4 s``, ``4 min 12 s``, ``3 h 05 min``."""
+    """Return seconds in the two units that fit: ``8.4 s``, ``4 min 12 s``, ``3 h 05 min``."""
     if seconds < 99.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -56,7 +56,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that fits: ``512 B``, ``3.0 MiB``."""
+    """Return bytes in the unit that fits: ``512 B``, ``3.0 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -65,16 +65,16 @@ def size(count: float) -> str:
 
 
 def label(name: str) -> str:
-    """A field's name as words: ``warm_start`` is ``warm start``."""
+    """Return a field's name as words: ``warm_start`` is ``warm start``."""
     return name.replace("_", " ")
 
 
 def some(names: list[str], most: int) -> str:
-    """The first of many names, and how many more there are."""
+    """Return the first of many names, and how many more there are."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
 
 
 def moment(seconds: float) -> str:
-    """Unix seconds as a local time with its zone: ``2026-05-31 18:04:12 +0200``."""
+    """Return Unix seconds as a local time with its zone: ``2026-05-31 18:04:12 +0200``."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")

@@ -1,13 +1,13 @@
-"""What a run left behind, gathered by walking the parents of its evaluations."""
+"""Everything about a run that its report shows, gathered by walking the parents of its evaluations."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from tasks.artifacts.records import ArtifactRef, Kind, Manifest, Timings
+from tasks.artifacts.records import ArtifactRef, Kind, Manifest
 from tasks.artifacts.store import Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
@@ -17,7 +17,7 @@ from tasks.report.updates import Column, histogram_columns, number_columns
 
 @dataclass(frozen=True)
 class Stage:
-    """A finished stage: the policy that it made, and what it learned from."""
+    """A finished stage: its policy, and what this policy learned from."""
 
     number: int
     """Counts from 1."""
@@ -30,21 +30,21 @@ class Stage:
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A stage of an unfinished run, and what there is of it."""
+    """A stage of an unfinished run, and what is made of it."""
 
     number: int
     """Counts from 1."""
     shards: int
-    """Of prompts; 0 where it is not known."""
+    """Shards of prompts; 0 where their number is not known."""
     generated: int
-    """Shards of rollouts."""
+    """Shards of rollouts that are made."""
     verified: bool
     trained: bool
     evaluated: bool
 
     @property
     def lacks(self) -> str:
-        """The first thing that is missing; empty when nothing is."""
+        """The first thing that is missing; empty when the stage is whole."""
         if self.trained:
             return "" if self.evaluated else "its evaluation"
         if self.verified:
@@ -64,23 +64,21 @@ class History:
     updates: dict[str, Column]
     """Columns of the policies' metrics, one entry per update of the run; what was null or absent is NaN."""
     histograms: dict[str, Column]
-    """Of advantages, [updates, bins], see ``histogram_columns``."""
+    """Counts per bin, [updates, bins], see ``histogram_columns``."""
     manifests: dict[ArtifactRef, Manifest]
-    """Every artifact that the evaluations descend from, and they themselves."""
-    others: list[Timings]
-    """When the same processes made artifacts that do not belong to this run."""
+    """The evaluations and all of their ancestors."""
     algorithm: str
     """The preset, or ``base`` before the first stage."""
     updates_per_rollout: int
     seed: int
     planned: tuple[PlannedStage, ...] = ()
-    """Of an unfinished run, all that it was to make."""
+    """All stages of an unfinished run."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The run's own; empty where they are not known."""
+    """The settings of the run; empty where they are not known."""
 
     @property
     def problems(self) -> int:
-        """Of all benchmarks."""
+        """The number of problems of all benchmarks."""
         return self.evaluated[-1].problems
 
     @property
@@ -113,21 +111,21 @@ class History:
         return bool(self.objective.get("veto", {}).get("scope") != "off")
 
     def column(self, name: str) -> Column:
-        """A column of the updates; NaN throughout when the run has none of that name."""
+        """Return a column of the updates; it is NaN throughout when the run has none of that name."""
         return self.updates.get(name, np.full(len(self.updates.get("update", ())), np.nan))
 
     def known(self, *names: str) -> bool:
-        """Whether some update has a number in one of these columns."""
+        """Return whether some update has a number in one of these columns."""
         return any(bool(np.any(~np.isnan(self.column(name)))) for name in names)
 
     def of_kind(self, kind: Kind) -> list[Manifest]:
-        """Manifests of one kind, in the order in which they were made."""
+        """Return the manifests of one kind, in the order in which they were made."""
         found = [manifest for manifest in self.manifests.values() if manifest.kind == kind]
         return sorted(found, key=lambda manifest: (manifest.timings.started, manifest.digest))
 
 
 def load_finished(store: Store, report: Manifest) -> History:
-    """Everything about the run that a report is about.
+    """Load the run that a report is about.
 
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.
@@ -137,10 +135,10 @@ def load_finished(store: Store, report: Manifest) -> History:
 
 
 def of_run(history: History, seed: int, settings: Mapping[str, Any], trained_from: int = 0) -> History:
-    """What artifacts tell, as the history of the run with these settings, which may be empty.
+    """Return a history with the settings of its run, which may be empty.
 
-    An artifact that another run made first, with settings that gave the same, tells the settings of that run. Here it
-    tells those of this one, but in stages before ``trained_from``, which are another run's.
+    An artifact that another run made first, with settings that gave the same, has the settings of that run in its
+    manifest. In the result it has those of this run, except in stages before ``trained_from``, which are another run's.
     """
     manifests = dict(history.manifests)
 
@@ -171,14 +169,14 @@ def load_history(
     last: ArtifactRef | None = None,
     unfinished: Sequence[ArtifactRef] = (),
 ) -> History:
-    """Everything about a run that its report shows.
+    """Load everything about a run that its report shows.
 
     Args:
         store: where the run's artifacts are.
         evaluations: averages, one per evaluated policy of one run, in any order; an unfinished run has fewer. An
             evaluation stands for the average over it alone.
         last: the run's last policy, where it is not evaluated.
-        unfinished: what there is of the stage after it.
+        unfinished: rollouts and verdicts of the stage after it.
 
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.
@@ -207,7 +205,6 @@ def load_history(
         updates=number_columns(tables),
         histograms=histogram_columns(tables),
         manifests=manifests,
-        others=_others(store, manifests.values()),
         algorithm=str(final.facts.get("preset") or final.settings.get("preset") or "base"),
         updates_per_rollout=int(final.facts.get("updates_per_rollout") or 0),
         seed=final.seed,
@@ -215,7 +212,7 @@ def load_history(
 
 
 def lineage(store: Store, refs: Sequence[ArtifactRef]) -> dict[ArtifactRef, Manifest]:
-    """Manifests of artifacts and of all that they descend from.
+    """Return the manifests of artifacts and of all of their ancestors.
 
     Raises:
         ArtifactError: one is missing or cannot be read.
@@ -246,16 +243,3 @@ def _stage(manifests: dict[ArtifactRef, Manifest], before: Manifest, after: Mani
         rollouts=[manifests[ref] for ref in after.parents.get("rollouts", [])],
         verdicts=[manifests[ref] for ref in after.parents.get("verdicts", [])],
     )
-
-
-def _others(store: Store, manifests: Iterable[Manifest]) -> list[Timings]:
-    """Timings of artifacts that are not this run's but come from processes that worked for it too."""
-    own = list(manifests)
-    processes = {manifest.timings.process for manifest in own}
-    digests = {manifest.digest for manifest in own}
-    return [
-        manifest.timings
-        for kind in get_args(Kind)
-        for manifest in store.manifests(kind)
-        if manifest.timings.process in processes and manifest.digest not in digests
-    ]

@@ -1,4 +1,4 @@
-"""Where a run's seconds went, and those of its GPUs."""
+"""Where a run's seconds went, those of its GPUs, and the wall-clock of its training."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ ROWS = {
 """Rows of the ledger in their order, and what each counts."""
 
 _ROW_OF_PHASE = {"logp": "optimize", "save": "rest"}
-_STEADY_START_SECONDS = 120.0
-"""A process that lived longer than this before its first artifact was doing something else."""
+_LONGEST_GAP = 120.0
+"""Seconds. A process that made nothing of this run for longer was doing something else, such as another run."""
 
 Interval = tuple[float, float]
 
@@ -34,7 +34,7 @@ class Ledger:
     wall_clock: float
     """Time during which some process of the run was working; what ran side by side counts once."""
     gpu_seconds: dict[str, float] = field(default_factory=dict)
-    """By row: seconds times the GPUs that the process saw. Empty where no process saw one."""
+    """Seconds times the GPUs that the process saw, by row. Empty where no process saw one."""
     worked: list[Interval] = field(default_factory=list)
     """When some process of the run was working, in Unix seconds, without overlap and in order."""
 
@@ -50,68 +50,55 @@ class Ledger:
 
     @property
     def outside_phases(self) -> float:
-        """Seconds that no step spent on what it is for."""
+        """Seconds that belong to no phase of a step."""
         return self.seconds.get("start", 0.0) + self.seconds.get("rest", 0.0)
 
     def elapsed(self, moment: float) -> float:
-        """Seconds of ``worked`` before a moment, which is in Unix seconds."""
+        """Return the seconds of ``worked`` before a moment, which is in Unix seconds."""
         return covered((start, min(end, moment)) for start, end in self.worked if start < moment)
 
 
 def training_seconds(seconds: dict[str, float]) -> float:
-    """The part of a ledger that training takes: all but evaluation and making the base policy."""
+    """Return the part of a ledger that training takes: all but evaluation and making the base policy."""
     return sum(value for row, value in seconds.items() if row not in ("evaluate", "warm_start"))
 
 
 def make_ledger(history: History) -> Ledger:
-    """Sums the phases of every artifact of a run, and what its processes spent besides.
+    """Sum the phases of every artifact of a run, and what its processes spent besides.
 
-    The time between two processes, such as between a kill and the next start, belongs to none and is not counted; nor
-    is what a process did for another run, nor the time in which it only waited for another process.
+    The time between two steps of a process belongs to the later one, and so does the start of a process. What is not
+    counted: the time between two processes, such as between a kill and the next start; the time in which a process only
+    waited for another one; and a longer time in which a process made nothing of this run.
     """
-    spent = _Spent()
-    processes: dict[str, list[Manifest]] = {}
-    for manifest in sorted(history.manifests.values(), key=lambda manifest: manifest.digest):
-        processes.setdefault(manifest.timings.process, []).append(manifest)
-        for phase, seconds in manifest.timings.phases.items():
-            spent.add(_row(manifest, phase), seconds, manifest.timings.gpus)
-    carried = 0.0
+    seconds: dict[str, float] = {}
+    gpu_seconds: dict[str, float] = {}
+
+    def spend(row: str, spent: float, gpus: int) -> None:
+        seconds[row] = seconds.get(row, 0.0) + spent
+        gpu_seconds[row] = gpu_seconds.get(row, 0.0) + spent * gpus
+
+    processes: dict[str, list[Timings]] = {}
+    for manifest in sorted(history.manifests.values(), key=lambda one: (one.timings.started, one.digest)):
+        processes.setdefault(manifest.timings.process, []).append(manifest.timings)
+        for phase, spent in manifest.timings.phases.items():
+            spend(_row(manifest, phase), spent, manifest.timings.gpus)
     worked: list[Interval] = []
-    for process, made in sorted(processes.items()):
-        timings = [manifest.timings for manifest in made]
-        others = [other for other in history.others if other.process == process]
-        busy, start = _busy(timings, others)
-        worked += busy
+    for timings in processes.values():
+        start, busy = _busy(timings)
+        worked += start + busy
         gpus = max(one.gpus for one in timings)
-        earlier = sum(one.earlier for one in timings)
-        outside = covered(busy) - start - (sum(sum(one.phases.values()) for one in timings) - earlier)
-        carried += earlier
-        spent.add("start", start, gpus)
-        spent.add("rest", max(0.0, outside), gpus)
+        inside = sum(sum(one.phases.values()) - one.earlier for one in timings)
+        spend("start", covered(start), gpus)
+        spend("rest", max(0.0, covered(busy) - inside), gpus)
+    earlier = sum(manifest.timings.earlier for manifest in history.manifests.values())
+    others = sorted(seconds.keys() - ROWS.keys())
+    order = [row for row in (*list(ROWS)[:-1], *others, "rest") if row in seconds]
     return Ledger(
-        spent.ordered(spent.seconds),
-        covered(worked) + carried,
-        spent.ordered(spent.gpu_seconds) if any(spent.gpu_seconds.values()) else {},
+        {row: seconds[row] for row in order},
+        covered(worked) + earlier,
+        {row: gpu_seconds[row] for row in order} if any(gpu_seconds.values()) else {},
         merge(worked),
     )
-
-
-class _Spent:
-    """Seconds by row, and those of GPUs."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.gpu_seconds: dict[str, float] = {}
-
-    def add(self, row: str, seconds: float, gpus: int) -> None:
-        self.seconds[row] = self.seconds.get(row, 0.0) + seconds
-        self.gpu_seconds[row] = self.gpu_seconds.get(row, 0.0) + seconds * gpus
-
-    def ordered(self, found: dict[str, float]) -> dict[str, float]:
-        """In the order of ROWS; what is none of them stands before the rest."""
-        others = sorted(found.keys() - ROWS.keys())
-        names = [row for row in ROWS if row != "rest"]
-        return {row: found[row] for row in (*names, *others, "rest") if row in found}
 
 
 def _row(manifest: Manifest, phase: str) -> str:
@@ -120,28 +107,22 @@ def _row(manifest: Manifest, phase: str) -> str:
     return _ROW_OF_PHASE.get(phase, phase)
 
 
-def _busy(own: Sequence[Timings], others: Sequence[Timings]) -> tuple[list[Interval], float]:
-    """The intervals in which a process worked for the run, and how many of their seconds came before its first step.
+def _busy(timings: Sequence[Timings]) -> tuple[list[Interval], list[Interval]]:
+    """Return when a process was starting, and when it worked after that.
 
-    The time between two steps belongs to the one that follows; so does a process's start.
+    Args:
+        timings: those of its steps, by their start.
     """
-    everyone = [*own, *others]
-    first = min(one.started for one in everyone)
-    begun = own[0].process_started
-    start = begun if 0 <= first - begun <= _STEADY_START_SECONDS else first
-    ends = [start, *(one.finished for one in everyone)]
-    mine = merge((max(end for end in ends if end <= one.started), one.finished) for one in own)
-    at_own = merge((one.started, one.finished) for one in own)
-    waited = merge(wait for one in own for wait in one.waited)
-    foreign = _without(merge([*((one.started, one.finished) for one in others), *waited]), at_own)
-    started = 0.0
-    if any(one.started == first for one in own):
-        started = covered(_without([(start, first)], waited))
-    return _without(mine, foreign), started
+    steps = merge((one.started, one.finished) for one in timings)
+    waited = merge(wait for one in timings for wait in one.waited)
+    ends = [timings[0].process_started, *(end for _, end in steps)]
+    gaps = [_without([(end, start)], waited) for end, (start, _) in zip(ends, steps, strict=False)]
+    start, *between = [gap if 0 <= covered(gap) <= _LONGEST_GAP else [] for gap in gaps]
+    return start, merge([*steps, *(part for gap in between for part in gap)])
 
 
 def merge(intervals: Iterable[Interval]) -> list[Interval]:
-    """Intervals in their order; those that overlap become one."""
+    """Return intervals in their order; those that overlap become one."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -154,21 +135,43 @@ def merge(intervals: Iterable[Interval]) -> list[Interval]:
 def _without(intervals: Sequence[Interval], holes: Sequence[Interval]) -> list[Interval]:
     left = list(intervals)
     for low, high in holes:
-        left = [
-            part
-            for start, end in left
-            for part in ((start, min(end, low)), (max(start, high), end))
-            if part[0] < part[1]
-        ]
+        parts = [part for start, end in left for part in ((start, min(end, low)), (max(start, high), end))]
+        left = [(start, end) for start, end in parts if start < end]
     return left
 
 
 def covered(intervals: Iterable[Interval]) -> float:
-    """Seconds within some interval; where they overlap these count once."""
+    """Return the seconds within some interval; where they overlap these count once."""
     return sum(end - start for start, end in merge(intervals))
 
 
 def at_work(manifests: Iterable[Manifest]) -> float:
-    """Seconds during which some of these artifacts was being made, also in earlier attempts."""
+    """Return the seconds during which some of these artifacts was being made, also in earlier attempts."""
     timings = [manifest.timings for manifest in manifests]
     return covered((one.started, one.finished) for one in timings) + sum(one.earlier for one in timings)
+
+
+def stage_clock(history: History) -> list[float]:
+    """Return the seconds of training until the base policy, which is 0, and until the policy of every stage.
+
+    Training is generation, verification and optimization, as the paper measures it (text around Fig. 1). Steps that ran
+    side by side count once. What a killed attempt had done counts, the time until the next attempt does not; nor do
+    evaluations, nor what comes before the first stage.
+    """
+    made: list[Manifest] = []
+    clock = [0.0]
+    for stage in history.stages:
+        made += [*stage.rollouts, *stage.verdicts, stage.policy]
+        clock.append(at_work(made))
+    return clock
+
+
+def training_clock(history: History) -> list[float]:
+    """Return the seconds of training until each evaluated policy."""
+    clock = stage_clock(history)
+    return [clock[policy.stage] for policy in history.evaluated]
+
+
+def seconds_to(level: float, clock: Sequence[float], accuracy: Sequence[float]) -> float | None:
+    """Return the seconds of training until an evaluated policy first had an accuracy; None when none did."""
+    return next((at for at, reached in zip(clock, accuracy, strict=True) if reached >= level), None)

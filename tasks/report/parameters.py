@@ -4,20 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.artifacts.records import Kind, Manifest
+from tasks.artifacts.records import Manifest
 from tasks.report.history import History
 from tasks.settings.effects import flat, reads
 
-_STEPS: dict[Kind, str] = {
-    "policy": "base policy",
-    "prompts": "prompts",
-    "rollouts": "rollout",
-    "verdicts": "verify",
-}
-_SHARED = {"policy": "base policy", "prompts": "prompts"}
-"""Data that runs share, and that tells the settings of the one that took it in: here a run's own settings are shown."""
 OTHER_STEPS = ("rollout", "verify")
-"""A step that alternates between generation and updates has these settings too; they are shown once."""
+"""Settings of other steps that an alternating step has too; they are shown once."""
 _OBJECTIVE, _VETO = "objective.", "veto.scope"
 _PAPER: dict[str, dict[str, Any]] = {
     "mu_grpo": {
@@ -42,36 +34,37 @@ class Parameter:
 
 
 def resolved_settings(history: History) -> dict[str, list[Parameter]]:
-    """Settings of every step of the run, by step; values that changed during the run are joined by an arrow."""
+    """Return the settings of every step of the run; values that changed during the run are joined by an arrow."""
+    # Data sets that prompts come from have settings of their own.
+    prompts = [one for one in history.of_kind("prompts") if "data" not in one.facts]
+    evaluations = [(one.benchmark, one.evaluation) for policy in history.evaluated for one in policy.evaluations]
     finals = [stage.policy for stage in history.stages]
-    paper = _PAPER.get(history.algorithm, {})
-    steps = {}
-    for kind, step in _STEPS.items():
-        made = [manifest for manifest in history.of_kind(kind) if manifest not in finals and _is_of_stage(manifest)]
-        steps[step] = parameters_of(_settings(made), {})
-    for name, step in _SHARED.items():
-        if name in history.settings:
-            steps[step] = parameters_of([history.settings[name]], {})
-    steps["optimize"] = parameters_of(_settings(finals), paper)
+    made: dict[str, Iterable[Manifest]] = {
+        "base policy": [one for one in history.of_kind("policy") if one not in finals],
+        "prompts": prompts,
+        "rollout": history.of_kind("rollouts"),
+        "verify": history.of_kind("verdicts"),
+        "optimize": finals,
+    }
     for name in history.benchmarks:
-        own = [one.evaluation for policy in history.evaluated for one in policy.evaluations if one.benchmark == name]
         step = "evaluate" if len(history.benchmarks) == 1 else f"evaluate, {name}"
-        steps[step] = parameters_of(_settings(history.manifests[ref] for ref in own), {})
-    return {step: parameters for step, parameters in steps.items() if parameters}
-
-
-def _is_of_stage(manifest: Manifest) -> bool:
-    """Whether an artifact is not one of the data sets that prompts come from."""
-    return manifest.kind != "prompts" or "data" not in manifest.facts
+        made[step] = [history.manifests[ref] for benchmark, ref in evaluations if benchmark == name]
+    settings = {step: [one.settings for one in manifests] for step, manifests in made.items()}
+    # Runs share these artifacts, which have the settings of the run that made them; here a run's own are shown.
+    for step, section in (("base policy", "policy"), ("prompts", "prompts")):
+        if section in history.settings:
+            settings[step] = [history.settings[section]]
+    paper = {"optimize": _PAPER.get(history.algorithm, {})}
+    found = {step: parameters_of(values, paper.get(step, {})) for step, values in settings.items()}
+    return {step: parameters for step, parameters in found.items() if parameters}
 
 
 def chosen_here(history: History) -> list[str]:
-    """Plain sentences on what is this project's choice and not the paper's."""
+    """Return sentences on what is a choice of this project and not the paper's."""
     if not history.stages:
         return []
-    objective = history.objective
-    veto = objective.get("veto") or {}
     sentences = ["Learning rate, batch size, group size, lengths and data are choices of this project too."]
+    veto = history.objective.get("veto") or {}
     if veto.get("scope", "off") != "off":
         rule = f"{veto.get('statistic')} {veto.get('direction')} {veto.get('kappa'):g}"
         sentences.insert(
@@ -82,15 +75,11 @@ def chosen_here(history: History) -> list[str]:
     return sentences
 
 
-def _settings(manifests: Iterable[Manifest]) -> list[dict[str, Any]]:
-    return [manifest.settings for manifest in manifests]
-
-
 def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any]) -> list[Parameter]:
-    """Settings of a step; values in which they differ are joined by an arrow.
+    """Return the settings of a step; values in which they differ are joined by an arrow.
 
     Args:
-        settings: of its artifacts.
+        settings: the settings of its artifacts.
         paper: what the paper states, by the setting's name.
     """
     values: dict[str, list[Any]] = {}
@@ -107,18 +96,15 @@ def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any
 
 
 def _with_effect(settings: dict[str, Any]) -> dict[str, Any]:
-    """Without fields of the objective that change nothing, and without those of a veto that is off."""
-    objective = {
-        name.removeprefix(_OBJECTIVE): value for name, value in settings.items() if name.startswith(_OBJECTIVE)
-    }
-    unread = {name for name in objective if not reads(name, objective)}
-    if objective.get(_VETO) == "off":
-        unread |= {name for name in objective if name.startswith("veto.") and name != _VETO}
+    """Leave out fields of the objective that change nothing, and those of a veto that is off."""
+    objective = {name.removeprefix(_OBJECTIVE): one for name, one in settings.items() if name.startswith(_OBJECTIVE)}
+    off = objective.get(_VETO) == "off"
+    unread = {one for one in objective if not reads(one, objective) or (off and one[:5] == "veto." and one != _VETO)}
     return {name: value for name, value in settings.items() if name.removeprefix(_OBJECTIVE) not in unread}
 
 
 def written(value: Any) -> str:
-    """A setting's value as a page shows it."""
+    """Return the value of a setting as a page shows it."""
     if value is None:
         return "none"
     if isinstance(value, bool):

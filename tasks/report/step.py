@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Any
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.report.closeups import pick_groups
 from tasks.report.figures import make_figures
 from tasks.report.history import History, load_history, of_run
 from tasks.report.ledger import make_ledger
@@ -25,14 +24,14 @@ def write_report(
     settings: RunSettings | Mapping[str, Any] = MappingProxyType({}),
     trained_from: int = 0,
 ) -> ArtifactRef:
-    """Writes the report of a run: ``report.html``, ``summary.json``, and every figure beside a table of its numbers.
+    """Write the report of a run: ``report.html``, ``summary.json``, and every figure beside a table of its numbers.
 
     Args:
         store: where the run's artifacts are, and where the report goes.
         evaluations: one per evaluated policy; an unfinished run has fewer, and its report shows what is there.
-        seed: the run's.
-        settings: of the whole run, which are a file of the report: runs that differ in them have a report each, also
-            where they gave the same.
+        seed: the run's seed.
+        settings: the settings of the whole run. They are a file of the report, so that runs that differ in them have a
+            report each, also where they gave the same.
         trained_from: the stage, from 0, that these settings begin with; those before it are another run's.
 
     Raises:
@@ -41,27 +40,23 @@ def write_report(
     """
     own = settings.determining() if isinstance(settings, RunSettings) else dict(settings)
     history = of_run(load_history(store, evaluations), seed, own, trained_from)
-    ledger = make_ledger(history)
-    figures = make_figures(history, ledger)
-    summary = make_summary(history, ledger)
-    groups = pick_groups(store, history)
+    ledger, figures = make_ledger(history), make_figures(history)
+    page, summary = render_page(store, history, ledger, figures), make_summary(history, ledger)
+    plain = summary.model_dump(mode="json", exclude={"execution", "report", "next_commands"})
+    files = {PAGE: page, SUMMARY: json.dumps(plain, indent=1), SETTINGS: json.dumps(own, indent=1)}
+    for name, figure in figures.items():
+        files |= {f"figures/{name}.svg": figure.svg, f"figures/{name}.csv": figure.csv}
     with store.write("report", settings=own, parents={"evaluations": list(evaluations)}, seed=seed) as draft:
-        (draft.path / PAGE).write_text(render_page(history, ledger, figures, groups), encoding="utf-8")
-        plain = summary.model_dump(mode="json", exclude={"execution", "report", "next_commands"})
-        (draft.path / SUMMARY).write_text(json.dumps(plain, indent=1), encoding="utf-8")
-        (draft.path / SETTINGS).write_text(json.dumps(own, indent=1), encoding="utf-8")
-        folder = draft.path / "figures"
-        folder.mkdir()
-        for name, figure in figures.items():
-            (folder / f"{name}.svg").write_text(figure.svg, encoding="utf-8")
-            (folder / f"{name}.csv").write_text(figure.csv, encoding="utf-8")
+        (draft.path / "figures").mkdir()
+        for file, text in files.items():
+            (draft.path / file).write_text(text, encoding="utf-8")
         draft.facts.update(algorithm=history.algorithm, accuracy=[row.accuracy for row in summary.rows])
         draft.facts.update(trained_from=trained_from, other_settings=_other_settings(history, trained_from))
     return draft.ref
 
 
 def _other_settings(history: History, trained_from: int) -> dict[str, dict[str, Any]]:
-    """By stage, the optimizer's settings that are not the run's: stages before those that a run trained again."""
+    """Return how the optimizer's settings of stages before those that a run trained again differ from the run's."""
     own = flat(history.settings.get("optimize") or {})
     found = {}
     for stage in history.stages[:trained_from]:
@@ -75,11 +70,10 @@ def _other_settings(history: History, trained_from: int) -> dict[str, dict[str, 
 
 
 def draw_page(store: Store, history: History) -> tuple[str, RunSummary]:
-    """The page of a run, finished or not, and its summary; nothing is written.
+    """Return the page of a run, finished or not, and its summary. Nothing is written.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.
     """
     ledger = make_ledger(history)
-    page = render_page(history, ledger, make_figures(history, ledger), pick_groups(store, history))
-    return page, make_summary(history, ledger)
+    return render_page(store, history, ledger, make_figures(history)), make_summary(history, ledger)

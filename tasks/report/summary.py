@@ -1,7 +1,10 @@
-"""The short summary of a run that the terminal ends with, and that runs are compared by."""
+"""The short summary of a run: the terminal shows it at the end, and runs are compared by it."""
 
 import shlex
 import time
+from collections.abc import Sequence
+from textwrap import fill
+from typing import Any
 
 from pydantic import ConfigDict, Field
 from rich import box
@@ -10,26 +13,28 @@ from rich.table import Table
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.provenance import execution, waits
 from tasks.flyte.model import FlyteModel
-from tasks.report.evaluated import Estimate, EvaluatedPolicy, Evaluation, headline
+from tasks.report.evaluated import Estimate, EvaluatedPolicy, Result, headline
 from tasks.report.formats import duration, label, number, percent, percent_range
 from tasks.report.history import History, lineage
 from tasks.report.ledger import Ledger, covered, training_seconds
 from tasks.report.tables import COLUMNS, render
 
 PAGE, SUMMARY = "report.html", "summary.json"
-"""Of a report's artifact."""
+"""Files of a report."""
 _ROWS = 12
-"""A longer table is shown without its middle."""
+"""Most rows of a table; a longer one is shown without its middle."""
 
 
-class BenchmarkRow(FlyteModel):
-    """A policy on a benchmark."""
-
+class _Record(FlyteModel):
     model_config = ConfigDict(frozen=True)
+
+
+class BenchmarkRow(_Record):
+    """A policy on a benchmark."""
 
     name: str
     digest: str = ""
-    """Of the artifact that holds its problems."""
+    """Digest of the artifact that holds its problems."""
     problems: int
     samples_per_problem: int
     """k of avg@k."""
@@ -44,16 +49,14 @@ class BenchmarkRow(FlyteModel):
     truncated: float | None
 
 
-class SummaryRow(FlyteModel):
+class SummaryRow(_Record):
     """An evaluated policy. Accuracies and shares are fractions; over several benchmarks they are means."""
-
-    model_config = ConfigDict(frozen=True)
 
     label: str
     updates: int
     accuracy: float
     low: float
-    """Of the accuracy's 95 % interval, as is ``high``."""
+    """Lower end of the 95 % interval of the accuracy."""
     high: float
     greedy: float | None
     working: float | None
@@ -61,19 +64,17 @@ class SummaryRow(FlyteModel):
     benchmarks: list[BenchmarkRow] = Field(default_factory=list)
 
 
-class Execution(FlyteModel):
+class Execution(_Record):
     """What one execution of the workflow did for a run; an earlier one may have done the rest."""
 
-    model_config = ConfigDict(frozen=True)
-
     artifacts: int
-    """That the run consists of."""
+    """The number of artifacts that the run consists of."""
     made: int
-    """Those of them that this execution made."""
+    """The number of them that this execution made."""
     seconds: float
     """From the start of its first process."""
     waited: float = 0.0
-    """Those of them in which it only waited for another execution that did the same work."""
+    """Seconds of these in which it only waited for another execution that did the same work."""
 
     def __str__(self) -> str:
         cached = self.artifacts - self.made
@@ -82,30 +83,28 @@ class Execution(FlyteModel):
         return f"{made}, {cached} from the cache, in {duration(self.seconds)}{waited}"
 
 
-class RunSummary(FlyteModel):
+class RunSummary(_Record):
     """What a run found and what it took. ``str()`` of it is a table for the terminal."""
-
-    model_config = ConfigDict(frozen=True)
 
     algorithm: str
     updates_per_rollout: int
     """0 before the first stage."""
     seed: int
     base_policy: str = ""
-    """Digest of the policy that it began with."""
+    """Digest of the base policy."""
     problems: int
-    """Of all benchmarks."""
+    """The number of problems of all benchmarks."""
     samples_per_problem: int
     """k of avg@k; 0 where benchmarks differ in it."""
     rows: list[SummaryRow]
     ledger: dict[str, float]
     """Seconds by row; they add up to the process-seconds of the run."""
     gpu_seconds: dict[str, float] = Field(default_factory=dict)
-    """By row; empty where no process saw a GPU."""
+    """GPU-seconds by row; empty where no process saw a GPU."""
     wall_clock: float
     """Seconds; less than the sum of the ledger when steps ran side by side."""
     execution: Execution | None = None
-    """The one that this summary ends."""
+    """The execution that ends with this summary."""
     report: str = ""
     """Path of the page."""
     next_commands: list[str] = Field(default_factory=list)
@@ -122,8 +121,8 @@ class RunSummary(FlyteModel):
             taken = f"{taken} with what other executions made"
         lines = [
             f"{self.name}, seed {self.seed}: {last.updates} updates {taken}",
-            render(self._table()),
-            *([render(self._by_benchmark())] if len(self.rows[-1].benchmarks) > 1 else []),
+            self._table(),
+            *([self._by_benchmark()] if len(self.rows[-1].benchmarks) > 1 else []),
             self._times(),
         ]
         if self.execution:
@@ -140,28 +139,10 @@ class RunSummary(FlyteModel):
         """What the accuracy is."""
         return headline(self.samples_per_problem, len(self.rows[-1].benchmarks))
 
-    def _by_benchmark(self) -> Table:
-        """Accuracies of the policies, a column per benchmark."""
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-        table.add_column("policy")
-        names = [one.name for one in self.rows[-1].benchmarks]
-        for one in self.rows[-1].benchmarks:
-            table.add_column(f"{one.name}\navg@{one.samples_per_problem}", justify="right")
-        for row in _short(self.rows):
-            found = {} if row is None else {one.name: percent(one.accuracy) for one in row.benchmarks}
-            table.add_row("..." if row is None else row.label, *(found.get(name, "") for name in names))
-        return table
-
-    def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-        table.add_column("policy")
-        for heading in ("updates", self.headline, "95 %", "greedy", "working", "tokens"):
-            table.add_column(heading, justify="right")
-        for row in _short(self.rows):
-            if row is None:
-                table.add_row("...")
-                continue
-            table.add_row(
+    def _table(self) -> str:
+        headings = ["policy", "updates", self.headline, "95 %", "greedy", "working", "tokens"]
+        rows = [
+            [
                 row.label,
                 str(row.updates),
                 percent(row.accuracy),
@@ -169,31 +150,43 @@ class RunSummary(FlyteModel):
                 percent(row.greedy),
                 percent(row.working),
                 number(row.response_tokens),
-            )
-        return table
+            ]
+            for row in self.rows
+        ]
+        return _render(headings, rows)
+
+    def _by_benchmark(self) -> str:
+        last = self.rows[-1].benchmarks
+        rows = []
+        for row in self.rows:
+            found = {one.name: percent(one.accuracy) for one in row.benchmarks}
+            rows.append([row.label, *(found.get(one.name, "") for one in last)])
+        return _render(["policy", *(f"{one.name}\navg@{one.samples_per_problem}" for one in last)], rows)
 
     def _times(self) -> str:
         parts = [f"{label(row)} {duration(seconds)}" for row, seconds in self.ledger.items() if seconds >= 0.05]
         parts.append(f"training {duration(training_seconds(self.ledger))} of {duration(sum(self.ledger.values()))}")
         if self.gpu_seconds:
             parts.append(f"{sum(self.gpu_seconds.values()) / 3600:,.2f} GPU-hours")
-        lines, line = [], "time    "
-        for part in parts:
-            if len(line) + len(part) > COLUMNS - 2:
-                lines.append(line.rstrip())
-                line = " " * 8
-            line += part + (", " if part is not parts[-1] else "")
-        return "\n".join([*lines, line])
+        # A part is not broken in two.
+        text = ", ".join(part.replace(" ", "\xa0") for part in parts)
+        wrapped = fill(text, COLUMNS - 1, initial_indent="time    ", subsequent_indent=" " * 8, break_long_words=False)
+        return wrapped.replace("\xa0", " ")
 
 
-def _short(rows: list[SummaryRow]) -> list[SummaryRow | None]:
-    if len(rows) <= _ROWS:
-        return list(rows)
-    return [*rows[:2], None, *rows[-(_ROWS - 3) :]]
+def _render(headings: Sequence[str], rows: list[list[str]]) -> str:
+    """Return a table of policies; one of many rows is shown without its middle."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading != headings[0] else "left")
+    shown = rows if len(rows) <= _ROWS else [*rows[:2], ["..."], *rows[-(_ROWS - 3) :]]
+    for row in shown:
+        table.add_row(*row)
+    return render(table)
 
 
 def make_summary(history: History, ledger: Ledger) -> RunSummary:
-    """The summary of a run, without paths and commands."""
+    """Return the summary of a run, without paths and commands."""
     return RunSummary(
         algorithm=history.algorithm,
         updates_per_rollout=history.updates_per_rollout,
@@ -209,43 +202,45 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
 
 
 def summary_row(policy: EvaluatedPolicy) -> SummaryRow:
-    """An evaluated policy as a row."""
+    """Return an evaluated policy as a row."""
     return SummaryRow(
         label=policy.label,
         updates=policy.updates,
-        accuracy=policy.accuracy.value,
-        low=policy.accuracy.low,
-        high=policy.accuracy.high,
         greedy=_value(policy.greedy),
         working=_value(policy.working),
-        response_tokens=policy.response_tokens,
-        benchmarks=[_benchmark_row(one) for one in policy.evaluations],
+        benchmarks=[
+            BenchmarkRow(
+                name=one.benchmark,
+                digest=one.prompts.digest if one.prompts else "",
+                problems=one.problems,
+                samples_per_problem=one.samples_per_problem,
+                pass_at=_value(one.pass_at.get(one.samples_per_problem)),
+                majority=_value(one.majority),
+                truncated=one.truncated,
+                **_accuracy(one),
+            )
+            for one in policy.evaluations
+        ],
+        **_accuracy(policy),
     )
+
+
+def _accuracy(result: Result) -> dict[str, Any]:
+    accuracy = result.accuracy
+    return {
+        "accuracy": accuracy.value,
+        "low": accuracy.low,
+        "high": accuracy.high,
+        "response_tokens": result.response_tokens,
+    }
 
 
 def _value(estimate: Estimate | None) -> float | None:
     return None if estimate is None else estimate.value
 
 
-def _benchmark_row(evaluation: Evaluation) -> BenchmarkRow:
-    k = evaluation.samples_per_problem
-    return BenchmarkRow(
-        name=evaluation.benchmark,
-        digest=evaluation.prompts.digest if evaluation.prompts else "",
-        problems=evaluation.problems,
-        samples_per_problem=k,
-        accuracy=evaluation.accuracy.value,
-        low=evaluation.accuracy.low,
-        high=evaluation.accuracy.high,
-        pass_at=_value(evaluation.pass_at.get(k)),
-        majority=_value(evaluation.majority),
-        response_tokens=evaluation.response_tokens,
-        truncated=evaluation.truncated,
-    )
-
-
 def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> RunSummary:
-    """The summary of a written report, with the path of its page and what to do next.
+    """Return the summary of a written report, with the path of its page and what to do next.
 
     Raises:
         ArtifactError: the report is missing or corrupted.
@@ -256,7 +251,7 @@ def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> Ru
 
 
 def execution_since(store: Store, report: ArtifactRef, started: float) -> Execution:
-    """What this execution made for a run since a moment, in Unix seconds, and how long that took until now."""
+    """Return what this execution made for a run since a moment, in Unix seconds, and how long that took."""
     manifests = lineage(store, [report]).values()
     own = [one.timings for one in manifests if one.timings.execution == execution() and one.timings.started >= started]
     waited = covered(wait for wait in [*waits(), *(wait for one in own for wait in one.waited)] if wait[0] >= started)

@@ -13,7 +13,7 @@ _WIDEST = 400
 
 
 def render(renderable: RenderableType, width: int = COLUMNS) -> str:
-    """Plain text of a rich table: no colors, no trailing blanks, no blank lines around it."""
+    """Return a rich table as plain text: without colors, trailing blanks, and blank lines around it."""
     console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
     with console.capture() as capture:
         console.print(renderable)
@@ -22,7 +22,7 @@ def render(renderable: RenderableType, width: int = COLUMNS) -> str:
 
 
 def print_whole(console: Console, table: Table) -> None:
-    """Prints a table; one of which no column wraps as wide as it is, so that in a narrow terminal no number is cut."""
+    """Print a table. If none of its columns wraps, it keeps its width, so that a narrow terminal cuts no number."""
     if not all(column.no_wrap for column in table.columns):
         console.print(table)
         return
@@ -33,7 +33,7 @@ def print_whole(console: Console, table: Table) -> None:
 
 
 def render_markdown(table: Table) -> str:
-    """A rich table as Markdown, without padding."""
+    """Return a rich table as Markdown, without padding."""
     table.box = box.MARKDOWN
     lines = [re.sub(r" {2,}", " ", line) for line in render(table, 4000).splitlines() if line.strip()]
     return "\n".join([lines[0], re.sub(r"-+", "---", lines[1]), *lines[2:]])

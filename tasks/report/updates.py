@@ -1,4 +1,4 @@
-"""Rows of numbers per update, as columns over a whole run, and what is drawn of a long one."""
+"""Metrics of the updates as columns over a whole run, and fewer points of a long column for a figure."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ Column = NDArray[np.float64]
 
 
 def number_columns(tables: Sequence[pa.Table]) -> dict[str, Column]:
-    """Columns of numbers of some stages' metrics, one after the other; what is null or absent is NaN."""
+    """Return the numbers of several stages' metrics, one stage after the other; what is null or absent is NaN."""
     nested = {field.name for table in tables for field in table.schema if pa.types.is_nested(field.type)}
     names = dict.fromkeys(name for table in tables for name in table.column_names if name not in nested)
     return {
@@ -25,7 +25,7 @@ def number_columns(tables: Sequence[pa.Table]) -> dict[str, Column]:
 
 
 def histogram_columns(tables: Sequence[pa.Table]) -> dict[str, Column]:
-    """Columns of counts per bin of some stages' metrics, [updates, bins]; the row of an update without one is NaN."""
+    """Return counts per bin of several stages' metrics, [updates, bins]; the row of an update without counts is NaN."""
     found = {}
     for name, edges in EDGES.items():
         bins = len(edges) - 1
@@ -43,7 +43,7 @@ def _values(tables: Sequence[pa.Table], name: str) -> list[Any]:
 
 
 def binned(x: Column, *ys: Column, points: int) -> tuple[Column, ...]:
-    """Means over runs of neighbors, at most about ``points`` of them; NaN does not count."""
+    """Return means over runs of neighbors, at most about ``points`` of them; NaN does not count."""
     if len(x) == 0:
         return (x, *ys)
     size = -(-len(x) // points)
@@ -59,13 +59,13 @@ def _mean(column: Column, starts: np.ndarray[Any, Any]) -> Column:
 
 
 def thinned(x: Column, y: Column, points: int, reduce: Callable[[Column], Any] = np.median) -> tuple[Column, Column]:
-    """A point for every value of x, or for every few of them, so that there are at most ``points``.
+    """Return a point for every value of x, or for every few of them, so that there are at most ``points``.
 
     Args:
         x: in any order; a value can occur more than once.
         y: NaN does not count.
-        points: at most so many.
-        reduce: what becomes of the ys of a point.
+        points: the most points.
+        reduce: reduces the ys of a point to one number.
     """
     known = ~np.isnan(y)
     if not known.any():
@@ -79,7 +79,7 @@ def thinned(x: Column, y: Column, points: int, reduce: Callable[[Column], Any] =
 
 
 def rolling(column: Column, window: int) -> Column:
-    """The mean over up to ``window`` entries around each; NaN does not count, and stays where there is nothing else."""
+    """Return the mean over up to ``window`` entries around each; NaN does not count, and stays where all are NaN."""
     known = ~np.isnan(column)
     kernel = np.ones(min(window, len(column)))
     count = np.convolve(known, kernel, mode="same")
@@ -88,6 +88,6 @@ def rolling(column: Column, window: int) -> Column:
 
 
 def segments(stage: Column) -> Iterator[slice]:
-    """Slices of the runs of equal values: the stages, so that no line is drawn over the jump between two."""
+    """Yield slices of the runs of equal values: the stages, so that no line is drawn over the jump between two."""
     edges = [0, *(np.flatnonzero(np.diff(stage)) + 1).tolist(), len(stage)]
     yield from (slice(start, end) for start, end in pairwise(edges) if end > start)

@@ -4,7 +4,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tasks.laboratory.result import LaboratoryResult
 from tasks.report import drawing
-from tasks.report.palette import BLUE, INK, MUTED, ORANGE
+from tasks.report.look import BLUE, INK, MUTED, ORANGE
 from tasks.reproduce.looks import Row, Sketch
 
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tasks.report import drawing
 from tasks.report.history import History
-from tasks.report.palette import BLUE, GREEN, INK, MUTED, ORANGE
+from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.reproduce.result import ReproductionResult
 
 Row = Mapping[str, Any]

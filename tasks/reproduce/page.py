@@ -11,8 +11,8 @@ from tasks.laboratory.result import LaboratoryResult
 from tasks.report.formats import MISSING, percent, percent_range, points, saved
 from tasks.report.history import History
 from tasks.report.ledger import ROWS
+from tasks.report.look import render
 from tasks.report.parameters import resolved_settings
-from tasks.report.templates import render
 from tasks.reproduce.compare import LEVEL
 from tasks.reproduce.figures import CaptionedFigure, make_figures
 from tasks.reproduce.result import ALL, MEAN, Cause, Cell, PairedTest, ReproductionResult, Speed

@@ -13,7 +13,7 @@ from tasks.report import drawing
 from tasks.report.formats import MINUS, duration, label
 from tasks.report.history import History
 from tasks.report.ledger import merge
-from tasks.report.palette import BLUE, GREEN, INK, MUTED, ORANGE
+from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.report.updates import Column
 from tasks.reproduce.causes import pairs_of, training_time
 from tasks.reproduce.looks import Look, Row, Sketch, time_axis

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tasks.report.clock import seconds_to, training_clock
+from tasks.report.ledger import seconds_to, training_clock
 from tasks.reproduce.result import Speed, Times
 from tasks.reproduce.runs import SystemRun, of_system
 

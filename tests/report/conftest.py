@@ -1,7 +1,7 @@
 import pytest
 
 from tasks.artifacts import ArtifactRef
-from tasks.report.series import Drawn
+from tasks.report.figures import Drawn
 from tasks.report.step import write_report
 from tests.report.svg import drawn_of
 from tests.report.synthetic import SyntheticRun, make_run

@@ -3,18 +3,15 @@
 import re
 import xml.etree.ElementTree as ET
 
-from tasks.report.figures import make_figures
+from tasks.report.figures import Drawn, make_figures
 from tasks.report.history import load_history
-from tasks.report.ledger import make_ledger
-from tasks.report.series import Drawn
 from tests.report.synthetic import SyntheticRun
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn_of(run: SyntheticRun) -> dict[str, Drawn]:
-    history = load_history(run.store, run.evaluations)
-    return make_figures(history, make_ledger(history))
+    return make_figures(load_history(run.store, run.evaluations))
 
 
 def figures_of(run: SyntheticRun) -> dict[str, str]:
@@ -34,11 +31,6 @@ def paths(svg: str, color: str) -> list[str]:
 def lines(svg: str, color: str) -> list[int]:
     """Number of points of every line of a color."""
     return [len(re.findall("[ML]", path)) for path in paths(svg, color)]
-
-
-def markers(svg: str, color: str) -> int:
-    """Number of markers of a color."""
-    return len([one for one in colored(svg, color) if one.tag == f"{SVG}use"])
 
 
 def texts(svg: str) -> list[str]:

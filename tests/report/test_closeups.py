@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tasks.report.closeups import _WHOLE, pick_groups, token_texts
+from tasks.report.examples import _WHOLE, pick_groups, token_texts
 from tasks.report.history import load_history
 from tests.report.synthetic import SyntheticRun, make_run, page_of
 

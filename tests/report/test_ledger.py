@@ -86,7 +86,7 @@ def test_another_run_of_the_same_process_is_not_counted(tmp_path):
     store = Store.open(tmp_path)
     first, second = SyntheticRun(store, clock), SyntheticRun(store, clock, preset="relaxed")
     with process(clock, "one"):
-        first.base().stages(2)
+        first.base().stages(4)
         second.from_base_of(first).stages(1)
     assert ledger_of(second).seconds == pytest.approx(ledger_of(make_run(tmp_path / "alone", 1)).seconds)
     assert ledger_of(second).wall_clock == pytest.approx(89.9)

@@ -10,6 +10,7 @@ import pytest
 
 from tasks.artifacts.tables import EXAMPLES, ROLLOUTS, VERDICTS, metrics_schema, to_table
 from tasks.evaluate.metrics import measure
+from tasks.report.figures import all_figures
 from tasks.report.ledger import ROWS as LEDGER
 from tasks.report.updates import histogram_columns, number_columns
 from tasks.settings import OptimizeSettings, RunSettings, Settings
@@ -60,6 +61,14 @@ def test_every_column_of_a_row_is_named(rows):
 def test_columns_of_other_tables_are_named():
     assert set(EXAMPLES.names) - NAMED == set()
     assert set(LEDGER) - NAMED == set()
+
+
+def test_figures_show_columns_that_a_row_has(rows):
+    panels = [panel for figure in all_figures().values() for panel in figure.panels]
+    curves = [curve for panel in panels for curve in panel.curves]
+    shown = {*(curve.column for curve in curves), *(curve.shaded_from for curve in curves)}
+    shown |= {name for panel in panels for name in (panel.scatter, panel.largest)}
+    assert shown - {""} < set(rows[0])
 
 
 def test_the_report_reads_every_column_of_a_row(rows):

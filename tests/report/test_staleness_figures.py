@@ -1,17 +1,15 @@
-import re
 from dataclasses import replace
 from html import escape
 
 import numpy as np
 import pytest
 
-from tasks.report.figures import OVER_STALENESS, make_figures, words_of
+from tasks.report.figures import make_figures, over_staleness, words_of
 from tasks.report.history import History, load_history
-from tasks.report.ledger import make_ledger
-from tasks.report.staleness_figures import PANELS, advantage_counts, shown_stages
+from tasks.report.update_figures import PANELS, histogram_counts, shown_stages
 from tasks.report.updates import thinned
 from tasks.train.histogram import ADVANTAGE_EDGES
-from tests.report.svg import figures_of, lines, markers, panels, paths, texts
+from tests.report.svg import figures_of, lines, panels, texts
 from tests.report.synthetic import SyntheticRun, make_run, page_of
 
 NEW_COLUMNS = "histogram|gate|trigger|^ess|veto_fraction_negative|reject|kl_k1|ratio_max"
@@ -33,7 +31,7 @@ def many_figures(many) -> dict[str, str]:
 
 
 def test_a_panel_per_stage_with_every_line(figures):
-    for name in OVER_STALENESS:
+    for name in over_staleness():
         assert panels(figures[name]) == ["stage 1", "stage 2", "stage 3", "stage 4"]
         assert texts(figures[name]).count("staleness (updates)") == 2
     drawn = {
@@ -49,27 +47,6 @@ def test_a_panel_per_stage_with_every_line(figures):
     # Without a trigger, as in the first update, there is no place where one falls.
     assert lines(figures["triggers"], "orange").count(32) == 4
     assert lines(figures["triggers"], "blue").count(31) == 4
-
-
-def test_panels_say_what_they_show(figures):
-    assert {"clipped", "vetoed", "vetoed, of tokens with A < 0", "15 %"} <= set(texts(figures["clip_veto"]))
-    assert {"share of them with a trigger", "share of the response before it"} <= set(texts(figures["triggers"]))
-    assert {"ratio of tokens with A > 0", "p01 to p99", "p50", "largest"} <= set(texts(figures["ratios_positive"]))
-    assert "clip or veto limit" in texts(figures["ratios_negative"])
-    assert {"k1", "k3", "nats per token"} <= set(texts(figures["kl"]))
-    assert {"advantage", "kept", "vetoed", "share of the stage's tokens"} <= set(texts(figures["advantages"]))
-
-
-def test_few_updates_have_markers(tmp_path, figures):
-    assert markers(figures["ess"], "blue") == 0
-    figures = figures_of(make_run(tmp_path, 3, updates_per_stage=4, updates_per_rollout=4))
-    drawn = {
-        name: [markers(figures[name], color) for color in ("blue", "orange", "green")]
-        for name in ("clip_veto", "triggers", "ess", "kl")
-    }
-    assert drawn == {"clip_veto": [12, 12, 12], "triggers": [9, 12, 0], "ess": [12, 0, 0], "kl": [12, 12, 0]}
-    assert markers(figures["ratios_negative"], "orange") >= 3 * 12
-    assert lines(figures["ess"], "blue").count(4) == 3
 
 
 def test_alternating_runs_have_the_staleness_that_they_have(grpo):
@@ -90,13 +67,13 @@ def test_some_of_many_stages(many, many_figures):
     history = history_of(many)
     assert shown_stages(history) == [1, 2, 4, 5, 6, 7, 9, 10]
     words = words_of(history)
-    for name in ("advantages", *OVER_STALENESS):
+    for name in ("advantages", *over_staleness()):
         assert len(panels(many_figures[name])) == PANELS
         assert words[name].caption.endswith("Shown are 8 of 10 stages: the first, the last and evenly spaced ones.")
         assert escape(words[name].caption) in many_figures[name]
     assert "Shown are" not in words["reward"].caption
     assert page_of(many).count("Shown are 8 of 10 stages") == 2 * len(
-        ("advantages", "ratio_histograms", *OVER_STALENESS)
+        ("advantages", "ratio_histograms", *over_staleness())
     )
 
 
@@ -107,8 +84,8 @@ def test_long_stages_stay_light(many, many_figures):
     random = np.random.default_rng(0)
     noise = {name: np.exp(random.normal(size=len(column))) for name, column in history.updates.items()}
     kept = {name: history.updates[name] for name in ("stage", "update", "staleness")}
-    noisy = make_figures(replace(history, updates={**noise, **kept}), make_ledger(history))
-    for name in OVER_STALENESS:
+    noisy = make_figures(replace(history, updates={**noise, **kept}))
+    for name in over_staleness():
         assert 20_000 < len(noisy[name].svg.encode()) < 150_000, name
 
 
@@ -127,24 +104,11 @@ def test_histograms_are_sums_over_the_stage(mu_grpo):
     assert history.histograms["advantage_histogram"].shape == (128, len(ADVANTAGE_EDGES) - 1)
     for stage in (1, 4):
         rows = history.updates["stage"] == stage
-        counts, kept = advantage_counts(history, stage)
+        counts, kept = histogram_counts(history, "advantage_histogram", "advantage_histogram_kept")[stage]
         assert counts.sum() == history.updates["tokens"][rows].sum() == 32 * 16 * 24
         assert counts[[5, 7, 8, 10]].tolist() == [32 * 24 * responses for responses in (2, 6, 2, 6)]
         assert kept[8:].tolist() == counts[8:].tolist()
         assert kept[7] == history.histograms["advantage_histogram_kept"][rows, 7].sum() < counts[7]
-
-
-def test_bars_are_the_counts(mu_grpo, figures):
-    """Heights of the tallest bars are in the ratio of the counts, and the panel tells the vetoed share."""
-    svg, history = figures["advantages"], history_of(mu_grpo)
-    counts, kept = advantage_counts(history, 1)
-    assert f"stage 1, {100 * (1 - kept.sum() / counts.sum()):.1f} % vetoed" in panels(svg)
-    all_, left = (max(paths(svg, color), key=len) for color in ("orange", "blue"))
-    heights = [np.unique([float(y) for y in re.findall(r"[ML] \S+ (\S+)", path)])[::-1] for path in (all_, left)]
-    whole, rest = (bottom[0] - bottom[1:] for bottom in heights)
-    assert whole.max() == pytest.approx(rest.max(), rel=1e-3)
-    assert whole.min() / whole.max() == pytest.approx(counts[5] / counts[10], rel=0.01)
-    assert rest.min() / rest.max() == pytest.approx(kept[5] / counts[10], rel=0.01)
 
 
 def test_old_artifacts_have_what_they_can_have(tmp_path):
@@ -159,7 +123,7 @@ def test_old_artifacts_have_what_they_can_have(tmp_path):
 
 def test_without_staleness_there_is_no_such_section(tmp_path):
     run = make_run(tmp_path, 1, absent="staleness|histogram")
-    assert not {"advantages", "ratio_histograms", *OVER_STALENESS} & set(figures_of(run))
+    assert not {"advantages", "ratio_histograms", *over_staleness()} & set(figures_of(run))
     assert 'id="staleness"' not in page_of(run)
 
 

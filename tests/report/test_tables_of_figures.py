@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tasks.artifacts import Store
 from tasks.report import drawing
-from tasks.report.figures import WORDS
+from tasks.report.drawing import COLUMNS, Picture, Series
+from tasks.report.figures import Drawn, all_figures
 from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
-from tasks.report.series import COLUMNS, Drawn, Series, to_csv
-from tasks.report.time_figures import timeline
+from tasks.report.run_figures import timeline
 from tests.cache_versions import ROOT
 from tests.report.clock import Clock, process
 from tests.report.svg import paths
@@ -51,7 +51,7 @@ def history(mu_grpo: SyntheticRun) -> History:
 def test_every_figure_of_a_report_has_its_table_beside_it(mu_grpo, mu_grpo_report):
     folder = mu_grpo.store.path(mu_grpo_report) / "figures"
     names = {path.stem for path in folder.glob("*.svg")}
-    assert names == {path.stem for path in folder.glob("*.csv")} == set(WORDS) - {"benchmarks"}
+    assert names == {path.stem for path in folder.glob("*.csv")} == set(all_figures()) - {"benchmarks"}
     for name in names:
         assert any(
             np.isfinite(row["y"]) for rows in read((folder / f"{name}.csv").read_text()).values() for row in rows
@@ -60,7 +60,7 @@ def test_every_figure_of_a_report_has_its_table_beside_it(mu_grpo, mu_grpo_repor
 
 def test_every_table_is_explained():
     page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8").split("## Figures as tables")[1]
-    assert set(WORDS) <= set(re.findall(r"`([^`]+)`", page))
+    assert set(all_figures()) <= set(re.findall(r"`([^`]+)`", page))
 
 
 def test_numbers_of_updates_are_those_of_the_metrics(tables, history):
@@ -123,7 +123,7 @@ def test_the_time_line_holds_every_step(tables, history):
 def timeline_of(run: SyntheticRun) -> Table:
     history = load_history(run.store, run.evaluations)
     with drawing.style():
-        return read(to_csv(timeline(history, make_ledger(history)).series))
+        return read(timeline(history).csv())
 
 
 def test_a_time_line_leaves_out_what_nobody_worked(tmp_path):
@@ -171,7 +171,7 @@ def test_what_is_drawn_is_what_the_table_says(figure, series, color, figures, ta
 @given(st.lists(st.floats(allow_infinity=False, width=64), min_size=1, max_size=8))
 def test_no_digit_is_lost(values):
     one = Series.of('a, "panel"', "s", range(len(values)), values)
-    rows = list(csv.DictReader(io.StringIO(to_csv([one]))))
+    rows = list(csv.DictReader(io.StringIO(Picture("", [one]).csv())))
     assert [row["panel"] for row in rows] == [one.panel] * len(values)
     for row, value in zip(rows, values, strict=True):
         assert (row["y"] == "") if np.isnan(value) else float(row["y"]) == value

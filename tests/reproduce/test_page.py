@@ -6,8 +6,8 @@ import re
 import pytest
 from pyarrow.csv import read_csv
 
-from tasks.report.clock import training_clock
 from tasks.report.formats import number, saved
+from tasks.report.ledger import training_clock
 from tasks.reproduce.page import compare_settings, render_page, write_page
 from tests.report.svg import texts
 from tests.report.test_page import Outline, words

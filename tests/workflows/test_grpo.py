@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
-from tasks.report.clock import training_clock
+from tasks.report.ledger import training_clock
 from tasks.reproduce.causes import BARRIER, BATCHES, UNEXPLAINED, split_causes
 from tasks.reproduce.runs import load_run
 from tasks.rollout.step import generate_shard

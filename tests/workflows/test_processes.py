@@ -49,7 +49,7 @@ def test_the_leader_alone_shows_what_they_made(trained: tuple[Runner, str]) -> N
         one for one in Store.open(runner.store).manifests("policy") if one.settings["backend"]["kind"] == "deepspeed"
     )
     (deck,) = [deck for deck in decks_of(runner) if tabs(deck) == ["optimize"] and made.digest in deck]
-    assert deck.count("<svg") > 8
+    assert deck.count("<svg") == 2
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""The templates of pages and pictures."""
+"""The look of pages: colors, and templates whose filters write numbers as the terminal does."""
 
 from functools import cache
 from pathlib import Path
@@ -7,7 +7,23 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.report import formats
-from tasks.report.palette import PALETTE, variable
+
+INK, MUTED, GRID = "#1c2330", "#5b6472", "#e1e5eb"
+BLUE, ORANGE, GREEN = "#1f5fa8", "#c2500a", "#0f7b63"
+PALETTE = {
+    "ink": (INK, "#e6e9ef"),
+    "muted": (MUTED, "#a3adbb"),
+    "grid": (GRID, "#323b48"),
+    "blue": (BLUE, "#6fb1ff"),
+    "orange": (ORANGE, "#ff9a57"),
+    "green": (GREEN, "#4fd0ad"),
+}
+"""Every color by name, for a light and for a dark page."""
+
+
+def variable(name: str) -> str:
+    """Return a color of the palette as a CSS variable, with the color of a light page as its fallback."""
+    return f"var(--{name}, {PALETTE[name][0]})"
 
 
 @cache
@@ -33,10 +49,10 @@ def _environment() -> Environment:
 
 
 def render(name: str, **values: Any) -> str:
-    """A template with its values in place; what is no markup of a template is escaped.
+    """Render a template. Every value is escaped unless the template marks it as safe.
 
     Args:
-        name: of the file, from tasks/ on.
-        values: that it names; one that is missing is an error.
+        name: path of the template, relative to ``tasks/``.
+        values: what the template names; a missing one is an error.
     """
     return _environment().get_template(name).render(**values)
