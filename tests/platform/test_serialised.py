@@ -13,7 +13,7 @@ from flytekit.models.literals import Literal
 
 from tasks.artifacts.provenance import code
 from tasks.platform import judging
-from tasks.preflight.asked import roles_of, workflow_of
+from tasks.cluster.pods import roles_of, workflow_of
 from tasks.report.graph import graphs
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
