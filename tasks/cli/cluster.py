@@ -7,9 +7,9 @@ from dataclasses import asdict
 from rich import box
 from rich.table import Table
 
-from tasks.cost.estimate import Phase, Prediction
-from tasks.cost.jobs import ROWS, Row
-from tasks.cost.plan import ClusterPlan
+from tasks.cluster.estimate import Phase, Prediction
+from tasks.cluster.plan import ClusterPlan
+from tasks.cluster.steps import ROWS, Row
 from tasks.report.formats import MISSING, duration, label
 
 _HOUR, _GB = 3600.0, 1e9
@@ -85,8 +85,8 @@ def _side_by_side(plan: ClusterPlan) -> Table:
         *((f"  {label(row)}", lambda one, row=row: _row(one.gpu_seconds, row, _hours)) for row in found),
         ("GPU-hours of idle GPUs", lambda one: _hours(plan.gpus * one.wall_seconds - sum(one.gpu_seconds.values()))),
         *_counted(),
-        ("generated tokens/s, per GPU", lambda one: _rate(one.counts.generated_tokens, one.gpu_seconds["generate"])),
-        ("trained tokens/s, per GPU", lambda one: _rate(one.counts.trained_tokens, one.gpu_seconds["optimize"])),
+        ("generated tokens/s, per GPU", lambda one: _rate(one.generated_tokens, one.gpu_seconds["generate"])),
+        ("trained tokens/s, per GPU", lambda one: _rate(one.trained_tokens, one.gpu_seconds["optimize"])),
         (plan.currency, lambda one: f"{sum(one.price.values()):,.2f}"),
         ("speed", lambda one: f"{plan.grpo.wall_seconds / one.wall_seconds:.2f}x"),
     ]
@@ -113,26 +113,24 @@ def training(prediction: Prediction) -> float:
 
 def _counted() -> list[tuple[str, Callable[[Prediction], str]]]:
     return [
-        ("updates", lambda one: _count(one.counts.updates)),
-        ("generated tokens", lambda one: _count(one.counts.generated_tokens)),
-        ("engine starts", lambda one: _count(one.counts.engine_starts)),
-        ("refreshes inside a task", lambda one: _count(one.counts.refreshes)),
+        ("updates", lambda one: _count(one.updates)),
+        ("generated tokens", lambda one: _count(one.generated_tokens)),
+        ("engine starts", lambda one: _count(one.engine_starts)),
+        ("refreshes inside a task", lambda one: _count(one.refreshes)),
     ]
 
 
 def _storage(plan: ClusterPlan) -> Table:
     rows: list[tuple[str, Callable[[Prediction], str]]] = [
         ("policies, with AdamW's moments", lambda one: _bytes(one.policy_bytes)),
-        ("rollouts, verdicts, evaluations", lambda one: _bytes(one.traffic.kept - one.policy_bytes)),
-        ("kept", lambda one: _bytes(one.traffic.kept)),
+        ("rollouts", lambda one: _bytes(one.kept_bytes - one.policy_bytes)),
+        ("kept", lambda one: _bytes(one.kept_bytes)),
         ("besides, while a stage trains", lambda one: _bytes(one.unfinished_bytes)),
-        ("written", lambda one: _bytes(one.traffic.written)),
-        ("read", lambda one: _bytes(one.traffic.read)),
-        ("PUT and LIST requests", lambda one: _count(one.traffic.puts)),
-        ("GET requests", lambda one: _count(one.traffic.gets)),
+        ("written", lambda one: _bytes(one.written_bytes)),
+        ("read", lambda one: _bytes(one.read_bytes)),
     ]
     if not plan.gpus:  # nothing is read from the store that this machine wrote
-        rows = [row for row in rows if row[0] not in ("read", "GET requests", "PUT and LIST requests")]
+        del rows[-1]
     return _beside("storage and traffic, estimated", plan, rows)
 
 

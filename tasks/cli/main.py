@@ -91,9 +91,9 @@ def preflight(
 ) -> None:
     """Asks a cluster whether a run can start, and names what stops it; changes nothing there. 1 when something does."""
     from tasks.cli.preflight import failed, preflight_json, preflight_table
-    from tasks.preflight.preflight import Target
-    from tasks.preflight.preflight import preflight as ask
-    from tasks.preflight.reach import Patience
+    from tasks.cluster.findings import Patience
+    from tasks.cluster.preflight import Target
+    from tasks.cluster.preflight import preflight as ask
     from tasks.settings.deployment import DeploymentSettings
 
     settings = RunSettings.read(config, " ".join(overrides or []))

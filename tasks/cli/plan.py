@@ -10,15 +10,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.cli.algorithms import describe
-from tasks.cost.problems import answers_of, problems_of
-from tasks.cost.shapes import BYTES, shape_of
+from tasks.cluster.shapes import BYTES, shape_of
+from tasks.cluster.steps import answers_of, problems_of
 from tasks.report.formats import size
 from tasks.report.tables import print_whole
 from tasks.settings import PRESETS, RunSettings
 from tasks.settings.evaluate import Measure
 
 if TYPE_CHECKING:  # a plan without GPUs answers before these are loaded
-    from tasks.cost.plan import ClusterPlan
+    from tasks.cluster.plan import ClusterPlan
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Pool:
 
     def plan(self, settings: RunSettings, stages: int) -> "ClusterPlan":
         """What the run takes there."""
-        from tasks.cost.plan import PRICES, plan_cluster
+        from tasks.cluster.plan import PRICES, plan_cluster
 
         return plan_cluster(settings, stages, self.gpus, self.accelerator, self.prices or PRICES, self.measured)
 

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tasks.cli.plan import Pool
-from tasks.cost.problems import answers_of
+from tasks.cluster.steps import answers_of
 from tasks.report.formats import duration
 from tasks.report.tables import print_whole
 from tasks.settings.experiment import ExperimentSettings, PlannedRun, read_experiment
 
 if TYPE_CHECKING:  # a plan without GPUs answers before these are loaded
-    from tasks.cost.plan import ClusterPlan
+    from tasks.cluster.plan import ClusterPlan
 
 SHARED = (
     "Steps that runs share, such as the base policy and its evaluation, are done once and counted in every run here."

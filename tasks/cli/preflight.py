@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from tasks.preflight.findings import Finding, State
-from tasks.preflight.preflight import Target
+from tasks.cluster.findings import Finding, State
+from tasks.cluster.preflight import Target
 
 _STYLES: dict[State, str] = {"ok": "green", "warning": "yellow", "failed": "bold red", "not tried": "dim"}
 
@@ -23,14 +23,14 @@ def failed(findings: Sequence[Finding]) -> bool:
 
 
 def preflight_table(findings: Sequence[Finding], target: Target) -> RenderableType:
-    """A row for each check, with the mend below what was found, and the sum of them."""
+    """Return a row for each check, with its fix below what was found, and their sum."""
     table = Table(box=box.SIMPLE_HEAD, title=f"a run in {target.namespace}", title_justify="left", title_style="bold")
     table.add_column("check", overflow="fold", max_width=_NAME_WIDTH)
     table.add_column("state", no_wrap=True)
-    table.add_column("found, and the mend", overflow="fold")
+    table.add_column("found, and how to fix it", overflow="fold")
     for one in findings:
-        mend = f"\n[bold]mend[/]  {escape(one.mend)}" if one.mend else ""
-        table.add_row(one.name, f"[{_STYLES[one.state]}]{one.state}[/]", escape(one.found) + mend)
+        fix = f"\n[bold]fix[/]  {escape(one.fix)}" if one.fix else ""
+        table.add_row(one.name, f"[{_STYLES[one.state]}]{one.state}[/]", escape(one.found) + fix)
     counts = {state: sum(one.state == state for one in findings) for state in _STYLES}
     summed = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     result = "a run cannot start" if counts["failed"] else "nothing found that stops a run"

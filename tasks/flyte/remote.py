@@ -37,8 +37,8 @@ from flytekit.remote import FlyteRemote
 from flytekit.remote.entities import FlyteLaunchPlan
 
 import tasks.settings
+from tasks.cluster.flyte import OLDEST, numbers
 from tasks.errors import DeploymentError, SettingsError
-from tasks.preflight.flyte import OLDEST, numbers
 from tasks.report.summary import RunSummary
 from tasks.reproduce.result import ReproductionResult
 from tasks.settings import Settings

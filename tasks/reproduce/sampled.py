@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from tasks.artifacts import Store
 from tasks.artifacts.records import Manifest
-from tasks.cost.observed import alternates
-from tasks.cost.work import parts
+from tasks.cluster.measured import alternates
+from tasks.cluster.steps import parts
 from tasks.report.history import History, Stage
 from tasks.settings import EngineSettings, RolloutSettings
 

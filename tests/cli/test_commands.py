@@ -45,7 +45,7 @@ def test_a_plan_takes_overrides_and_stages() -> None:
 
 
 def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Store, ArtifactRef]) -> None:
-    from tasks.cost.shapes import tiny_parameters
+    from tasks.cluster.shapes import tiny_parameters
 
     store, policy = small
     with safe_open(store.path(policy) / "model.safetensors", "pt") as file:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tasks.preflight.cluster import needed
+from tasks.cluster.api import needed
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pool import Objects

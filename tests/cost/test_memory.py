@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
-from tasks.cost.memory import activation_bytes, check_training_fits, micro_batch_tokens, training_memory
-from tasks.cost.pool import pool_of
-from tasks.cost.shapes import KNOWN, Shape
+from tasks.cluster.gpus import pool_of
+from tasks.cluster.memory import activation_bytes, check_training_fits, micro_batch_tokens, training_memory
+from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
 from tasks.policy.lora import add_adapters
 from tasks.policy.packing import PACKED_ATTENTION
@@ -73,7 +73,7 @@ def test_a_micro_batch_that_does_not_fit_beside_the_weights_is_named() -> None:
 def test_an_engine_that_takes_turns_fits_beside_training() -> None:
     run, turns = paper(), RunSettings.read(ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-grpo.yaml")
     pool = pool_of(turns, 4, None, COSTS, None)
-    assert pool.layout.pod_gpus["train"] == 4
+    assert pool.pods["train"] == 4
     check_training_fits(turns, SHAPE, pool)
     check_training_fits(run, SHAPE, pool)
     # 6 bytes of every weight stay: 2 whole, 16 over four GPUs.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.cost.pool import pool_of
+from tasks.cluster.gpus import pool_of
 from tasks.errors import SettingsError
 from tasks.settings import RunSettings
 from tasks.settings.cost import CostSettings
@@ -24,15 +24,15 @@ def deployment(name: str) -> DeploymentSettings:
 
 def test_without_a_deployment_pods_have_the_gpus_that_their_steps_use() -> None:
     pool = pool_of(paper("rollout.engine.tensor_parallel=2"), 8, None, COSTS, None)
-    assert pool.layout.pod_gpus == {"rollout": 2, "evaluate": 2, "train": 4}
+    assert pool.pods == {"rollout": 2, "evaluate": 2, "train": 4}
     assert set(pool.accelerators.values()) == {"nvidia-h200"}
     assert pool.spot == {"rollout", "evaluate"}
 
 
 def test_a_deployment_says_which_pods_there_are() -> None:
     pool = pool_of(paper(), 8, None, COSTS, deployment("gpu-8"))
-    assert pool.layout.pod_gpus == {"rollout": 2, "evaluate": 2, "train": 8}
-    assert pool.layout.training_gpus == 4  # the processes that the settings ask for
+    assert pool.pods == {"rollout": 2, "evaluate": 2, "train": 8}
+    assert pool.training_gpus == 4  # the processes that the settings ask for
     assert pool.most_pods == 32
     assert pool_of(paper(), 8, "nvidia-h100", COSTS, deployment("gpu-8")).accelerators["train"] == "nvidia-h100"
 
@@ -40,7 +40,7 @@ def test_a_deployment_says_which_pods_there_are() -> None:
 def test_nodes_that_train_together_count_together() -> None:
     values = deployment("gpu-4").model_dump(mode="json") | {"train_nodes": 2}
     pool = pool_of(paper(), 8, None, COSTS, DeploymentSettings.parse(values))
-    assert (pool.layout.pod_gpus["train"], pool.layout.training_gpus) == (8, 8)
+    assert (pool.pods["train"], pool.training_gpus) == (8, 8)
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_an_unknown_accelerator_lists_the_known_ones() -> None:
 
 def test_a_task_that_alternates_has_a_gpu_for_every_process() -> None:
     turns = RunSettings.read(ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-grpo.yaml", "optimize.backend.processes=8")
-    layout = pool_of(turns, 8, None, COSTS, None).layout
-    assert (layout.pod_gpus["train"], layout.training_gpus) == (8, 8)
+    pool = pool_of(turns, 8, None, COSTS, None)
+    assert (pool.pods["train"], pool.training_gpus) == (8, 8)

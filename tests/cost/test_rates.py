@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.cost.fit import two_rates
-from tasks.cost.rates import EngineRates, Lengths, Rates, assumed_rates, passes
-from tasks.cost.shapes import KNOWN, Shape
+from tasks.cluster.measured import two_rates
+from tasks.cluster.rates import EngineRates, Rates, assumed_rates, passes
+from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings, RunSettings
 from tasks.settings.cost import CostSettings
@@ -100,13 +100,6 @@ def test_weights_that_do_not_fit_are_named() -> None:
     own = "evaluate.engine.kind=vllm evaluate.engine.gpu_memory_share=0.2 evaluate.engine.dtype=float32"
     with pytest.raises(SettingsError, match=r"evaluate\.engine\.tensor_parallel: 1 GPUs of 48 GB do not hold"):
         rates(own, "nvidia-l40s")
-
-
-def test_lengths_between_and_outside_of_what_is_known() -> None:
-    lengths = Lengths(((4, 10.0), (8, 20.0)))
-    assert [lengths.at(updates, 99) for updates in (0, 4, 5, 8, 20)] == [10, 10, 12.5, 20, 20]
-    assert lengths.at(8, longest=15) == 15
-    assert Lengths(((0, 7.0),)).at(100, 50) == 7
 
 
 @pytest.mark.parametrize(

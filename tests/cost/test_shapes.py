@@ -17,7 +17,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from tasks.cost.shapes import KNOWN, Shape, shape_of
+from tasks.cluster.shapes import KNOWN, Shape, shape_of
 from tasks.errors import DataError
 from tasks.policy.lora import add_adapters
 from tasks.settings import LoraSettings, PolicySettings

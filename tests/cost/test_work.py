@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tasks.cost.estimate import Estimator, Prediction, baseline_mu
-from tasks.cost.files import PART_BYTES, PARTS_OF_AN_UPLOAD, Traffic, reading, writing
-from tasks.cost.jobs import Layout
-from tasks.cost.plan import plan_cluster
-from tasks.cost.rates import EngineRates, Lengths, Rates
-from tasks.cost.shapes import KNOWN
-from tasks.cost.work import parts
+from tasks.cluster.estimate import Prediction, baseline_mu, predict
+from tasks.cluster.gpus import GPU_ROLES, pool_of
+from tasks.cluster.plan import plan_cluster
+from tasks.cluster.rates import EngineRates, Rates, assumed_rates
+from tasks.cluster.shapes import KNOWN
+from tasks.cluster.steps import Steps, parts
 from tasks.settings import RunSettings
+from tasks.settings.cost import CostSettings
 
 ROOT = Path(__file__).parents[2]
 PRICES = ROOT / "configs/prices.yaml"
@@ -45,16 +45,15 @@ def test_the_papers_setting_in_numbers() -> None:
     }
     assert phases(plan.grpo)["alternate"] == (4, 4)
     for one in (plan.mu_grpo, plan.grpo):
-        assert one.counts.updates == 4096
-        assert one.counts.responses == 4 * 524_288
-        assert one.counts.generated_tokens == pytest.approx(4 * 524_288 * 640)
-        assert one.counts.trained_tokens == pytest.approx(4 * 524_288 * 790)
-        assert one.counts.answers == 4 * 524_288 + 5 * (145 * 32 + 500 * 4)
+        assert one.updates == 4096
+        assert one.generated_tokens == pytest.approx(4 * 524_288 * 640)
+        assert one.trained_tokens == pytest.approx(4 * 524_288 * 790)
         # The base policy in 16 bits, and four policies with weights and moments in 32.
         assert one.policy_bytes == pytest.approx((2 + 4 * 12) * 7_615_616_512, rel=1e-3)
+        assert one.kept_bytes - one.policy_bytes == pytest.approx(8 * one.generated_tokens)
     assert (plan.mu_grpo.mu, plan.grpo.mu) == (1024, 4)
-    assert (plan.mu_grpo.counts.refreshes, plan.grpo.counts.refreshes) == (0, 1024)
-    assert (plan.mu_grpo.counts.engine_starts, plan.grpo.counts.engine_starts) == (64 + 25, 4 * 4 + 25)
+    assert (plan.mu_grpo.refreshes, plan.grpo.refreshes) == (0, 1024)
+    assert (plan.mu_grpo.engine_starts, plan.grpo.engine_starts) == (64 + 25, 4 * 4 + 25)
 
 
 def test_both_optimize_alike_and_grpo_waits_for_the_longest_response_every_time() -> None:
@@ -70,21 +69,30 @@ def test_both_optimize_alike_and_grpo_waits_for_the_longest_response_every_time(
 def test_gpus_shorten_generation_and_leave_training() -> None:
     four, eight = planned(gpus=4).mu_grpo, planned(gpus=8).mu_grpo
     by_name = [{phase.name: phase for phase in one.phases} for one in (four, eight)]
-    # A little more than half: an evaluation takes one of the GPUs meanwhile.
-    assert 0.5 < by_name[1]["generate"].wall_seconds / by_name[0]["generate"].wall_seconds < 0.55
+    assert by_name[1]["generate"].wall_seconds == pytest.approx(by_name[0]["generate"].wall_seconds / 2)
     assert by_name[1]["optimize"].wall_seconds == pytest.approx(by_name[0]["optimize"].wall_seconds)
     assert sum(eight.gpu_seconds.values()) == pytest.approx(sum(four.gpu_seconds.values()))
 
 
 def test_a_stage_waits_for_the_evaluation_of_the_one_before() -> None:
-    """That of the base policy runs beside the first stage, with a GPU more than generation needs."""
+    """That of the base policy runs beside the first stage, and takes its share of the GPUs."""
     one_shard = (
         "prompts.prompts_per_shard=65536 prompts.held_out_share=0.1 evaluate.benchmarks=[held_out] evaluate.problems={}"
     )
     few, many = (planned(one_shard.format(problems)).mu_grpo for problems in (10, 3000))
     last = {phase.name: phase.wall_seconds / phase.pods for phase in many.phases}["evaluate"]
     first = {phase.name: phase.wall_seconds / phase.pods for phase in few.phases}["evaluate"]
-    assert many.wall_seconds - few.wall_seconds == pytest.approx(4 * (last - first))
+    assert many.wall_seconds - few.wall_seconds == pytest.approx((4 + 1 / 4) * (last - first))
+
+
+def test_pods_at_once_are_limited_by_gpus_and_by_the_deployment() -> None:
+    """16 shards a stage: 2 rounds on 8 GPUs, 4 where 4 pods may run at once."""
+    shape, costs = KNOWN["Qwen/Qwen2.5-Math-7B"], CostSettings.read(PRICES)
+    pool = pool_of(paper(), 8, None, costs, None)
+    rates = assumed_rates(paper(), shape, {role: pool.gpu(role) for role in GPU_ROLES}, 4, costs.assumptions)
+    for most, rounds in ((16, 2), (4, 4)):
+        staged = Steps(paper(), 4, shape, rates, replace(pool, most_pods=most)).staged()
+        assert next(step.rounds for step in staged if step.name == "generate") == 4 * rounds
 
 
 def test_prices_by_hand() -> None:
@@ -94,9 +102,8 @@ def test_prices_by_hand() -> None:
         spot = hours.get("generate", 0.0) + hours["evaluate"]
         assert one.price["GPUs, spot"] == pytest.approx(2.25 * spot)
         assert one.price["GPUs, on demand"] == pytest.approx(4.5 * hours.get("optimize", hours.get("alternate")))
-        assert one.price["storage"] == pytest.approx(one.traffic.kept / 1e9 * 0.023)
-        requests = one.traffic.puts * 0.005 / 1000 + one.traffic.gets * 0.0004 / 1000
-        assert one.price["requests"] == pytest.approx(requests)
+        requests = (one.written_bytes * 0.005 + one.read_bytes * 0.0004) / 2**23 / 1000
+        assert one.price["storage and traffic"] == pytest.approx(one.kept_bytes / 1e9 * 0.023 + requests)
         cpu = sum(phase.pod_seconds for phase in one.phases if not phase.pod_gpus) / 3600
         assert one.price["CPU pods"] == pytest.approx(0.5 * cpu)
 
@@ -124,8 +131,8 @@ def test_states_are_written_as_often_as_they_are_due() -> None:
     for name in ("mu_grpo", "grpo"):
         once, four = getattr(rare, name), getattr(often, name)
         assert once.unfinished_bytes == 0
-        assert four.traffic.written - once.traffic.written == pytest.approx(4 * 3 * state, rel=0.01)
-        assert four.traffic.kept == once.traffic.kept
+        assert four.written_bytes - once.written_bytes == pytest.approx(4 * 3 * state, rel=0.01)
+        assert four.kept_bytes == once.kept_bytes
 
 
 @pytest.mark.parametrize(
@@ -156,17 +163,6 @@ def test_parts_are_those_of_generation() -> None:
         assert parts(100, group, per_part) == [len(part) for part in made(prompts, group, per_part)]
 
 
-def test_transfers_are_cut_as_the_store_cuts_them() -> None:
-    from tasks.artifacts import s3
-
-    assert (PART_BYTES, PARTS_OF_AN_UPLOAD) == (s3.PART_BYTES, s3._PARTS_OF_AN_UPLOAD)
-    assert writing((100.0,)) == Traffic(written=100, kept=100, puts=2)
-    # Begin and end, parts, manifest, list; twice a look at the lease.
-    assert writing((3.0 * PART_BYTES + 1,), kept=False).puts == 2 + 4 + 1 + 1 + 2
-    assert reading((100.0, 3.0 * PART_BYTES)) == Traffic(read=100 + 3 * PART_BYTES, gets=1 + 1 + 3)
-    assert writing((1e12,)).puts < PARTS_OF_AN_UPLOAD + 10
-
-
 def test_one_process_by_hand() -> None:
     """Two stages of 16 prompts x 4 responses, 4 updates each; one engine start for every policy."""
     run = RunSettings.read(
@@ -178,7 +174,7 @@ def test_one_process_by_hand() -> None:
     rates = Rates(
         rollout=engine,
         evaluate=engine,
-        lengths=Lengths(((0, 8.0),)),
+        response_tokens=8.0,
         prompt_tokens=0,
         update=2.0,
         trained_token=0.1,
@@ -189,32 +185,31 @@ def test_one_process_by_hand() -> None:
         engine=4.0,
         trainer=5.0,
         base=30.0,
-        reading=0.25,
         start=20.0,
-        after={"generate": 0.5, "evaluate": 1.0},
+        rest=0.5,
     )
-    from tasks.cost.shapes import shape_of
+    from tasks.cluster.shapes import shape_of
 
     shape = shape_of(run.policy)
     assert shape is not None
-    estimator = Estimator(run, 2, shape, Layout(0))
-    staged = estimator.staged(rates)
+    staged = predict(run, 2, shape, rates, None, alternating=False)
     generate = 2 * 2 * (0.1 * 16 + 0.01 * 32 * 8)  # stages x shards x one call of 32 responses
     evaluate = 3 * (0.1 * 16 * 2 + 0.01 * 50 * 8 + 3.0 + 0.001 * 50)  # sampled and greedy, then verified
     assert staged.seconds == pytest.approx(
         {
             "warm_start": 30,
-            "load": 3 * 4.0 + 2 * 2 * 0.25 + 2 * 0.25 + 2 * 5.0,
+            "load": 3 * 4.0 + 2 * 5.0,
             "generate": generate,
             "verify": 2 * (3.0 + 0.001 * 64),
             "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
             "evaluate": evaluate,
             "start": 20,
-            "rest": 4 * 0.5 + 3 * 1.0,
+            "rest": 0.5
+            * (4 + 1 + 4 + 2 + 2 + 3 + 3),  # prompts, policy, generate, verify, optimize, evaluations, means
         }
     )
     assert staged.wall_seconds == pytest.approx(sum(staged.seconds.values()))
-    alternating = estimator.alternating(replace(rates, after={}))
+    alternating = predict(run, 2, shape, replace(rates, rest=0.0), None, alternating=True)
     assert alternating.seconds == pytest.approx(
         {
             "warm_start": 30,

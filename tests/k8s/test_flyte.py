@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.preflight.flyte import OLDEST
+from tasks.cluster.flyte import OLDEST
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.cache_versions import ROOT
 from tests.k8s.flyte_values import FOLDER, as_helm_writes, values

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from tasks.preflight.pools import obstacle
-from tasks.preflight.records import Node, PodTemplate
-from tasks.preflight.role_pods import role_pods
+from tasks.cluster.api import Object
+from tasks.cluster.nodes import amounts, obstacle
+from tasks.cluster.pods import role_pod
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 from tests.cache_versions import ROOT
 from tests.k8s.test_flyte import values
@@ -16,21 +16,19 @@ GPUS = {"nvidia.com/gpu": "8"}
 H200 = {"k8s.amazonaws.com/accelerator": "nvidia-h200"}
 
 
-def node(name: str, labels: dict[str, str], gpus: bool, pool: str = "") -> Node:
+def node(name: str, labels: dict[str, str], gpus: bool, pool: str = "") -> Object:
     taints = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}] if gpus else []
     if pool:
         taints.append({"key": "mu-grpo/pool", "value": pool, "effect": "NoSchedule"})
         labels = {**labels, "mu-grpo/pool": pool}
-    return Node.model_validate(
-        {
-            "metadata": {"name": name, "labels": labels},
-            "spec": {"taints": taints},
-            "status": {
-                "allocatable": {**LARGE, **(GPUS if gpus else {})},
-                "conditions": [{"type": "Ready", "status": "True"}],
-            },
-        }
-    )
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": taints},
+        "status": {
+            "allocatable": {**LARGE, **(GPUS if gpus else {})},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
 
 
 NODES = [node("cpu", {}, False), node("spot", H200, True, "rollout"), node("train", H200, True, "train")]
@@ -46,12 +44,17 @@ MAY: dict[Role, set[str]] = {
 
 def places(deployment: DeploymentSettings) -> dict[Role, set[str]]:
     templates = {
-        one["metadata"]["name"]: PodTemplate.model_validate(one)
-        for one in rendered("k8s/overlays/gpu-pool")
-        if one["kind"] == "PodTemplate"
+        one["metadata"]["name"]: one for one in rendered("k8s/overlays/gpu-pool") if one["kind"] == "PodTemplate"
     }
-    pods = role_pods(deployment, templates)
-    return {role: {one.name for one in NODES if obstacle(pods[role].ask, one, {}) is None} for role in ROLES}
+    pods = {role: role_pod(role, deployment, templates[deployment.pod(role).template]) for role in ROLES}
+    return {
+        role: {
+            one["metadata"]["name"]
+            for one in NODES
+            if obstacle(pods[role]["spec"], one, amounts(one["status"]["allocatable"])) is None
+        }
+        for role in ROLES
+    }
 
 
 @pytest.mark.parametrize("name", ["gpu-1", "gpu-4", "gpu-8"])

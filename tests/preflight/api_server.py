@@ -12,21 +12,18 @@ from tests.preflight.http_server import Answer, Asked, HttpServer
 Object = dict[str, Any]
 TOKEN = "the-right-token"
 SECRET = "s3cr3t-value"
+NAMESPACE = "mu-grpo-development"
 USER = "researcher"
 _PAGE = 3
 """Objects of a list that come at once, whatever is asked for: every list of the tests takes several requests."""
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_GROUPS = {"/api/v1": "", "/apis/scheduling.k8s.io/v1": "scheduling.k8s.io"}
+_GROUPS = {"/api/v1": ""}
 _KINDS = {
     "nodes": "Node",
     "pods": "Pod",
     "namespaces": "Namespace",
     "podtemplates": "PodTemplate",
-    "serviceaccounts": "ServiceAccount",
-    "resourcequotas": "ResourceQuota",
-    "limitranges": "LimitRange",
     "secrets": "Secret",
-    "priorityclasses": "PriorityClass",
 }
 
 
@@ -59,6 +56,8 @@ class ApiServer(HttpServer):
         self.rules = list(rules)
         self.apis: dict[str, list[str]] = {}
         """Resources of further APIs, by ``group/version``."""
+        self.refused: dict[str, str] = {}
+        """What admission says of a pod, by the role that its template's labels name."""
         self.fixed: dict[str, Answer] = {}
         """Answers that are given whatever is asked, by path."""
 
@@ -107,6 +106,13 @@ class ApiServer(HttpServer):
             attributes = asked.body["spec"]["resourceAttributes"]
             allowed = self._allowed(**{"group": "", "namespace": "", "name": "", **attributes})
             return Answer(201, {**asked.body, "status": {"allowed": allowed}})
+        if asked.method == "POST" and asked.path == f"/api/v1/namespaces/{NAMESPACE}/pods":
+            assert asked.query == {"dryRun": "All"}
+            if not self._allowed("create", "pods", "", NAMESPACE, ""):
+                return _status(403, "Forbidden", f'pods is forbidden: User "{USER}" cannot create resource "pods"')
+            message = self.refused.get(asked.body["metadata"]["labels"]["mu-grpo/role"])
+            forbidden = f'pods "preflight-x2f5p" is forbidden: {message}'
+            return _status(403, "Forbidden", forbidden) if message else Answer(201, asked.body)
         if asked.method != "GET":
             return _status(405, "MethodNotAllowed", "this server is read")
         return self._discovery(asked.path) or self._objects(asked)

@@ -11,9 +11,7 @@ from typing import Any
 import yaml
 
 from tests.cache_versions import ROOT
-from tests.preflight.api_server import SECRET, ApiServer, Object, recorded
-
-NAMESPACE = "mu-grpo-development"
+from tests.preflight.api_server import NAMESPACE, SECRET, ApiServer, Object, recorded
 
 
 @cache

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.preflight.findings import Finding
-from tasks.preflight.preflight import Target, preflight
-from tasks.preflight.reach import Patience
+from tasks.cluster.findings import Finding, Patience
+from tasks.cluster.preflight import Target, preflight
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
 from tests.cache_versions import ROOT
-from tests.preflight.api_server import ApiServer
+from tests.preflight.api_server import NAMESPACE, ApiServer
 from tests.preflight.clusters import right
 from tests.preflight.services import Flyte, Registry
 
@@ -23,10 +22,11 @@ Ask = Callable[..., Findings]
 
 
 def reading_alone(server: ApiServer) -> None:
-    """Nothing but GET, and reviews of this user's own permissions, was sent."""
+    """Nothing but GET, reviews of this user's own permissions, and dry runs was sent."""
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     sent = {(one.method, one.path) for one in server.asked if one.method != "GET"}
-    assert sent <= {("POST", reviews)}
+    assert sent <= {("POST", reviews), ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods")}
+    assert all(one.query == {"dryRun": "All"} for one in server.asked if one.path.endswith("/pods") and one.raw)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def ask(tmp_path: Path) -> Ask:
         findings = preflight(run, asked, Target(kubeconfig=kubeconfig, **{"patience": Patience(5, 15), **target}))
         names = [one.name for one in findings]
         assert len(set(names)) == len(names)
-        assert not [one for one in findings if one.state == "failed" and not one.mend]
+        assert not [one for one in findings if one.state == "failed" and not one.fix]
         return {one.name: one for one in findings}
 
     return found

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.preflight.asked import image_names
-from tasks.preflight.findings import Finding
-from tasks.preflight.images import Image, ask_registries, image_checks
-from tasks.preflight.records import Node
+from tasks.cluster.api import Object
+from tasks.cluster.findings import Finding
+from tasks.cluster.images import Image, ask_registries, image_check
+from tasks.cluster.pods import image_names
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.api_server import ApiServer
@@ -54,19 +54,20 @@ def test_what_is_no_reference(text: str) -> None:
     assert Image.parse(text) is None
 
 
-def checked(images: str, tag: str = TAG, nodes: list[Node] | None = None, pods: object = None) -> dict[str, Finding]:
+def checked(images: str, tag: str = TAG, nodes: list[Object] | None = None, pods: object = None) -> dict[str, Finding]:
     deployment = DeploymentSettings(images=images, tag=tag, pods=pods or {})
     names = image_names(deployment, STAGES)
-    return {one.name: one for one in image_checks(names, ask_registries(names, SECONDS), nodes or [])}
+    told = ask_registries(names, SECONDS)
+    return {one.name: one for one in (image_check(name, told.get(name), nodes or []) for name in names)}
 
 
-def only(images: str, tag: str = TAG, nodes: list[Node] | None = None) -> Finding:
+def only(images: str, tag: str = TAG, nodes: list[Object] | None = None) -> Finding:
     (found,) = checked(images, tag, nodes).values()
     return found
 
 
-def node(name: str, *images: str) -> Node:
-    return Node.model_validate({"metadata": {"name": name}, "status": {"images": [{"names": list(images)}]}})
+def node(name: str, *images: str) -> Object:
+    return {"metadata": {"name": name}, "status": {"images": [{"names": list(images)}]}}
 
 
 @pytest.mark.parametrize("login", ["", "bearer"])
@@ -87,7 +88,7 @@ def test_an_image_that_the_registry_does_not_have(login: str) -> None:
         image = f"127.0.0.1:{registry.port}/team/mu-grpo-cpu:{TAG}"
         found = only(f"127.0.0.1:{registry.port}/team/mu-grpo")
         assert (found.state, found.found) == ("failed", f"{image} is not in its registry, and on no node")
-        assert found.mend == f"make images, then podman push mu-grpo-cpu:$(make -s tag) {image}"
+        assert found.fix == f"make images, then podman push mu-grpo-cpu:$(make -s tag) {image}"
         # Nodes that have it are not enough for the others.
         some = only(f"127.0.0.1:{registry.port}/team/mu-grpo", nodes=[node("n1", image), node("n2")])
         assert some.state == "warning"
@@ -114,7 +115,7 @@ def test_a_registry_that_wants_a_login() -> None:
         found = only(f"127.0.0.1:{registry.port}/mu-grpo")
         assert found.state == "not tried"
         assert f"127.0.0.1:{registry.port} asks for a login, which is not tried here" in found.found
-        assert found.mend.startswith(f"skopeo inspect docker://{image}")
+        assert found.fix.startswith(f"skopeo inspect docker://{image}")
         held = only(f"127.0.0.1:{registry.port}/mu-grpo", nodes=[node("n1", image)])
         assert (held.state, held.found.partition(";")[0]) == ("ok", f"{image}, on 1 of 1 nodes")
 
@@ -168,7 +169,7 @@ def test_a_registry_out_of_reach_is_asked_once_and_is_no_verdict() -> None:
     told = ask_registries(names, SECONDS)
     assert len(names) == 3
     assert len({id(one) for one in told.values()}) == 1
-    for found in image_checks(names, told, []):
+    for found in (image_check(name, told[name], []) for name in names):
         assert found.state == "not tried"
         assert f"127.0.0.1:{port}: the connection is refused" in found.found
         assert "127.0.0.1 is each node's own, and this machine's is another" in found.found
@@ -179,13 +180,12 @@ def test_the_placeholder_is_not_asked(registry: str) -> None:
     found = only(f"{registry}/mu-grpo")
     assert found.state == "failed"
     assert f"{registry}/mu-grpo-cpu:{TAG} is of the placeholder {registry.partition(':')[0]}" in found.found
-    assert "Set images of the deployment to a registry of yours" in found.mend
+    assert "Set images of the deployment to a registry of yours" in found.fix
 
 
 @pytest.mark.parametrize("registry", ["registry.examples.com", "myexample.com", "example.com.mycompany.net"])
 def test_hosts_that_only_look_like_the_placeholder_are_not_it(registry: str) -> None:
-    names = [f"{registry}/mu-grpo-cpu:{TAG}"]
-    (found,) = image_checks(names, {}, [])
+    found = image_check(f"{registry}/mu-grpo-cpu:{TAG}", None, [])
     assert found.state == "not tried"
 
 
@@ -193,7 +193,7 @@ def test_a_tag_that_moves_is_warned_of() -> None:
     with Registry() as registry:
         images = registry.holding("mu-grpo", "latest")
         found = only(images, "latest")
-        assert (found.state, found.mend) == ("warning", "Give it a tag of its own: tag")
+        assert (found.state, found.fix) == ("warning", "Give it a tag of its own: tag")
 
 
 def test_the_deployments_of_the_project_name_images(tmp_path: Path) -> None:

@@ -20,26 +20,16 @@ def states(found: Findings) -> dict[str, list[str]]:
 def test_gpu_4_on_its_pools(gpu_pool: ApiServer, ask: Ask, registry: Registry, flyte: Flyte, bucket: str) -> None:
     images = registry.holding("team/mu-grpo", TAG)
     found = ask(gpu_pool, overrides=f"store={bucket}/runs", changes={"images": images}, flyte=flyte.url)
-    assert states(found) | {"ok": []} == {
-        "ok": [],
-        "warning": [],
-        "failed": [],
-        "not tried": ["create pods"],  # the role of the component does not grant it, and need not
-    }
+    assert states(found) | {"ok": []} == {"ok": [], "warning": [], "failed": [], "not tried": []}
     assert found["API server"].found == f"{gpu_pool.url}, Kubernetes v1.33.1-eks-1fbb135"
-    assert found["permissions"].found == "all 10 that are asked for here"
-    assert found["namespace"].found == "mu-grpo-development"
-    assert found["Pod Security"].found.startswith("restricted")
-    assert found["service accounts"].found == "mu-grpo-step, mu-grpo-prefetch"
+    assert found["permissions"].found == "all 6 that are asked for here"
+    assert found["namespace"].found == "mu-grpo-development, restricted"
     assert found["secrets"].found == "mu-grpo: hub-token, wandb-api-key"
-    assert found["priority classes"].found == "mu-grpo-step, mu-grpo-rollout, mu-grpo-train"
     assert found["GPUs"].found == "24 nvidia.com/gpu on 3 of 5 nodes"
     # 8 on one node, 6 beside the 2 of another team on the other; its finished pod and its waiting one take nothing.
     assert found["pod of rollout"].found == "fits 2 of 5 nodes; room for 14 now"
     assert found["pod of train"].found == "fits 1 of 5 nodes; room for 2 now"
     assert found["shards"].found == "2 a stage, 2 at once by max_parallelism 32; room for 14"
-    assert "gpu-rollout-1, gpu-rollout-2: 14 of 16 nvidia.com/gpu" in found["free for rollout, evaluate"].found
-    assert found["quota"].found.endswith(", 6144Gi memory, 20 nvidia.com/gpu")
     assert f"{images}-train:{TAG} is in its registry" in found["image mu-grpo-train"].found
     assert found["workflow"].found == "workflows.mu_grpo.mu_grpo, latest version v2"
     assert SECRET not in str(found)
@@ -52,7 +42,6 @@ def test_development_on_one_machine(one_machine: ApiServer, ask: Ask) -> None:
     assert found["GPUs"].found == "none is asked for"
     assert found["secrets"].found == "none is asked for"
     assert not [one for one in one_machine.asked if "secrets" in one.path and one.method == "GET"]
-    assert found["free for all"].found.startswith("mu-grpo-control-plane: 6.8 of 8 cores, ")
     assert "on 1 of 1 nodes" in found["image mu-grpo-cpu"].found
 
 
@@ -62,20 +51,11 @@ def test_lists_are_read_to_their_end(gpu_pool: ApiServer, ask: Ask) -> None:
     assert [page.get("continue") for page in pages] == [None, "3"]
 
 
-def test_who_may_create_pods_is_told(gpu_pool: ApiServer, ask: Ask) -> None:
-    found = ask(gpu_pool)["create pods"]
-    assert found.mend.startswith("kubectl auth can-i create pods -n mu-grpo-development --as system:serviceaccount:")
-    gpu_pool.rules.append(
-        {"verbs": ["create"], "resources": ["pods"], "apiGroups": [""], "namespace": "mu-grpo-development"}
-    )
-    assert ask(gpu_pool)["create pods"].state == "ok"
-
-
 def test_several_nodes_that_train_need_the_training_operator(gpu_pool: ApiServer, ask: Ask) -> None:
     found = ask(gpu_pool, changes={"train_nodes": 2})
     assert found["PyTorchJob"].state == "failed"
     assert "kubeflow.org/v1 has no pytorchjobs here, and train_nodes is 2" in found["PyTorchJob"].found
-    assert "training operator v1" in found["PyTorchJob"].mend
+    assert "training operator v1" in found["PyTorchJob"].fix
     gpu_pool.apis["kubeflow.org/v1"] = ["pytorchjobs", "pytorchjobs/status"]
     found = ask(gpu_pool, changes={"train_nodes": 2})
     assert found["PyTorchJob"].state == "ok"
@@ -89,16 +69,15 @@ def test_a_run_that_takes_turns_needs_no_pool_for_generation(gpu_pool: ApiServer
     pods = yaml.safe_load((ROOT / "configs/deployments/gpu-4.yaml").read_text())["pods"]
     changes: dict[str, object] = {"pods": {**pods, "rollout": pods["rollout"] | {"template": "mu-grpo-elsewhere"}}}
     gpu_pool.objects.remove(gpu_pool.find("PodTemplate", "mu-grpo-verify"))
-    staged = ask(gpu_pool, flyte=flyte.url, changes=changes)["pod templates"]
-    assert "mu-grpo-elsewhere of rollout does not exist" in staged.found
-    assert "mu-grpo-verify of verify does not exist" in staged.found
+    staged = ask(gpu_pool, flyte=flyte.url, changes=changes)
+    assert "the pod template mu-grpo-elsewhere does not exist" in staged["pod of rollout"].found
+    assert "the pod template mu-grpo-verify does not exist" in staged["pod of verify"].found
     flyte.workflows = {ALTERNATING}
     found = ask(gpu_pool, overrides="updates_per_rollout=4", flyte=flyte.url, changes=changes)
     assert not {"pod of rollout", "pod of verify"} & found.keys()
     unregistered = [name for name in found if name.startswith("image ")]
     assert unregistered == ["image mu-grpo-cpu", "image mu-grpo-rollout", "image mu-grpo-alternate"]
     assert states(found)["failed"] == ["store", *unregistered]
-    assert found["pod templates"].found == "mu-grpo-cpu, mu-grpo-prefetch, mu-grpo-rollout, mu-grpo-train"
     assert found["shards"].found == "none: pods that train generate"
     assert found["workflow"].found == "workflows.grpo.grpo, latest version v2"
     flyte.workflows = {WORKFLOW}

@@ -6,8 +6,8 @@ from urllib.error import HTTPError
 
 import pytest
 
-from tasks.preflight.flyte import flyte_checks
-from tasks.preflight.storage import store_check
+from tasks.cluster.flyte import flyte_checks
+from tasks.cluster.storage import store_check
 from tests.preflight.http_server import Answer, Asked, HttpServer
 from tests.preflight.services import WORKFLOW, Flyte
 from tests.s3 import S3, free_port
@@ -28,7 +28,7 @@ def test_a_store_is_written_conditionally_and_left_as_it_was(bucket: str, s3: S3
 def test_a_folder_is_no_store_for_pods(uri: str) -> None:
     found = store_check(uri, SECONDS)
     assert (found.state, found.found) == ("failed", f"{uri} is a folder, which no pod of a cluster reaches")
-    assert "store=s3://bucket/prefix" in found.mend
+    assert "store=s3://bucket/prefix" in found.fix
 
 
 def test_a_bucket_that_is_not_there(bucket: str) -> None:
@@ -43,7 +43,7 @@ def test_a_server_that_is_not_there(bucket: str, monkeypatch: pytest.MonkeyPatch
     assert found.state == "failed"
     assert "failed for 1 s, at last with EndpointConnectionError" in found.found
     assert "Check the server and the network" in found.found
-    assert "kubectl port-forward, and AWS_ENDPOINT_URL" in found.mend
+    assert "kubectl port-forward, and AWS_ENDPOINT_URL" in found.fix
     monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
     assert "Invalid endpoint: store:9000" in store_check(f"{bucket}/runs", 0.5).found
 
@@ -89,7 +89,7 @@ def test_a_server_that_ignores_conditions_is_a_warning(bucket: str, s3: S3, ahea
         found = store_check(f"{bucket}/runs", SECONDS)
     assert found.state == "warning"
     assert "If-None-Match is ignored" in found.found
-    assert "start one run at a time" in found.mend
+    assert "start one run at a time" in found.fix
     assert not s3.keys(bucket.removeprefix("s3://"))
 
 
@@ -112,7 +112,7 @@ def test_without_an_address_flyte_is_not_asked() -> None:
     found = flyte_checks(None, "mu-grpo", "development", WORKFLOW, SECONDS)
     assert {one.state for one in found} == {"not tried"}
     assert [one.found for one in found] == ["its address is not given", "needs Flyte", "needs Flyte"]
-    assert found[0].mend == "--flyte https://..."
+    assert found[0].fix == "--flyte https://..."
 
 
 @pytest.mark.parametrize("path", ["", "/", "/console"])
@@ -141,7 +141,7 @@ def test_versions_of_flyte(version: str, state: str, found: str, flyte: Flyte) -
     flyte.version = version
     server, *others = flyte_checks(flyte.url, "mu-grpo", "development", WORKFLOW, SECONDS)
     assert (server.state, server.found) == (state, f"{flyte.url}{found}")
-    assert server.mend == ("Upgrade Flyte to 1.16.4 or newer" if state == "warning" else "")
+    assert server.fix == ("Upgrade Flyte to 1.16.4 or newer" if state == "warning" else "")
     assert [one.state for one in others] == ["ok", "ok"]
 
 
@@ -149,7 +149,7 @@ def test_what_flyte_does_not_have(flyte: Flyte) -> None:
     def states(project: str = "mu-grpo", domain: str = "development") -> tuple[list[str], str, str]:
         found = flyte_checks(flyte.url, project, domain, WORKFLOW, SECONDS)
         worst = next(one for one in found if one.state == "failed")
-        return [one.state for one in found], worst.found, worst.mend
+        return [one.state for one in found], worst.found, worst.fix
 
     assert states(project="other") == (
         ["ok", "failed", "not tried"],
@@ -200,14 +200,14 @@ def test_a_server_that_is_not_flytes(answer: Answer, flyte: Flyte) -> None:
         ("dns:///flyte.example.com", "dns:///flyte.example.com is no address of http"),
         ("localhost:30080", "localhost:30080 is no address of http"),
         ("http://127.0.0.1:1", "the connection is refused"),
-        ("http://flyte.invalid", "flyte.invalid: no such host is known here"),
+        ("http://flyte.invalid", "flyte.invalid: the host is not known"),
     ],
 )
 def test_addresses_that_lead_nowhere(url: str, found: str) -> None:
     findings = flyte_checks(url, "mu-grpo", "development", WORKFLOW, SECONDS)
     assert [one.state for one in findings] == ["failed", "not tried", "not tried"]
     assert found in findings[0].found
-    assert findings[0].mend
+    assert findings[0].fix
 
 
 def test_a_flyte_that_is_unwell() -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.preflight.api_server import SECRET, ApiServer
-from tests.preflight.clusters import NAMESPACE
+from tasks.settings.deployment import Role
+from tests.preflight.api_server import NAMESPACE, SECRET, ApiServer
 from tests.preflight.conftest import Ask
 from tests.preflight.spoiled import (
     ACCELERATOR,
@@ -46,39 +46,37 @@ WRONG: dict[str, tuple[Callable[[ApiServer], None], str, str, str]] = {
     "no GPUs, role": (
         without_gpus,
         "pod of rollout",
-        f"asks 1 {GPU}; the largest, gpu-rollout-2, has 0 {GPU}",
+        f"it fits no node. gpu-rollout-1, gpu-rollout-2: asks 1 {GPU}, has 0 {GPU}",
         "pods.rollout of the deployment",
     ),
     "too few GPUs": (
         too_few_gpus,
         "pod of train",
-        f"asks 4 {GPU}; the largest, gpu-train-1, has 2 {GPU}",
+        f"gpu-train-1: asks 4 {GPU}, has 2 {GPU}",
         "Ask for less in pods.train of the deployment, or add larger nodes",
     ),
     "a taint": (
         tainted,
         "pod of train",
-        "the taint dedicated=research:NoSchedule of gpu-train-1 is tolerated by nothing in mu-grpo-train",
+        "gpu-train-1: taint dedicated=research:NoSchedule",
         "Add a toleration for dedicated=research:NoSchedule to mu-grpo-train",
     ),
     "no pool": (
         without_pool,
         "pod of rollout",
-        "the label mu-grpo/pool=rollout of spot nodes, where Flyte sends rollout, is on no node; there is train on 1",
+        "no label mu-grpo/pool=rollout",
         "Label and taint the spot nodes mu-grpo/pool=rollout",
     ),
     "another accelerator": (
         another_accelerator,
         "pod of evaluate",
-        f"the label {ACCELERATOR}=nvidia-h200, by which Flyte finds the accelerator, is not on gpu-rollout-1, "
-        "gpu-rollout-2; there is nvidia-l40s on 2",
+        f"it fits no node. gpu-rollout-1, gpu-rollout-2: no label {ACCELERATOR}=nvidia-h200; ",
         "Change accelerator of evaluate, or accelerator_label",
     ),
     "no accelerator's label": (
         no_accelerator_label,
         "pod of train",
-        f"the label {ACCELERATOR}=nvidia-h200, by which Flyte finds the accelerator, is not on gpu-train-1; "
-        f"nor is {ACCELERATOR} with another value",
+        f"it fits no node. gpu-train-1: no label {ACCELERATOR}=nvidia-h200; ",
         f"kubectl label node gpu-train-1 {ACCELERATOR}=nvidia-h200",
     ),
     "cordoned": (cordoned, "pod of train", "gpu-train-1: cordoned", "kubectl uncordon gpu-train-1"),
@@ -88,35 +86,16 @@ WRONG: dict[str, tuple[Callable[[ApiServer], None], str, str, str]] = {
     "daemons leave too little": (
         little_memory_because_of_daemons,
         "pod of train",
-        "asks 960Gi memory; the largest, gpu-train-1, has 959.87Gi memory",
+        "gpu-train-1: asks 960Gi memory, has 959.87Gi memory",
         "pods.train of the deployment",
     ),
     "an affinity": (
         an_affinity_and_no_pool,
         "pod of rollout",
-        "what the node affinity of mu-grpo-rollout asks for is on no node: (topology.kubernetes.io/zone=eu-west-1a) or "
-        "(mu-grpo/pool=rollout)",
-        "change the affinity of mu-grpo-rollout",
+        "no label topology.kubernetes.io/zone=eu-west-1a or mu-grpo/pool=rollout",
+        "nodeSelector and affinity of mu-grpo-rollout",
     ),
     "no node": (no_node, "pod of cpu", "the cluster has no node", "Add nodes"),
-    "quota": (
-        small_quota,
-        "quota",
-        f"mu-grpo allows 2 {GPU}, which 4 {GPU} of train exceed",
-        "Change it in k8s/overlays/<yours>, or change the deployment's pods",
-    ),
-    "limit range, most": (
-        small_limit,
-        "limit range",
-        "mu-grpo allows a Pod at most 512Gi memory; train asks 960Gi memory",
-        "Change it in k8s/overlays",
-    ),
-    "limit range, least": (
-        large_least,
-        "limit range",
-        "mu-grpo allows a Container at least 3 cores; cpu asks 2 cores",
-        "change the deployment's pods",
-    ),
     "secret": (
         no_secret,
         "secrets",
@@ -130,56 +109,108 @@ WRONG: dict[str, tuple[Callable[[ApiServer], None], str, str, str]] = {
         "Add the key to the secret, or name another in the deployment's secrets: wandb-api-key",
     ),
     "version": (old, "API server", "Kubernetes v1.25.16-eks-b2c9c8d", "Upgrade the cluster to 1.28 or newer"),
+    "pod template": (
+        no_template,
+        "pod of train",
+        f"the pod template mu-grpo-train does not exist in {NAMESPACE}; it has mu-grpo-cpu, mu-grpo-prefetch, ",
+        "or name another in the deployment's pods",
+    ),
+}
+"""What is done to a right cluster, the row that tells it, and parts of what is found and of the fix."""
+IN_OVERLAY = "Change it in k8s/overlays/<yours>, or change pods.{} of the deployment"
+_VIOLATES = 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "task" must set'
+_QUOTA = "exceeded quota: mu-grpo, requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=0, limited: "
+REFUSED: dict[str, tuple[Callable[[ApiServer], None], Role, str, str]] = {
+    "quota": (small_quota, "train", f"{_QUOTA}requests.nvidia.com/gpu=2", IN_OVERLAY.format("train")),
+    "limit range, most": (
+        small_limit,
+        "train",
+        "maximum memory usage per Pod is 512Gi, but limit is 960Gi",
+        IN_OVERLAY.format("train"),
+    ),
+    "limit range, least": (
+        large_least,
+        "cpu",
+        "minimum cpu usage per Container is 3, but request is 2",
+        IN_OVERLAY.format("cpu"),
+    ),
     "service account": (
         no_account,
-        "service accounts",
-        f"mu-grpo-prefetch, which mu-grpo-prefetch names, does not exist in {NAMESPACE}",
-        "kubectl apply -k k8s/overlays/<yours>",
+        "prefetch",
+        f'error looking up service account {NAMESPACE}/mu-grpo-prefetch: serviceaccount "mu-grpo-prefetch" not found',
+        "Make it: kubectl apply -k k8s/overlays/<yours>",
     ),
     "priority class": (
         no_priority,
-        "priority classes",
-        "mu-grpo-train, which mu-grpo-train names, does not exist",
-        "kubectl apply -k k8s/overlays/<yours>",
+        "train",
+        "no PriorityClass with name mu-grpo-train was found",
+        "Make it: kubectl apply -k k8s/overlays/<yours>",
     ),
-    "pod template": (
-        no_template,
-        "pod templates",
-        f"mu-grpo-train of train does not exist in {NAMESPACE}; it has mu-grpo-cpu, mu-grpo-prefetch, ",
-        "or name another in the deployment's pods",
-    ),
-    "Pod Security": (
-        insecure_template,
-        "Pod Security",
-        "pod-security.kubernetes.io/enforce=restricted refuses pods of mu-grpo-train: allowPrivilegeEscalation not "
-        "false, capabilities.drop without ALL",
-        "Mend the pod template mu-grpo-train",
-    ),
+    "Pod Security": (insecure_template, "train", _VIOLATES, "Change the pod template mu-grpo-train"),
     "Pod Security, no default container": (
         no_default_container,
-        "Pod Security",
-        "refuses pods of mu-grpo-cpu: allowPrivilegeEscalation not false",
-        "Mend the pod template mu-grpo-cpu",
+        "cpu",
+        _VIOLATES,
+        "Change the pod template mu-grpo-cpu",
     ),
 }
+"""What is done to a right cluster, the role whose pod it then refuses, its words (Kubernetes 1.34.4), and the fix."""
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named_with_its_mend(case: str, gpu_pool: ApiServer, ask: Ask) -> None:
-    spoil, row, found, mend = WRONG[case]
+def test_what_is_wrong_is_named_with_its_fix(case: str, gpu_pool: ApiServer, ask: Ask) -> None:
+    spoil, row, found, fix = WRONG[case]
     spoil(gpu_pool)
     wrong = ask(gpu_pool)[row]
     assert wrong.state == "failed"
     assert found in wrong.found
-    assert mend in wrong.mend
+    assert fix in wrong.fix
     assert SECRET not in str(wrong)
 
 
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_api_server_refuses_is_told_in_its_own_words(case: str, gpu_pool: ApiServer, ask: Ask) -> None:
+    """tests/cluster has a real API server say them."""
+    _, role, message, fix = REFUSED[case]
+    gpu_pool.refused[role] = message
+    found = ask(gpu_pool)
+    assert wrong_rows(found) == {f"pod of {role}": "failed"}
+    assert found[f"pod of {role}"].found == f"the API server would refuse it: {message}"
+    assert fix in found[f"pod of {role}"].fix
+
+
+def test_a_refusal_that_is_not_known_is_shown_too(gpu_pool: ApiServer, ask: Ask) -> None:
+    message = 'admission webhook "policies.example.org" denied the request: images must be signed'
+    gpu_pool.refused["verify"] = message
+    found = ask(gpu_pool)["pod of verify"]
+    assert (found.state, found.found) == ("failed", f"the API server would refuse it: {message}")
+    assert found.fix == "Change pods.verify of the deployment, or the pod template mu-grpo-verify"
+
+
+def test_a_quota_that_is_used_up_is_a_warning(gpu_pool: ApiServer, ask: Ask) -> None:
+    message = "exceeded quota: mu-grpo, requested: cpu=8,requests.memory=960Gi, used: cpu=8,requests.memory=5400Gi, "
+    gpu_pool.refused["train"] = f"{message}limited: cpu=512,requests.memory=6Ti"
+    found = ask(gpu_pool)["pod of train"]
+    assert found.state == "warning"
+    assert found.found.startswith("it waits: exceeded quota: mu-grpo, ")
+    assert found.fix == "Wait for what runs in the namespace, or raise the quota"
+
+
+def test_a_refusal_and_a_node_that_does_not_fit_are_both_shown(gpu_pool: ApiServer, ask: Ask) -> None:
+    gpu_pool.refused["train"] = REFUSED["quota"][2]
+    tainted(gpu_pool)
+    found = ask(gpu_pool)["pod of train"]
+    assert "exceeded quota" in found.found
+    assert "taint dedicated=research:NoSchedule" in found.found
+    assert "Add a toleration" in found.fix
+
+
 def test_several_failures_are_all_shown(gpu_pool: ApiServer, ask: Ask) -> None:
-    for spoil in (old, no_key, no_priority, small_quota, tainted):
+    for spoil in (old, no_key, tainted):
         spoil(gpu_pool)
+    gpu_pool.refused["cpu"] = REFUSED["priority class"][2]
     found = [name for name, state in wrong_rows(ask(gpu_pool)).items() if state == "failed"]
-    assert found == ["API server", "secrets", "priority classes", "pod of train", "quota"]
+    assert found == ["API server", "secrets", "pod of cpu", "pod of train"]
 
 
 def test_a_wrong_project_or_domain_names_those_that_are_there(gpu_pool: ApiServer, ask: Ask) -> None:
@@ -189,52 +220,30 @@ def test_a_wrong_project_or_domain_names_those_that_are_there(gpu_pool: ApiServe
         found = ask(gpu_pool, **target)
         assert found["namespace"].state == "failed"
         assert found["namespace"].found.endswith("does not exist; there are mu-grpo-development, mu-grpo-production")
-        assert "Name another --project or --domain, or make it: kubectl apply -k" in found["namespace"].mend
-        for name in ("Pod Security", "service accounts", "secrets", "pod templates", "quota", "limit range"):
-            assert found[name].state == "not tried", name
-            assert "there is no namespace " in found[name].found
-        assert found["pod of train"].state == "not tried"
+        assert "Name another --project or --domain, or make it: kubectl apply -k" in found["namespace"].fix
         assert found["GPUs"].state == "ok"
-
-
-def test_a_missing_template_stops_the_checks_of_its_roles_alone(gpu_pool: ApiServer, ask: Ask) -> None:
-    no_template(gpu_pool)
-    found = ask(gpu_pool)
-    assert wrong_rows(found) == {"pod templates": "failed", "pod of train": "not tried"}
-    assert found["pod of train"].found == "needs the pod template mu-grpo-train"
 
 
 def test_a_namespace_that_does_not_say_how_strict_it_is(gpu_pool: ApiServer, ask: Ask) -> None:
     del gpu_pool.find("Namespace", NAMESPACE)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-    found = ask(gpu_pool)["Pod Security"]
+    found = ask(gpu_pool)["namespace"]
     assert found.state == "warning"
-    assert found.mend == f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=restricted"
+    assert found.fix == f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=restricted"
 
 
 def test_a_templates_affinity_is_an_alternative_to_flytes(gpu_pool: ApiServer, ask: Ask) -> None:
     an_affinity(gpu_pool, "mu-grpo-verify")
-    found = ask(gpu_pool)
-    assert wrong_rows(found) == {"pod templates": "warning"}
-    assert "mu-grpo-verify: Flyte joins a template's required node affinity" in found["pod templates"].found
-    assert "nodeSelector" in found["pod templates"].mend
+    assert not wrong_rows(ask(gpu_pool))
 
 
-def test_a_node_that_is_too_small_is_named_beside_one_that_is_away(gpu_pool: ApiServer, ask: Ask) -> None:
+def test_nodes_that_come_nearest_are_named_first(gpu_pool: ApiServer, ask: Ask) -> None:
     small = copy.deepcopy(nodes(gpu_pool, "gpu-train-1")[0])
     small["metadata"]["name"] = "gpu-train-2"
     small["status"]["allocatable"][GPU] = "2"
     gpu_pool.objects.append(small)
     cordoned(gpu_pool)
     found = ask(gpu_pool)["pod of train"].found
-    assert found == f"asks 4 {GPU}; the largest, gpu-train-2, has 2 {GPU}; gpu-train-1: cordoned"
-
-
-def test_nodes_of_others_are_farther_than_those_that_are_away(gpu_pool: ApiServer, ask: Ask) -> None:
-    for node in nodes(gpu_pool, "cpu-1", "cpu-2"):
-        node["spec"]["unschedulable"] = True
-    found = ask(gpu_pool)["pod of cpu"]
-    assert found.found.startswith("cpu-1, cpu-2: cordoned; gpu-train-1: taint mu-grpo/pool=train:NoSchedule")
-    assert found.mend == "kubectl uncordon cpu-1"
+    assert found.startswith(f"it fits no node. gpu-train-2: asks 4 {GPU}, has 2 {GPU}; gpu-train-1: cordoned; ")
 
 
 def test_gpus_that_one_node_does_not_offer(gpu_pool: ApiServer, ask: Ask) -> None:

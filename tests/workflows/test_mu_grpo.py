@@ -12,7 +12,7 @@ import pytest
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.cli.runs import all_runs
-from tasks.cost.plan import plan_cluster
+from tasks.cluster.plan import plan_cluster
 from tasks.report.formats import percent
 from tasks.report.ledger import training_seconds
 from tasks.settings import RunSettings

@@ -1,4 +1,4 @@
-"""How large a policy is, without a hub: from its settings, from a folder, or from a small table."""
+"""Sizes of policies, without a download: from settings, from a folder, or from a table of known models."""
 
 import math
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from tasks.policy.files import INDEX, WEIGHTS, read_json, stored_shapes, weight_
 from tasks.settings import PolicySettings, TinyPolicySettings
 
 BYTES = {"float32": 4, "bfloat16": 2}
-"""Of a number, by type."""
+"""Bytes of a number, by its type."""
 _TINY_VOCABULARY = 22
 _EXPERT = ".experts."
-"""In the names of weights that a router chooses among; experts that every token reaches have other names."""
+"""Part of the names of weights of routed experts; shared experts, which see every token, have other names."""
 _NAMES = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers"),
     "hidden": ("hidden_size", "n_embd", "d_model"),
@@ -40,92 +40,48 @@ class Shape:
     head_width: int
     vocabulary: int
     stored_bytes: int
-    """Of the base policy's weights as they are published."""
+    """Size of the weights as they are published."""
     idle_parameters: int = 0
-    """Of experts that a router does not choose for a token: held and stored, not computed with."""
+    """Parameters of experts that the router does not choose for a token: stored, but not computed with."""
 
     @property
     def active_parameters(self) -> int:
-        """That a token is computed with."""
+        """Number of parameters that a token is computed with."""
         return self.parameters - self.idle_parameters
 
     def cache_bytes(self, dtype: str) -> int:
-        """Keys and values of one token, in all layers."""
+        """Return the bytes of the keys and values of one token in all layers."""
         return 2 * self.layers * self.key_value_heads * self.head_width * BYTES[dtype]
 
     def adapter_parameters(self, rank: int) -> int:
-        """LoRA matrices beside every linear layer but the output embedding."""
+        """Return the parameters of LoRA matrices beside every linear layer except the output embedding."""
         query, key_value = self.heads * self.head_width, self.key_value_heads * self.head_width
         attention = 2 * (self.hidden + query) + 2 * (self.hidden + key_value)
         return rank * self.layers * (attention + 3 * (self.hidden + self.intermediate))
 
 
-# As the models' config.json have it, which were not at hand; tests count the parameters of these shapes. The first two
-# are Qwen2 models of one shape.
-_QWEN_7B = Shape(
-    parameters=7_615_616_512,
-    layers=28,
-    hidden=3584,
-    intermediate=18944,
-    heads=28,
-    key_value_heads=4,
-    head_width=128,
-    vocabulary=152_064,
-    stored_bytes=2 * 7_615_616_512,
-)
+def _published(
+    parameters: int, layers: int, hidden: int, intermediate: int, heads: int, key_value_heads: int, vocabulary: int
+) -> Shape:
+    """Return the shape of a model that is published in 16 bits with attention heads of 128 numbers."""
+    return Shape(parameters, layers, hidden, intermediate, heads, key_value_heads, 128, vocabulary, 2 * parameters)
+
+
+# Sizes from the models' config.json; tests count the parameters of these shapes. The 7B models share one shape.
+_QWEN_7B = _published(7_615_616_512, 28, 3584, 18944, 28, 4, 152_064)
 KNOWN: dict[str, Shape] = {
     "Qwen/Qwen2.5-Math-7B": _QWEN_7B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
-    "Qwen/Qwen2.5-Math-1.5B": Shape(
-        parameters=1_543_714_304,
-        layers=28,
-        hidden=1536,
-        intermediate=8960,
-        heads=12,
-        key_value_heads=2,
-        head_width=128,
-        vocabulary=151_936,
-        stored_bytes=2 * 1_543_714_304,
-    ),
-    "Qwen/Qwen3-4B-Base": Shape(
-        parameters=4_022_468_096,
-        layers=36,
-        hidden=2560,
-        intermediate=9728,
-        heads=32,
-        key_value_heads=8,
-        head_width=128,
-        vocabulary=151_936,
-        stored_bytes=2 * 4_022_468_096,
-    ),
-    "meta-llama/Llama-3.2-3B-Instruct": Shape(
-        parameters=3_212_749_824,
-        layers=28,
-        hidden=3072,
-        intermediate=8192,
-        heads=24,
-        key_value_heads=8,
-        head_width=128,
-        vocabulary=128_256,
-        stored_bytes=2 * 3_212_749_824,
-    ),
-    "Qwen/Qwen3-0.6B": Shape(
-        parameters=596_049_920,
-        layers=28,
-        hidden=1024,
-        intermediate=3072,
-        heads=16,
-        key_value_heads=8,
-        head_width=128,
-        vocabulary=151_936,
-        stored_bytes=2 * 596_049_920,
-    ),
+    "Qwen/Qwen2.5-Math-1.5B": _published(1_543_714_304, 28, 1536, 8960, 12, 2, 151_936),
+    "Qwen/Qwen3-4B-Base": _published(4_022_468_096, 36, 2560, 9728, 32, 8, 151_936),
+    "meta-llama/Llama-3.2-3B-Instruct": _published(3_212_749_824, 28, 3072, 8192, 24, 8, 128_256),
+    "Qwen/Qwen3-0.6B": _published(596_049_920, 28, 1024, 3072, 16, 8, 151_936),
 }
 """Models that this project's settings and documents name, by their names on the hub."""
 
 
 def shape_of(policy: PolicySettings) -> Shape | None:
-    """The shape of a policy; None for one that is neither here nor known, or whose configuration does not tell it.
+    """Return the shape of a policy, or None if it is neither a local folder nor a known model.
 
     Raises:
         DataError: its folder cannot be read.
@@ -138,7 +94,7 @@ def shape_of(policy: PolicySettings) -> Shape | None:
 
 
 def tiny_parameters(tiny: TinyPolicySettings) -> int:
-    """Weights of the tiny policy."""
+    """Return the number of parameters of the tiny policy."""
     hidden, width = tiny.hidden_size, tiny.hidden_size // tiny.heads
     attention = 2 * hidden * hidden + 2 * hidden * width * tiny.key_value_heads + 2 * width
     return (

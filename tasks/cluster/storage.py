@@ -1,28 +1,28 @@
-"""Whether a run's store can be written, from this machine and with its credentials."""
+"""A check that a run's store can be written from this machine, with its credentials."""
 
 import uuid
 
 from tasks.artifacts.places import bucket_of
+from tasks.cluster.findings import Finding
 from tasks.errors import ArtifactError
-from tasks.preflight.findings import Finding
 
 _PREFIX = "preflight"
 _HERE = "seen from this machine, with its credentials; pods have their own"
-_MEND = "Mend what it names; a store inside of the cluster: kubectl port-forward, and AWS_ENDPOINT_URL for it"
+_FIX = "Correct what it names; for a store inside of the cluster: kubectl port-forward, and AWS_ENDPOINT_URL for it"
 
 
 def store_check(uri: str, seconds: float) -> Finding:
-    """Writes a small object below a prefix of its own, tries to write it a second time, reads it and removes it.
+    """Write a small object below a prefix of its own, try to write it a second time, read it and remove it.
 
     Args:
-        uri: of the store.
-        seconds: for which a request is tried.
+        uri: the store.
+        seconds: how long a request is tried.
     """
     name = "store"
     bucket = bucket_of(uri, seconds)
     if bucket is None:
-        mend = "Name a prefix of a bucket: store=s3://bucket/prefix"
-        return Finding(name, "failed", f"{uri} is a folder, which no pod of a cluster reaches", mend)
+        fix = "Name a prefix of a bucket: store=s3://bucket/prefix"
+        return Finding(name, "failed", f"{uri} is a folder, which no pod of a cluster reaches", fix)
     key = f"{_PREFIX}/{uuid.uuid4().hex}"
     try:
         bucket.write_new(key, b"first")
@@ -33,7 +33,7 @@ def store_check(uri: str, seconds: float) -> Finding:
             bucket.delete([key])
     except (ArtifactError, ValueError) as error:  # The client's own for an endpoint that is no URL.
         message = error.message if isinstance(error, ArtifactError) else f"{uri}: {error}"
-        return Finding(name, "failed", f"{message} ({_HERE})", _MEND)
+        return Finding(name, "failed", f"{message} ({_HERE})", _FIX)
     if kept != b"first":
         return Finding(
             name,

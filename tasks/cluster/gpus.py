@@ -1,10 +1,9 @@
-"""The GPUs of a plan: how many and which a pod of each role has, and what they cost."""
+"""The GPUs of a plan: how many of which kind a pod of each role has, and what a pod costs."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tasks.cost.jobs import Job, Layout
 from tasks.errors import SettingsError
 from tasks.settings import RunSettings
 from tasks.settings.cost import AcceleratorSettings, CostSettings
@@ -16,43 +15,46 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Pool:
-    """GPUs of a cluster, and the pods that ask for them."""
+    """GPUs of a cluster, and the pods that use them."""
 
-    layout: Layout
+    gpus: int
+    pods: Mapping[Role, int]
+    """GPUs of a pod, by role; for training the GPUs of all its nodes."""
+    training_gpus: int
+    """Number of GPUs that one policy is trained on."""
     accelerators: Mapping[Role, str]
-    costs: CostSettings
     spot: frozenset[Role]
     """Roles whose pods may be interrupted."""
     most_pods: int
-    """At once."""
+    """Largest number of pods at once."""
+    costs: CostSettings
 
     def gpu(self, role: Role) -> AcceleratorSettings:
-        """The accelerator of a role."""
+        """Return the accelerator of a role."""
         return self.costs.accelerator(self.accelerators[role])
 
-    def price(self, job: Job) -> float:
-        """Of a job's pod."""
-        hours = job.length / _HOUR
-        if not job.gpus:
-            return hours * self.costs.cpu_pod_hour
-        price = self.gpu(job.role).price
-        return hours * job.gpus * (price.spot if job.role in self.spot else price.on_demand)
+    def price(self, role: Role, seconds: float) -> float:
+        """Return the price of one pod."""
+        if role not in self.pods:
+            return seconds / _HOUR * self.costs.cpu_pod_hour
+        hour = self.gpu(role).price
+        return seconds / _HOUR * self.pods[role] * (hour.spot if role in self.spot else hour.on_demand)
 
 
 def pool_of(
     run: RunSettings, gpus: int, accelerator: str | None, costs: CostSettings, deployment: DeploymentSettings | None
 ) -> Pool:
-    """Pods of every role on a number of GPUs.
+    """Return the pods of every role on a number of GPUs.
 
-    Without a deployment a pod has the GPUs that its step uses, rollouts and evaluations are interruptible, and training
-    is not, as in configs/deployments.
+    Without a deployment a pod has the GPUs that its step uses; generation and evaluation run on spot nodes, training
+    does not, as in configs/deployments.
 
     Args:
-        run: its settings.
-        gpus: of the cluster.
-        accelerator: of all roles; those of the deployment, or the first of the table, without it.
+        run: the settings of the run.
+        gpus: the number of GPUs of the cluster.
+        accelerator: a row of the prices, for all roles; by default that of the deployment, or the first row.
         costs: prices and assumptions.
-        deployment: which pods there are.
+        deployment: sizes of the pods.
 
     Raises:
         SettingsError: the numbers do not fit, or the accelerator is not in the table.
@@ -71,27 +73,29 @@ def pool_of(
                 f"{VARIABLE}: pods.{role}.gpus: {has} with {setting} {used}; allowed: {used} or more GPUs in that pod"
             )
         pods[role] = has * (nodes if role == "train" else 1)
-    for role, (setting, used) in wanted.items():
         if gpus < pods[role] or (role == "rollout" and gpus % pods[role]):
             fits = f"multiples of {pods[role]}" if role == "rollout" else f"{pods[role]} or more"
             raise SettingsError(
                 f"gpus: {gpus} with {setting} {used}, for which a pod has {pods[role]} GPUs; allowed: {fits}"
             )
     default = next(iter(costs.accelerators))
-    named = {role: (deployment.pod(role).accelerator if deployment else "") for role in GPU_ROLES}
-    chosen: dict[Role, str] = {role: accelerator or name or default for role, name in named.items()}
+    named = {role: deployment.pod(role).accelerator if deployment else "" for role in GPU_ROLES}
+    chosen = {role: accelerator or named[role] or default for role in GPU_ROLES}
     for name in chosen.values():
         costs.accelerator(name)
-    spot = [role for role in GPU_ROLES if deployment and deployment.pod(role).interruptible]
+    usual: tuple[Role, ...] = ("rollout", "evaluate")
+    spot = [role for role in GPU_ROLES if (deployment.pod(role).interruptible if deployment else role in usual)]
     return Pool(
-        layout=Layout(gpus, pods, nodes * run.optimize.backend.processes),
+        gpus=gpus,
+        pods=pods,
+        training_gpus=nodes * run.optimize.backend.processes,
         accelerators=chosen,
-        costs=costs,
-        spot=frozenset(spot if deployment else ("rollout", "evaluate")),
+        spot=frozenset(spot),
         most_pods=(deployment or DeploymentSettings()).max_parallelism,
+        costs=costs,
     )
 
 
 def current_deployment() -> DeploymentSettings | None:
-    """The deployment that the environment names, if any."""
+    """Return the deployment that the environment names, or None."""
     return DeploymentSettings.current() if os.environ.get(VARIABLE) else None

@@ -1,4 +1,4 @@
-"""Which cluster is asked, and as whom: a kubeconfig, or what a pod finds in itself."""
+"""The cluster that is asked, and the user who asks: from a kubeconfig, or from the pod that this runs in."""
 
 import logging
 import os
@@ -12,89 +12,85 @@ from kubernetes import config as kubernetes_config
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
 
-from tasks.preflight.findings import Unknown
+from tasks.cluster.findings import Unknown
 
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _MALFORMED = (OSError, ValueError, TypeError, AttributeError, KeyError)
-"""What the client library raises for a file of another shape, which it takes for granted."""
+"""What the client library raises for a file of another form."""
 
 
-def connect(kubeconfig: Path | None, context: str | None) -> tuple[ApiClient, str] | Unknown:
-    """A client, and where its settings are from.
+def connect(kubeconfig: Path | None, context: str | None) -> tuple[ApiClient, str]:
+    """Return a client, and where its settings are from.
 
     Args:
-        kubeconfig: a file; those of ``KUBECONFIG``, or ``~/.kube/config``, without it. In a pod that has none, the
-            pod's own service account.
-        context: of the kubeconfig; its current one without it.
+        kubeconfig: a file; without it those of ``KUBECONFIG``, or ``~/.kube/config``. In a pod that has none, the
+            pod's own service account is taken.
+        context: a context of the kubeconfig; its current one without it.
+
+    Raises:
+        Unknown: there are no settings, or they cannot be used.
     """
     named = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
     files = [path for path in (Path(one).expanduser() for one in named.split(os.pathsep) if one) if path.is_file()]
     settings = Configuration()
     settings.retries = False
     if not files and not kubeconfig and os.environ.get(_IN_CLUSTER):
-        return _in_cluster(settings)
+        try:
+            kubernetes_config.load_incluster_config(settings)
+        except (kubernetes_config.ConfigException, OSError) as error:
+            fix = "Give the pod a service account with automountServiceAccountToken: true, or name a --kubeconfig"
+            raise Unknown(f"this pod's service account: {error}", fix) from None
+        return ApiClient(settings), "this pod's service account"
     if not files:
-        return Unknown(
+        raise Unknown(
             f"{named}: no such file" if kubeconfig else f"{named}: no kubeconfig here, and this is no pod of a cluster",
             "Name one with --kubeconfig or KUBECONFIG, or let your cloud write it, as `aws eks update-kubeconfig` does",
         )
-    return _from_files(files, context, settings)
-
-
-def _in_cluster(settings: Configuration) -> tuple[ApiClient, str] | Unknown:
-    try:
-        kubernetes_config.load_incluster_config(settings)
-    except (kubernetes_config.ConfigException, OSError) as error:
-        return Unknown(
-            f"this pod's service account: {error}",
-            "Give the pod a service account with automountServiceAccountToken: true, or name a --kubeconfig",
-        )
-    return ApiClient(settings), "this pod's service account"
-
-
-def _from_files(files: list[Path], context: str | None, settings: Configuration) -> tuple[ApiClient, str] | Unknown:
     where = os.pathsep.join(map(str, files))
     try:
         contexts, current = _contexts(files)
-    except (OSError, yaml.YAMLError, ValueError) as error:
-        return Unknown(f"{where}: cannot be read: {error}", "Let your cloud or kubectl write the kubeconfig again")
+    except (yaml.YAMLError, *_MALFORMED) as error:
+        raise Unknown(
+            f"{where}: cannot be read: {error}", "Let your cloud or kubectl write the kubeconfig again"
+        ) from None
     wanted = context or current
     if wanted not in contexts:
         known = f"there are {', '.join(contexts)}" if contexts else "there are none"
-        return Unknown(
+        raise Unknown(
             f"{where}: no context {wanted!r}; {known}" if wanted else f"{where}: no current context; {known}",
             "Name one of these with --context" if contexts else "Name another file with --kubeconfig",
         )
-    with _told() as told:
+    with _logged() as errors:
         try:
             kubernetes_config.load_kube_config(where, wanted, settings)
         except (kubernetes_config.ConfigException, *_MALFORMED) as error:
-            told.append(str(error))
-    if told:
-        return Unknown(
-            f"{where}, context {wanted}: {' '.join('; '.join(told).split())}",
-            "Mend what it names; a program that brings credentials must be installed and logged in",
+            errors.append(str(error))
+    if errors:
+        raise Unknown(
+            f"{where}, context {wanted}: {' '.join('; '.join(errors).split())}",
+            "Correct what it names; a program that brings credentials must be installed and logged in",
         )
     return ApiClient(settings), f"{where}, context {wanted}"
 
 
 def _contexts(files: list[Path]) -> tuple[list[str], str | None]:
-    """Names of contexts, and the current one: of files together, as kubectl takes them."""
+    """Return the names of contexts and the current one, of several files together as kubectl takes them."""
     names: list[str] = []
     current = None
     for file in files:
         content = yaml.safe_load(file.read_text())
         if not isinstance(content, dict):
             raise ValueError("it holds no settings")
-        for one in content.get("contexts") or []:
-            names.append(str(one["name"]) if isinstance(one, dict) and "name" in one else "")
+        names += [
+            str(one["name"]) for one in content.get("contexts") or [] if isinstance(one, dict) and one.get("name")
+        ]
         current = current or content.get("current-context")
-    return [name for name in dict.fromkeys(names) if name], current
+    return list(dict.fromkeys(names)), current
 
 
 @contextmanager
-def _told() -> Iterator[list[str]]:
-    """Errors that the client library would only log, without a logger's name, and then go on without credentials."""
+def _logged() -> Iterator[list[str]]:
+    """Collect errors that the client library only logs, to go on without credentials."""
     lines: list[str] = []
 
     class Collect(logging.Handler):

@@ -1,9 +1,9 @@
-"""What training holds on each of its GPUs, counted from sizes: a lower bound, as allocators and buffers take more."""
+"""GPU memory of training, counted from sizes. It is a lower bound: allocators and buffers need more."""
 
 from dataclasses import asdict, dataclass
 
-from tasks.cost.pool import Pool
-from tasks.cost.shapes import BYTES, Shape
+from tasks.cluster.gpus import Pool
+from tasks.cluster.shapes import BYTES, Shape
 from tasks.errors import SettingsError
 from tasks.settings import RunSettings
 
@@ -12,40 +12,40 @@ _FULL = BYTES["float32"]
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """Bytes on one GPU at the beginning of a backward pass."""
+    """Bytes that training holds on one GPU at the start of a backward pass."""
 
     weights: float
-    """Of the policy, and of the base policy where the objective needs it."""
+    """Weights of the policy, and of the reference policy if the objective has one."""
     gradients: float
     moments: float
-    """AdamW's, and the fp32 weights beside 16-bit ones."""
+    """Moments of AdamW, and the fp32 copy of 16-bit weights."""
     activations: float
-    """Of the largest micro-batch."""
+    """Activations of the largest micro-batch."""
     logits: float
-    """Of a chunk, and the micro-batch's gradient of the output embedding."""
+    """Logits of a chunk, and the gradient of the output embedding."""
 
     @property
     def lasting(self) -> float:
-        """What stays between updates."""
+        """Bytes that stay between updates."""
         return self.weights + self.gradients + self.moments
 
     @property
     def passing(self) -> float:
-        """What an update's largest micro-batch adds."""
+        """Bytes that the largest micro-batch adds."""
         return self.activations + self.logits
 
     @property
     def total(self) -> float:
-        """Of all parts."""
+        """Bytes of all parts."""
         return self.lasting + self.passing
 
-    def told(self, *parts: str) -> str:
-        """Parts by their names, in GB; all of them without a name."""
+    def describe(self, *parts: str) -> str:
+        """Return the named parts in GB, as text; all parts if none is named."""
         return ", ".join(f"{part} {getattr(self, part) / 1e9:.1f}" for part in parts or asdict(self))
 
 
 def training_memory(run: RunSettings, shape: Shape, gpus: int) -> TrainingMemory:
-    """Of a policy of this shape, trained by so many GPUs."""
+    """Return the memory that training a policy of this shape takes on each of ``gpus`` GPUs."""
     backend, lora = run.optimize.backend, run.optimize.lora
     trained = shape.adapter_parameters(lora.rank) if lora else shape.parameters
     copies = _FULL * trained if backend.dtype != "float32" else 0
@@ -67,16 +67,16 @@ def training_memory(run: RunSettings, shape: Shape, gpus: int) -> TrainingMemory
 
 
 def micro_batch_tokens(run: RunSettings, gpus: int) -> int:
-    """Tokens of the largest micro-batch: its budget, or a response of full length, which is never split."""
+    """Return the tokens of the largest micro-batch: its budget, or one response of full length if that is more."""
     longest, each = run.rollout.max_new_tokens, -(-run.optimize.responses_per_update // gpus)
     return min(max(run.optimize.tokens_per_micro_batch, longest), each * longest)
 
 
 def activation_bytes(run: RunSettings, shape: Shape) -> int:
-    """What a token leaves for the backward pass, in all layers together.
+    """Return the bytes that all layers together keep of a token for the backward pass.
 
-    Counted for a decoder of RMS norms, grouped attention in a kernel that keeps no scores, and a gated linear unit.
-    Norms of queries and keys, and biases, are not in it.
+    The count is for a decoder with RMS norms, grouped-query attention in a kernel that keeps no scores, and a gated
+    linear unit. Norms of queries and keys, and biases, are left out.
     """
     backend, width = run.optimize.backend, BYTES[run.optimize.backend.dtype]
     liger, lora = backend.liger, run.optimize.lora
@@ -93,14 +93,14 @@ def activation_bytes(run: RunSettings, shape: Shape) -> int:
 
 
 def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> TrainingMemory:
-    """What training holds on each of the pool's GPUs.
+    """Return the memory of training on each GPU of a pool, or refuse what does not fit.
 
-    Where generation and training take turns on a GPU, vLLM's share is to be free beside what stays between updates.
+    Where generation and training take turns on a GPU, vLLM's share must be free beside what stays between updates.
 
     Raises:
         SettingsError: it is more than they have.
     """
-    gpus, memory = pool.layout.training_gpus, pool.gpu("train").memory_gb * 1e9
+    gpus, memory = pool.training_gpus, pool.gpu("train").memory_gb * 1e9
     needed, there = training_memory(run, shape, gpus), f"each of {gpus} GPUs of {memory / 1e9:g} GB"
     if needed.lasting > memory:
         raise SettingsError(
@@ -119,7 +119,7 @@ def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> TrainingM
         again = "" if run.optimize.backend.gradient_checkpointing else "optimize.backend.gradient_checkpointing, "
         raise SettingsError(
             f"optimize.tokens_per_micro_batch: with micro-batches of {tokens} tokens training takes "
-            f"{needed.total / 1e9:.1f} GB on {there} ({needed.told()}); allowed: {again}fewer tokens, but not fewer "
-            f"than rollout.max_new_tokens {run.rollout.max_new_tokens}, or a larger accelerator"
+            f"{needed.total / 1e9:.1f} GB on {there} ({needed.describe()}); allowed: {again}fewer tokens, but not "
+            f"fewer than rollout.max_new_tokens {run.rollout.max_new_tokens}, or a larger accelerator"
         )
     return needed

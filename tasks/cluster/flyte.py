@@ -1,0 +1,124 @@
+"""Checks that Flyte's admin is there, knows the project and the domain, and has the workflow, by its HTTP gateway."""
+
+import json
+import re
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from tasks.cluster.findings import Finding, Unknown, checked
+from tasks.cluster.web import fetch
+from tasks.settings.deployment import VARIABLE
+
+_NAMES = ("Flyte", "Flyte project", "workflow")
+OLDEST = (1, 16, 4)
+"""Older ones stop when a shard of a map task is tried more often than they have counted on (flyteorg/flyte #6802)."""
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+
+
+def numbers(version: str) -> tuple[int, ...] | None:
+    """Return the three numbers of a version such as v1.16.8, or None for a build that has none."""
+    found = _VERSION.match(version)
+    return tuple(map(int, found.groups())) if found else None
+
+
+def flyte_checks(url: str | None, project: str, domain: str, workflow: str, seconds: float) -> list[Finding]:
+    """Check the server, the project and the workflow, each if the one before did not stop it.
+
+    Args:
+        url: Flyte's HTTP address, also the console's; nothing is tried without it.
+        project: the project of the run.
+        domain: the domain of the run.
+        workflow: the name that the workflow is registered by.
+        seconds: how long one request is waited for.
+    """
+    admin = _Admin((url or "").rstrip("/").removesuffix("/console"), seconds)
+    checks = (admin.server, lambda: admin.project(project, domain), lambda: admin.workflow(project, domain, workflow))
+    findings: list[Finding] = []
+    for name, check in zip(_NAMES, checks, strict=True):
+        if findings and findings[-1].state not in ("ok", "warning"):
+            before = next(one.name for one in findings if one.state not in ("ok", "warning"))
+            findings.append(Finding(name, "not tried", f"needs {before}"))
+        else:
+            findings.append(checked(name, check))
+    return findings
+
+
+class _Admin:
+    def __init__(self, url: str, seconds: float) -> None:
+        self._url, self._seconds = url, seconds
+
+    def server(self) -> Finding:
+        if not self._url:
+            return Finding("Flyte", "not tried", "its address is not given", "--flyte https://...")
+        if urlsplit(self._url).scheme not in ("http", "https"):
+            found = f"{self._url} is no address of http"
+            return Finding("Flyte", "failed", found, "--flyte https://... or http://...")
+        try:
+            answer = fetch(f"{self._url}/healthcheck", self._seconds)
+        except Unknown as error:
+            return error.finding("Flyte", "failed")
+        if not answer.ok:
+            found = f"{self._url}/healthcheck answers {answer.status_code} {answer.reason}"
+            return Finding("Flyte", "failed", found, "Name the address of Flyte's admin or console with --flyte")
+        try:
+            version = str(self._ask("version")["control_plane_version"]["Version"])
+        except (Unknown, KeyError, TypeError):
+            version = ""
+        found, parts = ", ".join(part for part in (self._url, version) if part), numbers(version)
+        if parts is not None and parts < OLDEST:
+            stops = f"{found}: a shard that is tried often stops its propeller"
+            return Finding("Flyte", "warning", stops, f"Upgrade Flyte to {'.'.join(map(str, OLDEST))} or newer")
+        return Finding("Flyte", "ok", found)
+
+    def project(self, project: str, domain: str) -> Finding:
+        name, projects = "Flyte project", {one["id"]: one for one in self._list("projects?limit=1000", "projects")}
+        if project not in projects:
+            body = json.dumps({"project": {"id": project, "name": project}})
+            fix = f"curl -d '{body}' {self._url}/api/v1/projects, or seedProjects in k8s/flyte/values.yaml"
+            return Finding(
+                name, "failed", f"Flyte has no project {project}; it has {', '.join(projects) or 'none'}", fix
+            )
+        found = projects[project]
+        if found.get("state") == "ARCHIVED":
+            body = json.dumps({"id": project, "state": "ACTIVE"})
+            fix = f"curl -X PUT -d '{body}' {self._url}/api/v1/projects/{project}"
+            return Finding(name, "failed", f"{project} is archived", fix)
+        domains = [one.get("id", "") for one in found.get("domains") or ()]
+        if domain not in domains:
+            there = f"{project} has no domain {domain}; it has {', '.join(domains) or 'none'}"
+            return Finding(name, "failed", there, "Name one of these with --domain, or add it to Flyte's own settings")
+        return Finding(name, "ok", f"{project}, {domain}")
+
+    def workflow(self, project: str, domain: str, workflow: str) -> Finding:
+        name = "workflow"
+        latest = urlencode({"limit": 1, "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"})
+        found = self._list(f"workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", "workflows")
+        if not found:
+            fix = f"pyflyte register --copy none -p {project} -d {domain} workflows, with {VARIABLE} set"
+            return Finding(name, "failed", f"{workflow} is not registered in {project}, {domain}", fix)
+        return Finding(name, "ok", f"{workflow}, latest version {found[0]['id'].get('version')}")
+
+    def _list(self, path: str, key: str) -> list[Any]:
+        """Return objects with an id."""
+        answer = self._ask(path)
+        found = answer.get(key, []) if isinstance(answer, dict) and (key in answer or key == "workflows") else None
+        if not isinstance(found, list) or not all(isinstance(one, dict) and one.get("id") for one in found):
+            raise self._strange(path)
+        return found
+
+    def _ask(self, path: str) -> Any:
+        url = f"{self._url}/api/v1/{path}"
+        answer = fetch(url, self._seconds, {"Accept": "application/json"})
+        if answer.status_code in (401, 403):
+            fix = "Look at its console, logged in"
+            raise Unknown(f"{self._url} asks for a login, which is not tried here", fix)
+        if not answer.ok:
+            raise Unknown(f"{url} answers {answer.status_code} {answer.reason}", "Look at the log of flyteadmin")
+        try:
+            return answer.json()
+        except ValueError:
+            raise self._strange(path) from None
+
+    def _strange(self, path: str) -> Unknown:
+        why = f"{self._url}/api/v1/{path}: an answer that is none of Flyte's"
+        return Unknown(why, "Name the address of Flyte's admin with --flyte")
