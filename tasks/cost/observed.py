@@ -11,9 +11,15 @@ from tasks.cost.jobs import Step
 from tasks.cost.rates import EngineRates, Lengths, passes
 from tasks.cost.work import parts
 from tasks.errors import DataError, SettingsError
-from tasks.settings import EngineSettings, EvaluationSettings, OptimizeSettings, PolicySettings, RolloutSettings
+from tasks.settings import (
+    EngineSettings,
+    EvaluationSettings,
+    OptimizeSettings,
+    PolicySettings,
+    RolloutSettings,
+    VerifySettings,
+)
 from tasks.settings.benchmarks import HELD_OUT
-from tasks.settings.steps import VerifySettings
 
 if TYPE_CHECKING:  # so that a plan without a store needs neither numpy nor pyarrow
     from tasks.artifacts.records import Manifest

@@ -60,16 +60,20 @@ def _of_votes(votes: Counter[int]) -> float:
     return 1.0 / list(votes.values()).count(most) if most and votes[CORRECT] == most else 0.0
 
 
-def measure(samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None, k: int, name: str) -> dict[str, Any]:
+def measure(
+    samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None, k: int, name: str, rewards: bool = False
+) -> dict[str, Any]:
     """Accuracies with 95 % intervals by problem, and means over the sampled responses.
 
-    A response that the verifier could not judge counts as not correct here, and in ``outcomes`` under its own name.
+    A response is correct or not, whatever its reward is: so all of these are shares. One that the verifier could not
+    judge counts as not correct here, and in ``outcomes`` under its own name.
 
     Args:
         samples: rows of the samples table, the k of a problem beside each other, greedy ones anywhere.
         classes: of the sampled responses' answers, in their order; None where answers have no votes.
         k: samples per problem.
         name: of the benchmark.
+        rewards: whether the mean reward is told too, because it is not the accuracy.
     """
     sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
     greedy = [sample["outcome"] == "correct" for sample in samples if sample["sample_index"] == GREEDY]
@@ -77,8 +81,10 @@ def measure(samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None,
     working_PK = np.array([sample["shows_working"] for sample in sampled], dtype=np.float64).reshape(-1, k)
     majority_P = None if classes is None else majority(np.array(classes, dtype=np.int64).reshape(-1, k))
     level_P = [sample["level"] for sample in sampled[::k]]
+    rewarded = [sample["reward"] for sample in sampled if rewards and sample["reward"] is not None]
     return {
         "benchmark": name,
+        **({"reward": float(np.mean(rewarded))} if rewarded else {}),
         "accuracy": _estimate(correct_PK.mean(axis=1)),
         "greedy": _estimate(np.array(greedy, dtype=np.float64)) if greedy else None,
         "pass": {str(one): _estimate(pass_at(correct_PK, one)) for one in ks(k)},
@@ -101,9 +107,10 @@ def measure(samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None,
 
 
 def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The accuracies that a manifest and a tracker show; those that were measured."""
+    """The accuracies that a manifest and a tracker show, and a mean reward; those that were measured."""
     found = {name: metrics[name] for name in ("accuracy", "greedy", "majority")}
-    return {name: estimate["value"] for name, estimate in found.items() if estimate is not None}
+    shown = {name: estimate["value"] for name, estimate in found.items() if estimate is not None}
+    return shown | ({"reward": metrics["reward"]} if "reward" in metrics else {})
 
 
 def combine(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

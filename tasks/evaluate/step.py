@@ -96,7 +96,7 @@ def evaluate_policy(
                 else None
             )
         write_table(draft.path / "samples.parquet", samples, SAMPLES)
-        metrics = measure(samples, classes, k, note.name)
+        metrics = measure(samples, classes, k, note.name, rewards=note.answer_type == "function")
         (draft.path / METRICS).write_text(json.dumps(metrics, indent=1))
         draft.facts.update(benchmark=note.name, **headline(metrics), **limit.facts(title))
         with shown(operation.tracker, store, title, settings.model_dump(mode="json")) as show:

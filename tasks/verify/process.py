@@ -15,12 +15,9 @@ from typing import IO
 
 from tasks.errors import SettingsError
 from tasks.settings import VerifySettings
-from tasks.verify.domains import domain_of
-from tasks.verify.verdicts import Outcome
+from tasks.verify.domains import Job, domain_of
+from tasks.verify.verdicts import Judgement, Outcome
 from tasks.verify.worker import ENDED, READY, SPENT, STOP
-
-Job = tuple[str, str]
-"""Gold answer and extracted answer."""
 
 _START_SECONDS = 120.0
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
@@ -38,7 +35,8 @@ class WorkerProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
         self._domain = domain_of(settings)
         given = [str(os.getpid()), settings.model_dump_json()]
-        path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        folders = [str(_ROOT), self._domain.folder(), os.environ.get("PYTHONPATH")]
+        path = os.pathsep.join(filter(None, folders))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tasks.verify.worker", *given],
             stdin=subprocess.PIPE,
@@ -88,7 +86,7 @@ class WorkerProcess:
             if idle:
                 self.due = time.monotonic() + self._domain.patience
 
-    def collect(self) -> list[tuple[Job, Outcome]]:
+    def collect(self) -> list[tuple[Job, Judgement]]:
         """Outcomes that have come since the last call. Ends a worker that is overdue or died.
 
         Raises:
@@ -101,9 +99,13 @@ class WorkerProcess:
         if not chunk:
             return self._give_up(overdue=False)
         *lines, self._partial = (self._partial + chunk).split(b"\n")
-        outcomes: list[tuple[Job, Outcome]] = []
+        outcomes: list[tuple[Job, Judgement]] = []
         for line in lines:
-            word, *numbers = line.decode().split()[:3] or [""]
+            if line.startswith(b"["):
+                outcome, reward, error = json.loads(line)
+                outcomes.append((self._sent.popleft()[0], Judgement(Outcome(outcome), reward, error)))
+                continue
+            word, *numbers = line.decode().split()[:3] or [""]  # An empty line says that it is alive.
             if word == READY:
                 self._write(f"{numbers[0]}\n".encode())
                 self._judge = int(numbers[1])
@@ -111,8 +113,6 @@ class WorkerProcess:
                 raise self._not_started(f"ended with {numbers[0]}")
             elif word == ENDED:
                 outcomes += self._without_judge(int(numbers[0]))
-            elif word:  # An empty line says that it is alive.
-                outcomes.append((self._sent.popleft()[0], Outcome(word)))
         if self._judge is None:
             self.due = time.monotonic() + _START_SECONDS
         else:
@@ -144,7 +144,7 @@ class WorkerProcess:
             self._stdin.write(lines)
             self._stdin.flush()
 
-    def _without_judge(self, status: int) -> list[tuple[Job, Outcome]]:
+    def _without_judge(self, status: int) -> list[tuple[Job, Judgement]]:
         """Only the job that the judge was on is to blame; the others, and that one if it is not, are left."""
         self._judge = None
         self._left = [job for job, _ in self._sent]
@@ -154,9 +154,9 @@ class WorkerProcess:
         if status in _FROM_OUTSIDE:
             self.disturbed = Outcome.CRASHED
             return []
-        return [(self._left.pop(0), Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED)]
+        return [(self._left.pop(0), Judgement(Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED))]
 
-    def _give_up(self, overdue: bool) -> list[tuple[Job, Outcome]]:
+    def _give_up(self, overdue: bool) -> list[tuple[Job, Judgement]]:
         if self._judge is None:
             raise self._not_started(f"said nothing for {_START_SECONDS:.0f} s" if overdue else "")
         status = self.stop()
@@ -172,7 +172,7 @@ class WorkerProcess:
         self.stop()
         return SettingsError(
             f"{self._domain.start_setting}; a verifier worker {how} while it started ({last_words}). "
-            f"{self._domain.start_mend}"
+            f"{self._domain.start_fix}"
         )
 
     def _last_words(self) -> str:

@@ -14,9 +14,9 @@ from tasks.artifacts.tables import ROWS_AT_ONCE, VERDICTS, Rows, stream_table, t
 from tasks.interruption import heeding
 from tasks.settings import VerifySettings
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
-from tasks.verify.verifier import check_failures, standing
+from tasks.verify.verifier import Asked, check_failures, standing
 
-_NAMES, _READ = ["prompt_id", "sample_index"], ["answer", "response", "finish_reason"]
+_NAMES, _READ = ["prompt_id", "sample_index"], ["answer", "response", "finish_reason", "prompt"]
 _JUDGED_AT_ONCE = 2**15
 """Responses of a shard that are judged and kept together; at their end workers wait for the slowest."""
 
@@ -79,9 +79,9 @@ def verify_rollouts(
     return draft.ref
 
 
-def pair(row: Mapping[str, Any]) -> tuple[str, str | None]:
+def pair(row: Mapping[str, Any]) -> Asked:
     """What the verifier takes for a row of the rollouts or samples table."""
-    return row["answer"], None if row["finish_reason"] == "missing" else row["response"]
+    return row["answer"], None if row["finish_reason"] == "missing" else row["response"], row["prompt"]
 
 
 class _Portion:
@@ -91,7 +91,7 @@ class _Portion:
         self._rows, self._left, self._tally = rows, count, tally
         self._names: list[pa.Table] = []
 
-    def pairs(self) -> Iterator[tuple[str, str | None]]:
+    def pairs(self) -> Iterator[Asked]:
         """What the verifier takes."""
         for table in self._read():
             yield from map(pair, table.select(_READ).to_pylist())
