@@ -23,7 +23,7 @@ from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.tracking.journal import shown
 from tasks.verify.step import pair
-from tasks.verify.verifier import check_failures, standing
+from tasks.verify.verifier import check_failures, shared_verifier
 
 
 @heeding
@@ -84,7 +84,7 @@ def evaluate_policy(
                 samples += store.progress.table("samples", number, generate).to_pylist()
                 progress.reach(len(samples))
         with draft.phase("verify"):
-            verifier = standing(verify)
+            verifier = shared_verifier(verify)
             verdicts = verifier.verify([pair(sample) for sample in samples], f"{title} verify")
             check_failures(verdicts, verify, [sample["prompt_id"] for sample in samples])
             for sample, verdict in zip(samples, verdicts, strict=True):

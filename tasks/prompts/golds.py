@@ -6,7 +6,7 @@ from tasks.errors import SettingsError
 from tasks.prompts.files import Row
 from tasks.settings import FunctionVerifySettings, VerifySettings
 from tasks.verify.verdicts import Outcome
-from tasks.verify.verifier import standing
+from tasks.verify.verifier import shared_verifier
 
 _SHOWN_CHARACTERS = 60
 
@@ -30,7 +30,7 @@ def unreadable_golds(rows: Sequence[Row], settings: VerifySettings, name: str) -
     if settings.kind != "math":
         return {}
     pairs = [(row["answer"], rf"\boxed{{{row['answer']}}}") for row in rows]
-    verdicts = standing(settings).verify(pairs, f"{name} gold answers")
+    verdicts = shared_verifier(settings).verify(pairs, f"{name} gold answers")
     return {
         row["prompt_id"]: _shortened(row["answer"])
         for row, verdict in zip(rows, verdicts, strict=True)
@@ -45,7 +45,9 @@ def try_function(rows: Sequence[Row], settings: FunctionVerifySettings) -> None:
         SettingsError: it raises, or returns no reward.
     """
     for row in rows[:1]:
-        (verdict,) = standing(settings).verify([(row["answer"], row["answer"], row["prompt"])], "reward function")
+        (verdict,) = shared_verifier(settings).verify(
+            [(row["answer"], row["answer"], row["prompt"])], "reward function"
+        )
         if verdict.outcome is Outcome.CRASHED:
             raise SettingsError(
                 f"verify.function: {settings.function} crashed when it was called with the first prompt and, as "

@@ -11,8 +11,8 @@ from typing import Any
 from tasks.verify.verdicts import Judgement, Outcome
 
 Score = Callable[[str, str, str], Any]
-_LONGEST_ERROR = 4000
-"""Characters of a traceback that are told."""
+_LONGEST_ERROR = 2000
+"""Last characters of a traceback that are told: with their escapes they fit into one write to a pipe."""
 
 
 def load(name: str) -> Score:
@@ -45,8 +45,8 @@ def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_
     try:
         return _read(score(prompt, response, answer), correct_from)
     except (Exception, SystemExit) as error:
-        told = "".join(traceback.format_exception(error)).rstrip()
-        return Judgement(Outcome.CRASHED, None, told if len(told) <= _LONGEST_ERROR else f"...{told[-_LONGEST_ERROR:]}")
+        told = "".join(traceback.format_exception(error)).rstrip().encode("ascii", "backslashreplace").decode()
+        return Judgement(Outcome.CRASHED, None, told[-_LONGEST_ERROR:])
 
 
 def _read(value: Any, correct_from: float) -> Judgement:

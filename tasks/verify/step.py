@@ -14,7 +14,7 @@ from tasks.artifacts.tables import ROWS_AT_ONCE, VERDICTS, Rows, stream_table, t
 from tasks.interruption import heeding
 from tasks.settings import VerifySettings
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
-from tasks.verify.verifier import Asked, check_failures, standing
+from tasks.verify.verifier import Asked, check_failures, shared_verifier
 
 _NAMES, _READ = ["prompt_id", "sample_index"], ["answer", "response", "finish_reason", "prompt"]
 _JUDGED_AT_ONCE = 2**15
@@ -49,7 +49,7 @@ def verify_rollouts(
             sizes = [pq.read_metadata(path).num_rows for path in paths]
         tally = Tally()
         failed: list[tuple[Verdict, str]] = []
-        verifier = standing(settings)
+        verifier = shared_verifier(settings)
         with draft.phase("verify"), table_writer(draft.path / "verdicts.parquet", VERDICTS) as add:
 
             def take_up(table: pa.Table) -> None:

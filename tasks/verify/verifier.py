@@ -140,13 +140,17 @@ class Verifier:
         return outcomes
 
 
-def standing(settings: VerifySettings) -> Verifier:
-    """A verifier whose workers stay for the next step in this process: they take a second to start.
+def shared_verifier(settings: VerifySettings) -> Verifier:
+    """Return a verifier whose workers stay for the next step in this process: they take a second to start.
 
     Raises:
         SettingsError: this machine cannot judge as ``verify.kind`` says.
     """
     return resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
+
+
+standing = shared_verifier
+"""The name that tasks/alternate imports."""
 
 
 def check_failures(
@@ -169,10 +173,11 @@ def check_failures(
         return
     counts = Counter(verdict.outcome for verdict, _ in failed)
     example, name = failed[0]
+    shown = f": {_shortened(example.extracted)!r}" if example.extracted else ""
     raise GateError(
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {total} responses, a "
         f"share of {len(failed) / total:.4g}; verify.max_failure_share is {settings.max_failure_share:g}. For example "
-        f"prompt_id {name!r} ({example.outcome}): {_shortened(example.extracted or '')!r}. "
+        f"prompt_id {name!r} ({example.outcome}){shown}. "
         f"{domain_of(settings).failures_fix} verify.max_failure_share if so many may be left out."
     )
 

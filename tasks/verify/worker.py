@@ -109,9 +109,7 @@ def _answer(number: int, judge: Judge, replies: int) -> int:
             break
     for line in lines:
         judgement, spent = judge(*json.loads(line))
-        reply = json.dumps(judgement).encode() + b"\n"
-        while reply:
-            reply = reply[os.write(replies, reply) :]
+        os.write(replies, json.dumps(judgement).encode() + b"\n")
         if spent or judgement.outcome is Outcome.CRASHED:
             return SPENT
     return 0

@@ -175,7 +175,7 @@ def test_a_worker_finds_the_code_from_any_folder(monkeypatch, tmp_path):
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
 
 
-def test_gate_message_names_counts_share_limit_example_and_mend():
+def test_gate_message_names_counts_share_limit_example_and_fix():
     verdicts = [verdict(Outcome.WRONG)] * 94 + [verdict(Outcome.TIMEOUT, "9" * 500)] * 2 + [verdict(Outcome.CRASHED)]
     with pytest.raises(GateError) as caught:
         check_failures(verdicts, VerifySettings(max_failure_share=0.03), [f"p{i}" for i in range(97)])
