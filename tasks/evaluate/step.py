@@ -1,4 +1,4 @@
-"""A policy's accuracy on a benchmark."""
+"""Measures a policy's accuracy on a benchmark."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ def evaluate_policy(
     seed: int,
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
-    """Samples k responses to every problem, and a greedy one where that is asked for, and checks them.
+    """Sample k responses to every problem, and a greedy one where the settings ask for it, and judge them.
 
     Sampling seeds do not depend on the policy, so that policies are compared on common random numbers.
 
@@ -114,7 +114,7 @@ def sample_held_out(
     on_done: OnDone = unseen,
     limit: AtLimit | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of the samples table, still without verdicts; ``limit`` counts the responses."""
+    """Sample responses and return them as rows of the samples table, still without verdicts; ``limit`` counts them."""
     requests = build_requests(
         tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, sampling.max_new_tokens
     )

@@ -9,7 +9,7 @@ JUDGING = judging(VERSION)
 
 @step(JUDGING, role="evaluate", mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Artifact:
-    """The accuracy of a policy on a benchmark."""
+    """Measure the accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy
 
     return once(
@@ -28,7 +28,7 @@ def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifac
 
 @step(VERSION)
 def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artifact]) -> Artifact:
-    """The mean of a policy's accuracies over benchmarks."""
+    """Average a policy's accuracies over benchmarks."""
     from tasks.evaluate.average import average_evaluations
 
     return once(inputs.store, "average", VERSION, average_evaluations, policy, evaluations, inputs.seed)

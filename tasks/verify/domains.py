@@ -1,4 +1,4 @@
-"""What differs between kinds of judging, on this side of the worker processes."""
+"""The kinds of judging, as far as they differ on this side of the worker processes."""
 
 import sys
 from collections.abc import Callable
@@ -18,7 +18,7 @@ NOTHING = Extracted(None, False)
 
 @dataclass(frozen=True)
 class Domain:
-    """A kind of judging."""
+    """A kind of judging: how jobs are read, how long a worker is waited for, and what messages name."""
 
     read: Callable[[str, str, str], tuple[Extracted, Job | None]]
     """From gold answer, response and prompt to what is extracted and a judge's job; None where there is no answer."""
@@ -35,7 +35,7 @@ class Domain:
 
 
 def domain_of(settings: VerifySettings) -> Domain:
-    """The domain of ``verify.kind``."""
+    """Return the domain of ``verify.kind``."""
     if isinstance(settings, CodeVerifySettings):
         return Domain(
             _answers_by(extract_program, settings.code.max_program_characters),
@@ -73,7 +73,7 @@ def domain_of(settings: VerifySettings) -> Domain:
 
 
 def require(settings: VerifySettings) -> None:
-    """Looks whether this machine can judge as ``verify.kind`` says.
+    """Check that this machine can judge as ``verify.kind`` says.
 
     Raises:
         SettingsError: it cannot.
@@ -98,7 +98,7 @@ def _answers_by(
 
 
 def _checked_folder(settings: FunctionVerifySettings) -> str:
-    """The folder of the user's module, whose source must be the one that the settings were read with.
+    """Return the folder of the user's module, whose source must be the one that the settings were read with.
 
     Raises:
         SettingsError: the function is not found, or its source is another one.

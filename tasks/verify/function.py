@@ -16,7 +16,7 @@ _LONGEST_ERROR = 2000
 
 
 def load(name: str) -> Score:
-    """The function that ``module:name`` names.
+    """Import and return the function that ``module:name`` names.
 
     Raises:
         TypeError: it cannot be called with three arguments. Besides that, whatever the module raises.
@@ -33,7 +33,7 @@ def load(name: str) -> Score:
 
 
 def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_from: float) -> Judgement:
-    """What the function says of a response; ``crashed`` with the traceback where it raises or returns no reward.
+    """Call the function for a response; where it raises or returns no reward, the outcome is ``crashed``.
 
     Args:
         score: returns a finite number, an ``Outcome``, or None for ``no_answer``.

@@ -1,4 +1,4 @@
-"""A worker as its parent sees it: a process, and the judge that it forked."""
+"""A worker process as its parent sees it, with the judge that the worker forked."""
 
 import json
 import math
@@ -29,7 +29,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 class WorkerProcess:
-    """One worker, the jobs that it was sent, and when it is overdue. It works on them in order."""
+    """A worker process with the jobs that it was sent, which it works on in order, and the time when it is overdue."""
 
     def __init__(self, settings: VerifySettings) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
@@ -61,15 +61,15 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the judge; of the worker's own process before there is one."""
+        """The process id of the judge, or of the worker itself before there is one."""
         return self._judge or self._process.pid
 
     def fileno(self) -> int:
-        """Becomes readable when ``collect`` has something to do."""
+        """Return the descriptor that becomes readable when ``collect`` has something to do."""
         return self._stdout.fileno()
 
     def fill(self, waiting: deque[Job], most: int = _JOBS_AHEAD) -> None:
-        """Sends jobs from the front of ``waiting`` until the worker has ``most``, or enough."""
+        """Send jobs from the front of ``waiting`` until the worker has ``most``, or enough."""
         if self._judge is None:
             return
         idle, lines = not self._sent, []
@@ -87,7 +87,7 @@ class WorkerProcess:
                 self.due = time.monotonic() + self._domain.patience
 
     def collect(self) -> list[tuple[Job, Judgement]]:
-        """Outcomes that have come since the last call. Ends a worker that is overdue or died.
+        """Return the judgements that have come since the last call. A worker that is overdue or died is ended.
 
         Raises:
             SettingsError: the worker ended, or was overdue, before it was ready.
@@ -120,12 +120,12 @@ class WorkerProcess:
         return outcomes
 
     def take_back(self) -> list[Job]:
-        """Jobs that were sent to a judge that ended before it answered them: to be sent again, to any worker."""
+        """Return the jobs that a judge was sent and ended without answering; they must be sent again, to any worker."""
         left, self._left = self._left, []
         return left
 
     def stop(self) -> int:
-        """Ends the worker, waits for that and returns its exit status."""
+        """End the worker, wait for that, and return its exit status."""
         self.ended, self._judge = True, None
         self._process.send_signal(STOP)
         try:
@@ -145,7 +145,7 @@ class WorkerProcess:
             self._stdin.flush()
 
     def _without_judge(self, status: int) -> list[tuple[Job, Judgement]]:
-        """Only the job that the judge was on is to blame; the others, and that one if it is not, are left."""
+        """Blame the job that the judge was on, unless it was killed from outside; the others are sent again."""
         self._judge = None
         self._left = [job for job, _ in self._sent]
         self._sent.clear()

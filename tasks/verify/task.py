@@ -9,7 +9,7 @@ JUDGING = judging(VERSION)
 
 @step(JUDGING, role="verify", mapped=True)
 def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) -> Artifact:
-    """A verdict on every response of a stage."""
+    """Judge every response of a stage."""
     from tasks.verify.step import verify_rollouts
 
     return once(inputs.store, "verify", JUDGING, verify_rollouts, inputs.settings, rollouts, stage, inputs.seed)

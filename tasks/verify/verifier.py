@@ -1,4 +1,4 @@
-"""Checks responses in worker processes that are killed and replaced on a deadline."""
+"""Judges responses in worker processes that are killed at a deadline and replaced."""
 
 import time
 from collections import Counter, deque
@@ -29,7 +29,7 @@ Asked = tuple[str, str | None] | tuple[str, str | None, str]
 
 
 class Verifier:
-    """A context manager around worker processes. They start when there is something to check, and end with the block.
+    """A pool of worker processes, as a context manager. They start when there is something to judge.
 
     ``workers`` of them work at a time. A hostile answer costs its worker at most; the answers behind it are sent again,
     and so is one whose worker was killed from outside: an outcome is the answer's own.
@@ -56,16 +56,16 @@ class Verifier:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers' judges."""
+        """The process ids of the workers' judges."""
         return [worker.pid for worker in self._workers]
 
     def close(self) -> None:
-        """Ends all workers."""
+        """End all workers."""
         while self._workers:
             self._workers.pop().stop()
 
     def verify(self, pairs: Iterable[Asked], title: str = "verify") -> list[Verdict]:
-        """Judges responses; equal jobs, such as equal pairs of gold and extracted answer, are judged once.
+        """Judge responses; equal jobs, such as equal pairs of gold and extracted answer, are judged once.
 
         Args:
             pairs: gold answer, response (None where it is missing), and the prompt where a function is to see it, [R].
@@ -124,7 +124,7 @@ class Verifier:
         return outcomes
 
     def _collect(self, waiting: deque[Job]) -> list[tuple[Job, Judgement]]:
-        """New outcomes of all workers; what a worker that ended has left undone goes back to the front."""
+        """Return new judgements of all workers; jobs that a worker left undone when it ended go back to the front."""
         outcomes: list[tuple[Job, Judgement]] = []
         for worker in list(self._workers):
             outcomes += worker.collect()
@@ -156,7 +156,7 @@ standing = shared_verifier
 def check_failures(
     verdicts: Sequence[Verdict], settings: VerifySettings, names: Sequence[str], responses: int | None = None
 ) -> None:
-    """Stops a stage whose verifier could not tell too often.
+    """Stop a stage of which too many responses could not be judged.
 
     Args:
         verdicts: [R].

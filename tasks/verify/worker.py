@@ -53,7 +53,7 @@ Maker = Callable[[], Judge]
 
 
 def main(parent: int, settings: Mapping[str, Any]) -> None:
-    """Serves until standard input ends."""
+    """Serve until standard input ends."""
     for asked in (signal.SIGINT, signal.SIGTERM):  # Meant for the parent, which then ends its workers.
         signal.signal(asked, signal.SIG_IGN)
     die_with(parent)  # Even in the middle of an answer; between answers standard input ends.
@@ -82,7 +82,7 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
 
 
 def _judge(parent: int, number: int, make: Maker, replies: int) -> NoReturn:
-    """A judge's life; never returns into that of the worker."""
+    """Live as a judge and end the process; this never returns to the worker's code."""
     status = _CANNOT_START
     try:
         signal.signal(STOP, signal.SIG_DFL)
@@ -193,7 +193,7 @@ def _limit_memory(memory_mib: int) -> None:
 
 
 def _peak_mib() -> float:
-    """Most address space that this process has had, MiB; 0 where the system does not tell.
+    """Return the most address space that this process has had, MiB; 0 where the system does not tell.
 
     Not getrusage: its maximum outlives exec and would be that of the parent.
     """
