@@ -6,7 +6,7 @@ import pytest
 
 from tasks.errors import SettingsError
 from tasks.platform.inputs import VerifyInputs
-from tasks.settings import FunctionVerifySettings, RunSettings, VerifySettings
+from tasks.settings import FunctionVerifySettings, MathVerifySettings, RunSettings, VerifySettings
 from tasks.settings.functions import find_function
 from tests.workflows.runs import CONFIG
 
@@ -120,3 +120,12 @@ def test_a_benchmark_cannot_ask_for_a_function_that_the_run_does_not_name(here: 
     (here / "mine.py").write_text(SCORE)
     run = RunSettings.read(CONFIG, f"verify.kind=function verify.function=mine:score {asked}")
     assert [one.verify.kind for one in run.measures] == ["function"]
+
+
+def test_a_benchmark_of_mathematics_is_judged_as_such_in_a_run_with_a_function(here: Path) -> None:
+    (here / "mine.py").write_text(SCORE)
+    asked = "evaluate.benchmarks='[held_out, {name: math500, problems: 10}]' policy='{path: some/policy}'"
+    given = f"verify.kind=function verify.function=mine:score verify.deadline_seconds=7 {asked}"
+    own, known = (one.verify for one in RunSettings.read(CONFIG, given).measures)
+    assert isinstance(own, FunctionVerifySettings)
+    assert known == MathVerifySettings(workers=1, deadline_seconds=7.0)
