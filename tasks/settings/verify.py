@@ -7,12 +7,13 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
 )
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
 from tasks.settings.base import OPERATIONAL, Number, Settings
 from tasks.settings.code import CodeSettings
@@ -63,6 +64,7 @@ class VerifySettings(Settings):
         found = _class_of(values)
         if found is None:
             return handler({"kind": values["kind"]})  # It is refused, whatever the other fields are.
+        _refuse_fields_of_other_kinds(values, found)
         return found.__pydantic_validator__.validate_json(json.dumps(values, default=str))
 
     @model_serializer(mode="plain")
@@ -136,6 +138,24 @@ KINDS: dict[VerifyKind, type[VerifySettings]] = {
     "code": CodeVerifySettings,
     "function": FunctionVerifySettings,
 }
+
+
+def _refuse_fields_of_other_kinds(values: dict[str, Any], given: type[VerifySettings]) -> None:
+    """Name the kinds that have a field which the given kind lacks.
+
+    Raises:
+        ValidationError: there is such a field.
+    """
+    errors = []
+    for name in values:
+        having = [kind for kind, one in KINDS.items() if name in one.model_fields]
+        if having and name not in given.model_fields:
+            kind = given.model_fields["kind"].default
+            message = f"unknown field with kind {kind}; allowed: with kind {' or '.join(having)}"
+            why = PydanticCustomError("other_kind", "{message}", {"message": message})
+            errors.append(InitErrorDetails(type=why, loc=(name,), input=values[name]))
+    if errors:
+        raise ValidationError.from_exception_data("verify", errors)
 
 
 def _class_of(values: dict[str, Any]) -> type[VerifySettings] | None:

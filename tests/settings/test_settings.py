@@ -84,8 +84,12 @@ def test_derived_numbers(run: RunSettings) -> None:
         ("rollout.responses_per_prompt=1", "one response has no standard deviation; allowed: 2 or more, or scale none"),
         ("verify.kind=code", "verify.kind: code with prompts.arithmetic.as_code false; allowed: code with true"),
         ("prompts.arithmetic.as_code=true", "verify.kind: math with prompts.arithmetic.as_code true; allowed: code"),
-        ("verify.code.seconds=3", "verify.code: unknown field"),
-        ("verify.kind=code verify.deadline_seconds=3", "verify.deadline_seconds: unknown field"),
+        ("verify.code.seconds=3", "verify.code: unknown field with kind math; allowed: with kind code"),
+        (
+            "verify.function=a:b",
+            "verify.function: got 'a:b'; unknown field with kind math; allowed: with kind function",
+        ),
+        ("verify.kind=code verify.deadline_seconds=3", "verify.deadline_seconds: got 3; unknown field with kind code"),
         ("verify.kind=poetry", "verify.kind: got 'poetry'; should be 'math', 'code' or 'function'"),
         ("verify.kind=function", "verify.function: missing"),
         (
