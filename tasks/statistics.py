@@ -32,29 +32,29 @@ class Interval:
 
 
 def mean(models: Sequence[Benchmarks]) -> float:
-    """The mean over models of their mean over benchmarks."""
+    """Return the mean over models of their mean over benchmarks."""
     return float(np.mean([np.mean([values_SP.mean() for values_SP in one.values()]) for one in models]))
 
 
 def run_means(models: Sequence[Benchmarks]) -> Values:
-    """[N], of every run (a model and a seed) the mean over benchmarks: what one run tells is one value."""
+    """Return the mean over benchmarks of every run, [N]; a run is a model and a seed, and counts as one value."""
     return np.concatenate([np.mean([values_SP.mean(1) for values_SP in one.values()], axis=0) for one in models])
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of a mean: one distribution for its lower and one for its upper bound."""
+    """Bootstrap draws of a mean: one distribution for its lower and one for its upper bound."""
 
     low_D: Values
     high_D: Values
 
     def interval(self) -> tuple[float, float]:
-        """The bounds of the 95 % interval."""
+        """Return the bounds of the 95 % interval."""
         return float(np.quantile(self.low_D, 0.025)), float(np.quantile(self.high_D, 0.975))
 
 
 def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
-    """Draws of the mean that ``mean`` gives, as problems and seeds could have been others.
+    """Draw the mean that ``mean`` gives as if problems and seeds had been others.
 
     Problems have random weights, uniform over all that sum to 1 (the Bayesian bootstrap), with one problem more that
     nobody saw: it has the least value of the span for the lower bound, the greatest for the upper one (Gaffke 2005;
@@ -89,7 +89,7 @@ def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
 
 
 def _seed_weights(random: np.random.Generator, seeds: int) -> Values:
-    """[D, S], weights that sum to 1 and give any S numbers the mean of their t distribution with S - 1 degrees."""
+    """Return weights of seeds, [D, S], that sum to 1 and give a mean its t distribution with S - 1 degrees."""
     if seeds == 1:
         return np.ones((_DRAWS, 1))
     normal_DS = random.standard_normal((_DRAWS, seeds))
@@ -98,32 +98,32 @@ def _seed_weights(random: np.random.Generator, seeds: int) -> Values:
 
 
 def interval(values_SP: Values, span: Span = SHARES) -> Interval:
-    """The mean over seeds and problems of one model on one benchmark."""
+    """Return the mean of one model on one benchmark over seeds and problems, with its interval."""
     return interval_of([{"": values_SP}], span)
 
 
 def interval_of(models: Sequence[Benchmarks], span: Span = SHARES) -> Interval:
-    """The mean that ``mean`` gives, with the interval of ``draws``."""
+    """Return the mean that ``mean`` gives, with the interval of ``draws``."""
     return Interval(mean(models), *draws(models, span).interval())
 
 
 def bootstrap_p(drawn: Draws, null: float = 0.0) -> float:
-    """Two-sided p that a mean is ``null``: twice the share of draws on its rarer side."""
+    """Return the two-sided p of a mean being ``null``: twice the share of draws on its rarer side."""
     return min(1.0, 2 * min(_share(drawn.low_D <= null), _share(drawn.high_D >= null)))
 
 
 def equivalence_p(drawn: Draws, margin: float) -> float:
-    """P of two one-sided tests that a mean lies within ``margin`` of 0 (Schuirmann 1987)."""
+    """Return the p of two one-sided tests that a mean lies within ``margin`` of 0 (Schuirmann 1987)."""
     return max(_share(drawn.low_D <= -margin), _share(drawn.high_D >= margin))
 
 
 def _share(found_D: npt.NDArray[np.bool_]) -> float:
-    """With the draw that was observed, so that no p is 0."""
+    """Return the share of true values, counting the observation itself as one draw, so that no p is 0."""
     return float((found_D.sum() + 1) / (len(found_D) + 1))
 
 
 def signed_rank_p(difference_N: Values) -> float | None:
-    """Two-sided p of the Wilcoxon signed-rank test over pairs of runs; None with fewer than ``FEWEST_PAIRS``."""
+    """Return the two-sided p of the Wilcoxon signed-rank test over pairs; None with fewer than ``FEWEST_PAIRS``."""
     if len(difference_N) < FEWEST_PAIRS:
         return None
     if not difference_N.any():
@@ -132,13 +132,13 @@ def signed_rank_p(difference_N: Values) -> float | None:
 
 
 def cohen_dz(difference_N: Values) -> float | None:
-    """The mean of paired differences in their standard deviations; None where they do not vary."""
+    """Return Cohen's d_z, the mean of paired differences over their standard deviation; None where they do not vary."""
     spread = difference_N.std(ddof=1) if len(difference_N) > 1 else 0.0
     return float(difference_N.mean() / spread) if spread > 0 else None
 
 
 def rank_biserial(difference_N: Values) -> float | None:
-    """The matched-pairs rank-biserial correlation (Kerby 2014), -1 to 1; None where all differences are 0."""
+    """Return the rank-biserial correlation of pairs (Kerby 2014), -1 to 1; None where all differences are 0."""
     nonzero = difference_N[difference_N != 0]
     if not len(nonzero):
         return None
@@ -147,7 +147,7 @@ def rank_biserial(difference_N: Values) -> float | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted for their number (Holm 1979)."""
+    """Return p-values adjusted for their number (Holm 1979)."""
     order = np.argsort(p_values)
     adjusted = np.empty(len(p_values))
     running = 0.0

@@ -8,7 +8,7 @@ import psutil
 
 from tasks.resident import release, resident
 from tasks.verify.verdicts import Outcome
-from tasks.verify.verifier import standing
+from tasks.verify.verifier import shared_verifier
 from tests.verify.helpers import boxed, eventually, settings
 
 
@@ -48,12 +48,12 @@ def test_a_forked_process_does_not_use_what_its_parent_holds() -> None:
 
 def test_workers_of_a_verifier_serve_the_next_step_until_its_settings_change() -> None:
     given = settings(workers=1)
-    first = standing(given)
+    first = shared_verifier(given)
     assert first.verify([("1", boxed("1"))])[0].outcome == Outcome.CORRECT
     (worker,) = first.pids
-    assert standing(given).verify([("2", boxed("3"))])[0].outcome == Outcome.WRONG
-    assert standing(given).pids == [worker]
-    standing(settings(workers=2))
+    assert shared_verifier(given).verify([("2", boxed("3"))])[0].outcome == Outcome.WRONG
+    assert shared_verifier(given).pids == [worker]
+    shared_verifier(settings(workers=2))
     assert first.pids == []
     assert not psutil.pid_exists(worker)
     release("verifier")
@@ -61,9 +61,9 @@ def test_workers_of_a_verifier_serve_the_next_step_until_its_settings_change() -
 
 def test_workers_end_with_their_process() -> None:
     program = (
-        "from tasks.verify.verifier import standing\n"
+        "from tasks.verify.verifier import shared_verifier\n"
         "from tests.verify.helpers import boxed, settings\n"
-        "verifier = standing(settings(workers=1))\n"
+        "verifier = shared_verifier(settings(workers=1))\n"
         "verifier.verify([('1', boxed('1'))])\n"
         "print(*verifier.pids)\n"
     )

@@ -18,7 +18,7 @@ from tasks.settings import (
     TinyPolicySettings,
 )
 from tasks.settings.cost import AssumptionSettings
-from tasks.settings.steps import VerifySettings
+from tasks.settings.verify import VerifySettings
 
 if TYPE_CHECKING:  # so that a plan without a store needs neither numpy nor pyarrow
     from tasks.artifacts import Store

@@ -1,1 +1,1 @@
-"""A policy becomes accuracy with intervals on held-out problems."""
+"""Evaluation: the accuracy of a policy on held-out problems, with intervals."""

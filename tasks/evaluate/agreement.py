@@ -1,4 +1,4 @@
-"""Which answers to a problem are the same answer, as the verifier sees it."""
+"""Groups the answers to a problem into classes of equal answers, for majority votes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from tasks.verify.verifier import Verifier
 
 
 def answer_classes(samples: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict], verifier: Verifier) -> list[int]:
-    """The class of every response's answer: ``CORRECT``, ``NO_VOTE``, or from 1 on for wrong ones.
+    """Return the class of every response's answer, [R]: ``CORRECT``, ``NO_VOTE``, or a number from 1 on for wrong ones.
 
     Responses that the verifier did not judge have no vote. Of the wrong answers to a problem the first one without a
     class starts one, and the verifier says which of the others equal it.

@@ -1,4 +1,4 @@
-"""The mean of a policy's accuracies over benchmarks."""
+"""Averages a policy's accuracies over benchmarks."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ def average_evaluations(
     evaluations: Sequence[ArtifactRef],
     seed: int,
 ) -> ArtifactRef:
-    """An average artifact with metrics.json: those of a single evaluation, or their mean.
+    """Write an average artifact, whose metrics.json has the mean over evaluations, or the numbers of a single one.
 
     Args:
         store: of all artifacts.

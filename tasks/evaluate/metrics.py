@@ -1,4 +1,4 @@
-"""What the responses to a benchmark say of a policy. Legend of shapes: P problems, K samples of each."""
+"""Metrics of a policy on a benchmark. Legend of shapes: P problems, K samples of each."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def pass_at(correct_PK: Floats, k: int) -> Floats:
-    """[P], the chance that at least one of k samples is correct: the unbiased estimate of arXiv 2107.03374.
+    """Return pass@k, [P]: the chance that at least one of k samples is correct, unbiased as in arXiv 2107.03374.
 
     Of n samples with c correct ones, 1 - C(n - c, k) / C(n, k).
 
@@ -41,12 +41,12 @@ def pass_at(correct_PK: Floats, k: int) -> Floats:
 
 
 def ks(samples: int) -> list[int]:
-    """For which k pass@k is told: 1, 2, 4, ... and all samples."""
+    """Return the k for which pass@k is reported: 1, 2, 4, ... and all samples."""
     return sorted({*(2**power for power in range(samples.bit_length())), samples})
 
 
 def majority(classes_PK: npt.NDArray[np.int64]) -> Floats:
-    """[P], 1 where most votes are for the correct answer, 0 where they are for another, and the chance at a tie.
+    """Return maj@k, [P]: 1 where most votes are for the correct answer, 0 where not, and the chance at a tie.
 
     Args:
         classes_PK: of equal answers; ``CORRECT``, ``NO_VOTE``, or the number of a wrong answer.
@@ -60,16 +60,20 @@ def _of_votes(votes: Counter[int]) -> float:
     return 1.0 / list(votes.values()).count(most) if most and votes[CORRECT] == most else 0.0
 
 
-def measure(samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None, k: int, name: str) -> dict[str, Any]:
-    """Accuracies with 95 % intervals by problem, and means over the sampled responses.
+def measure(
+    samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None, k: int, name: str, rewards: bool = False
+) -> dict[str, Any]:
+    """Compute accuracies with 95 % intervals by problem, and means over the sampled responses.
 
-    A response that the verifier could not judge counts as not correct here, and in ``outcomes`` under its own name.
+    A response is correct or not, whatever its reward is: so all of these are shares. One that the verifier could not
+    judge counts as not correct here, and in ``outcomes`` under its own name.
 
     Args:
         samples: rows of the samples table, the k of a problem beside each other, greedy ones anywhere.
         classes: of the sampled responses' answers, in their order; None where answers have no votes.
         k: samples per problem.
         name: of the benchmark.
+        rewards: whether the mean reward is told too, because it is not the accuracy.
     """
     sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
     greedy = [sample["outcome"] == "correct" for sample in samples if sample["sample_index"] == GREEDY]
@@ -77,8 +81,10 @@ def measure(samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None,
     working_PK = np.array([sample["shows_working"] for sample in sampled], dtype=np.float64).reshape(-1, k)
     majority_P = None if classes is None else majority(np.array(classes, dtype=np.int64).reshape(-1, k))
     level_P = [sample["level"] for sample in sampled[::k]]
+    rewarded = [sample["reward"] for sample in sampled if rewards and sample["reward"] is not None]
     return {
         "benchmark": name,
+        **({"reward": float(np.mean(rewarded))} if rewarded else {}),
         "accuracy": _estimate(correct_PK.mean(axis=1)),
         "greedy": _estimate(np.array(greedy, dtype=np.float64)) if greedy else None,
         "pass": {str(one): _estimate(pass_at(correct_PK, one)) for one in ks(k)},
@@ -101,13 +107,14 @@ def measure(samples: Sequence[Mapping[str, Any]], classes: Sequence[int] | None,
 
 
 def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The accuracies that a manifest and a tracker show; those that were measured."""
+    """Return the accuracies, and the mean reward, that a manifest and a tracker show, as far as they were measured."""
     found = {name: metrics[name] for name in ("accuracy", "greedy", "majority")}
-    return {name: estimate["value"] for name, estimate in found.items() if estimate is not None}
+    shown = {name: estimate["value"] for name, estimate in found.items() if estimate is not None}
+    return shown | ({"reward": metrics["reward"]} if "reward" in metrics else {})
 
 
 def combine(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean over benchmarks, every benchmark with the same weight; of a single one its own numbers.
+    """Average metrics over benchmarks, each with the same weight; a single benchmark keeps its own numbers.
 
     Args:
         measured: what ``measure`` gave for every benchmark.
@@ -144,5 +151,5 @@ def _estimate(values_P: Floats) -> dict[str, float]:
 
 
 def _with_bounds(benchmarks: Benchmarks) -> dict[str, float]:
-    """``value``, ``low`` and ``high`` of a mean over problems and benchmarks."""
+    """Return ``value``, ``low`` and ``high`` of a mean over problems and benchmarks."""
     return asdict(interval_of([benchmarks]))

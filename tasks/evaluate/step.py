@@ -1,4 +1,4 @@
-"""A policy's accuracy on a benchmark."""
+"""Measures a policy's accuracy on a benchmark."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.tracking.journal import shown
 from tasks.verify.step import pair
-from tasks.verify.verifier import check_failures, standing
+from tasks.verify.verifier import check_failures, shared_verifier
 
 
 @heeding
@@ -36,7 +36,7 @@ def evaluate_policy(
     seed: int,
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
-    """Samples k responses to every problem, and a greedy one where that is asked for, and checks them.
+    """Sample k responses to every problem, and a greedy one where the settings ask for it, and judge them.
 
     Sampling seeds do not depend on the policy, so that policies are compared on common random numbers.
 
@@ -84,7 +84,7 @@ def evaluate_policy(
                 samples += store.progress.table("samples", number, generate).to_pylist()
                 progress.reach(len(samples))
         with draft.phase("verify"):
-            verifier = standing(verify)
+            verifier = shared_verifier(verify)
             verdicts = verifier.verify([pair(sample) for sample in samples], f"{title} verify")
             check_failures(verdicts, verify, [sample["prompt_id"] for sample in samples])
             for sample, verdict in zip(samples, verdicts, strict=True):
@@ -96,7 +96,7 @@ def evaluate_policy(
                 else None
             )
         write_table(draft.path / "samples.parquet", samples, SAMPLES)
-        metrics = measure(samples, classes, k, note.name)
+        metrics = measure(samples, classes, k, note.name, rewards=note.answer_type == "function")
         (draft.path / METRICS).write_text(json.dumps(metrics, indent=1))
         draft.facts.update(benchmark=note.name, **headline(metrics), **limit.facts(title))
         with shown(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
@@ -114,7 +114,7 @@ def sample_held_out(
     on_done: OnDone = unseen,
     limit: AtLimit | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of the samples table, still without verdicts; ``limit`` counts the responses."""
+    """Sample responses and return them as rows of the samples table, still without verdicts; ``limit`` counts them."""
     requests = build_requests(
         tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, sampling.max_new_tokens
     )

@@ -107,7 +107,7 @@ def study(
 
 @step("8", role="evaluate", judges=True, mapped=True)
 def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifact) -> Logic[Artifact]:
-    """The accuracy of a policy on a benchmark."""
+    """Measure the accuracy of a policy on a benchmark."""
     from tasks.evaluate.step import evaluate_policy
 
     return evaluate_policy

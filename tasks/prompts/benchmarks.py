@@ -75,7 +75,8 @@ def prepare_benchmark(
         data = data_facts(settings.source, rows)
         check_unchanged(store, data, place)
         rows = _first(rows, unusable, settings)
-        unreadable = {} if settings.source.arithmetic else unreadable_golds(rows, verify, settings.name)
+        generated = settings.source.arithmetic is not None and verify.kind != "function"
+        unreadable = {} if generated else unreadable_golds(rows, verify, settings.name)
         _check_readable(unreadable, len(rows), settings)
         write_prompts(draft.path, with_template(rows, settings))
         note = BenchmarkNote(name=settings.name, answer_type=verify.kind)

@@ -73,7 +73,7 @@ def prepare_training_set(
         held_out = {row["prompt_id"] for row in share_of(rows, settings.held_out_share)}
         taken = [row for row in rows if row["prompt_id"] not in held_out]
         _check_usable(unusable, total, settings)
-        if settings.source.arithmetic is None:
+        if settings.source.arithmetic is None or verify.kind == "function":
             unreadable = unreadable_golds(taken, verify, "training")
             unusable += [Unusable("", name, f"gold answer {answer!r}") for name, answer in unreadable.items()]
             taken = [row for row in taken if row["prompt_id"] not in unreadable]

@@ -29,10 +29,15 @@ from tasks.settings.steps import (
     RolloutSettings,
     TinyPolicySettings,
     TrackerSettings,
-    VerifySettings,
     WarmStartSettings,
 )
 from tasks.settings.training_sets import TRAINING_SETS, TrainingSetSettings
+from tasks.settings.verify import (
+    CodeVerifySettings,
+    FunctionVerifySettings,
+    MathVerifySettings,
+    VerifySettings,
+)
 
 __all__ = [
     "BENCHMARKS",
@@ -44,14 +49,17 @@ __all__ = [
     "BackendSettings",
     "BenchmarkSettings",
     "CodeSettings",
+    "CodeVerifySettings",
     "DataSettings",
     "EngineSettings",
     "EvaluateSettings",
     "EvaluationSettings",
     "ExperimentSettings",
+    "FunctionVerifySettings",
     "GateSettings",
     "Given",
     "LoraSettings",
+    "MathVerifySettings",
     "MismatchSettings",
     "ObjectiveSettings",
     "OperationSettings",

@@ -1,13 +1,14 @@
 """Benchmarks: sets of problems that policies are evaluated on, and those that are known by name."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from tasks.settings.base import Day, Number, Settings
 from tasks.settings.presets import merge
 from tasks.settings.sources import SourceSettings
+from tasks.settings.verify import VerifyKind
 
 HELD_OUT = "held_out"
 """The benchmark that is the held-out part of the run's own prompts."""
@@ -171,8 +172,8 @@ class BenchmarkSettings(Settings):
     """In tables, figures, trackers and artifacts."""
     source: SourceSettings | None = None
     """Of a benchmark of your own; a source takes the place of a known benchmark's as a whole."""
-    answer_type: Literal["math", "code"] | None = None
-    """How answers are checked: as ``verify.kind`` says, which is the run's without it."""
+    answer_type: VerifyKind | None = None
+    """How responses are judged, as ``verify.kind`` says; the run's own way without it."""
     problems: int | None = Field(None, ge=1)
     """The first so many; all of them without it."""
     samples_per_problem: int | None = Field(None, ge=1)

@@ -6,9 +6,9 @@ from pydantic import Field, model_validator
 
 from tasks.settings.base import Number, Settings
 from tasks.settings.benchmarks import HELD_OUT, BenchmarkSettings
-from tasks.settings.code import CodeSettings
 from tasks.settings.devices import EngineSettings
-from tasks.settings.steps import PromptsSettings, VerifySettings
+from tasks.settings.steps import PromptsSettings
+from tasks.settings.verify import VerifySettings
 
 _OF_SAMPLING = {"samples_per_problem": None, "max_new_tokens": None, "temperature": None, "greedy": False}
 """Of a benchmark, what changes none of its problems."""
@@ -95,7 +95,10 @@ def _measure(
         responses_per_part=evaluate.responses_per_part,
     )
     kind = benchmark.answer_type or verify.kind
-    if kind != verify.kind:
-        # What programs may take is of no use to mathematics.
-        verify = verify.model_copy(update={"kind": kind, "code": CodeSettings()})
-    return Measure(benchmark.model_copy(update=problems | _OF_SAMPLING | {"answer_type": kind}), evaluation, verify)
+    if kind == "function" != verify.kind:
+        raise ValueError(
+            f"evaluate.benchmarks, {benchmark.name}: answer_type function with verify.kind {verify.kind}, which names "
+            "no function; allowed: math or code, or verify.kind function"
+        )
+    problems |= _OF_SAMPLING | {"answer_type": kind}
+    return Measure(benchmark.model_copy(update=problems), evaluation, verify.as_kind(kind))

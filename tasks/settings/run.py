@@ -25,8 +25,8 @@ from tasks.settings.steps import (
     PolicySettings,
     PromptsSettings,
     RolloutSettings,
-    VerifySettings,
 )
+from tasks.settings.verify import VerifySettings
 
 
 class RunSettings(Settings):
@@ -215,7 +215,7 @@ class RunSettings(Settings):
                     (f"evaluate.benchmarks, {one.benchmark.name}", one.benchmark.source.arithmetic, one.verify.kind)
                 )
         for name, arithmetic, kind in sources:
-            if arithmetic is not None and arithmetic.as_code != (kind == "code"):
+            if arithmetic is not None and kind != "function" and arithmetic.as_code != (kind == "code"):
                 raise ValueError(
                     f"verify.kind: {kind} with {name}.arithmetic.as_code {str(arithmetic.as_code).lower()}; allowed: "
                     "code with true, math with false"
@@ -273,13 +273,19 @@ def _parts(text: str) -> list[str]:
 
 
 def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """``values`` with changes merged in; a new source of policy or prompts replaces the old one."""
+    """``values`` with changes merged in; a new source of policy or prompts replaces the old one.
+
+    A new function has another digest than the old one.
+    """
     values = dict(values)
     for name in ("policy", "prompts"):
         old, new = values.get(name), changes.get(name)
         # Fields inside of the source that is there change it; only another source replaces it.
         if isinstance(old, dict) and isinstance(new, dict) and any(old.get(key) is None for key in _SOURCES & set(new)):
             values[name] = {key: value for key, value in old.items() if key not in _OF_A_SOURCE}
+    old, new = values.get("verify"), changes.get("verify")
+    if isinstance(old, dict) and isinstance(new, dict) and "function" in new:
+        values["verify"] = {key: value for key, value in old.items() if key != "source_digest"}
     return merge(values, changes)
 
 

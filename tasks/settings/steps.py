@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tasks.settings.base import OPERATIONAL, Day, Number, Settings
-from tasks.settings.code import CodeSettings
+from tasks.settings.base import Day, Number, Settings
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.effects import flat, readers, reads
 from tasks.settings.objective import ObjectiveSettings
@@ -191,30 +190,6 @@ class RolloutSettings(Settings):
                     f"{field} {value} in training rollouts; allowed: {allowed}, because the behavior log-probabilities "
                     "must be those of the whole distribution"
                 )
-        return self
-
-
-class VerifySettings(Settings):
-    """How answers are checked: in worker processes, which can be killed."""
-
-    kind: Literal["math", "code"] = "math"
-    """What answers are: mathematics in a box, compared by math-verify, or a program, run on tests in a sandbox."""
-    workers: int = Field(2, ge=1, json_schema_extra=OPERATIONAL)
-    """Processes that check answers side by side."""
-    deadline_seconds: Number = Field(2.0, gt=0)
-    """CPU time for one mathematical answer; then its worker is killed and replaced."""
-    memory_mib: int = Field(2048, ge=256)
-    """Address space of a worker."""
-    max_answer_characters: int = Field(2000, ge=1)
-    """A longer mathematical answer counts as no_answer."""
-    code: CodeSettings = CodeSettings()
-    max_failure_share: Number = Field(0.02, ge=0, le=1)
-    """The stage stops when a larger share of its responses timed out or crashed the verifier."""
-
-    @model_validator(mode="after")
-    def _limits_are_used(self) -> "VerifySettings":
-        if self.kind == "math" and self.code != CodeSettings():
-            raise ValueError("code: given with kind math, which runs no programs; allowed: its defaults, or kind code")
         return self
 
 

@@ -35,7 +35,7 @@ from tasks.train.stage import OUT_OF_MEMORY_FIX, load_trainer
 from tasks.train.trainer import Phase
 from tasks.verify.step import Tally, pair, table_verdicts, verdict_rows
 from tasks.verify.verdicts import FAILURES, Verdict
-from tasks.verify.verifier import check_failures, standing
+from tasks.verify.verifier import check_failures, shared_verifier
 
 Prompt = Mapping[str, Any]
 """A row of the prompts table."""
@@ -82,7 +82,7 @@ class Colocated:
             self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, start)
             self._reference = reference() if reference else None
             workers = -(-verify.workers // distributed.world_size())
-            self.verifier = standing(verify.model_copy(update={"workers": workers}))
+            self.verifier = shared_verifier(verify.model_copy(update={"workers": workers}))
             self.outcomes: list[Outcome] = []
             self.call_seconds: list[float | None] = []
             """Seconds of generation of every refresh; None where its responses were found."""

@@ -1,1 +1,8 @@
-"""Responses become verdicts: mathematics by math-verify, programs by tests, in processes that can be killed."""
+"""Responses become verdicts: by math-verify, by tests of programs, or by a function of the user's own.
+
+Judging happens in worker processes, which can be killed.
+"""
+
+from tasks.verify.verdicts import Outcome
+
+__all__ = ["Outcome"]

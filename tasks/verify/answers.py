@@ -11,7 +11,7 @@ _PYTHON = ("python", "python3", "py")
 
 @dataclass(frozen=True)
 class Extracted:
-    """What a response answers."""
+    """The answer that was found in a response."""
 
     answer: str | None
     """The content of the last closed box or block; None without one."""
@@ -20,7 +20,7 @@ class Extracted:
 
 
 def extract(response: str) -> Extracted:
-    r"""The content of the ``\boxed{...}`` that closes last, so of the outer one where boxes are nested.
+    r"""Find the content of the ``\boxed{...}`` that closes last, which is the outer one where boxes are nested.
 
     Takes time linear in the length of the response and raises nothing, whatever the text. A box that never closes, as
     in a truncated response, is no box; those inside and before it count.
@@ -44,7 +44,7 @@ def extract(response: str) -> Extracted:
 
 
 def extract_program(response: str) -> Extracted:
-    """The content of the last closed block of Python: between a line ```` ```python ```` and the next line of a fence.
+    """Find the last closed block of Python, between a line ```` ```python ```` and the next line of a fence.
 
     A block in another language, or in none that is named, is no answer; nor is one that never closes, as in a truncated
     response. Takes time linear in the length of the response.

@@ -1,4 +1,4 @@
-"""Compares one answer with the gold answer by math-verify. Has no bounds of its own: the worker around it has."""
+"""Compares an answer with the gold answer by math-verify. The worker around it sets limits of time and memory."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ _LOG_2 = math.log10(2)
 
 
 def judge(gold: str, answer: str) -> Outcome:
-    """``correct``, ``wrong``, ``no_answer``, ``gold_unparsable``, or ``crashed`` where math-verify raised.
+    """Return ``correct``, ``wrong``, ``no_answer``, ``gold_unparsable``, or ``crashed`` where math-verify raised.
 
     Args:
         gold: the reference answer, LaTeX without a box.
@@ -99,7 +99,7 @@ def _parse(text: str, with_bases: bool) -> list[Any]:
 
 
 def _scientific(answer: Any) -> Any:
-    """4.5 times a power of ten as the number that it is: math-verify compares the product with no fraction."""
+    """Turn 4.5 times a power of ten into a number, because math-verify compares the product with no fraction."""
     if not isinstance(answer, Mul) or len(answer.args) != 2:
         return answer
     mantissa, power = answer.args
@@ -112,7 +112,7 @@ def _scientific(answer: Any) -> Any:
 
 
 def _is_false(answer: Any) -> bool:
-    """Whether the answer says that two numbers are equal that are not, as in 7 = 6; a rounded one is equal."""
+    """Return whether the answer says that two different numbers are equal, as in 7 = 6; a rounded one is equal."""
     return any(
         isinstance(one, Eq) and one.lhs.is_number and one.rhs.is_number and not _about_equal(one.lhs, one.rhs)
         for one in _parts(answer)
@@ -130,7 +130,7 @@ def _about_equal(one: Any, other: Any) -> bool:
 
 
 def _as_sets(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """Inequalities that are solved, as x < 3, become sets where the other answer is an interval or made of some."""
+    """Turn solved inequalities, such as x < 3, into sets where the other answer is an interval or a union of some."""
     if not any(isinstance(other, Set) and not isinstance(other, FiniteSet) for other in others):
         return list(answers)
     return [one if (found := _solutions(one)) is None else found for one in answers]
@@ -165,14 +165,14 @@ def _parts(answer: Any) -> Sequence[Any]:
 
 
 def _precision(answers: Sequence[Any]) -> tuple[int, int]:
-    """Decimals and digits to compare with: more than usual where a number is so small that they would make it 0."""
+    """Return the decimals and digits to compare with: more than usual where they would make a small number 0."""
     zeros = max((zeros for one in answers for zeros in _zeros(one)), default=0)
     needed = min(zeros, _MOST_ZEROS) + _SIGNIFICANT
     return max(_DECIMALS, needed), max(_DIGITS, needed)
 
 
 def _zeros(answer: Any) -> Iterator[int]:
-    """How many zeros stand behind the point of every number in an expression, or fewer by one."""
+    """Yield the zeros behind the decimal point of every number in an expression, or one fewer."""
     if isinstance(answer, Integer) or not isinstance(answer, Basic | MatrixBase):
         return
     if isinstance(answer, MatrixBase):

@@ -44,7 +44,7 @@ _BASE = re.compile(
 
 @dataclass(frozen=True)
 class Row:
-    """One rule: what is written as it should not be, and how."""
+    """A rule that rewrites what matches its pattern."""
 
     why: str
     pattern: re.Pattern[str]
@@ -56,7 +56,7 @@ def _row(why: str, pattern: str, into: str | Callable[[re.Match[str]], str]) -> 
 
 
 def _whole(found: re.Match[str]) -> str:
-    """The content of a style: as it is where it is the whole answer, else as a group."""
+    """Return the content of a style: as it is where it is the whole answer, else as a group."""
     content = found[found.lastindex or 0].strip()
     return content if found.span() == (0, len(found.string)) else f"{{{content}}}"
 
@@ -206,7 +206,7 @@ _EITHER = re.compile(r"(?<![\w.\\}^])(\d+)[eE]([+-]\d)(?![\w.{^(])")
 
 
 def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
-    """The text as math-verify should read it; two where it can be read in two ways, such as 2e-1.
+    """Return the text as math-verify should read it; two texts where it can be read in two ways, such as 2e-1.
 
     Args:
         text: the content of a box.
@@ -226,7 +226,7 @@ def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
 
 
 def has_base(text: str) -> bool:
-    """Whether a number in the text has a base."""
+    """Return whether a number in the text has a base."""
     return "_" in text and _BASE.search(text) is not None
 
 
@@ -241,7 +241,7 @@ _NO_WORDS = frozenset(_FUNCTIONS.split("|"))
 
 
 def is_word(text: str) -> bool:
-    """Whether letters are words; else they are a product of variables, such as xyz, abc and mgh."""
+    """Return whether letters are words; else they are a product of variables, such as xyz, abc and mgh."""
     return any(
         len(run) > 2
         and any(letter in "aeiou" for letter in run)
@@ -252,7 +252,7 @@ def is_word(text: str) -> bool:
 
 
 def words(text: str) -> tuple[str, ...] | None:
-    """The words of an answer, each item of a list as one, in order of the alphabet; None where it is no words.
+    """Return the words of an answer in alphabetical order, each item of a list as one; None where it has other parts.
 
     A time of day with a zero, such as 12:00 and 3:05, counts as a word: it is no ratio.
     """

@@ -1,4 +1,4 @@
-"""A worker as its parent sees it: a process, and the judge that it forked."""
+"""A worker process as its parent sees it, with the judge that the worker forked."""
 
 import json
 import math
@@ -15,12 +15,9 @@ from typing import IO
 
 from tasks.errors import SettingsError
 from tasks.settings import VerifySettings
-from tasks.verify.domains import domain_of
-from tasks.verify.verdicts import Outcome
+from tasks.verify.domains import Job, domain_of
+from tasks.verify.verdicts import Judgement, Outcome
 from tasks.verify.worker import ENDED, READY, SPENT, STOP
-
-Job = tuple[str, str]
-"""Gold answer and extracted answer."""
 
 _START_SECONDS = 120.0
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
@@ -32,13 +29,14 @@ _ROOT = Path(__file__).parents[2]
 
 
 class WorkerProcess:
-    """One worker, the jobs that it was sent, and when it is overdue. It works on them in order."""
+    """A worker process with the jobs that it was sent, which it works on in order, and the time when it is overdue."""
 
     def __init__(self, settings: VerifySettings) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
         self._domain = domain_of(settings)
         given = [str(os.getpid()), settings.model_dump_json()]
-        path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        folders = [str(_ROOT), self._domain.folder(), os.environ.get("PYTHONPATH")]
+        path = os.pathsep.join(filter(None, folders))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tasks.verify.worker", *given],
             stdin=subprocess.PIPE,
@@ -63,15 +61,15 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the judge; of the worker's own process before there is one."""
+        """The process id of the judge, or of the worker itself before there is one."""
         return self._judge or self._process.pid
 
     def fileno(self) -> int:
-        """Becomes readable when ``collect`` has something to do."""
+        """Return the descriptor that becomes readable when ``collect`` has something to do."""
         return self._stdout.fileno()
 
     def fill(self, waiting: deque[Job], most: int = _JOBS_AHEAD) -> None:
-        """Sends jobs from the front of ``waiting`` until the worker has ``most``, or enough."""
+        """Send jobs from the front of ``waiting`` until the worker has ``most``, or enough."""
         if self._judge is None:
             return
         idle, lines = not self._sent, []
@@ -88,8 +86,8 @@ class WorkerProcess:
             if idle:
                 self.due = time.monotonic() + self._domain.patience
 
-    def collect(self) -> list[tuple[Job, Outcome]]:
-        """Outcomes that have come since the last call. Ends a worker that is overdue or died.
+    def collect(self) -> list[tuple[Job, Judgement]]:
+        """Return the judgements that have come since the last call. A worker that is overdue or died is ended.
 
         Raises:
             SettingsError: the worker ended, or was overdue, before it was ready.
@@ -101,9 +99,13 @@ class WorkerProcess:
         if not chunk:
             return self._give_up(overdue=False)
         *lines, self._partial = (self._partial + chunk).split(b"\n")
-        outcomes: list[tuple[Job, Outcome]] = []
+        outcomes: list[tuple[Job, Judgement]] = []
         for line in lines:
-            word, *numbers = line.decode().split()[:3] or [""]
+            if line.startswith(b"["):
+                outcome, reward, error = json.loads(line)
+                outcomes.append((self._sent.popleft()[0], Judgement(Outcome(outcome), reward, error)))
+                continue
+            word, *numbers = line.decode().split()[:3] or [""]  # An empty line says that it is alive.
             if word == READY:
                 self._write(f"{numbers[0]}\n".encode())
                 self._judge = int(numbers[1])
@@ -111,8 +113,6 @@ class WorkerProcess:
                 raise self._not_started(f"ended with {numbers[0]}")
             elif word == ENDED:
                 outcomes += self._without_judge(int(numbers[0]))
-            elif word:  # An empty line says that it is alive.
-                outcomes.append((self._sent.popleft()[0], Outcome(word)))
         if self._judge is None:
             self.due = time.monotonic() + _START_SECONDS
         else:
@@ -120,12 +120,12 @@ class WorkerProcess:
         return outcomes
 
     def take_back(self) -> list[Job]:
-        """Jobs that were sent to a judge that ended before it answered them: to be sent again, to any worker."""
+        """Return the jobs that a judge was sent and ended without answering; they must be sent again, to any worker."""
         left, self._left = self._left, []
         return left
 
     def stop(self) -> int:
-        """Ends the worker, waits for that and returns its exit status."""
+        """End the worker, wait for that, and return its exit status."""
         self.ended, self._judge = True, None
         self._process.send_signal(STOP)
         try:
@@ -144,8 +144,8 @@ class WorkerProcess:
             self._stdin.write(lines)
             self._stdin.flush()
 
-    def _without_judge(self, status: int) -> list[tuple[Job, Outcome]]:
-        """Only the job that the judge was on is to blame; the others, and that one if it is not, are left."""
+    def _without_judge(self, status: int) -> list[tuple[Job, Judgement]]:
+        """Blame the job that the judge was on, unless it was killed from outside; the others are sent again."""
         self._judge = None
         self._left = [job for job, _ in self._sent]
         self._sent.clear()
@@ -154,9 +154,9 @@ class WorkerProcess:
         if status in _FROM_OUTSIDE:
             self.disturbed = Outcome.CRASHED
             return []
-        return [(self._left.pop(0), Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED)]
+        return [(self._left.pop(0), Judgement(Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED))]
 
-    def _give_up(self, overdue: bool) -> list[tuple[Job, Outcome]]:
+    def _give_up(self, overdue: bool) -> list[tuple[Job, Judgement]]:
         if self._judge is None:
             raise self._not_started(f"said nothing for {_START_SECONDS:.0f} s" if overdue else "")
         status = self.stop()
@@ -172,7 +172,7 @@ class WorkerProcess:
         self.stop()
         return SettingsError(
             f"{self._domain.start_setting}; a verifier worker {how} while it started ({last_words}). "
-            f"{self._domain.start_mend}"
+            f"{self._domain.start_fix}"
         )
 
     def _last_words(self) -> str:

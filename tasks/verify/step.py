@@ -1,4 +1,4 @@
-"""Rollouts become verdicts."""
+"""Judges the rollouts of a stage."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,9 +14,9 @@ from tasks.artifacts.tables import ROWS_AT_ONCE, VERDICTS, Rows, stream_table, t
 from tasks.interruption import heeding
 from tasks.settings import VerifySettings
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
-from tasks.verify.verifier import check_failures, standing
+from tasks.verify.verifier import Asked, check_failures, shared_verifier
 
-_NAMES, _READ = ["prompt_id", "sample_index"], ["answer", "response", "finish_reason"]
+_NAMES, _READ = ["prompt_id", "sample_index"], ["answer", "response", "finish_reason", "prompt"]
 _JUDGED_AT_ONCE = 2**15
 """Responses of a shard that are judged and kept together; at their end workers wait for the slowest."""
 
@@ -25,7 +25,7 @@ _JUDGED_AT_ONCE = 2**15
 def verify_rollouts(
     store: Store, settings: VerifySettings, rollouts: Sequence[ArtifactRef], stage: int, seed: int
 ) -> ArtifactRef:
-    """Checks every response of a stage.
+    """Judge every response of a stage and write a verdicts artifact.
 
     Args:
         store: of the rollouts and the verdicts.
@@ -49,7 +49,7 @@ def verify_rollouts(
             sizes = [pq.read_metadata(path).num_rows for path in paths]
         tally = Tally()
         failed: list[tuple[Verdict, str]] = []
-        verifier = standing(settings)
+        verifier = shared_verifier(settings)
         with draft.phase("verify"), table_writer(draft.path / "verdicts.parquet", VERDICTS) as add:
 
             def take_up(table: pa.Table) -> None:
@@ -79,9 +79,9 @@ def verify_rollouts(
     return draft.ref
 
 
-def pair(row: Mapping[str, Any]) -> tuple[str, str | None]:
-    """What the verifier takes for a row of the rollouts or samples table."""
-    return row["answer"], None if row["finish_reason"] == "missing" else row["response"]
+def pair(row: Mapping[str, Any]) -> Asked:
+    """Return what the verifier takes for a row of the rollouts or samples table."""
+    return row["answer"], None if row["finish_reason"] == "missing" else row["response"], row["prompt"]
 
 
 class _Portion:
@@ -91,18 +91,18 @@ class _Portion:
         self._rows, self._left, self._tally = rows, count, tally
         self._names: list[pa.Table] = []
 
-    def pairs(self) -> Iterator[tuple[str, str | None]]:
-        """What the verifier takes."""
+    def pairs(self) -> Iterator[Asked]:
+        """Yield what the verifier takes."""
         for table in self._read():
             yield from map(pair, table.select(_READ).to_pylist())
 
     def names(self) -> list[dict[str, Any]]:
-        """prompt_id and sample_index of those read."""
+        """Return prompt_id and sample_index of the responses that were read."""
         rows: list[dict[str, Any]] = pa.concat_tables(self._names).to_pylist()
         return rows
 
     def finish(self) -> None:
-        """Reads what nobody asked for, since its verdicts were there."""
+        """Read the rows that nobody asked for, because their verdicts were stored before."""
         for _ in self._read():
             pass
 
@@ -116,14 +116,14 @@ class _Portion:
 
 
 def _portions(path: Path, size: int, tally: "Tally") -> Iterator[_Portion]:
-    """Of a shard, to be read in order."""
+    """Cut a shard into portions, which must be read in order."""
     rows = Rows(stream_table(path, [*_NAMES, *_READ, "response_token_ids"]))
     for first in range(0, size, _JUDGED_AT_ONCE):
         yield _Portion(rows, min(_JUDGED_AT_ONCE, size - first), tally)
 
 
 def verdict_rows(rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """Rows of the verdicts table for rows of the rollouts table, in their order."""
+    """Return rows of the verdicts table for rows of the rollouts table, in their order."""
     return [
         {
             "prompt_id": row["prompt_id"],
@@ -138,7 +138,7 @@ def verdict_rows(rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdi
 
 
 def table_verdicts(table: pa.Table) -> list[Verdict]:
-    """The verdicts in rows of the verdicts table."""
+    """Return the verdicts in rows of the verdicts table."""
     return [
         Verdict(Outcome(row["outcome"]), row["reward"], row["extracted"], row["shows_working"])
         for row in table.to_pylist()
@@ -146,7 +146,7 @@ def table_verdicts(table: pa.Table) -> list[Verdict]:
 
 
 class Tally:
-    """Sums over a stage's responses, taken up bit by bit."""
+    """Sums over a stage's responses, which are added portion by portion."""
 
     def __init__(self) -> None:
         self._outcomes: Counter[Outcome] = Counter()
@@ -154,12 +154,12 @@ class Tally:
         self._scored = self._working = self._tokens = self._truncated = 0
 
     def add_rollouts(self, rollouts: pa.Table) -> None:
-        """Takes up rows of the rollouts table, of which token ids and finish reason count."""
+        """Add rows of the rollouts table, of which token ids and finish reason count."""
         self._tokens += pc.sum(pc.list_value_length(rollouts["response_token_ids"])).as_py() or 0
         self._truncated += pc.sum(pc.equal(rollouts["finish_reason"], "length")).as_py() or 0
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        """Takes up verdicts."""
+        """Add verdicts."""
         for verdict in verdicts:
             self._outcomes[verdict.outcome] += 1
             self._reward += verdict.reward or 0.0
@@ -167,7 +167,7 @@ class Tally:
             self._working += verdict.shows_working
 
     def facts(self) -> dict[str, Any]:
-        """Counts per outcome, and means: of the reward over scored responses, of the rest over all; None over none."""
+        """Return counts per outcome, the mean reward of scored responses, and other means of all; None over none."""
         responses = self._outcomes.total()
         return {
             "responses": responses,

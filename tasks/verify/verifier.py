@@ -1,4 +1,4 @@
-"""Checks responses in worker processes that are killed and replaced on a deadline."""
+"""Judges responses in worker processes that are killed at a deadline and replaced."""
 
 import time
 from collections import Counter, deque
@@ -7,13 +7,14 @@ from multiprocessing.connection import wait
 from types import TracebackType
 
 from tasks.errors import GateError
+from tasks.logs import logger
 from tasks.progress import Bar, bar
 from tasks.resident import resident
 from tasks.settings import VerifySettings
 from tasks.verify.answers import Extracted
-from tasks.verify.domains import domain_of, require
-from tasks.verify.process import Job, WorkerProcess
-from tasks.verify.verdicts import FAILURES, Outcome, Verdict
+from tasks.verify.domains import NOTHING, Job, domain_of, require
+from tasks.verify.process import WorkerProcess
+from tasks.verify.verdicts import FAILURES, Judgement, Outcome, Verdict
 
 _TRIES = 3
 """Judges that may end on a job for a reason outside it before it is to blame after all."""
@@ -23,14 +24,18 @@ _BREATH_SECONDS = 0.005
 """Outcomes are taken in together, since every look at the workers costs what judging a number does."""
 
 
+Asked = tuple[str, str | None] | tuple[str, str | None, str]
+"""Gold answer, response, and the prompt where a function is to see it."""
+
+
 class Verifier:
-    """A context manager around worker processes. They start when there is something to check, and end with the block.
+    """A pool of worker processes, as a context manager. They start when there is something to judge.
 
     ``workers`` of them work at a time. A hostile answer costs its worker at most; the answers behind it are sent again,
     and so is one whose worker was killed from outside: an outcome is the answer's own.
 
     Raises:
-        SettingsError: this machine cannot judge answers of ``verify.kind``.
+        SettingsError: this machine cannot judge as ``verify.kind`` says.
     """
 
     def __init__(self, settings: VerifySettings) -> None:
@@ -39,6 +44,7 @@ class Verifier:
         self._domain = domain_of(settings)
         self._workers: list[WorkerProcess] = []
         self._disturbed: Counter[Job] = Counter()
+        self._shown_error = False
 
     def __enter__(self) -> "Verifier":
         return self
@@ -50,19 +56,20 @@ class Verifier:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers' judges."""
+        """The process ids of the workers' judges."""
         return [worker.pid for worker in self._workers]
 
     def close(self) -> None:
-        """Ends all workers."""
+        """End all workers."""
         while self._workers:
             self._workers.pop().stop()
 
-    def verify(self, pairs: Iterable[tuple[str, str | None]], title: str = "verify") -> list[Verdict]:
-        """Checks responses; equal pairs of gold and extracted answer are checked once.
+    def verify(self, pairs: Iterable[Asked], title: str = "verify") -> list[Verdict]:
+        """Judge responses; equal jobs, such as equal pairs of gold and extracted answer, are judged once.
 
         Args:
-            pairs: gold answer and response, None where it is missing, [R]. Of a response only its answer is held.
+            pairs: gold answer, response (None where it is missing), and the prompt where a function is to see it, [R].
+                Of a response only its answer is held, unless a function judges.
             title: of the progress bar.
 
         Returns:
@@ -73,11 +80,12 @@ class Verifier:
         """
         extracted_R: list[Extracted] = []
         jobs_R: list[Job | Outcome] = []
-        for gold, response in pairs:
-            found = self._domain.extract(response or "")
-            answered = found.answer is not None and len(found.answer) <= self._domain.longest
+        for gold, response, *prompt in pairs:
+            found, job = NOTHING, None
+            if response is not None:
+                found, job = self._domain.read(gold, response, prompt[0] if prompt else "")
             extracted_R.append(found)
-            jobs_R.append((gold, found.answer or "") if answered else _without_answer(response))
+            jobs_R.append(job or (Outcome.MISSING if response is None else Outcome.NO_ANSWER))
         times = Counter(job for job in jobs_R if not isinstance(job, Outcome))
         with bar(title, len(jobs_R)) as progress:
             progress.advance(len(jobs_R) - times.total())
@@ -87,13 +95,13 @@ class Verifier:
                 self.close()  # Workers that are still busy would answer the next call with the outcomes of this one.
                 raise
         return [
-            Verdict.of(job if isinstance(job, Outcome) else outcomes[job], found)
+            Verdict.of(Judgement(job) if isinstance(job, Outcome) else outcomes[job], found)
             for job, found in zip(jobs_R, extracted_R, strict=True)
         ]
 
-    def _check(self, times: Counter[Job], progress: Bar) -> dict[Job, Outcome]:
+    def _check(self, times: Counter[Job], progress: Bar) -> dict[Job, Judgement]:
         waiting = deque(times)
-        outcomes: dict[Job, Outcome] = {}
+        outcomes: dict[Job, Judgement] = {}
         failures = 0
         self._disturbed.clear()
         self._collect(waiting)  # A worker that died since the last call is to be replaced, not sent a job.
@@ -106,15 +114,18 @@ class Verifier:
             due = min(worker.due for worker in self._workers)
             wait([worker.fileno() for worker in self._workers], timeout=max(0.0, due - time.monotonic()))
             time.sleep(_BREATH_SECONDS)
-            for job, outcome in self._collect(waiting):
-                outcomes[job] = outcome
-                failures += times[job] * (outcome in FAILURES)
+            for job, judgement in self._collect(waiting):
+                outcomes[job] = judgement
+                failures += times[job] * (judgement.outcome in FAILURES)
+                if judgement.error and not self._shown_error:
+                    self._shown_error = True
+                    logger().warning("verify: the first error of the function:\n%s", judgement.error)
                 progress.advance(times[job], note=f"{failures} not judged" if failures else "")
         return outcomes
 
-    def _collect(self, waiting: deque[Job]) -> list[tuple[Job, Outcome]]:
-        """New outcomes of all workers; what a worker that ended has left undone goes back to the front."""
-        outcomes: list[tuple[Job, Outcome]] = []
+    def _collect(self, waiting: deque[Job]) -> list[tuple[Job, Judgement]]:
+        """Return new judgements of all workers; jobs that a worker left undone when it ended go back to the front."""
+        outcomes: list[tuple[Job, Judgement]] = []
         for worker in list(self._workers):
             outcomes += worker.collect()
             if worker.ended:
@@ -123,29 +134,25 @@ class Verifier:
             if worker.disturbed:
                 self._disturbed[left[0]] += 1
                 if self._disturbed[left[0]] == _TRIES:
-                    outcomes.append((left.pop(0), worker.disturbed))
+                    outcomes.append((left.pop(0), Judgement(worker.disturbed)))
                 worker.disturbed = None
             waiting.extendleft(reversed(left))
         return outcomes
 
 
-def standing(settings: VerifySettings) -> Verifier:
-    """A verifier whose workers stay for the next step in this process: they take a second to start.
+def shared_verifier(settings: VerifySettings) -> Verifier:
+    """Return a verifier whose workers stay for the next step in this process: they take a second to start.
 
     Raises:
-        SettingsError: this machine cannot judge answers of ``verify.kind``.
+        SettingsError: this machine cannot judge as ``verify.kind`` says.
     """
     return resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
-
-
-def _without_answer(response: str | None) -> Outcome:
-    return Outcome.MISSING if response is None else Outcome.NO_ANSWER
 
 
 def check_failures(
     verdicts: Sequence[Verdict], settings: VerifySettings, names: Sequence[str], responses: int | None = None
 ) -> None:
-    """Stops a stage whose verifier could not tell too often.
+    """Stop a stage of which too many responses could not be judged.
 
     Args:
         verdicts: [R].
@@ -162,11 +169,12 @@ def check_failures(
         return
     counts = Counter(verdict.outcome for verdict, _ in failed)
     example, name = failed[0]
+    shown = f": {_shortened(example.extracted)!r}" if example.extracted else ""
     raise GateError(
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {total} responses, a "
         f"share of {len(failed) / total:.4g}; verify.max_failure_share is {settings.max_failure_share:g}. For example "
-        f"prompt_id {name!r} ({example.outcome}): {_shortened(example.extracted or '')!r}. "
-        f"{domain_of(settings).failures_mend} verify.max_failure_share if so many may be left out."
+        f"prompt_id {name!r} ({example.outcome}){shown}. "
+        f"{domain_of(settings).failures_fix} verify.max_failure_share if so many may be left out."
     )
 
 

@@ -1,4 +1,4 @@
-"""The program of a worker: reads ``[gold, answer]`` as JSON lines, writes one outcome per line.
+"""The program of a worker: reads jobs as JSON lines, such as ``[gold, answer]``, and writes a ``Judgement`` for each.
 
 The process loads what judging takes and forks a judge, which answers; when that ends, it says how and forks the next
 without loading anything again. A judge says ``ready`` with its number and its process id, and
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tasks.verify.code.confine import die_with
-from tasks.verify.verdicts import Outcome
+from tasks.verify.verdicts import Judgement, Outcome
 
 READY = "ready"
 ENDED = "ended"
@@ -47,20 +47,20 @@ _KNOWN = (
 
 _FRAME_WORDS = 100_000
 
-Judge = Callable[[str, str], tuple[Outcome, bool]]
-"""From gold answer and answer to the outcome, and whether the judge is spent."""
+Judge = Callable[..., tuple[Judgement, bool]]
+"""From a job's texts to the judgement, and whether the judge is spent."""
 Maker = Callable[[], Judge]
 
 
 def main(parent: int, settings: Mapping[str, Any]) -> None:
-    """Serves until standard input ends."""
+    """Serve until standard input ends."""
     for asked in (signal.SIGINT, signal.SIGTERM):  # Meant for the parent, which then ends its workers.
         signal.signal(asked, signal.SIG_IGN)
     die_with(parent)  # Even in the middle of an answer; between answers standard input ends.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable(logging.CRITICAL)  # math-verify warns that its own timeouts are off.
     replies = os.dup(1)
-    make = {"math": _mathematics, "code": _programs}[settings["kind"]](settings, replies)
+    make = {"math": _mathematics, "code": _programs, "function": _function}[settings["kind"]](settings, replies)
     gc.collect()
     gc.freeze()  # A collection in a judge would touch, and so copy, all that it shares with this process.
     own, judge = os.getpid(), 0
@@ -82,7 +82,7 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
 
 
 def _judge(parent: int, number: int, make: Maker, replies: int) -> NoReturn:
-    """A judge's life; never returns into that of the worker."""
+    """Live as a judge and end the process; this never returns to the worker's code."""
     status = _CANNOT_START
     try:
         signal.signal(STOP, signal.SIG_DFL)
@@ -108,10 +108,9 @@ def _answer(number: int, judge: Judge, replies: int) -> int:
         if line == mine:
             break
     for line in lines:
-        gold, answer = json.loads(line)
-        outcome, spent = judge(gold, answer)
-        os.write(replies, f"{outcome}\n".encode())
-        if spent or outcome is Outcome.CRASHED:
+        judgement, spent = judge(*json.loads(line))
+        os.write(replies, json.dumps(judgement).encode() + b"\n")
+        if spent or judgement.outcome is Outcome.CRASHED:
             return SPENT
     return 0
 
@@ -132,7 +131,7 @@ def _mathematics(settings: Mapping[str, Any], _replies: int) -> Maker:
         if (found := judge(gold, answer)) is not known:
             raise RuntimeError(f"math-verify finds the answer {answer} {found} where {gold} is right")
 
-    def bounded(gold: str, answer: str) -> tuple[Outcome, bool]:
+    def bounded(gold: str, answer: str) -> tuple[Judgement, bool]:
         # CPU time, so that what else the machine does changes no outcome. The signal ends this process even where
         # Python code would not be reached for long.
         signal.setitimer(signal.ITIMER_PROF, deadline_seconds)
@@ -143,7 +142,7 @@ def _mathematics(settings: Mapping[str, Any], _replies: int) -> Maker:
             # math-verify swallows MemoryError and goes on as if the two were different: so near to the limit it may
             # have. One allocation beyond the limit leaves no trace, and its answer is wrong.
             outcome = Outcome.CRASHED
-        return outcome, spent
+        return Judgement(outcome), spent
 
     return lambda: bounded
 
@@ -155,9 +154,9 @@ def _programs(settings: Mapping[str, Any], replies: int) -> Maker:
         judge = ProgramJudge(settings["code"], before_each=lambda: os.write(replies, b"\n"))
         _limit_memory(settings["memory_mib"])  # Of this process alone: a program has limits of its own.
 
-        def bounded(gold: str, answer: str) -> tuple[Outcome, bool]:
+        def bounded(gold: str, answer: str) -> tuple[Judgement, bool]:
             try:
-                return judge(gold, answer), False
+                return Judgement(judge(gold, answer)), False
             except DisturbedError:
                 os.kill(os.getpid(), signal.SIGKILL)  # What a judge dies of that was killed from outside: ask another.
                 raise
@@ -167,13 +166,34 @@ def _programs(settings: Mapping[str, Any], replies: int) -> Maker:
     return make
 
 
+def _function(settings: Mapping[str, Any], _replies: int) -> Maker:
+    memory_mib, deadline_seconds, correct_from = (
+        settings[name] for name in ("memory_mib", "deadline_seconds", "correct_from")
+    )
+    _limit_memory(memory_mib)
+
+    from tasks.verify.function import judgement_of, load  # Under the limits, as the user's module is.
+
+    score = load(settings["function"])
+    spent_mib = (_peak_mib() + memory_mib) / 2
+    """A judge that has used half of what loading left is replaced, so that no response pays for those before it."""
+
+    def bounded(prompt: str, response: str, answer: str) -> tuple[Judgement, bool]:
+        signal.setitimer(signal.ITIMER_PROF, deadline_seconds)
+        judgement = judgement_of(score, prompt, response, answer, correct_from)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        return judgement, _peak_mib() > spent_mib
+
+    return lambda: bounded
+
+
 def _limit_memory(memory_mib: int) -> None:
     if sys.platform == "linux":  # macOS refuses a limit of address space.
         resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20, memory_mib << 20))
 
 
 def _peak_mib() -> float:
-    """Most address space that this process has had, MiB; 0 where the system does not tell.
+    """Return the most address space that this process has had, MiB; 0 where the system does not tell.
 
     Not getrusage: its maximum outlives exec and would be that of the parent.
     """

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.evaluate.agreement import answer_classes
-from tasks.evaluate.metrics import CORRECT, NO_VOTE, combine, ks, majority, measure, pass_at
+from tasks.evaluate.metrics import CORRECT, NO_VOTE, combine, headline, ks, majority, measure, pass_at
 from tasks.settings import VerifySettings
 from tasks.verify.verifier import Verifier
 
@@ -128,3 +128,24 @@ def test_benchmarks_weigh_alike_whatever_their_problems() -> None:
 def test_the_mean_over_one_benchmark_is_its_own() -> None:
     one = measured("one", [[True, False], [False, False]])
     assert combine([one]) == {**one, "benchmarks": ["one"]}
+
+
+def test_rewards_are_told_beside_accuracy_and_change_none_of_it() -> None:
+    rewards, outcomes = [2.5, -1.0, None, 1.0], ["correct", "wrong", "timeout", "correct"]
+    samples = [
+        {
+            "sample_index": index,
+            "outcome": outcome,
+            "reward": reward,
+            "shows_working": False,
+            "level": None,
+            "response_tokens": 1,
+            "finish_reason": "stop",
+        }
+        for index, (outcome, reward) in enumerate(zip(outcomes, rewards, strict=True))
+    ]
+    plain, told = measure(samples, None, 4, "mine"), measure(samples, None, 4, "mine", rewards=True)
+    assert told.pop("reward") == pytest.approx(2.5 / 3)
+    assert told == plain
+    assert plain["accuracy"]["value"] == 0.5
+    assert headline({**told, "reward": 0.8}) == {"accuracy": 0.5, "reward": 0.8}

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import psutil
 import pytest
 
-from tasks.settings import VerifySettings
+from tasks.settings import MathVerifySettings, VerifySettings
 
 HANGS = r"10^{10^{10}}"
 """An answer that math-verify would work on for hours."""
@@ -20,7 +20,7 @@ def boxed(answer: str) -> str:
 
 def settings(**given) -> VerifySettings:
     """Settings without their bounds, and with a deadline that no ordinary answer misses on a busy machine."""
-    return VerifySettings.model_construct(**{**dict(VerifySettings(deadline_seconds=10.0)), **given})
+    return MathVerifySettings.model_construct(**{**dict(MathVerifySettings(deadline_seconds=10.0)), **given})
 
 
 def workers_of(pid: int | None = None) -> list[psutil.Process]:

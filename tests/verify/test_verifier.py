@@ -12,7 +12,7 @@ from tasks.errors import GateError, SettingsError
 from tasks.settings import VerifySettings
 from tasks.verify import verifier as verifier_module
 from tasks.verify.process import WorkerProcess
-from tasks.verify.verdicts import Outcome, Verdict
+from tasks.verify.verdicts import Judgement, Outcome, Verdict
 from tasks.verify.verifier import Verifier, check_failures
 from tests.verify.helpers import HANGS, boxed, eventually, interrupted, settings, workers_of
 
@@ -149,7 +149,7 @@ def test_the_deadline_holds_while_the_parent_does_not_look():
         # The timer counts a tick whole for the process that it meets running, the times are those that it ran for:
         # on a machine that shares its cores the two come apart.
         assert 0.25 <= sum(ended) < 10
-        assert worker.collect() == [(("42", HANGS), Outcome.TIMEOUT)]
+        assert worker.collect() == [(("42", HANGS), Judgement(Outcome.TIMEOUT))]
     finally:
         worker.stop()
 
@@ -175,7 +175,7 @@ def test_a_worker_finds_the_code_from_any_folder(monkeypatch, tmp_path):
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
 
 
-def test_gate_message_names_counts_share_limit_example_and_mend():
+def test_gate_message_names_counts_share_limit_example_and_fix():
     verdicts = [verdict(Outcome.WRONG)] * 94 + [verdict(Outcome.TIMEOUT, "9" * 500)] * 2 + [verdict(Outcome.CRASHED)]
     with pytest.raises(GateError) as caught:
         check_failures(verdicts, VerifySettings(max_failure_share=0.03), [f"p{i}" for i in range(97)])

@@ -35,22 +35,22 @@ _MACHINES = {"x86_64": (1, 0xC000003E), "aarch64": (2, 0xC00000B7)}
 
 
 def machine() -> str:
-    """This machine's name, as in ``known_machines``."""
+    """Return this machine's name, as in ``known_machines``."""
     return platform.machine()
 
 
 def known_machines() -> list[str]:
-    """Machines that a filter can be written for."""
+    """Return the machines that a filter can be written for."""
     return list(_MACHINES)
 
 
 def numbers(machine: str) -> dict[str, int]:
-    """Numbers of the allowed calls that a machine has, by name."""
+    """Return the numbers of the allowed calls that a machine has, by name."""
     column, _ = _MACHINES[machine]
     rows = [entry.split() for entry in _TABLE.replace("\n", " ").split(",")]
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
 def architecture(machine: str) -> int:
-    """AUDIT_ARCH of a machine's own calls; a 32-bit call has another."""
+    """Return AUDIT_ARCH of a machine's own calls; a 32-bit call has another one."""
     return _MACHINES[machine][1]

@@ -1,4 +1,4 @@
-"""Whether what a program gave is what was expected. Runs outside of the program's process."""
+"""Compares what a program gave with what was expected, outside of the program's process."""
 
 import math
 import re
@@ -9,7 +9,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 def same_text(expected: str, given: str, tolerance: float) -> bool:
-    """Line by line and word by word, whatever space is between words, behind lines and around the whole.
+    """Compare texts line by line and word by word, ignoring space between words, behind lines and around the whole.
 
     Words are equal as texts or as decimal numbers; where the expected one has a point or an exponent, up to
     ``tolerance``, relative or absolute. LiveCodeBench compares numbers by value, which is a tolerance of 0.
@@ -23,7 +23,7 @@ def same_text(expected: str, given: str, tolerance: float) -> bool:
 
 
 def same_value(expected: Any, given: Any, tolerance: float) -> bool:
-    """A returned value beside an expected one of JSON's types; a tuple counts as a list, as in LiveCodeBench.
+    """Compare a returned value with one of JSON's types; a tuple counts as a list, as in LiveCodeBench.
 
     An expected float is met up to ``tolerance``, relative or absolute.
     """

@@ -1,4 +1,4 @@
-"""What a process takes from itself before it runs a program: rights, files, system calls, resources. Linux, no root.
+"""Takes rights, files, system calls and resources from the calling process, on Linux and without being root.
 
 Two mechanisms that every process may use on itself and that no process can undo: seccomp filters system calls
 (linux/seccomp.h), Landlock says which files can be opened (Documentation/userspace-api/landlock.rst). No namespaces, so
@@ -42,7 +42,7 @@ _ONLY_VALUES = {
 
 
 def missing(require_landlock: bool) -> str | None:
-    """What this machine lacks to confine a program; None if nothing. Changes nothing about this process."""
+    """Say what this machine lacks to confine a program, or None. Nothing about this process changes."""
     if sys.platform != "linux":
         return f"{sys.platform} has no seccomp, without which a program would reach the network: Linux is needed"
     if machine() not in known_machines():
@@ -59,12 +59,12 @@ def missing(require_landlock: bool) -> str | None:
 
 
 def landlock_version() -> int:
-    """Version of the kernel's Landlock; 0 where there is none, or it is off."""
+    """Return the version of the kernel's Landlock; 0 where there is none, or it is off."""
     return max(0, int(_LIBC.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)))
 
 
 class Confinement:
-    """Made once in a clean process; entered by every process that it forks.
+    """A confinement that is prepared once in a clean process and entered by every process that it forks.
 
     Args:
         limits: the fields of the settings ``verify.code``.
@@ -77,7 +77,7 @@ class Confinement:
         self._parent = os.getpid()
 
     def enter(self) -> None:
-        """Confines the calling process, for good.
+        """Confine the calling process for the rest of its life.
 
         Raises:
             OSError: the kernel refused a step.
@@ -109,7 +109,7 @@ class Confinement:
 
 
 def die_with(parent: int) -> None:
-    """This process is killed when its parent ends; where the system has no such thing, its parent must see to it.
+    """Have this process killed when its parent ends, on Linux; elsewhere its parent must see to it.
 
     Raises:
         SystemExit: it has ended.
@@ -121,7 +121,7 @@ def die_with(parent: int) -> None:
 
 
 def _filter(machine: str, files_are_closed: bool) -> bytes:
-    """A filter of system calls; where Landlock closes no files, they are at least opened to be read alone."""
+    """Build the filter of system calls; where Landlock closes no files, they can be opened for reading only."""
     number = numbers(machine)
     code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture(machine)), (_ANSWER, 0, 0, _KILL)]
     code += [(_LOAD, 0, 0, _NUMBER), (_AT_LEAST, 0, 1, _FIRST_OF_LINUX_5_1), (_ANSWER, 0, 0, _FAIL | errno.ENOSYS)]
@@ -146,7 +146,7 @@ def _filter(machine: str, files_are_closed: bool) -> bytes:
 
 
 def _argument(index: int) -> tuple[int, int, int, int]:
-    """Loads the low half of an argument: all that the kernel looks at in those that are compared here."""
+    """Load the low half of an argument, which is all that the kernel looks at in those that are compared here."""
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
 
 
@@ -155,14 +155,14 @@ def _bits(argument: int, bits: int, with_them: int, without: int) -> list[tuple[
 
 
 def _python_files() -> list[str]:
-    """Where Python's modules and the libraries that they load are."""
+    """Return the folders of Python's modules and of the libraries that they load."""
     python = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     libraries = {f"{sys.base_prefix}/lib", "/lib", "/lib64", "/usr/lib", "/usr/lib64"}
     return sorted(python | libraries | {"/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero"})
 
 
 def _ruleset(readable: Iterable[str]) -> int:
-    """A Landlock ruleset: these files can be read, /dev/null written, and nothing else be opened, made or removed."""
+    """Make a Landlock ruleset: these files can be read, /dev/null written, and nothing else opened, made or removed."""
     version = landlock_version()
     rights = 13 + (version >= 2) + (version >= 3) + (version >= 5)
     # Where it can, Landlock also closes TCP, abstract sockets, and signals to others, which seccomp does before it.

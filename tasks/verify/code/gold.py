@@ -120,7 +120,7 @@ class AssertTest:
 
 
 def _values(output: bytes) -> Any:
-    """What a program gave.
+    """Read the values that a program wrote.
 
     Raises:
         ValueError: it takes too long to read, as a set does whose elements the program chose to have one hash.
@@ -140,7 +140,7 @@ def _values(output: bytes) -> Any:
 
 @lru_cache(maxsize=4)
 def read_gold(gold: str, longest_output: int) -> list[Test]:
-    """The tests of a reference answer.
+    """Return the tests of a reference answer.
 
     Args:
         gold: JSON, see above.
@@ -213,14 +213,14 @@ def _assertion(line: str, setup: str, known: set[str]) -> AssertTest:
 
 
 class _Calls(ast.NodeTransformer):
-    """Puts names in the place of the outermost calls of what neither Python nor the setup knows."""
+    """A transformer that replaces the outermost calls of functions that neither Python nor the setup knows by names."""
 
     def __init__(self, known: set[str]) -> None:
         self.found: list[ast.Call] = []
         self._known = known
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Replaces a call of the program's."""
+        """Replace a call of one of the program's functions."""
         name = _program_root(node)
         if name is None or name in self._known:
             return self.generic_visit(node)
@@ -229,14 +229,14 @@ class _Calls(ast.NodeTransformer):
 
 
 def _root(node: ast.AST) -> str | None:
-    """The name that a call begins with: Solution, of ``Solution().add(2, 3)``."""
+    """Return the name that a call begins with, such as Solution of ``Solution().add(2, 3)``."""
     while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else None
 
 
 def _program_root(node: ast.Call) -> str | None:
-    """The same, unless it is one of the modules that are always there: math, of ``math.isclose(x, 1)``."""
+    """Return the same, but None for a module that is always there, such as math of ``math.isclose(x, 1)``."""
     function = node.func
     while isinstance(function, ast.Attribute):
         function = function.value
@@ -249,7 +249,7 @@ def _called(tree: ast.AST) -> set[str]:
 
 
 def _bound(tree: ast.AST) -> set[str]:
-    """Names that a piece of code gives a meaning to."""
+    """Return the names that a piece of code binds."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.alias):

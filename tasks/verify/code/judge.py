@@ -20,7 +20,7 @@ class DisturbedError(Exception):
 
 
 class ProgramJudge:
-    """``judge(gold, program)`` is an outcome.
+    """A judge of programs: ``judge(gold, program)`` returns an outcome.
 
     A program is right when every test passes; the first that does not ends the matter. A program that fails, or takes
     too long or too much, is wrong. It is ``timeout`` only where the machine gave the program no time.
@@ -43,7 +43,7 @@ class ProgramJudge:
         self._sandbox.close()
 
     def __call__(self, gold: str, program: str) -> Outcome:
-        """``correct``, ``wrong``, ``gold_unparsable`` or ``timeout``.
+        """Return ``correct``, ``wrong``, ``gold_unparsable`` or ``timeout``.
 
         Raises:
             DisturbedError: a program or its launcher was killed from outside.

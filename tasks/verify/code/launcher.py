@@ -50,7 +50,7 @@ class End(StrEnum):
 
 
 def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
-    """Serves until the channel closes. Says first whether programs can be confined: an empty line, or why not."""
+    """Serve until the channel closes. The first message is an empty line, or why programs cannot be confined."""
     for asked in (signal.SIGINT, signal.SIGTERM):
         signal.signal(asked, signal.SIG_IGN)
     die_with(parent)
@@ -83,7 +83,7 @@ def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
 
 
 def _become(confinement: Confinement, mode: str, descriptors: list[int], names: dict[str, Any]) -> NoReturn:
-    """In the forked process: input and output take their places, and besides the source nothing else stays open."""
+    """Become the program, in the forked process: only its source, input and output stay open."""
     try:
         source, given, output = descriptors
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -98,7 +98,7 @@ def _become(confinement: Confinement, mode: str, descriptors: list[int], names: 
 
 
 def _watch(process: int, limits: Mapping[str, Any]) -> End:
-    """Waits for the end of a process, and sees to it."""
+    """Wait for the end of a process, and kill it where it breaks a limit."""
     handle = os.pidfd_open(process)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
@@ -122,13 +122,13 @@ def _watch(process: int, limits: Mapping[str, Any]) -> End:
 
 
 def _used(process: int) -> tuple[float, int]:
-    """CPU time in seconds, and number of threads."""
+    """Return the CPU time of a process in seconds, and its number of threads."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[17])
 
 
 def _waited(process: int) -> float:
-    """Seconds that a process's first thread was ready and had no CPU; 0 where the kernel does not count them."""
+    """Return the seconds that the first thread was ready without a CPU; 0 where the kernel does not count them."""
     try:
         return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def _waited(process: int) -> float:
 
 
 def _tried(confinement: Confinement) -> str:
-    """What a confined process can do that it must not, or why none can be made; empty when all is well."""
+    """Say what a confined process can do and must not, or why none can be made; empty when all is well."""
     with tempfile.TemporaryDirectory() as folder:
         return _tried_in(folder, confinement)
 

@@ -1,4 +1,4 @@
-"""What happens inside of a confined process: a program is run, its functions are called, or a test is checked.
+"""Runs a program, calls its functions, or checks a test, inside of a confined process.
 
 The program shares the process with what is here and can do to it what it likes. It can thereby give other values than
 its functions return, which are still its own: what is expected is not in this process.
@@ -31,7 +31,7 @@ PREAMBLE = "\n".join(
 
 
 def play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
-    """Ends the process: with 0 when all went well, as the program says when it ends itself, otherwise with 1.
+    """Run a program and end the process: with 0, with the status that the program ends itself with, or with 1.
 
     Args:
         mode: one of ``MODES``.
@@ -65,7 +65,7 @@ def play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
 
 
 def _forget(space: dict[str, Any]) -> None:
-    """As at Python's end: files that were left open are written, while modules and functions are still there."""
+    """Write files that were left open, as Python does at its end, while modules and functions are still there."""
     for name in list(space):
         if not callable(space[name]) and not isinstance(space[name], types.ModuleType):
             del space[name]
@@ -73,13 +73,13 @@ def _forget(space: dict[str, Any]) -> None:
 
 
 def _run(text: str, names: dict[str, Any]) -> None:
-    """A program that reads standard input and writes standard output."""
+    """Run a program that reads standard input and writes standard output."""
     _open_standard_streams()
     exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
 
 
 def _call(text: str, names: dict[str, Any]) -> None:
-    """A program whose functions are called: standard input says how, standard output gets what they return."""
+    """Call a program's functions: standard input says how, and standard output gets what they return."""
     asked, replies = json.loads(_given()), os.dup(1)
     _silence()
     before = dict(names)
@@ -100,7 +100,7 @@ def _call(text: str, names: dict[str, Any]) -> None:
 
 
 def _check(text: str, names: dict[str, Any]) -> None:
-    """Assertions of the reference on values that the program gave. The program is not in this process."""
+    """Check assertions of the reference on values that the program gave. The program is not in this process."""
     values = unpack(json.loads(_given()))
     _silence()
     names |= {f"value_{index}": value for index, value in enumerate(values)}
@@ -116,7 +116,7 @@ def _given() -> bytes:
 
 
 def _silence() -> None:
-    """The program reads nothing and prints nowhere."""
+    """Let the program read nothing and print nowhere."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nowhere, number)

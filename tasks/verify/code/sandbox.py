@@ -16,7 +16,7 @@ from tasks.verify.code.launcher import End
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of a program."""
+    """How a program ended and what it wrote."""
 
     end: End
     output: bytes
@@ -24,7 +24,7 @@ class Ran:
 
 
 class Sandbox:
-    """A context manager around a launcher.
+    """A sandbox for programs: a context manager around a launcher process.
 
     Args:
         limits: the fields of the settings ``verify.code``.

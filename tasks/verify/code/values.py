@@ -1,10 +1,10 @@
-"""Values of plain types as JSON, with a tuple, a set and a dictionary as what they are."""
+"""Writes values of plain types as JSON that keeps tuples, sets and dictionaries apart."""
 
 from typing import Any
 
 
 def pack(value: Any) -> Any:
-    """A JSON value for a value of plain types, or of numpy's.
+    """Return a JSON value for a value of plain types, or of numpy's.
 
     Raises:
         TypeError: of another type.
@@ -28,7 +28,7 @@ def pack(value: Any) -> Any:
 
 
 def unpack(packed: Any) -> Any:
-    """The value that was packed; a subclass as its base.
+    """Return the value that was packed, with a subclass as its base.
 
     Raises:
         ValueError, TypeError: nothing that ``pack`` gives.

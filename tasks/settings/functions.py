@@ -1,0 +1,144 @@
+"""Finds a function of the user's own, such as a reward function, without running its module."""
+
+import ast
+import hashlib
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_ARGUMENTS = ("prompt", "response", "answer")
+_OURS = ("tasks", "workflows")
+"""Packages whose changes are those of cache versions."""
+
+
+@dataclass(frozen=True)
+class FunctionSource:
+    """Where a function of the user's own comes from."""
+
+    root: Path
+    """The folder that Python imports its module from."""
+    digest: str
+    """SHA-256 of the module's file and of the files below ``root`` that it imports, directly or not."""
+
+
+def find_function(name: str) -> FunctionSource:
+    """Finds ``module:name`` in the current folder, then in the folders of ``sys.path``.
+
+    Raises:
+        ValueError: there is no such module or function, or it does not take three arguments.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError("allowed: a module and a function in it, as in my_rewards:score")
+    module, _, function = name.partition(":")
+    here = Path.cwd()
+    files = list(_files(module, [str(here), *sys.path]))
+    if not files or files[-1][0] != module:
+        raise ValueError(
+            f"there is no module {module}, neither in the current folder {here} nor among the installed ones. "
+            f"Name a file {module.replace('.', '/')}.py there, or install its package; in a pod the image must have it"
+        )
+    path = files[-1][1]
+    root = path.parents[module.count(".") + (path.name == "__init__.py")]
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        raise ValueError(f"{path} is not Python: {error}") from None
+    _check(tree, function, path)
+    return FunctionSource(root, _digest(module, root))
+
+
+def _check(tree: ast.Module, function: str, path: Path) -> None:
+    """Looks whether a module defines a function of three arguments, as far as its text tells.
+
+    What the module imports or assigns under the name is looked at when a worker has loaded it.
+    """
+    found = _bound(tree).get(function)
+    stars = any(isinstance(one, ast.ImportFrom) and one.names[0].name == "*" for one in ast.walk(tree))
+    if function not in _bound(tree) and not stars:
+        having = [name for name, node in _bound(tree).items() if isinstance(node, ast.FunctionDef)]
+        there = f"it has {', '.join(having)}" if having else "it has no function"
+        raise ValueError(f"{path} has no function {function}; {there}")
+    if isinstance(found, ast.AsyncFunctionDef):
+        raise ValueError(f"{function} in {path} is a coroutine; allowed: a plain function")
+    if isinstance(found, ast.FunctionDef):
+        arguments = found.args
+        names = [one.arg for one in [*arguments.posonlyargs, *arguments.args]]
+        required = len(names) - len(arguments.defaults)
+        keywords = [
+            one for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if not default
+        ]
+        if required > len(_ARGUMENTS) or (len(names) < len(_ARGUMENTS) and not arguments.vararg) or keywords:
+            shown = ast.unparse(arguments)
+            raise ValueError(
+                f"{function}({shown}) in {path}, line {found.lineno}; allowed: a function that can be called with "
+                f"three arguments, {', '.join(_ARGUMENTS)}"
+            )
+
+
+def _bound(tree: ast.Module) -> dict[str, ast.AST]:
+    """The names that a module binds outside of functions and classes, with the last node that binds each."""
+    found: dict[str, ast.AST] = {}
+    waiting: list[ast.AST] = list(reversed(tree.body))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found[node.name] = node
+        elif isinstance(node, ast.alias):
+            found[(node.asname or node.name).split(".")[0]] = node
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found[node.id] = node
+        elif not isinstance(node, ast.Lambda):
+            waiting += reversed(list(ast.iter_child_nodes(node)))
+    return found
+
+
+def _digest(module: str, root: Path) -> str:
+    own = module.partition(".")[0]
+    seen: dict[str, str] = {}
+    waiting = [module]
+    while waiting:
+        for name, path in _files(waiting.pop(), [str(root)]):
+            if name in seen:
+                continue
+            data = path.read_bytes()
+            seen[name] = hashlib.sha256(data).hexdigest()
+            waiting += [
+                one
+                for one in _imported(data, name, path)
+                if (top := one.partition(".")[0]) == own or (top not in _OURS and root.name not in _INSTALLED)
+            ]
+    return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
+
+
+_INSTALLED = ("site-packages", "dist-packages")
+"""Of a package that is installed, other installed packages are no part."""
+
+
+def _imported(data: bytes, name: str, path: Path) -> Iterator[str]:
+    """Full names of the modules that a module may import; of ``from a import b`` both ``a`` and ``a.b``."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(data)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")
+            base = ".".join(parents[: len(parents) + 1 - node.level]) if node.level else ""
+            start = ".".join(filter(None, [base, node.module]))
+            yield from (".".join(filter(None, [start, *end])) for end in [(), *((one.name,) for one in node.names)])
+
+
+def _files(module: str, folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Names and files of a module and the packages that it is in, from the outermost one, as far as they are found."""
+    parts = module.split(".")
+    places = [Path(folder) for folder in folders]
+    for depth, part in enumerate(parts, 1):
+        paths = (path for place in places for path in (place / part / "__init__.py", place / f"{part}.py"))
+        found = next((path for path in paths if path.is_file()), None)
+        if found is None:  # A package without __init__.py may be in several folders.
+            places = [place / part for place in places if (place / part).is_dir()]
+            continue
+        yield ".".join(parts[:depth]), found
+        places = [found.parent] if found.name == "__init__.py" else []

@@ -1,0 +1,131 @@
+"""A function of the user's own is found, looked at and told apart by its source, and its module is not run."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import SettingsError
+from tasks.flyte.inputs import VerifyInputs
+from tasks.settings import FunctionVerifySettings, MathVerifySettings, RunSettings, VerifySettings
+from tasks.settings.functions import find_function
+from tests.workflows.runs import CONFIG
+
+SCORE = "def score(prompt, response, answer):\n    return 1.0\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(**given: object) -> VerifySettings:
+    return VerifySettings.parse({"kind": "function", "function": "mine:score", **given})
+
+
+def test_a_function_in_a_file_of_the_current_folder(here: Path) -> None:
+    (here / "mine.py").write_text(f"raise SystemExit('this is not run')\n{SCORE}")
+    settings = read()
+    assert isinstance(settings, FunctionVerifySettings)
+    assert len(settings.source_digest) == 64
+    assert find_function("mine:score").root == here
+
+
+def test_a_function_in_a_package_that_can_be_imported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = here / "elsewhere/rewards/inner"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "mine.py").write_text(SCORE)
+    monkeypatch.syspath_prepend(here / "elsewhere")
+    found = find_function("rewards.inner.mine:score")
+    assert found.root == here / "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "there is no module mine, neither in the current folder"),
+        ("def other(a, b, c): ...\n", "has no function score; it has other"),
+        ("x = 1\n", "has no function score; it has no function"),
+        ("def score(prompt, response): ...\n", r"score\(prompt, response\) in .*mine.py, line 1; allowed: .* three"),
+        ("def score(a, b, c, d): ...\n", "allowed: a function that can be called with three arguments"),
+        ("def score(a, b, c, *, scale): ...\n", "allowed: a function that can be called with three arguments"),
+        ("async def score(a, b, c): ...\n", "is a coroutine; allowed: a plain function"),
+        ("def score(:\n", "is not Python"),
+    ],
+)
+def test_what_is_no_reward_function_is_refused(here: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (here / "mine.py").write_text(text)
+    with pytest.raises(SettingsError, match=rf"verify.function: got 'mine:score'; .*{message}"):
+        read()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def score(prompt, response, answer, scale=2): ...\n",
+        "def score(*texts): ...\n",
+        "from json import dumps as score\n",
+        "if True:\n    score = lambda *texts: 1\n",
+        "from json import *\n",
+    ],
+)
+def test_what_may_be_one_is_left_to_the_worker(here: Path, text: str) -> None:
+    (here / "mine.py").write_text(text)
+    read()
+
+
+def test_the_key_of_verification_follows_the_source_and_nothing_else(here: Path) -> None:
+    files = {"mine": f"import helper\n{SCORE}", "helper": "from package import deep\n", "unrelated": ""}
+    for name, text in files.items():
+        (here / f"{name}.py").write_text(text)
+    (here / "package").mkdir()
+    (here / "package/__init__.py").touch()
+    (here / "package/deep.py").write_text("LIMIT = 1\n")
+
+    def key() -> str:
+        return VerifyInputs(store={"uri": "store", "id": "x"}, seed=0, settings=read()).key()  # type: ignore[arg-type]
+
+    first = key()
+    (here / "unrelated.py").write_text("x = 2\n")
+    assert key() == first
+    (here / "package/deep.py").write_text("LIMIT = 2\n")
+    second = key()
+    (here / "mine.py").write_text(files["mine"] + "    # longer\n")
+    assert len({first, second, key()}) == 3
+
+
+def test_settings_that_were_read_before_need_no_file(here: Path) -> None:
+    (here / "mine.py").write_text(SCORE)
+    settings = read()
+    (here / "mine.py").unlink()
+    assert VerifySettings.model_validate_json(settings.model_dump_json()) == settings
+
+
+def test_an_override_of_the_function_has_the_digest_of_the_new_one(here: Path) -> None:
+    (here / "mine.py").write_text(f"{SCORE}\n\n{SCORE.replace('score', 'other')}")
+    (here / "more.py").write_text(SCORE)
+    run = RunSettings.read(CONFIG, "verify.kind=function verify.function=mine:score")
+    changed = run.override("verify.function=more:score").verify
+    assert isinstance(run.verify, FunctionVerifySettings)
+    assert isinstance(changed, FunctionVerifySettings)
+    assert changed.source_digest == find_function("more:score").digest != run.verify.source_digest
+
+
+def test_a_benchmark_cannot_ask_for_a_function_that_the_run_does_not_name(here: Path) -> None:
+    asked = "evaluate.benchmarks='[{name: held_out, answer_type: function}]'"
+    with pytest.raises(SettingsError, match=r"held_out: answer_type function with verify.kind math"):
+        RunSettings.read(CONFIG, asked)
+    (here / "mine.py").write_text(SCORE)
+    run = RunSettings.read(CONFIG, f"verify.kind=function verify.function=mine:score {asked}")
+    assert [one.verify.kind for one in run.measures] == ["function"]
+
+
+def test_a_benchmark_of_mathematics_is_judged_as_such_in_a_run_with_a_function(here: Path) -> None:
+    (here / "mine.py").write_text(SCORE)
+    asked = "evaluate.benchmarks='[held_out, {name: math500, problems: 10}]' policy='{path: some/policy}'"
+    given = f"verify.kind=function verify.function=mine:score verify.deadline_seconds=7 {asked}"
+    own, known = (one.verify for one in RunSettings.read(CONFIG, given).measures)
+    assert isinstance(own, FunctionVerifySettings)
+    assert known == MathVerifySettings(workers=1, deadline_seconds=7.0)

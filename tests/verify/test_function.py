@@ -1,0 +1,165 @@
+"""A reward function of the user's own, in the same killable workers."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.artifacts import Store
+from tasks.artifacts.tables import read_table
+from tasks.errors import SettingsError
+from tasks.prompts.golds import unreadable_golds
+from tasks.settings import FunctionVerifySettings, VerifySettings
+from tasks.verify import Outcome
+from tasks.verify.function import judgement_of
+from tasks.verify.step import verify_rollouts
+from tasks.verify.verdicts import Judgement
+from tasks.verify.verifier import Verifier
+from tests.verify.test_step import shard
+
+REWARDS = """
+import os
+import sys
+import time
+
+from tasks.verify import Outcome
+
+held = []
+
+
+def score(prompt, response, answer):
+    if response == "raises":
+        raise KeyError(answer)
+    if response == "loops":
+        while True:
+            pass
+    if response == "eats":
+        held.append(bytearray(8 << 30))
+    if response == "exits":
+        sys.exit(0)
+    if response == "dies":
+        os._exit(0)
+    if response == "prints":
+        print("noise", flush=True)
+        return True
+    if response == "none":
+        return None
+    if response == "outcome":
+        return Outcome.GOLD_UNPARSABLE
+    if response == "text":
+        return "1"
+    return len(response) - 2.5 + (prompt == "P") + (answer == "A")
+"""
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    made = tmp_path / "my_rewards.py"
+    made.write_text(REWARDS)
+    return made
+
+
+def function_settings(**given: object) -> FunctionVerifySettings:
+    values = {"kind": "function", "function": "my_rewards:score", "workers": 1, "deadline_seconds": 1.0, **given}
+    settings = VerifySettings.parse(values)
+    assert isinstance(settings, FunctionVerifySettings)
+    return settings
+
+
+def test_every_way_in_which_a_call_can_end(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {
+        "raises": (Outcome.CRASHED, None),
+        "loops": (Outcome.TIMEOUT, None),
+        "eats": (Outcome.CRASHED, None),
+        "exits": (Outcome.CRASHED, None),
+        "dies": (Outcome.CRASHED, None),
+        "text": (Outcome.CRASHED, None),
+        "prints": (Outcome.CORRECT, 1.0),
+        "none": (Outcome.NO_ANSWER, 0.0),
+        "outcome": (Outcome.GOLD_UNPARSABLE, None),
+        "": (Outcome.WRONG, -0.5),
+        "more": (Outcome.CORRECT, 3.5),
+    }
+    with Verifier(function_settings()) as verifier:
+        verdicts = verifier.verify([("A", response, "P") for response in [*expected, None]])
+        again = verifier.verify([("B", "raises", "P"), ("B", "more", "Q")])
+    assert {name: (one.outcome, one.reward) for name, one in zip(expected, verdicts, strict=False)} == expected
+    assert verdicts[-1].outcome is Outcome.MISSING
+    assert {(one.extracted, one.shows_working) for one in verdicts} == {(None, False)}
+    assert [(one.outcome, one.reward) for one in again] == [(Outcome.CRASHED, None), (Outcome.CORRECT, 1.5)]
+    told = capsys.readouterr().out
+    assert told.count("Traceback") == 1
+    assert "KeyError: 'A'" in told
+
+
+@pytest.mark.parametrize(
+    ("value", "judgement"),
+    [
+        (1, (Outcome.CORRECT, 1.0)),
+        (0.999, (Outcome.WRONG, 0.999)),
+        (-3, (Outcome.WRONG, -3.0)),
+        (np.float32(2), (Outcome.CORRECT, 2.0)),
+        (np.array(0.5), (Outcome.WRONG, 0.5)),
+        (Outcome.WRONG, (Outcome.WRONG, None)),
+        ("correct", (Outcome.CRASHED, None)),
+        (math.nan, (Outcome.CRASHED, None)),
+        (math.inf, (Outcome.CRASHED, None)),
+        (1e300, (Outcome.CRASHED, None)),
+        ({}, (Outcome.CRASHED, None)),
+        (np.zeros(2), (Outcome.CRASHED, None)),
+    ],
+    ids=repr,
+)
+def test_what_a_value_means(value: object, judgement: tuple[Outcome, float | None]) -> None:
+    found = judgement_of(lambda *_: value, "", "", "", 1.0)
+    assert found[:2] == judgement
+    assert (found.error is not None) == (found.outcome is Outcome.CRASHED)
+
+
+def test_from_which_reward_on_a_response_is_correct() -> None:
+    assert judgement_of(lambda *_: 0.5, "", "", "", 0.5) == Judgement(Outcome.CORRECT, 0.5)
+
+
+def test_rewards_of_a_stage_are_numbers(store: Store) -> None:
+    rows = [(name, 0, "A", text, 3, "stop") for name, text in (("a", "four"), ("b", ""), ("c", "none"))]
+    ref = verify_rollouts(store, function_settings(), [shard(store, rows)], 0, 0)
+    verdicts = read_table(store.path(ref) / "verdicts.parquet").to_pylist()
+    assert [one["reward"] for one in verdicts] == [2.5, -1.5, 0.0]
+    facts = store.manifest(ref).facts
+    assert facts["reward"] == pytest.approx(1 / 3)
+    assert facts["outcomes"] == {"correct": 1, "wrong": 1, "no_answer": 1}
+
+
+def test_a_module_that_cannot_be_imported_is_an_error_with_its_last_words(file: Path) -> None:
+    file.write_text(f"import no_such_package\n{REWARDS}")
+    with pytest.raises(SettingsError) as caught, Verifier(function_settings()) as verifier:
+        verifier.verify([("A", "x", "P")])
+    for part in ("verify.function: my_rewards:score", "No module named 'no_such_package'", "verify.memory_mib (2048)"):
+        assert part in caught.value.message
+
+
+def test_a_function_that_the_text_does_not_show_is_looked_at_by_the_worker(file: Path) -> None:
+    file.write_text("score = lambda prompt, response: 1\n")
+    with pytest.raises(SettingsError) as caught, Verifier(function_settings()) as verifier:
+        verifier.verify([("A", "x", "P")])
+    assert "cannot be called with three arguments" in caught.value.message
+
+
+def test_a_source_that_changed_after_the_settings_were_read_is_refused(file: Path) -> None:
+    settings = function_settings()
+    file.write_text(REWARDS.replace("2.5", "3.5"))
+    with pytest.raises(SettingsError, match="is not the one that the run began with"):
+        Verifier(settings)
+    file.unlink()
+    with pytest.raises(SettingsError, match="there is no module my_rewards"):
+        Verifier(settings)
+
+
+def test_a_function_that_fails_on_the_first_prompt_is_refused_before_anything_is_generated() -> None:
+    good, bad = ({"prompt_id": "a", "prompt": "P", "answer": answer} for answer in ("42", "raises"))
+    settings = function_settings()
+    assert unreadable_golds([good, bad], settings, "mine") == {}
+    with pytest.raises(SettingsError, match=r"crashed when it was called with the first prompt.*'raises'"):
+        unreadable_golds([bad], settings, "mine")

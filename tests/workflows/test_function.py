@@ -1,0 +1,72 @@
+"""A whole run with a reward function in a file: a wrong one is refused, an edited one judges anew."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.artifacts import Store
+from tasks.artifacts.tables import read_table
+from tests.workflows.runs import Runner, steps
+
+CHANGES = (
+    "verify.kind=function verify.function=my_rewards:score prompts.prompts_per_stage=32 evaluate.problems=20 "
+    "evaluate.samples_per_problem=2"
+)
+REWARDS = """
+import re
+
+
+def score(prompt: str, response: str, answer: str) -> float | None:
+    found = re.findall(r"boxed{(-?\\d+)}", response)
+    if not found:
+        return None
+    assert prompt
+    return 1 / (1 + abs(int(found[-1]) - int(answer)))
+"""
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    (tmp_path / "my_rewards.py").write_text(REWARDS)
+    return Runner(tmp_path)
+
+
+def rewards(store: Store) -> dict[str, list[float]]:
+    """Rewards of every verdicts artifact."""
+    return {
+        manifest.ref.digest: [
+            row["reward"] for row in read_table(store.path(manifest.ref) / "verdicts.parquet").to_pylist()
+        ]
+        for manifest in store.manifests("verdicts")
+    }
+
+
+def test_a_reward_function_of_ones_own(runner: Runner) -> None:
+    done = runner.run("mu_grpo_1", "--overrides", CHANGES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    store = Store.open(runner.store)
+    ((first, given),) = rewards(store).items()
+    assert len(given) == 32 * 8
+    assert set(given) - {0.0, 1.0}
+    assert all(0 <= one <= 1 for one in given)
+    evaluations = store.manifests("evaluation")
+    assert all(0 <= one.facts["accuracy"] < one.facts["reward"] <= 1 for one in evaluations)
+
+    file = runner.folder / "my_rewards.py"
+    file.write_text(REWARDS.replace("return 1 /", "return 2 /"))
+    edited = runner.run("mu_grpo_1", "--overrides", CHANGES)
+    assert edited.returncode == 0, edited.stdout + edited.stderr
+    assert "stage 1 verify" in steps(edited.stdout)
+    assert "stage 1 generate" not in steps(edited.stdout)
+    after = rewards(store)
+    (second,) = set(after) - {first}
+    assert after[second] == pytest.approx([2 * one for one in given])
+
+
+def test_a_function_that_is_wrong_is_refused_before_anything_runs(runner: Runner) -> None:
+    missing = runner.run("mu_grpo_1", "--overrides", CHANGES.replace(":score", ":scores"))
+    assert missing.returncode != 0
+    told = " ".join((missing.stdout + missing.stderr).replace("│", " ").split())
+    assert "verify.function: got 'my_rewards:scores';" in told
+    assert "it has score" in told
+    assert not runner.store.exists()
