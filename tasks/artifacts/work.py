@@ -10,6 +10,8 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from tasks.artifacts.files import disk_errors
+from tasks.artifacts.layout import LEASES as LEASES
+from tasks.artifacts.layout import MADE as MADE
 from tasks.artifacts.provenance import waiting
 from tasks.artifacts.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.artifacts.store import Store
@@ -17,7 +19,6 @@ from tasks.interruption import goes_on
 from tasks.logs import logger
 from tasks.settings.base import Settings
 
-MADE, LEASES = "made", "leases"
 Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
 Inputs = ParamSpec("Inputs")
 

@@ -71,7 +71,7 @@ def test_a_writer_killed_before_the_manifest_leaves_no_artifact(bucket: str, tmp
 import os, signal
 from tasks.artifacts import Store
 store = Store.open({bucket!r})
-store.remote._write_new = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+store.remote.write_new = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 with store.write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
     (draft.path / "data.txt").write_text("whole")
 """

@@ -155,7 +155,7 @@ delete_garbage(store, find_garbage(store))
 def test_on_s3_objects_and_local_copies_go_and_a_finished_run_stays(bucket: str, s3: S3) -> None:
     store = Store.open(f"{bucket}/prefix")
     done, left = finished(store, stages=1), unfinished(store, stages=1, preset="relaxed")
-    killed(f"{bucket}/prefix", "store.remote._write_new")
+    killed(f"{bucket}/prefix", "store.remote.write_new")
     before = s3.keys(bucket.removeprefix("s3://"))
     assert not find_garbage(store).items
     garbage = find_garbage(store, hours=0)
