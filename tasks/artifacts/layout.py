@@ -10,10 +10,7 @@ leases/KEY.lock                 the lock of work on this machine
 staging/                        files that are being written on this machine
 """
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast, get_args
-
-if TYPE_CHECKING:
-    from tasks.artifacts.records import Manifest
+from typing import Any, Literal, TypedDict, get_args
 
 Kind = Literal[
     "prompts",
@@ -61,79 +58,37 @@ PAGE_FILE, SUMMARY_FILE, SETTINGS_FILE = "report.html", "summary.json", "setting
 """Of a report; the page also of a reproduction."""
 
 
-class PolicyFacts(TypedDict, total=False):
-    """Facts of a policy and of a study."""
+class Facts(TypedDict, total=False):
+    """Facts in manifests: small results, of which each kind of artifact has some."""
 
+    stage: int
+    """Of a policy, where 0 is a base policy; of a shard of prompts, where 0 is the first stage."""
     preset: str
-    stage: int
-    """0 for a base policy."""
-    updates: int
-    """Updates of all stages until then."""
+    """Of a trained policy and a study, as ``updates_per_rollout``."""
     updates_per_rollout: int
-
-
-class ResponsesFacts(TypedDict, total=False):
-    """Facts of rollouts and of verdicts."""
-
-    responses: int
-    reward: float | None
-    """Mean over the responses that could be judged; of verdicts alone."""
-
-
-class PromptsFacts(TypedDict, total=False):
-    """Facts of prompts."""
-
+    updates: int
+    """Of a policy: the updates of all stages until then. Of a study and a laboratory's comparison: those of a run."""
     prompts: int
-    stage: int
-    """The stage of a shard; counts from 0."""
-    benchmark: str
+    """Of prompts: the number of rows."""
     overlapping: dict[str, int]
-    """Rows that a training set lost, because a benchmark asks them, by benchmark."""
-
-
-class AccuracyFacts(TypedDict, total=False):
-    """Facts of an evaluation and of an average."""
-
+    """Of a training set: the rows that were left out because a benchmark asks them, by benchmark."""
+    responses: int
+    """Of rollouts and verdicts."""
+    reward: float | None
+    """Of verdicts: the mean over the responses that could be judged."""
     accuracy: float
+    """Of an evaluation, and of an average over benchmarks."""
     benchmark: str
-    """Of an evaluation."""
-    benchmarks: dict[str, Any]
-    """Of an average."""
-
-
-class RunFacts(TypedDict, total=False):
-    """Facts of a report, a laboratory's comparison and a reproduction."""
-
+    """Of an evaluation, and of prompts of a benchmark."""
+    benchmarks: dict[str, float]
+    """Of an average: the accuracy by benchmark."""
     algorithm: str
-    """Of a report."""
+    """Of a report, as the next two."""
     trained_from: int
-    """Stages before this one are another run's. Of a report."""
-    other_settings: dict[str, Any]
-    """Of a report: settings of a run that another run's artifacts do not have."""
+    """The first stage that the run trained; those before are another run's."""
+    other_settings: dict[str, dict[str, Any]]
+    """Settings of the stages of another run."""
     part: str
+    """Of a laboratory's comparison."""
     runs: int
-
-
-def policy_facts(manifest: "Manifest") -> PolicyFacts:
-    """Return the facts of a policy or a study."""
-    return cast(PolicyFacts, manifest.facts)
-
-
-def responses_facts(manifest: "Manifest") -> ResponsesFacts:
-    """Return the facts of rollouts or verdicts."""
-    return cast(ResponsesFacts, manifest.facts)
-
-
-def prompts_facts(manifest: "Manifest") -> PromptsFacts:
-    """Return the facts of prompts."""
-    return cast(PromptsFacts, manifest.facts)
-
-
-def accuracy_facts(manifest: "Manifest") -> AccuracyFacts:
-    """Return the facts of an evaluation or an average."""
-    return cast(AccuracyFacts, manifest.facts)
-
-
-def run_facts(manifest: "Manifest") -> RunFacts:
-    """Return the facts of a report, a laboratory's comparison or a reproduction."""
-    return cast(RunFacts, manifest.facts)
+    """Of a reproduction."""

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
-from tasks.artifacts.files import StoredFile, disk_errors, replace_file, sha256, side_by_side
+from tasks.artifacts.files import StoredFile, atomic_path, disk_errors, replace_file, sha256, side_by_side
 from tasks.artifacts.layout import MANIFEST, MARKER
 from tasks.artifacts.records import SCHEMA, StoreRef
 
@@ -16,36 +16,8 @@ if TYPE_CHECKING:
     from tasks.artifacts.s3 import Bucket
 
 
-class Place(Protocol):
-    """Files of a store; keys are relative to it. ``Folder`` and ``s3.Bucket`` are the two kinds."""
-
-    def listing(self, prefix: str) -> dict[str, StoredFile]:
-        """Return size and age of every file below a folder, by key."""
-        ...
-
-    def read(self, key: str) -> bytes | None:
-        """Return the content of a small file; None when there is none."""
-        ...
-
-    def read_all(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the contents of many small files, in the order of their keys; None for one that is not there."""
-        ...
-
-    def write(self, key: str, content: bytes) -> None:
-        """Write a small file, over one that is there."""
-        ...
-
-    def digest(self, key: str, size: int) -> str | None:
-        """Return the SHA-256 of a file of ``size`` bytes; None when there is none."""
-        ...
-
-    def delete(self, keys: Sequence[str]) -> list[str]:
-        """Delete files; return those that are refused, each with its reason."""
-        ...
-
-
 class Folder:
-    """A place on this machine."""
+    """Files of a store on this machine; keys are relative to it, as those of ``s3.Bucket``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -78,6 +50,13 @@ class Folder:
         with disk_errors(self._root):
             replace_file(self._root / key, content)
 
+    def write_new(self, key: str, content: bytes) -> None:
+        """Write a file unless there is one already."""
+        with disk_errors(self._root), atomic_path(self._root / key) as staged:
+            staged.write_bytes(content)
+            with suppress(FileExistsError):
+                os.link(staged, self._root / key)
+
     def digest(self, key: str, size: int) -> str | None:  # noqa: ARG002 - a file of any size
         """Return the SHA-256 of a file; None when there is none."""
         try:
@@ -94,6 +73,9 @@ class Folder:
                 with suppress(OSError):  # Not empty yet.
                     folder.rmdir()
         return []
+
+
+Place: TypeAlias = "Folder | Bucket"
 
 
 def delete_folder(places: Sequence[Place], name: str) -> list[str]:
@@ -136,30 +118,11 @@ def local_copy(ref: StoreRef) -> Path:
     return Path(base).expanduser() / ref.id
 
 
-def folder_marker(root: Path, create: bool) -> bytes | None:
-    """Return the marker of a store in a folder; None when there is none and none is to be made."""
-    marker = root / MARKER
-    if not marker.exists():
-        if not create:
-            return None
-        with disk_errors(root):
-            root.mkdir(parents=True, exist_ok=True)
-            staged = root / f"{MARKER}.{uuid.uuid4().hex}"
-            staged.write_bytes(_new_marker())
-            with suppress(FileExistsError):  # Another process made the store a moment before: its id counts.
-                os.link(staged, marker)
-            staged.unlink()
-    return marker.read_bytes()
-
-
-def bucket_marker(bucket: "Bucket", create: bool) -> bytes | None:
-    """Return the marker of a store on S3; None when there is none and none is to be made."""
-    found = bucket.read(MARKER)
+def store_id(place: Place, create: bool) -> str | None:
+    """Return the id of the store at a place; None when there is none and none is to be made."""
+    found = place.read(MARKER)
     if found is None and create:
-        bucket.write_new(MARKER, _new_marker())
-        found = bucket.read(MARKER)
-    return found
-
-
-def _new_marker() -> bytes:
-    return json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode()
+        # Of processes that make the store at the same time the first one's id counts.
+        place.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
+        found = place.read(MARKER)
+    return None if found is None else str(json.loads(found)["id"])

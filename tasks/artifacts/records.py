@@ -1,10 +1,11 @@
 """The small records that travel between tasks, and the manifest that makes a folder an artifact."""
 
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import ConfigDict, Field
 
 from tasks.artifacts.layout import KINDS as KINDS
+from tasks.artifacts.layout import Facts
 from tasks.artifacts.layout import Kind as Kind
 from tasks.flyte_model import FlyteModel
 
@@ -98,6 +99,11 @@ class Manifest(Record):
     facts: dict[str, Any]
     """Small results: counts, rates, means."""
     timings: Timings
+
+    @property
+    def known_facts(self) -> Facts:
+        """The facts, with the types of those that other artifacts and commands read."""
+        return cast(Facts, self.facts)
 
     @property
     def ref(self) -> ArtifactRef:

@@ -20,7 +20,7 @@ from tasks.artifacts import files as disk
 from tasks.artifacts.draft import Draft, Parents
 from tasks.artifacts.files import RESTORE, check, disk_errors, flush, is_json
 from tasks.artifacts.layout import MANIFEST, MARKER, Kind
-from tasks.artifacts.places import Folder, Place, bucket_marker, bucket_of, folder_marker, local_copy
+from tasks.artifacts.places import Folder, Place, bucket_of, local_copy, store_id
 from tasks.artifacts.progress import Progress
 from tasks.artifacts.provenance import commit, execution, gpus, packages, process, waits
 from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings
@@ -68,15 +68,11 @@ class Store:
         if not is_place(str(uri)):
             raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
-        marker = (
-            folder_marker(Path(uri).expanduser().absolute(), create)
-            if bucket is None
-            else bucket_marker(bucket, create)
-        )
-        if marker is None:
+        root = Path(uri).expanduser().absolute()
+        found = store_id(bucket or Folder(root), create)
+        if found is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
-        place = bucket.uri if bucket else str(Path(uri).expanduser().absolute())
-        store = cls(StoreRef(uri=place, id=json.loads(marker)["id"]))
+        store = cls(StoreRef(uri=bucket.uri if bucket else str(root), id=found))
         store.remote = bucket  # Its connection is open.
         return store
 
@@ -179,11 +175,8 @@ class Store:
 
     def refs(self, kind: Kind) -> list[ArtifactRef]:
         """Return all artifacts of a kind, by the names of their folders; the digests are abbreviated."""
-        if self.remote is None:
-            names = [path.parent.name for path in (self.root / kind).glob(f"*/{MANIFEST}")]
-        else:
-            keys = [key.split("/") for key in self.remote.sizes(kind)]
-            names = [parts[1] for parts in keys if parts[2:] == [MANIFEST]]
+        keys = [key.split("/") for key in self.place.listing(kind)]
+        names = [parts[1] for parts in keys if parts[2:] == [MANIFEST]]
         return [ArtifactRef(kind=kind, digest=name) for name in names]
 
     def manifests(self, kind: Kind) -> list[Manifest]:

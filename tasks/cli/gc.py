@@ -24,7 +24,7 @@ from rich.table import Table
 
 from tasks.artifacts import Store
 from tasks.artifacts.files import StoredFile, disk_errors
-from tasks.artifacts.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS, STAGING, prompts_facts
+from tasks.artifacts.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS, STAGING
 from tasks.artifacts.lease import LOOK, LeaseRecord, held_leases, living_leases
 from tasks.artifacts.lineage import by_folder, read_contents
 from tasks.artifacts.places import Place, delete_folder
@@ -269,7 +269,7 @@ class _Search:
         shards = {
             name: cut(manifest)
             for name, manifest in self._contents.manifests.items()
-            if manifest.kind == "prompts" and "stage" in prompts_facts(manifest)
+            if manifest.kind == "prompts" and "stage" in manifest.known_facts
         }
         used = {shards[name] for name in names & shards.keys()}
         return {name for name, how in shards.items() if how in used}

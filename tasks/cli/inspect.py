@@ -13,14 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import ROLLOUTS_FILE, VERDICTS_FILE, policy_facts, responses_facts, run_facts
+from tasks.artifacts.layout import ROLLOUTS_FILE, VERDICTS_FILE
+from tasks.artifacts.lineage import ancestry
 from tasks.artifacts.records import Manifest
 from tasks.artifacts.tables import read_table
 from tasks.cli.advantages import advantages, check_order, over_batch, stored_settings
-from tasks.errors import DataError
+from tasks.errors import DamagedError, DataError
 from tasks.report.formats import some
 from tasks.stored.find import find_artifact
-from tasks.stored.reports import find_reports, run_of, run_settings
+from tasks.stored.reports import find_reports, run_settings
 from tasks.stored.unfinished import find_unfinished_stage
 
 _TEXTS = ["prompt_id", "sample_index", "prompt", "answer", "response"]
@@ -127,12 +128,15 @@ def _stage_of_latest(store: Store, stage: int, seed: int | None, algorithm: str 
 
 
 def _stage_of(store: Store, report: Manifest, stage: int) -> _Origin:
-    evaluated = run_of(store, report).evaluated
-    policy = next((policy for policy in evaluated if policy_facts(policy)["stage"] == stage), None)
+    found = ancestry(store, [report.ref], ("evaluations", "policy"))
+    evaluated = found.evaluated(report)
+    policy = next((policy for policy in evaluated if policy.known_facts["stage"] == stage), None)
+    if policy is None and found.missing:
+        raise DamagedError(next(iter(found.missing.values())))
     if policy is None:
         raise DataError(f"stage {stage}: not in the run with {len(evaluated) - 1} stages.")
     own = run_settings(store, report).get("optimize")
-    if own and stage > run_facts(report).get("trained_from", 0):
+    if own and stage > report.known_facts.get("trained_from", 0):
         # Another run may have made the same policy with other settings.
         policy = policy.model_copy(update={"settings": own})
     return _Origin(f"stage {stage}", policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
@@ -153,7 +157,7 @@ def _rows(store: Store, origin: _Origin, wanted: Sequence[ArtifactRef]) -> list[
         check_order(rollouts, verdicts)
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if origin.policy and settings:
-            before = policy_facts(store.manifest(origin.policy.parents["policy"][0]))["updates"]
+            before = store.manifest(origin.policy.parents["policy"][0]).known_facts["updates"]
             found = advantages(rollouts, verdicts, settings, origin.policy, store.manifest(read[0]), before)
     # Token ids and log-probabilities stay Arrow's: only those of shown responses become Python's.
     columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
@@ -168,7 +172,7 @@ def _rows(store: Store, origin: _Origin, wanted: Sequence[ArtifactRef]) -> list[
 
 
 def _responses(store: Store, shard: ArtifactRef) -> int:
-    counted = responses_facts(store.manifest(shard)).get("responses")
+    counted = store.manifest(shard).known_facts.get("responses")
     return int(counted) if counted else read_table(store.path(shard) / ROLLOUTS_FILE, ["prompt_id"]).num_rows
 
 

@@ -13,7 +13,6 @@ from rich.text import Text
 from rich.tree import Tree
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import accuracy_facts, policy_facts, prompts_facts, responses_facts, run_facts
 from tasks.artifacts.lineage import ancestry
 from tasks.artifacts.records import Manifest
 from tasks.report.formats import duration, moment, percent
@@ -102,41 +101,40 @@ def highlights(manifest: Manifest) -> list[str]:
     settings = manifest.settings
     modifier = settings.get("modifier", "none")
     preset = f"{settings.get('preset')}{'' if modifier == 'none' else f' + {modifier}'}"
-    policy, responses, accuracy = policy_facts(manifest), responses_facts(manifest), accuracy_facts(manifest)
-    prompts, run = prompts_facts(manifest), run_facts(manifest)
+    facts, accuracy = manifest.known_facts, manifest.known_facts.get("accuracy")
     shown: list[tuple[Any, str]] = []
     match manifest.kind:
         case "policy" | "study" if settings.get("preset"):
             shown = [
                 (preset, "{}"),
-                (policy.get("updates_per_rollout"), "mu {}"),
+                (facts.get("updates_per_rollout"), "mu {}"),
                 (settings.get("responses_per_update"), "{} responses per update"),
-                (policy.get("stage"), "stage {}"),
-                (policy.get("updates"), "{} updates"),
+                (facts.get("stage"), "stage {}"),
+                (facts.get("updates"), "{} updates"),
             ]
         case "policy":
             shown = [(settings.get("path") or ("tiny" if settings.get("tiny") else None), "{}")]
         case "rollouts":
             per_prompt = settings.get("responses_per_prompt")
-            shown = [(responses.get("responses"), "{} responses"), (per_prompt, "{} per prompt")]
+            shown = [(facts.get("responses"), "{} responses"), (per_prompt, "{} per prompt")]
         case "verdicts":
-            shown = [(responses.get("responses"), "{} responses"), (responses.get("reward"), "reward {:.3f}")]
+            shown = [(facts.get("responses"), "{} responses"), (facts.get("reward"), "reward {:.3f}")]
         case "prompts":
-            shown = [(prompts.get("prompts"), "{} prompts"), (prompts.get("benchmark"), "{}")]
-            shown += [("training set" if "overlapping" in prompts else None, "{}")]
+            shown = [(facts.get("prompts"), "{} prompts"), (facts.get("benchmark"), "{}")]
+            shown += [("training set" if "overlapping" in facts else None, "{}")]
         case "evaluation":
             of = (
-                accuracy.get("accuracy"),
-                f"avg@{settings.get('samples_per_problem')} {percent(accuracy.get('accuracy'))}",
+                facts.get("accuracy"),
+                f"avg@{settings.get('samples_per_problem')} {percent(accuracy)}",
             )
-            shown = [(accuracy.get("benchmark"), "{}"), of]
+            shown = [(facts.get("benchmark"), "{}"), of]
         case "average":
-            shown = [(len(accuracy.get("benchmarks") or {}) or None, "{} benchmarks")]
-            shown += [(accuracy.get("accuracy"), f"mean {percent(accuracy.get('accuracy'))}")]
+            shown = [(len(facts.get("benchmarks") or {}) or None, "{} benchmarks")]
+            shown += [(accuracy, f"mean {percent(accuracy)}")]
         case "report":
-            shown = [(run.get("algorithm"), "{}")]
+            shown = [(facts.get("algorithm"), "{}")]
         case "laboratory" | "reproduction":
-            shown = [(run.get("part"), "part {}"), (run.get("runs"), "{} runs")]
+            shown = [(facts.get("part"), "part {}"), (facts.get("runs"), "{} runs")]
     return [text.format(value) for value, text in shown if value is not None]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import RUNS, policy_facts
+from tasks.artifacts.layout import RUNS
 from tasks.artifacts.provenance import commit
 from tasks.artifacts.records import SCHEMA
 from tasks.settings import RunSettings
@@ -47,7 +47,7 @@ def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
     run = run_of(store, store.manifest(report))
     stages = {
         policy.digest: {
-            "stage": policy_facts(policy)["stage"],
+            "stage": policy.known_facts["stage"],
             "policy": policy.digest,
             "code_version": f"{policy.task} {policy.code_version}",
             "rollouts": [ref.digest for ref in policy.parents.get("rollouts", [])],

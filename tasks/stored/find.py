@@ -7,7 +7,7 @@ from tasks.artifacts.layout import KINDS, Kind
 from tasks.artifacts.records import ArtifactRef
 from tasks.errors import DataError
 from tasks.report.formats import some
-from tasks.stored.reports import find_reports, run_of
+from tasks.stored.reports import find_reports
 
 LATEST = "latest"
 _FEWEST_CHARACTERS = 4
@@ -21,7 +21,8 @@ def find_artifact(store: Store, wanted: str) -> ArtifactRef:
         DataError: there is none, or more than one; candidates are named.
     """
     if wanted == LATEST:
-        return run_of(store, find_reports(store)[0]).evaluated[-1].ref
+        # Workflows give a report its evaluations in the order of stages.
+        return store.manifest(find_reports(store)[0].parents["evaluations"][-1]).parents["policy"][0]
     kind = kind_of(wanted)
     found = match([ref.folder for ref in store.refs(kind)], wanted)
     return store.manifest(ArtifactRef.of(found)).ref

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.artifacts import Store
-from tasks.artifacts.layout import RUNS, policy_facts, run_facts
+from tasks.artifacts.layout import RUNS
 from tasks.artifacts.lineage import Lineage, ancestry
 from tasks.artifacts.records import Manifest
 from tasks.errors import DamagedError, DataError
@@ -21,7 +21,7 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
     found = [
         manifest
         for manifest in store.manifests("report")
-        if seed in (None, manifest.seed) and algorithm in (None, run_facts(manifest)["algorithm"])
+        if seed in (None, manifest.seed) and algorithm in (None, manifest.known_facts["algorithm"])
     ]
     if not found:
         named = (("seed", seed), ("algorithm", algorithm))
@@ -54,7 +54,7 @@ def run_of(store: Store, report: Manifest) -> StoredRun:
     for why in found.missing.values():
         raise DamagedError(why)
     evaluated = found.evaluated(report)
-    last = max(evaluated, key=lambda policy: policy_facts(policy)["stage"])
+    last = max(evaluated, key=lambda policy: policy.known_facts["stage"])
     return StoredRun(report, list(found.parents_of(report, "evaluations")), evaluated, found.policies(last))
 
 
@@ -96,8 +96,8 @@ def _same(lineage: Lineage, manifest: Manifest) -> tuple[str, ...]:
     if manifest.kind != "report":
         # Arms of the laboratory differ in more than preset, mu and seed.
         return (manifest.kind, json.dumps(manifest.settings, sort_keys=True), str(manifest.seed))
-    policies, facts = lineage.evaluated(manifest), run_facts(manifest)
-    mu = max((int(policy_facts(policy).get("updates_per_rollout", 0)) for policy in policies), default=0)
+    policies, facts = lineage.evaluated(manifest), manifest.known_facts
+    mu = max((int(policy.known_facts.get("updates_per_rollout", 0)) for policy in policies), default=0)
     base = lineage.policies(policies[0])[0].digest if policies else ""
     own = json.dumps([manifest.settings, facts.get("other_settings")], sort_keys=True)
     return ("report", base, str(facts.get("algorithm")), str(mu), str(manifest.seed), own)

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import VERDICTS_FILE, responses_facts
+from tasks.artifacts.layout import VERDICTS_FILE
 from tasks.artifacts.tables import read_table
 from tasks.flyte_model import FlyteModel
 from tasks.report.formats import percent
@@ -63,7 +63,7 @@ def compare_verdicts(store: Store, before: Sequence[ArtifactRef], after: Sequenc
 def _stage(store: Store, before: ArtifactRef, after: ArtifactRef) -> RescoredStage:
     tables = [read_table(folder / VERDICTS_FILE, columns=["outcome"]) for folder in store.paths([before, after])]
     pairs = zip(*(table["outcome"].to_pylist() for table in tables), strict=True)
-    facts = [responses_facts(store.manifest(ref)) for ref in (before, after)]
+    facts = [store.manifest(ref).known_facts for ref in (before, after)]
     return RescoredStage(
         responses=tables[0].num_rows,
         reward_before=facts[0]["reward"],
