@@ -80,7 +80,8 @@ class Bucket:
         """Return the content of a small object; None when there is none."""
         with self._explained(key):
             try:
-                return bytes(self._retried(self._fs.cat_file, self._path(key)))
+                # With more, the library would ask for the object's size first.
+                return bytes(self._retried(self._fs.cat_file, self._path(key), max_concurrency=1))
             except FileNotFoundError as error:
                 if code(error) == "NoSuchBucket":
                     raise

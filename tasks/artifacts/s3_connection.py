@@ -102,7 +102,6 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
         secret=None if own else secret,
         endpoint_url=endpoint,
         use_listings_cache=False,
-        max_concurrency=1,  # Else reading an object asks for its size first. Callers read side by side.
         config_kwargs={
             "connect_timeout": timeout or 10,
             "read_timeout": timeout or 60,

@@ -46,7 +46,7 @@ from tasks.tracking.trackers import check_installed
 
 
 class OpenRun(NamedTuple):
-    """A run whose settings are checked together: its store, and what each of its steps gets."""
+    """The store of a run, and the inputs of each of its steps, whose settings were checked together."""
 
     store: StoreHandle
     seed: int
@@ -82,7 +82,7 @@ def open_run(
     arm: str = "",
     trained_from: int = 0,
 ) -> OpenRun:
-    """Resolves and checks the settings of a run, and opens its store.
+    """Resolve and check the settings of a run, and open its store.
 
     ``updates_per_rollout`` 0 stands for all updates of a stage; ``arm`` holds overrides that come before the user's;
     stages before ``trained_from`` are another run's.
@@ -174,7 +174,7 @@ def open_run(
 def benchmark_inputs(
     store: StoreRef, measured: Sequence[Measure], operation: OperationSettings
 ) -> list[BenchmarkInputs]:
-    """What the steps get that prepare the benchmarks, in their order.
+    """Return the inputs of the steps that prepare the benchmarks, in their order.
 
     Raises:
         DataError: what a benchmark is read from is missing.
@@ -189,7 +189,7 @@ def benchmark_inputs(
 def evaluation_inputs(
     store: StoreRef, seed: int, measured: Sequence[Measure], operation: OperationSettings
 ) -> list[EvaluationInputs]:
-    """What the steps get that evaluate a policy, in the order of the benchmarks."""
+    """Return the inputs of the steps that evaluate a policy, in the order of the benchmarks."""
     return [
         EvaluationInputs(store=store, seed=seed, settings=one.evaluation, verify=one.verify, operation=operation)
         for one in measured
@@ -198,14 +198,14 @@ def evaluation_inputs(
 
 @always
 def seed_of_week(kickoff: datetime) -> int:
-    """A seed per ISO week, as 202647: what starts twice in a week is one run, and finds what it has done."""
+    """Return a seed per ISO week, as 202647: what starts twice in a week is one run, and finds what it has done."""
     year, week, _ = kickoff.isocalendar()
     return 100 * year + week
 
 
 @always
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
-    """The end of a run: its reproducibility manifest, a short table, what this execution did, and what to do next."""
+    """Write a run's reproducibility manifest; return its summary, what this execution did, and commands to go on."""
     from tasks.report.summary import PAGE, execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
     from tasks.stored.reports import run_key

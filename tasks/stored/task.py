@@ -22,20 +22,20 @@ class FoundStage(NamedTuple):
 
 
 class OpenRescore(NamedTuple):
-    """The stages of a stored run, and what a new verifier of their rollouts gets."""
+    """The stages of a stored run, and the inputs of a new verifier of their rollouts."""
 
     verify: Keyed[VerifyInputs]
     stages: list[int]
     """Numbers that count from 0."""
     rollouts: list[list[Artifact]]
-    """Of every stage."""
+    """The rollouts of every stage."""
     verdicts: list[Artifact]
-    """Those of the run."""
+    """The verdicts that the run stored."""
 
 
 @always
 def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
-    """Finds the stages of the latest finished run of an algorithm and a seed."""
+    """Find the stages of the latest finished run of an algorithm and a seed."""
     from tasks.stored.stages import stored_stages
 
     opened = Store.open(store, create=False)
@@ -50,7 +50,7 @@ def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) 
 
 @always
 def find_stage(store: StoreHandle, seed: int, algorithm: str, stage: int) -> FoundStage:
-    """A stage of the latest finished run of an algorithm and a seed; ``stage`` counts from 0."""
+    """Find a stage of the latest finished run of an algorithm and a seed; ``stage`` counts from 0."""
     from tasks.stored.stages import stored_stage
 
     found = stored_stage(Store(store), algorithm, seed, stage)
@@ -58,7 +58,7 @@ def find_stage(store: StoreHandle, seed: int, algorithm: str, stage: int) -> Fou
 
 
 class OpenEvaluation(NamedTuple):
-    """One of a store's policies, and what is measured of it; see ``OpenRun``."""
+    """A stored policy, and the inputs of the steps that evaluate it; see ``OpenRun``."""
 
     policy: Artifact
     benchmarks: list[Keyed[BenchmarkInputs]]
@@ -76,7 +76,7 @@ def open_evaluation(
     operation: OperationSettings,
     seed: int,
 ) -> OpenEvaluation:
-    """A stored policy, as ``policy/0123abcd`` or ``latest``, and the benchmarks with nothing left open."""
+    """Find a stored policy, as ``policy/0123abcd`` or ``latest``, and resolve the benchmarks."""
     from tasks.stored.find import find_policy
 
     opened = Store.open(store, create=False)
@@ -92,7 +92,7 @@ def open_evaluation(
 
 @always
 def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedPolicy:
-    """What was found about a policy."""
+    """Return what was found about a policy."""
     from tasks.stored.evaluated import evaluated_policy
 
     return evaluated_policy(Store(inputs.store), average)
@@ -100,7 +100,7 @@ def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedP
 
 @always
 def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
-    """What changed from the stored verdicts to the new ones."""
+    """Return what changed from the stored verdicts to the new ones."""
     from tasks.stored.rescored import compare_verdicts as compare
 
     return compare(Store(inputs.store), before, after)
