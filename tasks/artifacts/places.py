@@ -68,8 +68,9 @@ class Folder:
         """Delete files, and the folders below an area that are empty then; none is refused without an OSError."""
         for key in keys:
             path = self._root / key
-            path.unlink(missing_ok=True)
-            for folder in list(path.parents)[: key.count("/") - 1]:
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
+            for folder in [path, *path.parents][: key.count("/")]:
                 with suppress(OSError):  # Not empty yet.
                     folder.rmdir()
         return []
