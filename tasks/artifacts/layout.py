@@ -32,6 +32,8 @@ PROGRESS, MADE, RUNS, LEASES, STAGING = "progress", "made", "runs", "leases", "s
 LEASE = "lease"
 """Folder beside the parts of a piece of unfinished work."""
 
+PART_FILE = "part.parquet"
+"""Of a part of unfinished work that is a table."""
 PROMPTS_FILE = "prompts.parquet"
 """Of prompts: a shard, or a benchmark's problems. Columns: ``tables.PROMPTS``."""
 TRAINING_FILE = "training.parquet"

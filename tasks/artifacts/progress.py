@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from tasks.artifacts.files import check, entries, flush
-from tasks.artifacts.layout import LEASE, MANIFEST, PROGRESS
+from tasks.artifacts.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.artifacts.lease import Lease
 from tasks.artifacts.places import Place, delete_folder
 from tasks.artifacts.records import SCHEMA, FileEntry, Record
@@ -141,9 +141,9 @@ class Progress:
             Interrupted: a stop was asked for while the table was made; it is kept.
         """
         if folder := self.get(name, number):
-            return read_table(folder / "part.parquet")
+            return read_table(folder / PART_FILE)
         table = make()
-        self.put(name, number, lambda path: save_table(path / "part.parquet", table))
+        self.put(name, number, lambda path: save_table(path / PART_FILE, table))
         if self._key:
             stop_if_asked(f"{name} {number}")
         return table
