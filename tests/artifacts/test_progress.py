@@ -72,7 +72,8 @@ def test_parts_are_replaced_kept_and_cleared(opened: Opened) -> None:
         put(store, number, "before")
         put(store, number, f"after {number}")
         store.progress.keep_newest("train", 2)
-    found = [opened().progress.get("train", number) for number in range(1, 6)]
+    again = opened().progress
+    found = [again.get("train", number) for number in range(1, 6)]
     assert [folder and (folder / "state.txt").read_text() for folder in found] == [None] * 3 + ["after 4", "after 5"]
     store.progress.clear()
     assert opened().progress.newest("train") is None
