@@ -14,8 +14,9 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from fsspec.asyn import sync
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from tasks.artifacts.files import StoredFile, atomic_path, sha256, side_by_side
@@ -38,6 +39,7 @@ PART_BYTES = 8 * 2**20
 PARTS_AT_ONCE = 10
 """Parts in memory. A transfer takes a small multiple of ``PARTS_AT_ONCE * PART_BYTES``."""
 _PARTS_OF_A_FILE = 4
+_PIECE_BYTES = 2**18
 _SMALL_OBJECTS_AT_ONCE = 16
 _PARTS_OF_AN_UPLOAD = 10_000
 _KEYS_OF_A_REQUEST = 1000
@@ -236,16 +238,30 @@ class Bucket:
                 staged.touch()
 
                 def part(start: int) -> None:
+                    end = min(start + PART_BYTES, entry.bytes)
                     with self._slots, staged.open("r+b") as file:
-                        file.seek(start)
-                        file.write(self._part(key, start, min(start + PART_BYTES, entry.bytes)))
-                    advance(min(PART_BYTES, entry.bytes - start))
+                        self._retried(self._copy_part, key, start, end, file)
+                    advance(end - start)
 
                 side_by_side(part, range(0, entry.bytes, PART_BYTES), _PARTS_OF_A_FILE)
                 whole = sha256(staged) == entry.sha256
             if whole:
                 staged.replace(target)
             return whole
+
+    def _copy_part(self, key: str, start: int, end: int, file: BinaryIO) -> None:
+        """Copy a part of an object to its place in a file, piece by piece: a whole part takes twice its memory."""
+        place = {"Bucket": self._bucket, "Key": f"{self._prefix}{key}"}
+        body = self._fs.call_s3("get_object", **place, Range=f"bytes={start}-{end - 1}")["Body"]
+
+        async def copy() -> None:
+            file.seek(start)
+            async with body:
+                while piece := await body.read(_PIECE_BYTES):
+                    file.write(piece)
+            file.flush()
+
+        sync(self._fs.loop, copy)
 
     def _part(self, key: str, start: int, end: int) -> bytes:
         return bytes(self._retried(self._fs.cat_file, self._path(key), start=start, end=end))
