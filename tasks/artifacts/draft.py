@@ -12,7 +12,7 @@ Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
 
 
 class Draft:
-    """An artifact while it is written: files go under ``path``, work is timed by ``phase``, results go to ``facts``."""
+    """An artifact while it is written: files go below ``path``, ``phase`` times work, ``facts`` holds small results."""
 
     def __init__(self, path: Path, parents: Parents) -> None:
         self.path = path
@@ -20,14 +20,14 @@ class Draft:
         self.facts: dict[str, Any] = {}
         self.phases: dict[str, float] = {}
         self.earlier: dict[str, float] = {}
-        """Seconds by phase that attempts before this one spent on what is found now."""
+        """Seconds by phase that earlier attempts spent on the parts that were found."""
         self.started = time.time()
         self._open: tuple[str, float] | None = None
         self._ref: ArtifactRef | None = None
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Adds the seconds spent inside to the phase ``name``; phases must not be nested."""
+        """Add the seconds spent inside the block to the phase ``name``; phases must not be nested."""
         self._open = name, time.perf_counter()
         try:
             yield
@@ -35,7 +35,7 @@ class Draft:
             self.phases, self._open = self._own(), None
 
     def spent(self) -> dict[str, float]:
-        """Seconds by phase until now, those of earlier attempts included."""
+        """Return the seconds by phase until now, with those of earlier attempts."""
         own = self._own()
         return {name: self.earlier.get(name, 0.0) + own.get(name, 0.0) for name in {**self.earlier, **own}}
 

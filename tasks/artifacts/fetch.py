@@ -1,4 +1,4 @@
-"""Files from outside of a store, taken in from S3 or from the Hugging Face hub."""
+"""Fetches files from outside of a store: from S3 or from the Hugging Face hub."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ from tasks.errors import DataError, FetchError
 
 
 def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Copies the object at ``uri``, or those directly below it whose names are wanted, into a folder.
+    """Copy the object at ``uri``, or those directly below it whose names are wanted, into a folder.
 
     Args:
         uri: ``s3://bucket/key`` or ``s3://bucket/prefix``.
-        folder: where the files go.
-        setting: that names the address, for errors.
-        wanted: by an object's name below the address.
+        folder: the folder to copy to.
+        setting: the setting that names the address, for errors.
+        wanted: whether an object is wanted, by its name below the address.
 
     Raises:
         DataError: there is nothing there.
@@ -41,7 +41,7 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
 
 @contextmanager
 def local_file(path: str, setting: str) -> Iterator[Path]:
-    """A file as a local one, for the length of the block; what is on S3 is fetched.
+    """Yield a local path of a file, which is fetched for the length of the block if it is on S3.
 
     Raises:
         FetchError: it is on S3 and could not be fetched.
@@ -57,16 +57,16 @@ def local_file(path: str, setting: str) -> Iterator[Path]:
 def snapshot(
     kind: Literal["model", "dataset"], name: str, revision: str | None, wanted: Sequence[str], setting: str
 ) -> Path:
-    """The folder with files of a model or data set of the hub; it is named by their commit.
+    """Return the folder with files of a model or data set of the hub; it is named by their commit.
 
-    What was fetched before is found again when the hub does not answer.
+    Files that were fetched before are found again when the hub does not answer.
 
     Args:
-        kind: what it is.
-        name: on the hub.
+        kind: the kind of repository.
+        name: its name on the hub.
         revision: a commit, tag or branch; ``main`` when None.
         wanted: patterns of files; with none, only the commit is asked for.
-        setting: that names it, for errors.
+        setting: the setting that names it, for errors.
 
     Raises:
         FetchError: it could not be fetched.

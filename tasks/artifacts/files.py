@@ -1,19 +1,20 @@
-"""Files of an artifact: digests, flushes, and errors of the disk that a user can mend."""
+"""Files on a disk: digests, atomic writes, flushes, and errors of the disk that a user can fix."""
 
 import errno
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from tasks.artifacts.layout import MANIFEST as MANIFEST
 from tasks.artifacts.records import FileEntry
 from tasks.errors import ArtifactError, DamagedError
 
-MANIFEST = "manifest.json"
 RESTORE = (
     "Restore it from a copy, or start the run again with `pyflyte run --overwrite-cache`: only what is damaged or "
     "missing is made anew."
@@ -23,7 +24,7 @@ _AT_ONCE = min(8, os.cpu_count() or 1)
 """Files that are digested side by side."""
 Item = TypeVar("Item")
 Made = TypeVar("Made")
-_MENDS = {
+_FIXES = {
     errno.ENOSPC: "The disk is full: free some space",
     errno.EDQUOT: "The disk quota is used up: free some space",
     errno.EACCES: "No permission: choose another store, or allow writing",
@@ -33,22 +34,39 @@ _MENDS = {
 }
 
 
-def side_by_side(one: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
-    """What a function that waits for the disk makes of items, in their order."""
+class StoredFile(NamedTuple):
+    """Size and age of a file or an object."""
+
+    bytes: int
+    modified: float
+    """Unix seconds."""
+
+
+def side_by_side(one: Callable[[Item], Made], items: Sequence[Item], at_once: int = _AT_ONCE) -> list[Made]:
+    """Return what a function that waits for a disk or a server makes of items, in their order.
+
+    Args:
+        one: the function.
+        items: its arguments.
+        at_once: the largest number of calls at the same time, each in a thread.
+
+    Raises:
+        Exception: the first error of a call; calls that have not begun by then are not made.
+    """
     if len(items) < 2:
         return [one(item) for item in items]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(min(at_once, len(items))) as pool:
         return list(pool.map(one, items))
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file."""
+    """Return the hex digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
-    """Every file below a folder, by its relative name; flushed to the disk, unless ``flushed`` is false."""
+    """Return digest and size of every file below a folder, by relative name; the files are flushed if ``flushed``."""
 
     def entry(path: Path) -> FileEntry:
         if flushed:
@@ -60,7 +78,7 @@ def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
-    """Hex digests of files of a folder, by name; None for one that is not there."""
+    """Return hex digests of files of a folder, by name; None for one that is not there."""
     found: dict[str, str | None] = dict.fromkeys(names)
     there = [name for name in found if (folder / name).is_file()]
     found.update(zip(there, side_by_side(lambda name: sha256(folder / name), there), strict=True))
@@ -68,7 +86,7 @@ def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
 
 
 def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
-    """Compares files with their digests.
+    """Compare files with their digests.
 
     Raises:
         DamagedError: one is missing or differs.
@@ -85,7 +103,7 @@ def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
 
 
 def is_json(text: bytes | None) -> bool:
-    """Whether a text is whole; what a power failure leaves of one is not."""
+    """Return True if a text is JSON; what a power failure leaves of a file is not."""
     try:
         return text is not None and bool(json.loads(text))
     except ValueError:
@@ -93,7 +111,7 @@ def is_json(text: bytes | None) -> bool:
 
 
 def flush(path: Path) -> None:
-    """Waits until a file or a folder is on the disk."""
+    """Wait until a file or a folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -101,30 +119,41 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-def replace_text(path: Path, text: str, flushed: bool = True) -> None:
-    """Writes a small file at once: a reader sees the old text or the new one, after a power failure if ``flushed``."""
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
-    staged.write_text(text)
-    if flushed:
-        flush(staged)
-    staged.replace(path)
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A path beside a target, to be written and moved to it; removed after the block, unless it was moved."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        yield staged
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes, flushed: bool = True) -> None:
+    """Write a small file; a reader sees the old content or the new one, after a power failure too if ``flushed``."""
+    with atomic_path(path) as staged:
+        staged.write_bytes(content)
+        if flushed:
+            flush(staged)
+        staged.replace(path)
 
 
 @contextmanager
 def disk_errors(root: Path) -> Iterator[None]:
-    """Errors of the disk inside the block, about files below ``root`` or about none that they name, say what to do."""
+    """Raise errors of the disk inside the block, about files below ``root`` or about no file, with how to fix them."""
     try:
         yield
     except OSError as error:
         below = not isinstance(error.filename, str) or Path(error.filename).is_relative_to(root)
-        if below and (mend := disk_mend(error)):
+        if below and (fix := disk_fix(error)):
             raise ArtifactError(
-                f"{error.filename or root}: {error.strerror}. {mend}, then start the same command again: "
+                f"{error.filename or root}: {error.strerror}. {fix}, then start the same command again: "
                 "what was committed is kept."
             ) from error
         raise
 
 
-def disk_mend(error: OSError) -> str:
-    """What to do about an error of the disk; empty when it is of another kind."""
-    return _MENDS.get(error.errno or 0, "")
+def disk_fix(error: OSError) -> str:
+    """Return how to fix an error of the disk; empty when it is of another kind."""
+    return _FIXES.get(error.errno or 0, "")

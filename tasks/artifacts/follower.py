@@ -1,4 +1,4 @@
-"""The store of a process that works beside a leader: it reads as the leader does, and what it writes is thrown away."""
+"""The store of a process that works beside a leader: it reads as the leader does, and discards what it writes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from tasks.artifacts.files import disk_errors
+from tasks.artifacts.layout import LEASE, PROGRESS
 from tasks.artifacts.places import bucket_of
 from tasks.artifacts.records import SCHEMA, Record
 from tasks.errors import ArtifactError
@@ -31,16 +31,18 @@ BEAT = 10.0
 LOOK = 5.0
 """Seconds between two looks of a waiter."""
 TAKEN_OVER_AFTER = 60.0
-"""Seconds without a beat."""
-FOLDER = "lease"
-"""Beside the parts of the work."""
+"""Seconds without a beat after which a holder counts as dead."""
+LONG_DEAD_AFTER = 24 * 3600.0
+"""Seconds without a beat, by the clocks of two machines, after which nobody waits for another beat."""
 
 
 class LostLeaseError(ArtifactError):
     """Another process has taken the work over, so that nothing more may be saved here."""
 
 
-class _Record(Record):
+class LeaseRecord(Record):
+    """The content of a lease."""
+
     schema_version: int
     holder: str
     """The machine and the process, for people."""
@@ -53,20 +55,19 @@ class Lease:
     """The right to save parts of a piece of work.
 
     Args:
-        store: on S3.
-        folder: of the work's parts.
-        task: the step, for people.
+        store: a store on S3.
+        folder: the folder of the work's parts.
+        task: the step's name, for messages.
     """
 
     def __init__(self, store: "Store", folder: str, task: str) -> None:
         brief = bucket_of(store.ref.uri, BEAT)
         if brief is None or store.remote is None:
             raise ValueError(f"{store.ref.uri}: a folder has no lease, but a lock")
-        self._patient, self._brief = store.remote, brief
-        self._root, self._folder, self._task = store.root, f"{folder}/{FOLDER}", task
-        self._where = f"{store.ref.uri}/{folder}"
+        self._patient, self._brief, self._local = store.remote, brief, store.local
+        self._folder, self._task, self._where = f"{folder}/{LEASE}", task, f"{store.ref.uri}/{folder}"
         self._number = 0
-        self._record = _Record(
+        self._record = LeaseRecord(
             schema_version=SCHEMA,
             holder=f"{socket.gethostname()}, process {os.getpid()}",
             token=uuid.uuid4().hex,
@@ -76,7 +77,7 @@ class Lease:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Waits for the work, and holds it inside the block."""
+        """Wait for the work, and hold it inside the block."""
         self._acquire()
         beating = threading.Thread(target=self._beat, daemon=True, name=f"lease of {self._task}")
         beating.start()
@@ -88,7 +89,7 @@ class Lease:
             self._release()
 
     def check(self) -> None:
-        """Asks the store whether the work is still this process's.
+        """Ask the store whether the work is still this process's.
 
         Raises:
             LostLeaseError: it is not.
@@ -107,7 +108,7 @@ class Lease:
         )
 
     def _acquire(self) -> None:
-        seen: _Record | None = None
+        seen: LeaseRecord | None = None
         since = looked = 0.0
         told = False
         while True:
@@ -117,38 +118,35 @@ class Lease:
                 # Where the waiter itself could not look, the holder's beat may have failed for the same reason.
                 seen, since = found, now
             looked = now
-            free = found is None or found.released or self._is_of_this_copy(number, found)
-            if not free and now - since >= TAKEN_OVER_AFTER:
+            if found is None or found.released or self._is_of_this_copy(number, found):
                 free = True
-                logger().info("%s: %s gave no sign of life; its work is taken over", self._task, found and found.holder)
-            if free and self._create(number + 1):
-                return
-            if not free:
-                if not told:
-                    logger().info(
-                        "%s: %s does this work in %s; waiting for its end, or for %.0f s without a sign of life",
-                        *(self._task, found and found.holder, self._where, TAKEN_OVER_AFTER),
-                    )
+            elif free := now - since >= TAKEN_OVER_AFTER:
+                logger().info("%s: %s gave no sign of life; its work is taken over", self._task, found.holder)
+            elif not told:
                 told = True
+                logger().info(
+                    "%s: %s does this work in %s; waiting for its end, or for %.0f s without a sign of life",
+                    *(self._task, found.holder, self._where, TAKEN_OVER_AFTER),
+                )
+            if not free:
                 time.sleep(LOOK)
+            elif self._create(number + 1):
+                return
 
     def _create(self, number: int) -> bool:
-        """Creates the lease with a number; whether this process did, and not another one a moment before."""
-        key, text = self._key(number), self._record.model_dump_json()
-        self._patient.write_new(key, text.encode())
-        if self._read(self._patient, number) != self._record:
+        """Create the lease with a number; return whether this process did, and not another one a moment before."""
+        key, text = self._key(number), self._record.model_dump_json().encode()
+        self._patient.write_new(key, text)
+        if _parsed(self._patient.read(key)) != self._record:
             return False
         self._number = number
-        with disk_errors(self._root):
-            (self._root / key).parent.mkdir(parents=True, exist_ok=True)
-            (self._root / key).write_text(text)
+        self._local.write(key, text)
         return True
 
-    def _is_of_this_copy(self, number: int, found: _Record) -> bool:
+    def _is_of_this_copy(self, number: int, found: LeaseRecord) -> bool:
         """Return True if the holder used this local copy, whose lock this process has: the holder is dead."""
-        noted = self._root / self._key(number)
-        record = _parsed(noted.read_bytes()) if noted.is_file() else None
-        return record is not None and record.token == found.token
+        noted = _parsed(self._local.read(self._key(number)))
+        return noted is not None and noted.token == found.token
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT):
@@ -172,20 +170,50 @@ class Lease:
         self._record = self._record.model_copy(update=changes)
         self._brief.write(self._key(self._number), self._record.model_dump_json().encode())
 
-    def _newest(self, bucket: "Bucket") -> tuple[int, _Record | None]:
-        """The lease with the highest number; 0 without one."""
+    def _newest(self, bucket: "Bucket") -> tuple[int, LeaseRecord | None]:
+        """Return number and content of the lease with the highest number; 0 without one."""
         number = max((int(key.rpartition("/")[2]) for key in bucket.sizes(self._folder)), default=0)
-        return number, self._read(bucket, number) if number else None
-
-    def _read(self, bucket: "Bucket", number: int) -> _Record | None:
-        return _parsed(bucket.read(self._key(number)))
+        return number, _parsed(bucket.read(self._key(number))) if number else None
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{number:06d}"
 
 
-def _parsed(text: bytes | None) -> _Record | None:
+def held_leases(bucket: "Bucket") -> dict[str, LeaseRecord]:
+    """Return the leases that are not released, by the key of their work; a dead holder's is among them.
+
+    Those without a beat for ``LONG_DEAD_AFTER`` are left out.
+    """
+    newest: dict[str, str] = {}
+    for place, file in sorted(bucket.listing(PROGRESS).items()):
+        _, key, *inside = place.split("/")
+        if inside[:1] == [LEASE]:
+            newest.pop(key, None)
+            if time.time() - file.modified < LONG_DEAD_AFTER:
+                newest[key] = place
+    found = zip(newest, map(_parsed, bucket.read_all(list(newest.values()))), strict=True)
+    return {key: record for key, record in found if record is not None and not record.released}
+
+
+def living_leases(bucket: "Bucket") -> dict[str, LeaseRecord]:
+    """Return the leases whose holders give a sign of life, by the key of their work.
+
+    It takes up to ``TAKEN_OVER_AFTER`` seconds where a holder gives none, and no time where no lease is held.
+    """
+    before, began = held_leases(bucket), time.monotonic()
+    living: dict[str, LeaseRecord] = {}
+    waiting = dict(before)
+    while waiting and time.monotonic() - began < TAKEN_OVER_AFTER:
+        time.sleep(LOOK)
+        now = held_leases(bucket)
+        # Work that began in between is alive too; that of a lease that is gone has ended.
+        living |= {key: record for key, record in now.items() if before.get(key) != record}
+        waiting = {key: record for key, record in waiting.items() if now.get(key) == record}
+    return living
+
+
+def _parsed(text: bytes | None) -> LeaseRecord | None:
     try:
-        return _Record.model_validate_json(text) if text else None
+        return LeaseRecord.model_validate_json(text) if text else None
     except ValidationError:
         return None  # What cannot be read holds nothing.

@@ -1,23 +1,111 @@
-"""Where a store is: a folder or an S3 prefix, each with a marker that holds the store's id."""
+"""Where a store is: a folder, or an S3 prefix with a local copy of what this machine read and wrote."""
 
 import json
 import os
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from tasks.artifacts.files import disk_errors
+from tasks.artifacts.files import StoredFile, atomic_path, disk_errors, replace_file, sha256, side_by_side
+from tasks.artifacts.layout import MANIFEST, MARKER
 from tasks.artifacts.records import SCHEMA, StoreRef
 
 if TYPE_CHECKING:
     from tasks.artifacts.s3 import Bucket
 
-MARKER = "store.json"
+
+class Folder:
+    """Files of a store on this machine; keys are relative to it, as those of ``s3.Bucket``."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def listing(self, prefix: str) -> dict[str, StoredFile]:
+        """Return size and age of every file below a folder, by key."""
+        found = {}
+        for folder, _, names in os.walk(self._root / prefix, onerror=_raise_unless_gone):
+            for path in (Path(folder, name) for name in names):
+                with suppress(FileNotFoundError):  # Deleted while it was listed.
+                    state = path.stat()
+                    found[path.relative_to(self._root).as_posix()] = StoredFile(state.st_size, state.st_mtime)
+        return found
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of a file; None when there is none."""
+        path = self._root / key
+        return path.read_bytes() if path.is_file() else None
+
+    def read_all(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the contents of files, in the order of their keys; None for one that is not there."""
+        return side_by_side(self.read, keys)
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write a file, over one that is there.
+
+        Raises:
+            ArtifactError: the disk is full or cannot be written.
+        """
+        with disk_errors(self._root):
+            replace_file(self._root / key, content)
+
+    def write_new(self, key: str, content: bytes) -> None:
+        """Write a file unless there is one already."""
+        with disk_errors(self._root), atomic_path(self._root / key) as staged:
+            staged.write_bytes(content)
+            with suppress(FileExistsError):
+                os.link(staged, self._root / key)
+
+    def digest(self, key: str, size: int) -> str | None:  # noqa: ARG002 - a file of any size
+        """Return the SHA-256 of a file; None when there is none."""
+        try:
+            return sha256(self._root / key)
+        except FileNotFoundError:
+            return None
+
+    def delete(self, keys: Sequence[str]) -> list[str]:
+        """Delete files, and the folders below an area that are empty then; none is refused without an OSError."""
+        for key in keys:
+            path = self._root / key
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
+            for folder in [path, *path.parents][: key.count("/")]:
+                with suppress(OSError):  # Not empty yet.
+                    folder.rmdir()
+        return []
+
+
+Place: TypeAlias = "Folder | Bucket"
+
+
+def delete_folder(places: Sequence[Place], name: str) -> list[str]:
+    """Delete a folder, or a file, in every place, manifests first: what is half deleted does not count as there.
+
+    Returns:
+        the files that are refused, each with its reason.
+    """
+    keys = [list(place.listing(name)) or [name] for place in places]
+    return [
+        refused
+        for manifests in (True, False)
+        for place, here in zip(places, keys, strict=True)
+        for refused in place.delete([key for key in here if key.endswith(f"/{MANIFEST}") is manifests])
+    ]
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def bucket_of(uri: str, patience: float | None = None) -> "Bucket | None":
-    """The objects at an ``s3://`` address, asked with a patience of so many seconds; None for a folder."""
+    """Return the objects at an ``s3://`` address; None for a folder.
+
+    Args:
+        uri: the address.
+        patience: seconds for which a failing request is tried again; see ``Bucket``.
+    """
     if not uri.startswith("s3://"):
         return None
     from tasks.artifacts.s3 import Bucket  # Its packages take a second to load.
@@ -26,35 +114,16 @@ def bucket_of(uri: str, patience: float | None = None) -> "Bucket | None":
 
 
 def local_copy(ref: StoreRef) -> Path:
-    """The folder for what this machine read from, and wrote to, a store on S3."""
+    """Return the folder for what this machine reads from, and writes to, a store on S3."""
     base = os.environ.get("MU_GRPO_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "mu-grpo"
     return Path(base).expanduser() / ref.id
 
 
-def folder_marker(root: Path, create: bool) -> str | None:
-    """The marker of a store in a folder; None when there is none and none is to be made."""
-    marker = root / MARKER
-    if not marker.exists():
-        if not create:
-            return None
-        with disk_errors(root):
-            root.mkdir(parents=True, exist_ok=True)
-            staged = root / f"{MARKER}.{uuid.uuid4().hex}"
-            staged.write_text(_new_marker())
-            with suppress(FileExistsError):  # Another process made the store a moment before: its id counts.
-                os.link(staged, marker)
-            staged.unlink()
-    return marker.read_text()
-
-
-def bucket_marker(bucket: "Bucket", create: bool) -> bytes | None:
-    """The marker of a store on S3; None when there is none and none is to be made."""
-    found = bucket.read(MARKER)
+def store_id(place: Place, create: bool) -> str | None:
+    """Return the id of the store at a place; None when there is none and none is to be made."""
+    found = place.read(MARKER)
     if found is None and create:
-        bucket.write_new(MARKER, _new_marker().encode())
-        found = bucket.read(MARKER)
-    return found
-
-
-def _new_marker() -> str:
-    return json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex})
+        # Of processes that make the store at the same time the first one's id counts.
+        place.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
+        found = place.read(MARKER)
+    return None if found is None else str(json.loads(found)["id"])

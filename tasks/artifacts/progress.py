@@ -1,7 +1,7 @@
-"""What an unfinished step has done: numbered folders, each complete or not there, found again after a restart."""
+"""Parts of unfinished work: numbered folders, each complete or not there, found again after a restart."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
-from tasks.artifacts.files import MANIFEST, check, disk_errors, entries, flush
-from tasks.artifacts.lease import FOLDER as LEASE
+from tasks.artifacts.files import check, entries, flush
+from tasks.artifacts.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.artifacts.lease import Lease
+from tasks.artifacts.places import Place, delete_folder
 from tasks.artifacts.records import SCHEMA, FileEntry, Record
 from tasks.artifacts.staging import staged
 from tasks.artifacts.tables import read_table, save_table
@@ -22,11 +23,9 @@ if TYPE_CHECKING:
     from tasks.artifacts.draft import Draft
     from tasks.artifacts.store import Store
 
-FOLDER = "progress"
-
 
 class _Part(Record):
-    """The manifest of a part: written last, so that its presence means that the part is complete."""
+    """The manifest of a part; it is written last, so that its presence means that the part is complete."""
 
     schema_version: int
     files: dict[str, FileEntry]
@@ -39,16 +38,19 @@ class Progress:
 
     def __init__(self, store: "Store", key: str) -> None:
         self._store, self._key = store, key
-        self._prefix = f"{FOLDER}/{key}"
-        self._folder = store.root / FOLDER / key
+        self._prefix = f"{PROGRESS}/{key}"
+        self._folder = store.root / self._prefix
         self._draft: Draft | None = None
         self._lease: Lease | None = None
 
     @contextmanager
     def held(self, task: str) -> Iterator[None]:
-        """The work is this process's inside the block, also beside other machines; ``task`` is what people call it.
+        """Hold the work for this process inside the block, against other machines too.
 
-        On S3 alone: what can reach a folder sees the lock that ``work.once`` takes.
+        Only a store on S3 needs it: whoever can reach a folder sees the lock that ``work.once`` takes.
+
+        Args:
+            task: the step's name, for messages.
         """
         if self._store.remote is None:
             yield
@@ -61,21 +63,21 @@ class Progress:
             self._lease = None
 
     def check_held(self) -> None:
-        """Raises LostLeaseError when another process has taken the work over."""
+        """Raise LostLeaseError if another process has taken the work over."""
         if self._lease is not None:
             self._lease.check()
 
     def time(self, draft: "Draft") -> None:
-        """Gives a step's draft the time that earlier attempts spent, and notes with every part what was spent by then.
+        """Give a step's draft the time that earlier attempts spent, and note with every part what was spent by then.
 
-        Of several drafts the first is meant, which is made around the others.
+        Only the first of several drafts counts, which is made around the others.
         """
         if self._key and self._draft is None:
             self._draft = draft
             draft.earlier = self._spent()
 
     def put(self, name: str, number: int, fill: Callable[[Path], None]) -> None:
-        """Keeps a part; ``fill`` writes its files into the folder that it is given.
+        """Keep a part; ``fill`` writes its files into the folder that it is given.
 
         Raises:
             ArtifactError: the disk is full or cannot be written, or S3 does not take it.
@@ -102,12 +104,12 @@ class Progress:
             self._store.remote.write(f"{self._prefix}/{place}/{MANIFEST}", (final / MANIFEST).read_bytes())
 
     def get(self, name: str, number: int) -> Path | None:
-        """The folder of a part, checked against its digests; None when it is not there.
+        """Return the folder of a part, checked against its digests; None when it is not there.
 
         A damaged copy of a part on S3 is fetched again; a part that is itself damaged is deleted.
 
         Raises:
-            ArtifactError: whether it is there cannot be told now, as S3 or the disk fails.
+            ArtifactError: S3 or the disk fails, so that nobody knows whether it is there.
         """
         if not self._key:
             return None
@@ -121,33 +123,33 @@ class Progress:
         return None
 
     def newest(self, name: str) -> tuple[int, Path] | None:
-        """The part with the highest number that is whole."""
+        """Return number and folder of the part with the highest number that is whole."""
         for number in reversed(self._numbers(name)):
             if folder := self.get(name, number):
                 return number, folder
         return None
 
     def keep_newest(self, name: str, count: int) -> None:
-        """Deletes all parts of a name but the newest ones."""
+        """Delete all parts of a name but the newest ones."""
         for number in self._numbers(name)[:-count]:
             self._delete(f"{name}-{number:06d}")
 
     def table(self, name: str, number: int, make: Callable[[], pa.Table]) -> pa.Table:
-        """The table kept under a number; made, and kept, when there is none.
+        """Return the table kept under a number; it is made, and kept, when there is none.
 
         Raises:
-            Interrupted: a stop was asked for while it was made; it is kept.
+            Interrupted: a stop was asked for while the table was made; it is kept.
         """
         if folder := self.get(name, number):
-            return read_table(folder / "part.parquet")
+            return read_table(folder / PART_FILE)
         table = make()
-        self.put(name, number, lambda path: save_table(path / "part.parquet", table))
+        self.put(name, number, lambda path: save_table(path / PART_FILE, table))
         if self._key:
             stop_if_asked(f"{name} {number}")
         return table
 
     def clear(self) -> None:
-        """Deletes all parts, and the lease unless it is held."""
+        """Delete all parts, and the lease unless it is held."""
         if self._key:
             self.check_held()
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -157,7 +159,7 @@ class Progress:
                 self._store.remote.delete([key for key in keys if not key.startswith(kept)])
 
     def _whole(self, place: str) -> Path | None:
-        """A part's folder; None when it is not there.
+        """Return a part's folder; None when it is not there.
 
         Raises:
             DamagedError: it is not whole.
@@ -167,26 +169,20 @@ class Progress:
         folder, inside = self._folder / place, f"{self._prefix}/{place}"
         missing = {f"{inside}/{file}": one for file, one in part.files.items() if not (folder / file).is_file()}
         if missing and self._store.remote is not None:
-            with disk_errors(self._store.root):
-                self._store.remote.download(missing, self._store.root)
-                (folder / MANIFEST).write_text(part.model_dump_json())
+            self._store.fetch(missing)
+            self._store.local.write(f"{inside}/{MANIFEST}", part.model_dump_json().encode())
         check(folder, part.files)
         return folder
 
     def _manifest(self, place: str) -> _Part | None:
-        local = self._folder / place / MANIFEST
-        text: str | bytes | None = local.read_text() if local.is_file() else None
-        if text is None and self._store.remote is not None:
-            text = self._store.remote.read(f"{self._prefix}/{place}/{MANIFEST}")
-        if text is None:
-            return None
+        text = self._store.read_note(f"{self._prefix}/{place}/{MANIFEST}")
         try:
-            return _Part.model_validate_json(text)
+            return None if text is None else _Part.model_validate_json(text)
         except ValidationError as error:
-            raise DamagedError(f"{local}: not a manifest ({error})") from None
+            raise DamagedError(f"{self._folder / place / MANIFEST}: not a manifest ({error})") from None
 
     def _spent(self) -> dict[str, float]:
-        """What the part that was saved last says; each part says more than those before it."""
+        """Return the seconds by phase that the part saved last notes; each part notes more than those before it."""
         newest: dict[str, str] = {}
         for place in sorted(self._places()):
             newest[place.rpartition("-")[0]] = place
@@ -197,23 +193,24 @@ class Progress:
         return max(spent, key=lambda phases: sum(phases.values()))
 
     def _numbers(self, name: str) -> list[int]:
-        """Of the parts of a name that are complete, ascending."""
+        """Return the numbers of the parts of a name that are complete, ascending."""
         places = [place.rpartition("-") for place in self._places()] if self._key else []
         return sorted(int(number) for of, _, number in places if of == name)
 
     def _places(self) -> set[str]:
-        """Folders of the parts that are complete, here or on S3."""
-        places = {path.parent.name for path in self._folder.glob(f"*/{MANIFEST}")}
-        if self._store.remote is not None:
-            keys = [key.removeprefix(f"{self._prefix}/").split("/") for key in self._store.remote.sizes(self._prefix)]
-            places |= {parts[0] for parts in keys if parts[1:] == [MANIFEST]}
-        return places
+        """Return the names of the folders of the parts that are complete, here or on S3."""
+        return {
+            key.split("/")[2]
+            for place in self._everywhere
+            for key in place.listing(self._prefix)
+            if key.split("/")[3:] == [MANIFEST]
+        }
 
     def _delete(self, place: str) -> None:
-        # The manifest first: a part that is half deleted is not there.
-        (self._folder / place / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(self._folder / place, ignore_errors=True)
-        if self._store.remote is not None:
-            keys: Mapping[str, int] = self._store.remote.sizes(f"{self._prefix}/{place}")
-            self._store.remote.delete([key for key in keys if key.endswith(f"/{MANIFEST}")])
-            self._store.remote.delete([key for key in keys if not key.endswith(f"/{MANIFEST}")])
+        delete_folder(self._everywhere, f"{self._prefix}/{place}")
+
+    @property
+    def _everywhere(self) -> list[Place]:
+        """The store's folder or local copy, and its bucket."""
+        remote = self._store.remote
+        return [self._store.local] if remote is None else [self._store.local, remote]

@@ -1,4 +1,4 @@
-"""What is noted about the code and the machine in every manifest."""
+"""Notes on the code and the machine, for every manifest."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ _NAMES = ("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "to
 
 
 class Process(NamedTuple):
-    """A process as manifests name it."""
+    """Name and start of a process, as manifests note them."""
 
     name: str
     started: float
@@ -31,7 +31,7 @@ class Process(NamedTuple):
 
 
 def process() -> Process:
-    """This process; one that was forked is another than the one that it was forked from."""
+    """Return this process; a forked one differs from the one that it was forked from."""
     return _process(os.getpid())
 
 
@@ -45,13 +45,13 @@ def _process(pid: int) -> Process:
 
 
 def execution() -> str:
-    """The execution that this process works for: Flyte's in a pod, else that of the command which was started here."""
+    """Return the execution of this process: Flyte's in a pod, else that of the command that was started here."""
     return os.environ.get("FLYTE_INTERNAL_EXECUTION_ID") or os.environ.setdefault(EXECUTION, uuid.uuid4().hex)
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Notes that this process only waits inside the block."""
+    """Note that this process only waits inside the block."""
     begun = time.time()
     try:
         yield
@@ -61,13 +61,13 @@ def waiting() -> Iterator[None]:
 
 
 def waits() -> list[tuple[float, float]]:
-    """When this process only waited for another one, in Unix seconds."""
+    """Return the times in which this process only waited for another one, in Unix seconds."""
     return list(_waits)
 
 
 @cache
 def packages() -> dict[str, str]:
-    """Installed versions of the packages that can change a result."""
+    """Return the installed versions of the packages that can change a result."""
     found = {}
     for name in _NAMES:
         try:
@@ -78,7 +78,7 @@ def packages() -> dict[str, str]:
 
 
 def gpus() -> int:
-    """GPUs that this process sees, in a pod those that it was given; times the nodes of its group.
+    """Return the number of GPUs that this process sees, times the nodes of its group.
 
     0 in a process that has not loaded torch.
     """
@@ -91,7 +91,7 @@ def gpus() -> int:
 
 @cache
 def commit() -> str:
-    """The commit of the checkout, with ``+`` when tracked files differ from it; that of the image inside of one.
+    """Return the commit of the checkout, with ``+`` when tracked files differ from it; that of the image inside of one.
 
     Empty outside of both.
     """
@@ -108,7 +108,7 @@ def commit() -> str:
 
 
 def image_tag() -> str:
-    """The tag of the images that ``make images`` builds of this code.
+    """Return the tag of the images that ``make images`` builds of this code.
 
     It is the commit, with ``-dirty`` when tracked files differ from it, and the version where no commit is known.
     """
@@ -118,7 +118,7 @@ def image_tag() -> str:
 
 @cache
 def code() -> str:
-    """The code of tasks and workflows here: a digest, the version, and the commit or ``-``."""
+    """Return what identifies the code of tasks and workflows: a digest, the version, and the commit or ``-``."""
     root, digest = Path(__file__).parents[2], hashlib.sha256()
     for folder in ("tasks", "workflows"):
         for file in sorted(root.glob(f"{folder}/**/*")):

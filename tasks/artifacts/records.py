@@ -1,25 +1,15 @@
 """The small records that travel between tasks, and the manifest that makes a folder an artifact."""
 
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, cast
 
 from pydantic import ConfigDict, Field
 
+from tasks.artifacts.layout import KINDS as KINDS
+from tasks.artifacts.layout import Facts
+from tasks.artifacts.layout import Kind as Kind
 from tasks.flyte.model import FlyteModel
 
 SCHEMA = 1
-Kind = Literal[
-    "prompts",
-    "policy",
-    "rollouts",
-    "verdicts",
-    "evaluation",
-    "average",
-    "report",
-    "study",
-    "laboratory",
-    "reproduction",
-]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Record(FlyteModel):
@@ -29,7 +19,7 @@ class Record(FlyteModel):
 
 
 class ArtifactRef(Record):
-    """Names an artifact by its content. Where it lies is the store's business: a moved store changes no reference."""
+    """The name of an artifact, by its content. A moved store changes no reference."""
 
     kind: Kind
     digest: str
@@ -37,12 +27,12 @@ class ArtifactRef(Record):
 
     @property
     def folder(self) -> str:
-        """The artifact's place inside its store."""
+        """The artifact's folder in its store."""
         return f"{self.kind}/{self.digest[:16]}"
 
     @classmethod
     def of(cls, folder: str) -> Self:
-        """The artifact in a folder, with an abbreviated digest."""
+        """Return the artifact in a folder, with an abbreviated digest."""
         kind, _, digest = folder.partition("/")
         return cls.model_validate({"kind": kind, "digest": digest})
 
@@ -51,14 +41,14 @@ class ArtifactRef(Record):
 
 
 class StoreRef(Record):
-    """A store: where it is, and the id that it got when it was made. Only the id enters cache keys."""
+    """The address of a store, and the id that it got when it was made. Only the id enters cache keys."""
 
     uri: str
     id: str
 
 
 class FileEntry(Record):
-    """A file of an artifact."""
+    """Digest and size of a file of an artifact."""
 
     sha256: str
     bytes: int
@@ -68,7 +58,7 @@ class Timings(Record):
     """When a step ran and what it spent its time on."""
 
     process: str
-    """The process that ran it; steps of one local run share a process."""
+    """The process that ran the step; steps of one local run share a process."""
     process_started: float
     """Unix seconds."""
     started: float
@@ -78,27 +68,27 @@ class Timings(Record):
     earlier: float = 0.0
     """Seconds of these phases in attempts before the one that ended, as far as what they made was found again."""
     gpus: int = 0
-    """That the step's processes saw together."""
+    """The number that the step's processes saw together."""
     execution: str = ""
-    """The execution that it belongs to: Flyte's, or a command on this machine with all processes that it started."""
+    """The execution of the step: Flyte's, or a command on this machine with all processes that it started."""
     waited: list[tuple[float, float]] = Field(default_factory=list)
-    """When its process until then only waited for another process that did the same work, in Unix seconds."""
+    """Times until then in which its process only waited for another one that did the same work, in Unix seconds."""
 
     @property
     def seconds(self) -> float:
-        """Wall-clock of the step."""
+        """Wall-clock seconds of the step."""
         return self.finished - self.started
 
 
 class Manifest(Record):
-    """What an artifact is and where it came from. Its presence is what makes a folder an artifact."""
+    """The record of an artifact: its files, its parents, and what made it. Its presence makes a folder an artifact."""
 
     schema_version: int
     kind: Kind
     digest: str
     files: dict[str, FileEntry]
     parents: dict[str, list[ArtifactRef]]
-    """The artifacts that it was made from, by role."""
+    """Artifacts that it was made from, by role."""
     settings: dict[str, Any]
     seed: int
     task: str
@@ -109,6 +99,11 @@ class Manifest(Record):
     facts: dict[str, Any]
     """Small results: counts, rates, means."""
     timings: Timings
+
+    @property
+    def known_facts(self) -> Facts:
+        """The facts, with the types of those that other artifacts and commands read."""
+        return cast(Facts, self.facts)
 
     @property
     def ref(self) -> ArtifactRef:

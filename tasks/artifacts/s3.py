@@ -1,283 +1,334 @@
-"""Objects of an S3 server: bounded in memory, tried again when the network or the server fails, digests checked."""
+"""Objects of an S3 server: bounded in memory, tried again when the network or the server fails, digests checked.
 
-import asyncio
+Every request is a public call of s3fs. Files, and the parts of a large file, go side by side in threads.
+"""
+
 import base64
 import errno
+import hashlib
+import logging
 import mimetypes
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO
 
-from tasks.artifacts import pieces
-from tasks.artifacts.files import sha256
+from fsspec.asyn import sync
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from tasks.artifacts.files import StoredFile, atomic_path, sha256, side_by_side
 from tasks.artifacts.records import FileEntry
-from tasks.artifacts.s3_connection import Damaged, OfObject, code, innermost, refused_by_condition
-from tasks.artifacts.s3_requests import Requests
-from tasks.artifacts.transfer import Advance, Budget, shown
+from tasks.artifacts.s3_connection import (
+    TRANSFER_ERRORS,
+    Damaged,
+    code,
+    connect,
+    explain,
+    lost,
+    refused_by_condition,
+    transient,
+)
+from tasks.errors import ArtifactError, DamagedError
+from tasks.logs import logger
+from tasks.progress import bar
 
 PART_BYTES = 8 * 2**20
 PARTS_AT_ONCE = 10
-"""Memory of a transfer stays below ``PARTS_AT_ONCE * PART_BYTES`` and the server library's own buffers."""
+"""Parts in memory. A transfer takes a small multiple of ``PARTS_AT_ONCE * PART_BYTES``."""
 _PARTS_OF_A_FILE = 4
-_NOTES_AT_ONCE = 16
-"""Small objects that are read side by side."""
-_CHUNK_BYTES = 2**18
+_PIECE_BYTES = 2**18
+_SMALL_OBJECTS_AT_ONCE = 16
 _PARTS_OF_AN_UPLOAD = 10_000
 _KEYS_OF_A_REQUEST = 1000
 """S3 takes no more."""
 _FETCHES = 3
-"""Of a file whose digest differs, until the server's object counts as damaged."""
+"""Downloads of a file whose digest differs, until the server's object counts as damaged."""
 _DIGEST = "sha256"
+_QUIET_ATTEMPTS = 5
+"""Failed attempts of one request before a warning."""
+_SHOWN_FROM_BYTES = 64 * 2**20
+_MEBIBYTE = 2**20
 
-T = TypeVar("T")
+Advance = Callable[[int], None]
 
 
-class Bucket(Requests):
+class Bucket:
     """Objects below ``s3://bucket/prefix``; every key is relative to it.
 
     Args:
         uri: ``s3://bucket/prefix``.
-        patience: seconds for which a request that fails is tried again, and for which an answer is waited; those of
-            ``MU_GRPO_S3_PATIENCE`` and of the connection without it.
+        patience: seconds for which a failing request is tried again, and for which an answer is waited;
+            ``MU_GRPO_S3_PATIENCE``, and the connection's own, when None.
     """
 
     def __init__(self, uri: str, patience: float | None = None) -> None:
-        super().__init__(uri, 2 * PARTS_AT_ONCE, patience)
+        self.uri = uri.rstrip("/")
+        self._bucket, _, self._prefix = f"{self.uri.removeprefix('s3://')}/".partition("/")
+        self._fs = connect(2 * PARTS_AT_ONCE, patience)
+        self._patience = float(os.environ.get("MU_GRPO_S3_PATIENCE", "120")) if patience is None else patience
+        self._retried = Retrying(
+            retry=retry_if_exception(transient),
+            wait=wait_random_exponential(multiplier=0.2, max=20),
+            stop=stop_after_delay(self._patience),
+            before_sleep=self._warn,
+            reraise=True,
+        )
+        self._slots = threading.BoundedSemaphore(PARTS_AT_ONCE)
 
     def read(self, key: str) -> bytes | None:
-        """The content of an object; None when there is none."""
-        return self._run(key, self._read(key))
+        """Return the content of a small object; None when there is none."""
+        with self._explained(key):
+            try:
+                # With more, the library would ask for the object's size first.
+                return bytes(self._retried(self._fs.cat_file, self._path(key), max_concurrency=1))
+            except FileNotFoundError as error:
+                if code(error) == "NoSuchBucket":
+                    raise
+                return None
 
     def read_all(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The contents of many small objects, in the order of their keys; None for one that is not there."""
-
-        async def everything() -> list[bytes | None]:
-            free = asyncio.Semaphore(_NOTES_AT_ONCE)
-
-            async def one(key: str) -> bytes | None:
-                async with free:
-                    return await _about(key, self._read(key))
-
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(key)) for key in keys]
-            return [task.result() for task in tasks]
-
-        return self._run("", everything()) if keys else []
+        """Return the contents of many small objects, in the order of their keys; None for one that is not there."""
+        return side_by_side(self.read, keys, _SMALL_OBJECTS_AT_ONCE)
 
     def write(self, key: str, content: bytes) -> None:
-        """Writes an object, over one that is there."""
-        self._run(key, self._call("put_object", key, Body=content))
+        """Write an object, over one that is there."""
+        with self._explained(key):
+            self._retried(self._fs.pipe_file, self._path(key), content)
 
     def write_new(self, key: str, content: bytes) -> None:
-        """Writes an object unless there is one already.
+        """Write an object unless there is one already.
 
         Of writers at the same time one wins where the server knows conditional writes, and the last one elsewhere.
         """
-        self._run(key, self._write_new(key, content))
+        with self._explained(key):
+            try:
+                self._retried(self._fs.pipe_file, self._path(key), content, mode="create")
+            except OSError as error:
+                if not refused_by_condition(error):
+                    raise
+
+    def listing(self, prefix: str) -> dict[str, StoredFile]:
+        """Return size and age of every object below a prefix, by key."""
+        found: dict[str, StoredFile] = {}
+        below = f"{self._prefix}{prefix}/" if prefix else self._prefix
+        further: dict[str, str] = {}
+        with self._explained(prefix):
+            while True:
+                # Each page is tried again by itself: a long listing from its beginning might never end.
+                page = self._call("list_objects_v2", Prefix=below, **further)
+                for listed in page.get("Contents", []):
+                    key = listed["Key"].removeprefix(self._prefix)
+                    found[key] = StoredFile(int(listed["Size"]), listed["LastModified"].timestamp())
+                if not page.get("IsTruncated"):
+                    return found
+                further = {"ContinuationToken": page["NextContinuationToken"]}
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Bytes of every object below a prefix, by key."""
-        return self._run(prefix, self._sizes(prefix))
+        """Return the bytes of every object below a prefix, by key."""
+        return {key: file.bytes for key, file in self.listing(prefix).items()}
 
-    def delete(self, keys: Sequence[str]) -> None:
-        """Deletes objects."""
+    def digest(self, key: str, size: int) -> str | None:
+        """Return the SHA-256 of an object, one part of which at a time is in memory; None when there is none."""
+        digest = hashlib.sha256()
+        with self._explained(key):
+            for start in range(0, size, PART_BYTES):
+                try:
+                    digest.update(self._part(key, start, min(start + PART_BYTES, size)))
+                except FileNotFoundError:
+                    return None
+        return digest.hexdigest()
+
+    def delete(self, keys: Sequence[str]) -> list[str]:
+        """Delete objects; return those that the server does not delete, each with its reason."""
+        refused: list[str] = []
         for start in range(0, len(keys), _KEYS_OF_A_REQUEST):
-            some = keys[start : start + _KEYS_OF_A_REQUEST]
-            self._run(some[0], self._delete(some))
+            objects = [{"Key": f"{self._prefix}{key}"} for key in keys[start : start + _KEYS_OF_A_REQUEST]]
+            with self._explained(keys[start]):
+                answer = self._call("delete_objects", Delete={"Objects": objects, "Quiet": True})
+            refused += [f"s3://{self._bucket}/{one.get('Key')} ({one.get('Code')})" for one in answer.get("Errors", [])]
+        return refused
 
     def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str) -> None:
-        """Uploads files to below a prefix; those that are there with the same digest are passed over.
+        """Upload files to below a prefix; those that are there with the same digest are passed over.
 
         Args:
-            folder: where the files are.
-            files: by their names in the folder.
-            prefix: of their objects.
+            folder: the folder of the files.
+            files: digests and sizes, by the names in the folder.
+            prefix: the prefix of the objects.
         """
-        entries = {f"{prefix}/{name}": entry for name, entry in files.items()}
+        total = sum(entry.bytes for entry in files.values())
+        # What one request can take is sent again sooner than it is asked for.
+        there = self.sizes(prefix) if total > PART_BYTES else {}
 
-        async def everything(advance: Advance) -> None:
-            # What one request can take is sent again sooner than it is asked for.
-            asked = sum(entry.bytes for entry in entries.values()) > PART_BYTES
-            there = await self._sizes(prefix) if asked else {}
-
-            async def one(key: str) -> None:
-                entry = entries[key]
-                if there.get(key) == entry.bytes and await self._has_digest(key, entry.sha256):
+        def one(name: str) -> None:
+            key, entry = f"{prefix}/{name}", files[name]
+            with self._explained(key):
+                if there.get(key) == entry.bytes and self._has_digest(key, entry.sha256):
                     return
-                await self._put(folder / key.removeprefix(f"{prefix}/"), entry, key, advance)
+                (self._put if entry.bytes <= PART_BYTES else self._put_in_parts)(folder / name, entry, key, advance)
 
-            await self._each(entries, one)
-
-        with shown(f"upload {prefix}", _total(entries)) as advance:
-            self._run(prefix, everything(advance))
+        with _shown(f"upload {prefix}", total) as advance:
+            side_by_side(one, list(files), PARTS_AT_ONCE)
 
     def download(self, files: Mapping[str, FileEntry], folder: Path) -> None:
-        """Downloads objects, by key; each appears in the folder once it has its digest."""
+        """Download objects, by key; each appears in the folder once it has its digest."""
 
-        async def one(key: str, advance: Advance) -> None:
-            entry, target = files[key], folder / key
-            fetch = self._fetch_whole if entry.bytes <= PART_BYTES else self._fetch_in_parts
-            for _ in range(_FETCHES):
-                if await fetch(key, entry, target, advance):
-                    return
-            raise Damaged
+        def one(key: str) -> None:
+            with self._explained(key):
+                if not any(self._fetch(key, files[key], folder / key, advance) for _ in range(_FETCHES)):
+                    raise Damaged
 
-        with shown(f"download {next(iter(files)).rpartition('/')[0]}", _total(files)) as advance:
-            self._run("", self._each(files, lambda key: one(key, advance)))
+        total = sum(entry.bytes for entry in files.values())
+        with _shown(f"download {next(iter(files)).rpartition('/')[0]}", total) as advance:
+            side_by_side(one, list(files), PARTS_AT_ONCE)
 
-    async def _each(self, files: Mapping[str, FileEntry], one: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-        """Does one thing to every object, by key, as many at once as the budget allows."""
-        budget = Budget(PARTS_AT_ONCE)
+    def _put(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
+        """Upload a file in one request; the server compares it with the digest that the manifest names."""
+        digest = base64.b64encode(bytes.fromhex(entry.sha256)).decode()
+        checksum = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": digest} if self._checked else {}
+        with self._slots:
+            content = file.read_bytes()
+            self._retried(self._fs.pipe_file, self._path(key), content, **checksum, **_properties(file, entry))
+        advance(entry.bytes)
 
-        async def within(key: str) -> None:
-            async with budget.take(min(_PARTS_OF_A_FILE, 1 + files[key].bytes // PART_BYTES)):
-                await _about(key, one(key))
-
-        async with asyncio.TaskGroup() as group:
-            for key in files:
-                group.create_task(within(key))
-
-    async def _put(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
-        content_type = mimetypes.guess_type(file.name)[0]
-        properties = {"Metadata": {_DIGEST: entry.sha256}} | ({"ContentType": content_type} if content_type else {})
-        checked = (await self._fs.set_session()).meta.config.request_checksum_calculation == "when_supported"
-        if entry.bytes <= PART_BYTES:
-            content = await asyncio.to_thread(pieces.content, file, 0, entry.bytes)
-            # The server compares what arrives with the digest that the manifest names.
-            digest = base64.b64encode(bytes.fromhex(entry.sha256)).decode()
-            checksum = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": digest} if checked else {}
-            await self._call("put_object", key, Body=content, **checksum, **properties)
-            advance(entry.bytes)
-            return
+    def _put_in_parts(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
+        """Upload a file part by part, each with a checksum and tried again by itself."""
         size = max(PART_BYTES, -(-entry.bytes // _PARTS_OF_AN_UPLOAD))
-        algorithm = {"ChecksumAlgorithm": "CRC32"} if checked else {}
-        upload = {"UploadId": (await self._call("create_multipart_upload", key, **algorithm, **properties))["UploadId"]}
-        parts = asyncio.Semaphore(_PARTS_OF_A_FILE)
+        algorithm = {"ChecksumAlgorithm": "CRC32"} if self._checked else {}
+        place = {"Key": f"{self._prefix}{key}"}
+        begun = self._call("create_multipart_upload", **place, **algorithm, **_properties(file, entry))
+        place["UploadId"] = begun["UploadId"]
 
-        async def part(number: int, start: int) -> dict[str, Any]:
-            async with parts:
-                body, checksum = await asyncio.to_thread(pieces.part, file, start, size, checked)
-                answer = await self._call(
-                    "upload_part", key, PartNumber=number, Body=body, **algorithm, **checksum, **upload
-                )
-                advance(len(body))
-                return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
+        def part(number: int) -> dict[str, Any]:
+            with self._slots, file.open("rb") as opened:
+                opened.seek((number - 1) * size)
+                body = opened.read(size)
+                # Made here, and not by the library, whose one thread serves all requests.
+                crc32 = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+                checksum = {"ChecksumCRC32": crc32} if algorithm else {}
+                answer = self._call("upload_part", **place, PartNumber=number, Body=body, **algorithm, **checksum)
+            advance(len(body))
+            return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
 
         try:
-            async with asyncio.TaskGroup() as group:
-                starts = enumerate(range(0, entry.bytes, size), 1)
-                made = [group.create_task(part(number, start)) for number, start in starts]
-            await self._complete(key, entry.sha256, [task.result() for task in made], upload)
+            parts = side_by_side(part, range(1, -(-entry.bytes // size) + 1), _PARTS_OF_A_FILE)
+            try:
+                self._call("complete_multipart_upload", **place, MultipartUpload={"Parts": parts})
+            except FileNotFoundError:
+                # A server that completed the upload, and whose answer was lost, does not know the upload any more.
+                if not self._has_digest(key, entry.sha256):
+                    raise
         except BaseException:
             with suppress(Exception):  # What failed is the error to report.
-                await self._request("abort_multipart_upload", key, **upload)
+                self._fs.call_s3("abort_multipart_upload", Bucket=self._bucket, **place)
             raise
 
-    async def _complete(self, key: str, digest: str, parts: list[dict[str, Any]], upload: dict[str, str]) -> None:
-        try:
-            await self._call("complete_multipart_upload", key, MultipartUpload={"Parts": parts}, **upload)
-        except FileNotFoundError:
-            # To a server that completed the upload, and whose answer was lost, the upload is not known any more.
-            if not await self._has_digest(key, digest):
-                raise
+    def _fetch(self, key: str, entry: FileEntry, target: Path, advance: Advance) -> bool:
+        """Download a file beside its place and move it there if it has its digest; return whether it has."""
+        with atomic_path(target) as staged:
+            if entry.bytes <= PART_BYTES:
+                content = self._part(key, 0, entry.bytes) if entry.bytes else b""
+                whole = hashlib.sha256(content).hexdigest() == entry.sha256
+                staged.write_bytes(content if whole else b"")
+                advance(entry.bytes)
+            else:
+                staged.touch()
 
-    async def _fetch_whole(self, key: str, entry: FileEntry, target: Path, advance: Advance) -> bool:
-        """Fetches a file of one part through memory; whether it had its digest."""
-        content = bytearray(entry.bytes)
+                def part(start: int) -> None:
+                    end = min(start + PART_BYTES, entry.bytes)
+                    with self._slots, staged.open("r+b") as file:
+                        self._retried(self._copy_part, key, start, end, file)
+                    advance(end - start)
 
-        def put(chunk: bytes, start: int) -> None:
-            content[start : start + len(chunk)] = chunk
-
-        if content:
-            await self._retried(lambda: self._fetch_part(key, 0, entry.bytes, put))
-        advance(entry.bytes)
-        return await asyncio.to_thread(pieces.keep, content, entry.sha256, target)
-
-    async def _fetch_in_parts(self, key: str, entry: FileEntry, target: Path, advance: Advance) -> bool:
-        """Fetches a file of several parts onto the disk; whether it had its digest."""
-        parts = asyncio.Semaphore(_PARTS_OF_A_FILE)
-
-        async def part(start: int) -> None:
-            async with parts:
-                end = min(start + PART_BYTES, entry.bytes)
-                # Into the memory of the system, in the loop: a thread costs more, and could outlive the file.
-                await self._retried(lambda: self._fetch_part(key, start, end, partial(os.pwrite, file.fileno())))
-                advance(end - start)
-
-        with pieces.beside(target) as staged:
-            with staged.open("wb", buffering=0) as file:
-                async with asyncio.TaskGroup() as group:
-                    for start in range(0, entry.bytes, PART_BYTES):
-                        group.create_task(part(start))
-            whole = await asyncio.to_thread(sha256, staged) == entry.sha256
+                side_by_side(part, range(0, entry.bytes, PART_BYTES), _PARTS_OF_A_FILE)
+                whole = sha256(staged) == entry.sha256
             if whole:
                 staged.replace(target)
             return whole
 
-    async def _fetch_part(self, key: str, start: int, end: int, put: Callable[[bytes, int], object]) -> None:
-        async with (await self._request("get_object", key, Range=f"bytes={start}-{end - 1}"))["Body"] as body:
-            while chunk := await body.read(_CHUNK_BYTES):
-                put(chunk, start)
-                start += len(chunk)
+    def _copy_part(self, key: str, start: int, end: int, file: BinaryIO) -> None:
+        """Copy a part of an object to its place in a file, piece by piece: a whole part takes twice its memory."""
+        place = {"Bucket": self._bucket, "Key": f"{self._prefix}{key}"}
+        body = self._fs.call_s3("get_object", **place, Range=f"bytes={start}-{end - 1}")["Body"]
 
-    async def _read(self, key: str) -> bytes | None:
-        async def content() -> bytes:
-            async with (await self._request("get_object", key))["Body"] as body:
-                return bytes(await body.read())
+        async def copy() -> None:
+            file.seek(start)
+            async with body:
+                while piece := await body.read(_PIECE_BYTES):
+                    file.write(piece)
+            file.flush()
 
+        sync(self._fs.loop, copy)
+
+    def _part(self, key: str, start: int, end: int) -> bytes:
+        return bytes(self._retried(self._fs.cat_file, self._path(key), start=start, end=end))
+
+    def _has_digest(self, key: str, digest: str) -> bool:
         try:
-            return await self._retried(content)
-        except FileNotFoundError as error:
-            if code(error) == "NoSuchBucket":
-                raise
-            return None
-
-    async def _write_new(self, key: str, content: bytes) -> None:
-        try:
-            await self._call("put_object", key, Body=content, IfNoneMatch="*")
-        except OSError as error:
-            if not refused_by_condition(error):
-                raise
-
-    async def _delete(self, keys: Sequence[str]) -> None:
-        some = [f"{self._bucket}/{self._name(key)}" for key in keys]
-        await self._retried(lambda: self._fs._bulk_delete(some))
-
-    async def _sizes(self, prefix: str) -> dict[str, int]:
-        found: dict[str, int] = {}
-        below = self._name(f"{prefix}/" if prefix else "")
-        further: dict[str, str] = {}
-        while True:
-            # Page by page, each tried again: a long listing from its beginning might never end.
-            page = await self._call("list_objects_v2", Prefix=below, **further)
-            for listed in page.get("Contents", []):
-                found[listed["Key"].removeprefix(self._prefix)] = int(listed["Size"])
-            if not page.get("IsTruncated"):
-                return found
-            further = {"ContinuationToken": page["NextContinuationToken"]}
-
-    async def _has_digest(self, key: str, digest: str) -> bool:
-        try:
-            head = await self._call("head_object", key)
+            return bool(self._retried(self._fs.metadata, self._path(key)).get(_DIGEST) == digest)
         except FileNotFoundError:
             return False
         except OSError as error:
             if error.errno == errno.EINVAL:  # The answer to HEAD has no reason in it; that to the upload will have one.
                 return False
             raise
-        return bool(head.get("Metadata", {}).get(_DIGEST) == digest)
+
+    @property
+    def _checked(self) -> bool:
+        """Whether the server is asked to check what it receives."""
+        return bool(self._fs.s3.meta.config.request_checksum_calculation == "when_supported")
+
+    def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
+        """Return the answer to a request of S3's own, tried again while its error may pass."""
+        answer: dict[str, Any] = self._retried(self._fs.call_s3, method, Bucket=self._bucket, **arguments)
+        return answer
+
+    def _path(self, key: str) -> str:
+        return f"{self._bucket}/{self._prefix}{key}"
+
+    @contextmanager
+    def _explained(self, key: str) -> Iterator[None]:
+        """Raise errors of requests inside the block as what is wrong with the object, and how to fix it."""
+        try:
+            yield
+        except (*TRANSFER_ERRORS, Damaged) as error:
+            if explained := explain(f"{self.uri}/{key}", self.uri, error, self._patience):
+                raise (DamagedError if lost(error) else ArtifactError)(explained) from error
+            raise
+
+    def _warn(self, state: RetryCallState) -> None:
+        """Log that a request is tried again: at first for debugging only, later because somebody waits."""
+        error = state.outcome.exception() if state.outcome else None
+        level = logging.DEBUG if state.attempt_number < _QUIET_ATTEMPTS else logging.WARNING
+        logger().log(
+            level,
+            "%s: %s; attempt %d failed, trying again for %.0f s",
+            *(self.uri, error or "no answer", state.attempt_number),
+            max(0.0, self._patience - (state.seconds_since_start or 0.0)),
+        )
 
 
-def _total(files: Mapping[str, FileEntry]) -> int:
-    return sum(entry.bytes for entry in files.values())
+def _properties(file: Path, entry: FileEntry) -> dict[str, Any]:
+    content_type = mimetypes.guess_type(file.name)[0]
+    return {"Metadata": {_DIGEST: entry.sha256}} | ({"ContentType": content_type} if content_type else {})
 
 
-async def _about(key: str, work: Awaitable[T]) -> T:
-    """The work's result; its error, of whatever kind, goes on with the key of its object."""
-    try:
-        return await work
-    except Exception as error:  # of whatever kind: it goes on with the key of its object
-        raise OfObject(key, innermost(error)) from None
+@contextmanager
+def _shown(title: str, total: int) -> Iterator[Advance]:
+    """A progress bar over mebibytes, for a transfer that is large enough to wait for."""
+    if total < _SHOWN_FROM_BYTES:
+        yield lambda _: None
+        return
+    with bar(f"{title}, MiB", total // _MEBIBYTE) as progress:
+        done, lock = 0, threading.Lock()
+
+        def advance(count: int) -> None:
+            nonlocal done
+            with lock:
+                before, done = done // _MEBIBYTE, done + count
+                progress.advance(done // _MEBIBYTE - before)
+
+        yield advance

@@ -7,8 +7,7 @@ which a request that fails is tried again, 120 unless set.
 
 import asyncio
 import os
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import s3fs
@@ -18,7 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from tasks.artifacts.files import RESTORE, disk_mend
+from tasks.artifacts.files import RESTORE, disk_fix
 
 _UNACCEPTED = "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"
 _EXPIRED = "the credentials have expired. Renew them"
@@ -31,37 +30,23 @@ _CREDENTIALS = {
     "SignatureDoesNotMatch": f"the secret key is not that of the access key. {_UNACCEPTED}",
     "RequestTimeTooSkewed": "the clocks of this machine and of the server differ. Set this machine's clock",
 }
-"""By the server's error code: what is wrong, and the mend."""
+"""What is wrong and how to fix it, by the server's error code."""
 _FAILED_CONDITIONS = {"PreconditionFailed", "412"}
-"""Codes of the refusal of a conditional request. Only some servers add which condition it was."""
+"""Codes with which a server refuses a conditional request. Only some servers add which condition failed."""
 _WITHOUT_REASON = "400"
-"""The code of a refusal of HEAD: its answer has no body."""
-
-T = TypeVar("T")
+"""The code of a refused HEAD request: its answer has no body that says why."""
 
 
 class Damaged(Exception):
     """A download does not have the digest that its manifest names."""
 
 
-class OfObject(Exception):
-    """What went wrong with one of many objects."""
-
-    def __init__(self, key: str, error: Exception) -> None:
-        super().__init__(key)
-        self.key, self.error = key, error
-
-
 TRANSFER_ERRORS = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError)
-"""What a request raises when it fails."""
-
-
-def _of_transfer(error: BaseException) -> bool:
-    return isinstance(error, TRANSFER_ERRORS)
+"""Errors that a request raises when it fails."""
 
 
 def code(error: BaseException) -> str:
-    """The server's code for what is wrong, such as NoSuchBucket; empty when the server did not answer."""
+    """Return the server's code for what is wrong, such as NoSuchBucket; empty when the server did not answer."""
     answer = error if isinstance(error, ClientError) else error.__cause__
     return str(answer.response["Error"].get("Code", "")) if isinstance(answer, ClientError) else ""
 
@@ -72,29 +57,29 @@ def refused_by_condition(error: BaseException) -> bool:
 
 
 def transient(error: BaseException) -> bool:
-    """Whether the same request may succeed a moment later."""
+    """Return True if the same request may succeed a moment later."""
     if code(error) in {*_CREDENTIALS, _WITHOUT_REASON} or refused_by_condition(error):
         return False
     if isinstance(error, FileNotFoundError | PermissionError | NoCredentialsError):
         return False
-    if isinstance(error, OSError) and disk_mend(error):
+    if isinstance(error, OSError) and disk_fix(error):
         return False
-    return _of_transfer(error) and "expired" not in str(error).lower()
+    return isinstance(error, TRANSFER_ERRORS) and "expired" not in str(error).lower()
 
 
 def retrying() -> Retrying:
-    """Calls a function of a connection again, a few times, while what fails may pass."""
+    """Return a caller that tries a function of a connection up to five times, while its error may pass."""
     return Retrying(
         retry=retry_if_exception(transient), stop=stop_after_attempt(5), wait=wait_exponential(max=30), reraise=True
     )
 
 
 def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem:
-    """The server that the environment names, with so many connections at once.
+    """Return a file system on the server that the environment names.
 
     Args:
-        connections: at most.
-        timeout: seconds for a connection and for an answer; 10 and 60 without it.
+        connections: the largest number of connections at once.
+        timeout: seconds to wait for a connection and for an answer; 10 and 60 when None.
     """
     environment = os.environ
     endpoint = next(
@@ -133,7 +118,7 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
 
 
 def _sign_no_body_twice(request: AWSRequest, **_: Any) -> None:
-    """Leaves the body out of a signature that covers its SHA-256 in a header."""
+    """Leave the body out of a signature that covers the body's SHA-256 in a header."""
     if "x-amz-checksum-sha256" in request.headers:
         config = request.context["client_config"]
         # A copy: the config is that of all requests.
@@ -141,25 +126,31 @@ def _sign_no_body_twice(request: AWSRequest, **_: Any) -> None:
 
 
 def lost(error: Exception) -> bool:
-    """Whether the server has another object than a manifest names, or none: what no later request changes."""
+    """Return True if the server has another object than a manifest names, or none: no later request changes that."""
     return isinstance(error, Damaged) or (isinstance(error, FileNotFoundError) and code(error) in {"NoSuchKey", "404"})
 
 
-def explain(uri: str, failed: OfObject, patience: float) -> str:
-    """What went wrong with an object, and what to do; empty for an error that is not of this kind."""
-    name, error = f"{uri}/{failed.key}", failed.error
+def explain(name: str, store: str, error: Exception, patience: float) -> str:
+    """Return what went wrong with an object, and how to fix it; empty for an error that is not of this kind.
+
+    Args:
+        name: the object's address.
+        store: the store's address.
+        error: the exception that a request raised.
+        patience: seconds for which the request was tried.
+    """
     again = "start the same command again: what was committed is kept."
     if isinstance(error, Damaged):
         return f"{name}: corrupted: its sha256 is not the manifest's. {RESTORE}"
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return f"{name}: no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, then {again}"
-    if isinstance(error, OSError) and error.errno and (mend := disk_mend(error)):
-        return f"{name}: {error.strerror} in the local copy. {mend}, then {again}"
+    if isinstance(error, OSError) and error.errno and (fix := disk_fix(error)):
+        return f"{name}: {error.strerror} in the local copy. {fix}, then {again}"
     if wrong := _CREDENTIALS.get(code(error)) or ("expired" in str(error).lower() and _EXPIRED):
         return f"{name}: {wrong}, then {again}"
     if isinstance(error, PermissionError):
         return (
-            f"{name}: denied ({error}). Allow listing, reading, writing and deleting below {uri} to these "
+            f"{name}: denied ({error}). Allow listing, reading, writing and deleting below {store} to these "
             f"credentials, then {again}"
         )
     if isinstance(error, FileNotFoundError):
@@ -168,22 +159,7 @@ def explain(uri: str, failed: OfObject, patience: float) -> str:
         if code(error) == "NoSuchUpload":
             return f"{name}: the server does not know of the upload any more. {again.capitalize()}"
         return f"{name}: missing, but the manifest names it. {RESTORE}"
-    if _of_transfer(error):
+    if isinstance(error, TRANSFER_ERRORS):
         waited = f"{patience:.0f} s"
         return f"{name}: failed for {waited}, at last with {error!r}. Check the server and the network, then {again}"
     return ""
-
-
-async def first_error(work: Coroutine[Any, Any, T]) -> T:
-    """The work's result; of a group's errors the first."""
-    try:
-        return await work
-    except ExceptionGroup as group:
-        raise innermost(group) from None
-
-
-def innermost(error: Exception) -> Exception:
-    """Of a group's errors the first; another error as it is."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -11,13 +11,12 @@ from pathlib import Path
 import psutil
 
 from tasks.artifacts.files import disk_errors
-
-STAGING = "staging"
+from tasks.artifacts.layout import STAGING
 
 
 @contextmanager
 def staged(root: Path) -> Iterator[Path]:
-    """A folder to prepare files in; gone after the block, unless it was moved."""
+    """A folder to prepare files in; removed after the block, unless it was moved."""
     folder = root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
     try:
         with disk_errors(root):
@@ -28,7 +27,7 @@ def staged(root: Path) -> Iterator[Path]:
 
 
 def leftovers(root: Path) -> list[Path]:
-    """Folders of writers that died on this machine."""
+    """Return the folders of writers that died on this machine."""
     host, found = socket.gethostname(), []
     for folder in (root / STAGING).glob("*"):
         owner, _, _ = folder.name.rpartition("-")

@@ -18,11 +18,12 @@ from pydantic import ValidationError
 
 from tasks.artifacts import files as disk
 from tasks.artifacts.draft import Draft, Parents
-from tasks.artifacts.files import MANIFEST, RESTORE, check, disk_errors, flush, is_json, replace_text
-from tasks.artifacts.places import MARKER, bucket_marker, bucket_of, folder_marker, local_copy
+from tasks.artifacts.files import RESTORE, check, disk_errors, flush, is_json
+from tasks.artifacts.layout import MANIFEST, MARKER, Kind
+from tasks.artifacts.places import Folder, Place, bucket_of, local_copy, store_id
 from tasks.artifacts.progress import Progress
 from tasks.artifacts.provenance import commit, execution, gpus, packages, process, waits
-from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Kind, Manifest, StoreRef, Timings
+from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings
 from tasks.artifacts.staging import leftovers, staged
 from tasks.errors import ArtifactError, DamagedError
 from tasks.settings.base import Settings
@@ -30,7 +31,7 @@ from tasks.settings.places import STORES, is_place
 
 
 def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]) -> str:
-    """The digest of an artifact: over its kind, its files' digests by name, and its parents' digests by role."""
+    """Return the digest of an artifact: over its kind, its files' digests by name, and its parents' digests by role."""
     origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
     content = {name: entry.sha256 for name, entry in files.items()}
     return hashlib.sha256(json.dumps([kind, content, origin], sort_keys=True).encode()).hexdigest()
@@ -40,10 +41,10 @@ class Store:
     """Artifacts below one folder, or below one S3 prefix.
 
     Args:
-        ref: where it is.
-        task: noted in what it writes.
-        version: noted in what it writes.
-        work: names the work that is done here, so that it can go on after an interruption (see ``work.once``).
+        ref: the store's address and id.
+        task: the step that writes, for manifests.
+        version: the step's version, for manifests.
+        work: the key of the work that is done here, so that it can go on after an interruption (see ``work.once``).
     """
 
     def __init__(self, ref: StoreRef, task: str = "", version: str = "", work: str = "") -> None:
@@ -51,14 +52,15 @@ class Store:
         self.remote = bucket_of(ref.uri)
         self.root = Path(ref.uri) if self.remote is None else local_copy(ref)
         """The folder of the artifacts, or of their local copy."""
+        self.local = Folder(self.root)
         self.progress = Progress(self, work)
-        """Of the unfinished work."""
+        """Parts of the unfinished work."""
         self._task = task
         self._version = version
 
     @classmethod
     def open(cls, uri: str | Path, create: bool = True) -> "Store":
-        """The store at a folder or an ``s3://`` address, made there when it does not exist.
+        """Return the store at a folder or an ``s3://`` address, made there when it does not exist.
 
         Raises:
             ArtifactError: it is no place for a store, it cannot be written, or (``create`` false) holds no store.
@@ -66,20 +68,21 @@ class Store:
         if not is_place(str(uri)):
             raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
-        marker = (
-            folder_marker(Path(uri).expanduser().absolute(), create)
-            if bucket is None
-            else bucket_marker(bucket, create)
-        )
-        if marker is None:
+        root = Path(uri).expanduser().absolute()
+        found = store_id(bucket or Folder(root), create)
+        if found is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
-        place = bucket.uri if bucket else str(Path(uri).expanduser().absolute())
-        store = cls(StoreRef(uri=place, id=json.loads(marker)["id"]))
+        store = cls(StoreRef(uri=bucket.uri if bucket else str(root), id=found))
         store.remote = bucket  # Its connection is open.
         return store
 
+    @property
+    def place(self) -> Place:
+        """Where the artifacts are, and not their local copy."""
+        return self.local if self.remote is None else self.remote
+
     def sweep(self) -> None:
-        """Removes what writers that died on this machine left behind."""
+        """Remove what writers that died on this machine left behind."""
         for folder in leftovers(self.root):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -153,74 +156,74 @@ class Store:
         return ref
 
     def read_note(self, name: str) -> str | None:
-        """A small file that is no artifact; None when it is not there."""
-        local = self.root / name
-        if local.is_file():
-            return local.read_text()
-        found = self.remote.read(name) if self.remote else None
+        """Return a small file that is no artifact; None when it is not there."""
+        found = self.local.read(name)
+        if found is None and self.remote:
+            found = self.remote.read(name)
         return None if found is None else found.decode()
 
     def write_note(self, name: str, text: str) -> Path:
-        """Writes a small file that is no artifact, over one that is there; returns its place on this machine.
+        """Write a small file that is no artifact, over one that is there; return its path on this machine.
 
         Raises:
             ArtifactError: the disk is full or cannot be written, or S3 does not take it.
         """
-        path = self.root / name
-        with disk_errors(self.root):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_text(path, text)
+        self.local.write(name, text.encode())
         if self.remote is not None:
             self.remote.write(name, text.encode())
-        return path
+        return self.root / name
 
     def refs(self, kind: Kind) -> list[ArtifactRef]:
-        """All artifacts of a kind, by the names of their folders; the digests are abbreviated."""
-        if self.remote is None:
-            names = [path.parent.name for path in (self.root / kind).glob(f"*/{MANIFEST}")]
-        else:
-            keys = [key.split("/") for key in self.remote.sizes(kind)]
-            names = [parts[1] for parts in keys if parts[2:] == [MANIFEST]]
+        """Return all artifacts of a kind, by the names of their folders; the digests are abbreviated."""
+        keys = [key.split("/") for key in self.place.listing(kind)]
+        names = [parts[1] for parts in keys if parts[2:] == [MANIFEST]]
         return [ArtifactRef(kind=kind, digest=name) for name in names]
 
     def manifests(self, kind: Kind) -> list[Manifest]:
-        """All artifacts of a kind, the latest first."""
-        return sorted((self.manifest(ref) for ref in self.refs(kind)), key=lambda found: -found.timings.finished)
+        """Return the manifests of all artifacts of a kind, the latest first."""
+        found = [_raised(one) for one in self.read_manifests(self.refs(kind))]
+        return sorted(found, key=lambda manifest: -manifest.timings.finished)
 
-    def manifest(self, ref: ArtifactRef, copied: bool = True) -> Manifest:
-        """The artifact's manifest; on S3 the local copy's, unless ``copied`` is false.
+    def manifest(self, ref: ArtifactRef) -> Manifest:
+        """Return an artifact's manifest; on S3 that of the local copy, where there is one.
 
         Raises:
             ArtifactError: there is no such artifact here, or its manifest cannot be read.
         """
-        return self._parsed(ref, self._manifest_texts([ref], copied)[0])
+        return _raised(self.read_manifests([ref])[0])
 
-    def _parsed(self, ref: ArtifactRef, text: bytes | None) -> Manifest:
+    def read_manifests(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[Manifest | ArtifactError]:
+        """Return the manifest of each artifact, or why there is none; what must be fetched is fetched side by side.
+
+        Args:
+            refs: the artifacts.
+            copied: whether those of the local copy of a store on S3 count.
+
+        Raises:
+            ArtifactError: the disk or the server fails.
+        """
+        keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
+        texts = [self.local.read(key) if copied or self.remote is None else None for key in keys]
+        if self.remote is not None:
+            missing = [place for place, text in enumerate(texts) if not is_json(text)]
+            for place, text in zip(missing, self.remote.read_all([keys[place] for place in missing]), strict=True):
+                texts[place] = text
+        return [self._parsed(ref, text) for ref, text in zip(refs, texts, strict=True)]
+
+    def _parsed(self, ref: ArtifactRef, text: bytes | None) -> Manifest | ArtifactError:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
         if text is None:
-            raise DamagedError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
+            return DamagedError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
         try:
             version = json.loads(text).get("schema_version")
             if version != SCHEMA:
-                raise ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
+                return ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
             return Manifest.model_validate_json(text)
         except (ValueError, ValidationError, AttributeError) as error:
-            raise DamagedError(f"{name}: not a manifest ({error}). {RESTORE}") from None
-
-    def _manifest_texts(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[bytes | None]:
-        """Of each artifact, or None where there is none; what must be fetched is fetched side by side."""
-        found: dict[str, bytes | None] = {}
-        for ref in refs:
-            local = self.root / ref.folder / MANIFEST
-            text = local.read_bytes() if (copied or self.remote is None) and local.is_file() else None
-            found[ref.folder] = text if self.remote is None or is_json(text) else None
-        missing = [folder for folder, text in found.items() if text is None]
-        if self.remote is not None:
-            found.update(zip(missing, self.remote.read_all([f"{one}/{MANIFEST}" for one in missing]), strict=True))
-        return [found[ref.folder] for ref in refs]
+            return DamagedError(f"{name}: not a manifest ({error}). {RESTORE}")
 
     def holds(self, ref: ArtifactRef) -> bool:
-        """Whether the artifact is here and whole; on S3, whether all its objects have their sizes."""
+        """Return True if the artifact is here and whole; on S3, if all its objects have their sizes."""
         try:
             manifest = self.manifest(ref)
             if self.remote is None:
@@ -233,67 +236,80 @@ class Store:
         return f"{ref.folder}/{MANIFEST}" in there and expected.items() <= there.items()
 
     def path(self, ref: ArtifactRef, without: str | None = None) -> Path:
-        """The folder of an artifact whose every file has been checked against its digest.
+        """Return the folder of an artifact whose every file has been checked against its digest.
 
         Args:
             ref: the artifact.
-            without: files below this folder of the artifact are not needed; they are neither fetched nor checked.
+            without: a folder of the artifact whose files are not needed; they are neither fetched nor checked.
 
         Raises:
             ArtifactError: a file is missing or differs.
         """
-        manifest = self._checked(ref, self._manifest_texts([ref])[0])
-        wanted = {
-            name: entry
-            for name, entry in manifest.files.items()
-            if without is None or not name.startswith(f"{without}/")
-        }
-        return self._fetched([(manifest, wanted)])[0]
+        return self._fetched([ref], without)[0]
 
     def paths(self, refs: Sequence[ArtifactRef]) -> list[Path]:
-        """The folders of many artifacts; as ``path``, but what must be fetched is fetched side by side."""
-        manifests = [self._checked(ref, text) for ref, text in zip(refs, self._manifest_texts(refs), strict=True)]
-        return self._fetched([(manifest, manifest.files) for manifest in manifests])
+        """Return the folders of many artifacts; as ``path``, but what must be fetched is fetched side by side."""
+        return self._fetched(refs, None)
 
     def file(self, manifest: Manifest, name: str) -> Path:
-        """One file of an artifact, checked against its digest.
+        """Return one file of an artifact, checked against its digest.
 
         Raises:
             ArtifactError: the artifact has no such file, or it is missing or differs.
         """
+        key = f"{manifest.ref.folder}/{name}"
         if name not in manifest.files:
-            where = f"{self.ref.uri}/{manifest.ref.folder}/{name}"
-            raise ArtifactError(f"{where}: missing. Make it again with the step {manifest.task or manifest.kind!r}.")
-        return self._fetched([(manifest, {name: manifest.files[name]})])[0] / name
+            step = manifest.task or manifest.kind
+            raise ArtifactError(f"{self.ref.uri}/{key}: missing. Make it again with the step {step!r}.")
+        self.fetch({key: manifest.files[name]})
+        return self.root / key
 
-    def _checked(self, ref: ArtifactRef, text: bytes | None) -> Manifest:
-        """The manifest in the artifact's folder, which is named by an abbreviated digest; it must have all of it."""
-        manifest = self._parsed(ref, text)
-        if manifest.digest != ref.digest:
-            folder = f"{self.ref.uri}/{ref.folder}"
-            raise DamagedError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
-        return manifest
+    def fetch(self, files: Mapping[str, FileEntry]) -> None:
+        """Make sure that files are on this machine and have their digests.
 
-    def _fetched(self, wanted: Sequence[tuple[Manifest, Mapping[str, FileEntry]]]) -> list[Path]:
-        """The folders of artifacts on this machine, in which these files are whole."""
-        files = {f"{manifest.ref.folder}/{name}": entry for manifest, some in wanted for name, entry in some.items()}
+        Args:
+            files: digests and sizes, by key.
+
+        Raises:
+            ArtifactError: one is missing or differs; in a local copy it is fetched again first.
+        """
         if self.remote is None:
             check(self.root, files)
-        elif missing := {
+        elif wrong := {
             key: files[key] for key, found in disk.digests(self.root, files).items() if found != files[key].sha256
         }:
             with disk_errors(self.root):
-                self.remote.download(missing, self.root)
-        for manifest, some in wanted:
-            place = self.root / manifest.ref.folder / MANIFEST
-            if some.keys() == manifest.files.keys() and not (place.is_file() and is_json(place.read_bytes())):
-                replace_text(place, manifest.model_dump_json(indent=1), flushed=False)
-        return [self.root / manifest.ref.folder for manifest, _ in wanted]
+                self.remote.download(wrong, self.root)
+
+    def _fetched(self, refs: Sequence[ArtifactRef], without: str | None) -> list[Path]:
+        manifests = []
+        for ref, found in zip(refs, self.read_manifests(refs), strict=True):
+            manifest = _raised(found)
+            if manifest.digest != ref.digest:  # The folder is named by an abbreviated digest.
+                folder = f"{self.ref.uri}/{ref.folder}"
+                raise DamagedError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
+            manifests.append(manifest)
+        self.fetch(
+            {
+                f"{manifest.ref.folder}/{name}": entry
+                for manifest in manifests
+                for name, entry in manifest.files.items()
+                if without is None or not name.startswith(f"{without}/")
+            }
+        )
+        for manifest in manifests if without is None else ():
+            key = f"{manifest.ref.folder}/{MANIFEST}"
+            if not is_json(self.local.read(key)):
+                disk.replace_file(self.root / key, manifest.model_dump_json(indent=1).encode(), flushed=False)
+        return [self.root / ref.folder for ref in refs]
 
     def _check_local(self, ref: ArtifactRef) -> None:
-        manifest = self.root / ref.folder / MANIFEST
-        text = manifest.read_bytes() if manifest.is_file() else b""
-        try:
-            check(self.root / ref.folder, Manifest.model_validate_json(text).files)
-        except ValidationError as error:
-            raise DamagedError(str(error)) from None
+        found = self._parsed(ref, self.local.read(f"{ref.folder}/{MANIFEST}"))
+        check(self.root / ref.folder, _raised(found).files)
+
+
+def _raised(found: Manifest | ArtifactError) -> Manifest:
+    """Return a manifest, or raise why there is none."""
+    if isinstance(found, ArtifactError):
+        raise found
+    return found

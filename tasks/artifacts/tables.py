@@ -1,4 +1,4 @@
-"""Columns of every table, in one place, and how tables are written and read."""
+"""The columns of every table, and functions that write and read tables."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROWS_AT_ONCE = 512
-"""Of a table that is read bit by bit."""
+"""Rows of a table that is read piece by piece."""
 
 PROMPTS = pa.schema(
     {
@@ -64,7 +64,7 @@ ROLLOUTS = pa.schema(
 
 
 def rollouts_schema(max_new_tokens: int) -> pa.Schema:
-    """Of rollouts with this limit: objectives read it, and responses need not have reached it to tell."""
+    """Return the schema of rollouts with their limit on new tokens, which objectives read."""
     return ROLLOUTS.with_metadata({"max_new_tokens": str(max_new_tokens)})
 
 
@@ -130,7 +130,7 @@ _METRIC_COUNTS = ("stage", "update", "staleness", "tokens", "responses")
 
 
 def metrics_schema(columns: Sequence[str]) -> pa.Schema:
-    """Of the diagnostics, one row per update: a column that is null throughout is still one of numbers."""
+    """Return the schema of the diagnostics, a row per update: a column of nulls alone still has numbers as its type."""
 
     def kind(name: str) -> pa.DataType:
         if "histogram" in name:
@@ -141,45 +141,45 @@ def metrics_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> None:
-    """Writes rows as parquet; without a schema the columns are those of the rows."""
+    """Write rows as parquet; without a schema the columns are those of the rows."""
     save_table(path, to_table(rows, schema))
 
 
 def save_table(path: Path, table: pa.Table) -> None:
-    """Writes a table as parquet."""
+    """Write a table as parquet."""
     pq.write_table(table, path, compression="zstd")
 
 
 def to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> pa.Table:
-    """Rows as a table in memory."""
+    """Return rows as a table in memory."""
     return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
 
 @contextmanager
 def table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    """A function that appends a table to a parquet file, so that a long one is never in memory as a whole."""
+    """Yield a function that appends tables to a parquet file, so that a long one is never in memory as a whole."""
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         yield writer.write_table
 
 
 def stream_table(path: Path, columns: list[str] | None = None, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Reads a parquet file a number of rows at a time, or only some of its columns."""
+    """Yield a parquet file, or only some of its columns, a number of rows at a time."""
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(rows, columns=columns):
             yield pa.Table.from_batches([batch])
 
 
 class Rows:
-    """The rows of tables that come one after the other, in portions of another size."""
+    """Rows of tables that follow each other, taken in portions of another size."""
 
     def __init__(self, tables: Iterable[pa.Table]) -> None:
         self.taken = 0
-        """Rows so far."""
+        """The number of rows that were taken."""
         self._tables = iter(tables)
         self._begun: list[pa.Table] = []
 
     def take(self, count: int) -> pa.Table:
-        """The next rows; fewer when there are no more."""
+        """Return the next rows; fewer when there are no more."""
         found = sum(table.num_rows for table in self._begun)
         while found < count and (table := next(self._tables, None)) is not None:
             self._begun.append(table)
@@ -192,10 +192,10 @@ class Rows:
         return whole.slice(0, count)
 
     def rest(self) -> int:
-        """The number of rows that are left."""
+        """Return the number of rows that are left."""
         return sum(table.num_rows for table in (*self._begun, *self._tables))
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Reads a parquet file, or only some of its columns."""
+    """Return a parquet file, or only some of its columns."""
     return pq.read_table(path, columns=columns)

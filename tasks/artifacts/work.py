@@ -1,4 +1,4 @@
-"""A step that is done once: by one process at a time, found when it is done, continued when it was interrupted."""
+"""Runs a step once: by one process at a time, found when it is done, continued when it was interrupted."""
 
 import hashlib
 import json
@@ -10,6 +10,8 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from tasks.artifacts.files import disk_errors
+from tasks.artifacts.layout import LEASES as LEASES
+from tasks.artifacts.layout import MADE as MADE
 from tasks.artifacts.provenance import waiting
 from tasks.artifacts.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.artifacts.store import Store
@@ -17,13 +19,12 @@ from tasks.interruption import goes_on
 from tasks.logs import logger
 from tasks.settings.base import Settings
 
-MADE, LEASES = "made", "leases"
 Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
 Inputs = ParamSpec("Inputs")
 
 
 class MadeRecord(Record):
-    """What a step made, found by the key of its work."""
+    """The record of what a step made, found by the key of its work."""
 
     schema_version: int
     task: str
@@ -32,7 +33,7 @@ class MadeRecord(Record):
 
 
 def work_key(task: str, version: str, inputs: Sequence[Any]) -> str:
-    """Names work by all that determines its result: the step, its version, its settings, its inputs' digests."""
+    """Return the key of work, from all that determines its result: step, version, settings, digests of inputs."""
     return hashlib.sha256(json.dumps([task, version, _plain(list(inputs))]).encode()).hexdigest()[:32]
 
 
@@ -44,7 +45,7 @@ def once(
     *inputs: Inputs.args,
     **named: Inputs.kwargs,
 ) -> Made:
-    """Runs a step unless its result is in the store and whole.
+    """Run a step unless its result is in the store and whole.
 
     Processes that would do the same work on this machine wait for the one that does it. So do those of other machines,
     with a store on S3, where the step goes on after SIGTERM until it has saved its work: they go on from there.
@@ -52,10 +53,10 @@ def once(
     Args:
         ref: the store.
         task: the step's name.
-        version: of the step.
+        version: the step's version.
         logic: the step, a function of a store and the inputs.
         inputs: settings, references and plain values; all of them determine the result.
-        named: inputs that do not determine it.
+        named: inputs that do not determine the result.
     """
     key = work_key(task, version, inputs)
     store = Store(ref, task, version, key)
@@ -92,7 +93,7 @@ def _note(store: Store, key: str, task: str, version: str, made: ArtifactRef | l
 
 @contextmanager
 def _lock(store: Store, key: str, task: str) -> Iterator[None]:
-    """The work is this process's on this machine inside the block; the system takes the lock from one that dies."""
+    """Hold the work for this process on this machine inside the block; a process that dies loses the lock."""
     path = store.root / LEASES / f"{key}.lock"
     with disk_errors(store.root):
         path.parent.mkdir(parents=True, exist_ok=True)

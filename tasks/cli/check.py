@@ -1,9 +1,9 @@
-"""Whether a store holds what its manifests say: every digest, read from where the artifacts are."""
+"""The command check: compares every file of a store with its manifests, where the artifacts are."""
 
 import shlex
+import threading
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rich import box
@@ -12,10 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.artifacts import Store
-from tasks.artifacts.files import MANIFEST, RESTORE, disk_errors
-from tasks.artifacts.records import KINDS, FileEntry, Manifest
+from tasks.artifacts.files import RESTORE, disk_errors, side_by_side
+from tasks.artifacts.layout import KINDS, MANIFEST
+from tasks.artifacts.lineage import Contents, read_contents
+from tasks.artifacts.places import Place
+from tasks.artifacts.records import FileEntry, Manifest
 from tasks.artifacts.store import content_digest
-from tasks.cli.contents import Contents, Place, place_of, read_contents
 from tasks.errors import DataError
 from tasks.progress import bar
 from tasks.report.formats import counted, duration, size, some
@@ -46,27 +48,27 @@ class Findings:
     store: str
     faults: list[Fault] = field(default_factory=list)
     descendants: dict[str, list[str]] = field(default_factory=dict)
-    """Of every artifact with a fault."""
+    """The artifacts that descend from every artifact with a fault."""
     leftovers: dict[str, int] = field(default_factory=dict)
     """Folders that never became an artifact, and their bytes."""
     artifacts: int = 0
     files: int = 0
     bytes: int = 0
-    """That were read."""
+    """Bytes that were read."""
     seconds: float = 0.0
 
     def shown(self) -> RenderableType:
-        """Tables of what is wrong, how to mend it, and what was checked."""
+        """Return tables of what is wrong, how to fix it, and what was checked."""
         parts: list[RenderableType] = []
         if self.faults:
-            parts += [self._faults(), f"mend  {_DELETE} {RESTORE}", ""]
+            parts += [self._faults(), f"to fix it: {_DELETE} {RESTORE}", ""]
         if self.leftovers:
             names = some(list(self.leftovers), 8)
             parts += [
                 f"without a manifest, so no artifacts: {names} ({size(sum(self.leftovers.values()))}). A writer that "
                 "died left them, or one is at work.",
-                f"mend  `mu-grpo gc --store {shlex.quote(self.store)}` lists them once a day old, and deletes with "
-                "--delete.",
+                f"to fix it: `mu-grpo gc --store {shlex.quote(self.store)}` lists them once they are a day old, and "
+                "deletes them with --delete.",
                 "",
             ]
         numbers = f"{counted(self.artifacts, 'artifact')}, {counted(self.files, 'file')}, {size(self.bytes)}"
@@ -86,14 +88,14 @@ class Findings:
 
 
 def check_store(store: Store, wanted: str | None, seed: int | None = None, algorithm: str | None = None) -> Findings:
-    """Verifies digests of artifacts and of all that they descend from.
+    """Verify the digests of artifacts and of all that they descend from.
 
     Args:
-        store: of the artifacts.
+        store: the store of the artifacts.
         wanted: an artifact as ``kind/digest``, ``latest`` for the last policy of the latest run, ``run`` for the
             latest run; everything when None and neither seed nor algorithm is given.
-        seed: of the run.
-        algorithm: of the run.
+        seed: the seed of the run.
+        algorithm: the algorithm of the run.
 
     Raises:
         DataError: there is no such artifact or run.
@@ -104,10 +106,9 @@ def check_store(store: Store, wanted: str | None, seed: int | None = None, algor
     if of_run and wanted not in (None, RUN):
         raise DataError(f"{wanted!r} with a seed or an algorithm: these choose a run; name an artifact or give these.")
     with disk_errors(store.root):
-        place = place_of(store)
-        contents = read_contents(store, place)
+        contents = read_contents(store)
         root = _root(store, contents, RUN if of_run else wanted, seed, algorithm)
-        return _check(store, place, contents, root, start)
+        return _check(store, contents, root, start)
 
 
 def _root(store: Store, contents: Contents, wanted: str | None, seed: int | None, algorithm: str | None) -> str | None:
@@ -121,9 +122,9 @@ def _root(store: Store, contents: Contents, wanted: str | None, seed: int | None
     return match(contents.folders, wanted)
 
 
-def _check(store: Store, place: Place, contents: Contents, root: str | None, start: float) -> Findings:
+def _check(store: Store, contents: Contents, root: str | None, start: float) -> Findings:
     findings = Findings(store.ref.uri)
-    scope = contents.ancestors([*contents.manifests, *contents.unreadable] if root is None else [root])
+    scope = contents.ancestors([*contents.manifests, *contents.missing] if root is None else [root])
     findings.faults += _manifest_faults(contents, scope)
     known = {fault.artifact for fault in findings.faults}
     if root is None:
@@ -136,7 +137,7 @@ def _check(store: Store, place: Place, contents: Contents, root: str | None, sta
         }
     whole = sorted(scope & contents.manifests.keys())
     findings.artifacts = len(whole)
-    findings.faults += _file_faults(place, contents, [(name, contents.manifests[name]) for name in whole], findings)
+    findings.faults += _file_faults(store.place, contents, {name: contents.manifests[name] for name in whole}, findings)
     findings.faults.sort(key=lambda fault: (fault.artifact, fault.file))
     findings.descendants = {fault.artifact: sorted(contents.descendants(fault.artifact)) for fault in findings.faults}
     findings.seconds = time.monotonic() - start
@@ -144,12 +145,12 @@ def _check(store: Store, place: Place, contents: Contents, root: str | None, sta
 
 
 def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault]:
-    """Manifests that are missing, cannot be read, or are not those of their folder and their content."""
+    """Yield manifests that are missing, cannot be read, or are not those of their folder and their content."""
     for name in sorted(scope):
         manifest = contents.manifests.get(name)
         digest = name.partition("/")[2]
         if manifest is None:
-            yield Fault(name, MANIFEST, f"digest {digest}", contents.unreadable.get(name, _MISSING))
+            yield Fault(name, MANIFEST, f"digest {digest}", contents.missing.get(name, _MISSING))
         elif manifest.ref.folder != name:
             yield Fault(name, MANIFEST, f"digest {digest}", f"that of {manifest.ref}")
         else:
@@ -160,7 +161,7 @@ def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault
 
 
 def _lost(contents: Contents, known: Iterable[str]) -> Iterator[Fault]:
-    """Artifacts that a record is about, but that are not here: nothing that descends from them tells."""
+    """Yield artifacts that a record is about, but that are not here: nothing that descends from them tells."""
     seen = set(known)
     for key, names in contents.records.items():
         for name in names:
@@ -170,25 +171,23 @@ def _lost(contents: Contents, known: Iterable[str]) -> Iterator[Fault]:
 
 
 def _file_faults(
-    place: Place, contents: Contents, artifacts: Iterable[tuple[str, Manifest]], findings: Findings
+    place: Place, contents: Contents, artifacts: Mapping[str, Manifest], findings: Findings
 ) -> list[Fault]:
-    expected = {f"{name}/{file}": entry for name, manifest in artifacts for file, entry in manifest.files.items()}
-    faults = []
-    with bar("check", len(expected)) as progress, ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        try:
-            working = {pool.submit(_fault, place, contents, key, expected[key]): key for key in expected}
-            for done in as_completed(working):
-                key = working[done]
-                if fault := done.result():
-                    faults.append(fault)
-                findings.files += 1
-                findings.bytes += contents.files[key].bytes if key in contents.files else 0
-                progress.advance(note=size(findings.bytes))
-        except BaseException:
-            # Otherwise all that waits would still be read before the error shows.
-            pool.shutdown(cancel_futures=True)
-            raise
-    return faults
+    expected = {
+        f"{name}/{file}": entry for name, manifest in artifacts.items() for file, entry in manifest.files.items()
+    }
+    lock = threading.Lock()
+
+    def one(key: str) -> Fault | None:
+        fault = _fault(place, contents, key, expected[key])
+        with lock:
+            findings.files += 1
+            findings.bytes += contents.files[key].bytes if key in contents.files else 0
+            progress.advance(note=size(findings.bytes))
+        return fault
+
+    with bar("check", len(expected)) as progress:
+        return [fault for fault in side_by_side(one, list(expected), _FILES_AT_ONCE) if fault]
 
 
 def _fault(place: Place, contents: Contents, key: str, entry: FileEntry) -> Fault | None:

@@ -1,8 +1,9 @@
-"""What no kept run refers to: found, and deleted.
+"""The command gc: finds what no kept run refers to, and deletes it.
 
 An artifact stays when a kept run descends from it, when it or one that descends from it is young, and while any step is
-at work here: what a running step reads cannot be told from outside. So do the shards of later stages beside those of
-earlier ones. Leases are those of this machine: what others are at on S3 is spared by its age alone.
+at work: what a running step reads cannot be told from outside. So do the shards of later stages beside those of earlier
+ones. Steps are at work whose locks on this machine are held, and whose leases on S3 have a holder that gives a sign of
+life. A step on another machine that takes no lease, because it saves no parts, is protected by age alone.
 """
 
 import fcntl
@@ -10,9 +11,9 @@ import json
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -22,28 +23,29 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from tasks.artifacts import Store
-from tasks.artifacts.files import MANIFEST, disk_errors
-from tasks.artifacts.progress import FOLDER as PROGRESS
-from tasks.artifacts.records import KINDS, Manifest
-from tasks.artifacts.staging import STAGING, leftovers
-from tasks.artifacts.work import LEASES
-from tasks.cli.contents import Contents, Folder, Place, StoredFile, place_of, read_contents
+from tasks.artifacts.files import StoredFile, disk_errors
+from tasks.artifacts.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS, STAGING
+from tasks.artifacts.lease import LOOK, LeaseRecord, held_leases, living_leases
+from tasks.artifacts.lineage import by_folder, read_contents
+from tasks.artifacts.places import Place, delete_folder
+from tasks.artifacts.records import Manifest
+from tasks.artifacts.staging import leftovers
 from tasks.errors import ArtifactError
 from tasks.progress import bar
 from tasks.report.formats import counted, size, some
-from tasks.stored.reports import RUNS, finished_runs
+from tasks.stored.reports import finished_runs
 
 _HOUR = 3600.0
 
 
 @dataclass(frozen=True)
 class Item:
-    """A thing to delete."""
+    """A file or a folder to delete."""
 
     kind: str
-    """The row of the table that it is counted in."""
+    """The row of the table that counts it."""
     name: str
-    """Relative to the store."""
+    """Its key in the store."""
     bytes: int
     copied: int = 0
     """Bytes of its local copy, for a store on S3."""
@@ -54,24 +56,26 @@ class Garbage:
     """What no kept run refers to, and how much stays."""
 
     items: list[Item]
-    """In the order in which they can be deleted."""
+    """Items in the order in which they can be deleted."""
     runs: int
-    """That are kept, with all their artifacts."""
+    """Runs that are kept, with all their artifacts."""
     kept: int
     """Artifacts that stay."""
     spared: int
     """Those of them that belong to no kept run."""
     at_work: list[str]
-    """Keys of the work whose leases are held."""
+    """Keys of the work that some process does."""
     on_s3: bool
+    held: Mapping[str, LeaseRecord] = field(default_factory=dict)
+    """Leases on S3 that were held when the store was read, by the key of their work."""
 
     def shown(self, hours: float, deleted: bool = False, names: bool = False) -> RenderableType:
-        """A table of what goes, and what stays and why.
+        """Return a table of what goes, and what stays and why.
 
         Args:
-            hours: what is younger was spared.
-            deleted: whether it is gone already.
-            names: whether everything is named.
+            hours: the age below which artifacts were spared.
+            deleted: whether the items are gone already.
+            names: whether every item is named.
         """
         parts: list[RenderableType] = [f"{item.name}  {size(item.bytes)}" for item in self.items if names]
         parts.append(self._table("deleted" if deleted else "to delete") if self.items else "nothing to delete")
@@ -97,12 +101,12 @@ class Garbage:
 
 
 def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Garbage:
-    """What no kept run refers to.
+    """Find what no kept run refers to.
 
     Args:
-        store: to look through.
+        store: the store to look through.
         keep: how many runs are kept of those that differ in nothing but what they gave, the latest ones; all when None.
-        hours: what is younger is spared.
+        hours: the age below which artifacts are spared.
 
     Raises:
         ArtifactError: a manifest cannot be read, so that nobody knows what it refers to; or the disk or server fails.
@@ -112,53 +116,69 @@ def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Ga
 
 
 def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
-    """Deletes what was found, manifests before data; returns what was deleted.
+    """Delete what was found, manifests before data; return what was deleted.
 
     Work that was begun since is left alone, and with it all artifacts.
 
     Raises:
         ArtifactError: the disk or the server does not let it; what is left is found the next time.
     """
-    places = [place_of(store), *([Folder(store.root)] if store.remote else [])]
-    deleted = []
-    # Leases first: the fewer there are, the sooner it is known before every artifact that nobody is at work.
+    deletion, deleted = _Deletion(store, garbage.held), []
+    # Locks first: the fewer there are, the sooner it is known before every artifact that nobody is at work.
     ordered = sorted(garbage.items, key=lambda item: not item.name.startswith((f"{PROGRESS}/", f"{LEASES}/")))
     with disk_errors(store.root), bar("delete", len(ordered)) as progress:
         for item in ordered:
-            if _delete_item(store, places, item.name):
+            if deletion.delete(item.name):
                 deleted.append(item)
             progress.advance(note=item.name)
     return replace(garbage, items=deleted)
 
 
-def _delete_item(store: Store, places: Sequence[Place], name: str) -> bool:
-    """Whether it could be deleted."""
-    area, _, key = name.partition("/")
-    if area == STAGING:
-        shutil.rmtree(store.root / name, ignore_errors=True)
-    elif area in (LEASES, PROGRESS):
-        with _lease(store, key.removesuffix(".lock")) as ours:
-            if ours and area == PROGRESS:
-                _delete(places, name)
-            return ours
-    elif _at_work(store):
-        return False
-    else:
-        _delete(places, name)
-    return True
+class _Deletion:
+    """Deletes items of a store unless work has begun since the store was read."""
 
+    def __init__(self, store: Store, held: Mapping[str, LeaseRecord]) -> None:
+        self._store, self._held = store, held
+        self._places: list[Place] = [store.local, *([store.remote] if store.remote else [])]
+        self._looked, self._begun = 0.0, set[str]()
 
-def _delete(places: Sequence[Place], name: str) -> None:
-    # A record of work is a file, everything else a folder.
-    keys = [list(place.listing(name)) or [name] for place in places]
-    for wanted in (True, False):
-        for place, here in zip(places, keys, strict=True):
-            place.delete([key for key in here if key.endswith(f"/{MANIFEST}") is wanted])
+    def delete(self, name: str) -> bool:
+        """Delete an item; return whether nobody needs it."""
+        area, _, key = name.partition("/")
+        key = key.removesuffix(".lock")
+        if area == STAGING:
+            shutil.rmtree(self._store.root / name, ignore_errors=True)
+        elif area in (LEASES, PROGRESS):
+            with _lock(self._store, key) as ours:
+                if not ours or key in self._on_s3():
+                    return False
+                if area == PROGRESS:
+                    self._delete(name)
+        elif _locked(self._store) or self._on_s3():
+            return False
+        else:
+            self._delete(name)
+        return True
+
+    def _delete(self, name: str) -> None:
+        if refused := delete_folder(self._places, name):
+            raise ArtifactError(
+                f"{refused[0]}: still there after its deletion ({len(refused)} objects are). Allow these credentials "
+                "to delete, then start the same command again."
+            )
+
+    def _on_s3(self) -> set[str]:
+        """Return the keys of the work whose leases on S3 changed since the store was read."""
+        if self._store.remote and time.monotonic() - self._looked > LOOK:
+            now = held_leases(self._store.remote)
+            self._begun = {key for key, record in now.items() if self._held.get(key) != record}
+            self._looked = time.monotonic()
+        return self._begun
 
 
 @contextmanager
-def _lease(store: Store, key: str) -> Iterator[bool]:
-    """Whether the work is nobody's; inside the block nobody can begin it, and after it its lease is gone."""
+def _lock(store: Store, key: str) -> Iterator[bool]:
+    """Yield whether the work is nobody's; inside the block nobody here can begin it, after it its lock file is gone."""
     path = store.root / LEASES / f"{key}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
@@ -170,24 +190,24 @@ def _lease(store: Store, key: str) -> Iterator[bool]:
     try:
         yield True
     finally:
-        # Before the release: who waits for the lease then finds that its file is gone, and makes a new one.
+        # Before the release: who waits for the lock then finds that its file is gone, and makes a new one.
         path.unlink(missing_ok=True)
         lock.release()
 
 
-def _at_work(store: Store) -> list[str]:
-    """Keys of the work whose leases are held, on this machine."""
+def _locked(store: Store) -> list[str]:
+    """Return the keys of the work whose locks are held on this machine."""
     return sorted(path.stem for path in (store.root / LEASES).glob("*.lock") if _held(path))
 
 
 def _held(path: Path) -> bool:
-    """Return True if a process may hold the lease; a lease that cannot be read counts as held.
+    """Return True if a process may hold a lock; one that cannot be read counts as held.
 
     A FileLock opens its file for writing, which a store that is only read does not allow. It locks by flock too.
     """
     try:
-        with path.open("rb") as lease:
-            fcntl.flock(lease, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with path.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:  # Deleted a moment ago.
         return False
     except (BlockingIOError, PermissionError):
@@ -200,23 +220,24 @@ class _Search:
 
     def __init__(self, store: Store, before: float) -> None:
         self._store, self._before = store, before
-        # Leases before artifacts: a step that ends in between has committed by then.
-        self._at_work = _at_work(store)
-        self._contents = read_contents(store, place_of(store))
-        if self._contents.unreadable:
-            name, why = next(iter(self._contents.unreadable.items()))
+        # Locks and leases before artifacts: a step that ends in between has committed by then.
+        self._living = living_leases(store.remote) if store.remote else {}
+        self._at_work = sorted({*_locked(store), *self._living})
+        self._held = held_leases(store.remote) if store.remote else {}
+        self._contents = read_contents(store)
+        if self._contents.missing:
+            name, why = next(iter(self._contents.missing.items()))
             raise ArtifactError(
                 f"{store.ref.uri}/{name}/{MANIFEST}: {why}, so what it refers to is unknown, and nothing can be "
-                f"deleted. `mu-grpo check --store {shlex.quote(store.ref.uri)}` says how to mend it; or delete its "
+                f"deleted. `mu-grpo check --store {shlex.quote(store.ref.uri)}` says how to fix it; or delete its "
                 "folder."
             )
-        copied = [] if store.remote is None else [Folder(store.root).listing(area) for area in (*KINDS, PROGRESS)]
-        files = {key: file for listed in copied for key, file in listed.items()}
-        self._copies = Contents(files, {}, {}, {}).folders
+        copied = [] if store.remote is None else [store.local.listing(area) for area in (*KINDS, PROGRESS)]
+        self._copies = by_folder({key: file for listed in copied for key, file in listed.items()})
 
     def garbage(self, keep: int | None) -> Garbage:
-        """What goes when so many runs are kept."""
-        contents, runs = self._contents, finished_runs(self._contents.manifests, keep)
+        """Return what goes when so many runs are kept."""
+        contents, runs = self._contents, finished_runs(self._contents, keep)
         here = contents.manifests.keys()
         young = [name for name in here if self._changed(name) > self._before]
         of_runs = contents.ancestors(name for run in runs for name in run) & here
@@ -235,10 +256,11 @@ class _Search:
             spared=len(stays - of_runs),
             at_work=self._at_work,
             on_s3=self._store.remote is not None,
+            held=self._held,
         )
 
     def _cut_with(self, names: set[str]) -> set[str]:
-        """Shards that a run cut together with one of these: its stages to come read them."""
+        """Return the shards that a run cut together with one of these: its later stages read them."""
 
         def cut(manifest: Manifest) -> str:
             parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items()}
@@ -247,13 +269,13 @@ class _Search:
         shards = {
             name: cut(manifest)
             for name, manifest in self._contents.manifests.items()
-            if manifest.kind == "prompts" and "stage" in manifest.facts
+            if manifest.kind == "prompts" and "stage" in manifest.known_facts
         }
         used = {shards[name] for name in names & shards.keys()}
         return {name for name, how in shards.items() if how in used}
 
     def _records(self, going: set[str]) -> Iterator[Item]:
-        """Records come first: then none of them ever names an artifact that went."""
+        """Yield records, which go first: then none of them ever names an artifact that went."""
         for key, names in self._contents.records.items():
             file = self._contents.files[key]
             lost = not {*names} <= self._contents.manifests.keys() and file.modified <= self._before
@@ -261,7 +283,7 @@ class _Search:
                 yield Item("records of runs" if key.startswith(f"{RUNS}/") else "records of work", key, file.bytes)
 
     def _folders(self) -> Iterator[Item]:
-        """Unfinished work, data that never got a manifest, and local copies of what S3 has no longer."""
+        """Yield unfinished work, data that never got a manifest, and local copies of what S3 has no longer."""
         for name in sorted({*self._contents.folders, *self._copies} - self._contents.manifests.keys()):
             area, _, key = name.partition("/")
             if self._changed(name) > self._before:
@@ -280,13 +302,13 @@ class _Search:
             yield Item("staging", f"{STAGING}/{folder.name}", count)
 
     def _children_first(self, names: Iterable[str]) -> list[str]:
-        """So that after an interruption whatever is left has its parents."""
+        """Return artifacts in an order in which whatever is left after an interruption has its parents."""
         chosen = {*names}
         edges = {name: chosen.intersection(self._contents.parents[name]) for name in sorted(chosen)}
         return [*TopologicalSorter(edges).static_order()][::-1]
 
     def _changed(self, name: str) -> float:
-        """When a folder was last changed; an artifact, when it was made or copied here."""
+        """Return when a folder was last changed; an artifact, when it was made or copied here."""
         files: list[StoredFile] = [*self._contents.folders.get(name, {}).values()]
         made = 0.0
         if name in self._contents.manifests:

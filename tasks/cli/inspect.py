@@ -1,4 +1,4 @@
-"""The responses of a stage or of a shard, to be looked at."""
+"""The command inspect: shows responses of a stage or of a shard."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,10 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import ROLLOUTS_FILE, VERDICTS_FILE
+from tasks.artifacts.lineage import ancestry
 from tasks.artifacts.records import Manifest
 from tasks.artifacts.tables import read_table
 from tasks.cli.advantages import advantages, check_order, over_batch, stored_settings
-from tasks.errors import DataError
+from tasks.errors import DamagedError, DataError
 from tasks.report.formats import some
 from tasks.stored.find import find_artifact
 from tasks.stored.reports import find_reports, run_settings
@@ -29,12 +31,12 @@ _NONE = "-"
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which responses are shown."""
+    """The choice of the responses that are shown."""
 
     prompt: str | None = None
-    """The group of this prompt_id only."""
+    """Only the group of this prompt_id."""
     outcome: str | None = None
-    """Responses with this outcome only."""
+    """Only responses with this outcome."""
     groups: int = 3
     every: bool = False
     """All responses of a group instead of the best and the worst one."""
@@ -42,17 +44,17 @@ class Chosen:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Shards that were verified together, and what came of them."""
+    """Shards that were verified together, and what was made of them."""
 
     title: str
     shards: list[ArtifactRef]
     verdicts: ArtifactRef | None
     policy: Manifest | None
-    """The one that learned from them."""
+    """The policy that learned from them."""
 
 
 def inspect_artifact(store: Store, wanted: str, stage: int, chosen: Chosen) -> Group:
-    """Tables of some groups of a shard, named as ``rollouts/digest``, or of a stage of the run of ``report/digest``.
+    """Return tables of some groups of a shard (``rollouts/digest``) or of a stage of a run (``report/digest``).
 
     Raises:
         DataError: there is no such artifact, stage, prompt or outcome, or it is of another kind.
@@ -64,14 +66,14 @@ def inspect_artifact(store: Store, wanted: str, stage: int, chosen: Chosen) -> G
 
 
 def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
-    """Tables of some groups of a stage of the latest run, finished or not: responses, the best first.
+    """Return tables of some groups of a stage of the latest run, finished or not: responses, the best first.
 
     Args:
-        store: of the run.
-        stage: counts from 1.
-        seed: of the run; any when None.
-        algorithm: of the run; any when None.
-        chosen: which responses.
+        store: the store of the run.
+        stage: the number of the stage; counts from 1.
+        seed: the run's seed; any when None.
+        algorithm: the run's algorithm; any when None.
+        chosen: the responses that are shown.
 
     Raises:
         DataError: there is no such run, stage, prompt or outcome.
@@ -86,12 +88,12 @@ def _of_stage(store: Store, report: Manifest, stage: int, chosen: Chosen) -> Gro
 
 
 def inspect_shard(store: Store, shard: ArtifactRef, chosen: Chosen) -> Group:
-    """Tables of some groups of a rollouts artifact, with the verdicts and advantages that there are.
+    """Return tables of some groups of a rollouts artifact, with the verdicts and advantages that there are.
 
     Args:
-        store: of the artifact.
+        store: the store of the artifact.
         shard: the artifact.
-        chosen: which responses.
+        chosen: the responses that are shown.
 
     Raises:
         DataError: there is no such prompt or outcome, or the artifact is of another kind.
@@ -126,37 +128,36 @@ def _stage_of_latest(store: Store, stage: int, seed: int | None, algorithm: str 
 
 
 def _stage_of(store: Store, report: Manifest, stage: int) -> _Origin:
-    policy, own = _policy_after(store, report, stage), run_settings(store, report).get("optimize")
-    if own and stage > report.facts.get("trained_from", 0):
+    found = ancestry(store, [report.ref], ("evaluations", "policy"))
+    evaluated = found.evaluated(report)
+    policy = next((policy for policy in evaluated if policy.known_facts["stage"] == stage), None)
+    if policy is None and found.missing:
+        raise DamagedError(next(iter(found.missing.values())))
+    if policy is None:
+        raise DataError(f"stage {stage}: not in the run with {len(evaluated) - 1} stages.")
+    own = run_settings(store, report).get("optimize")
+    if own and stage > report.known_facts.get("trained_from", 0):
         # Another run may have made the same policy with other settings.
         policy = policy.model_copy(update={"settings": own})
     return _Origin(f"stage {stage}", policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
 
 
-def _policy_after(store: Store, report: Manifest, stage: int) -> Manifest:
-    for evaluation in report.parents["evaluations"]:
-        policy = store.manifest(store.manifest(evaluation).parents["policy"][0])
-        if policy.facts["stage"] == stage:
-            return policy
-    raise DataError(f"stage {stage}: not in the run with {len(report.parents['evaluations']) - 1} stages.")
-
-
 def _rows(store: Store, origin: _Origin, wanted: Sequence[ArtifactRef]) -> list[dict[str, Any]]:
-    """Responses of some shards, with verdicts and advantages; what is not known is None."""
+    """Return the responses of some shards, with verdicts and advantages; what is not known is None."""
     settings = stored_settings(origin.policy) if origin.policy else None
     # The other shards of a stage are read only where an advantage depends on them.
     read = origin.shards if settings and over_batch(settings) else wanted
     first = sum(_responses(store, shard) for shard in origin.shards[: origin.shards.index(read[0])])
-    tables = [read_table(folder / "rollouts.parquet", _COLUMNS) for folder in store.paths(read)]
+    tables = [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(read)]
     rollouts = pa.concat_tables(tables)
     judged: list[dict[str, Any]] = [{"outcome": None, "reward": None}] * rollouts.num_rows
     found: list[float | None] = [None] * rollouts.num_rows
     if origin.verdicts is not None:
-        verdicts = read_table(store.path(origin.verdicts) / "verdicts.parquet").slice(first, rollouts.num_rows)
+        verdicts = read_table(store.path(origin.verdicts) / VERDICTS_FILE).slice(first, rollouts.num_rows)
         check_order(rollouts, verdicts)
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if origin.policy and settings:
-            before = store.manifest(origin.policy.parents["policy"][0]).facts["updates"]
+            before = store.manifest(origin.policy.parents["policy"][0]).known_facts["updates"]
             found = advantages(rollouts, verdicts, settings, origin.policy, store.manifest(read[0]), before)
     # Token ids and log-probabilities stay Arrow's: only those of shown responses become Python's.
     columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
@@ -171,8 +172,8 @@ def _rows(store: Store, origin: _Origin, wanted: Sequence[ArtifactRef]) -> list[
 
 
 def _responses(store: Store, shard: ArtifactRef) -> int:
-    counted = store.manifest(shard).facts.get("responses")
-    return int(counted) if counted else read_table(store.path(shard) / "rollouts.parquet", ["prompt_id"]).num_rows
+    counted = store.manifest(shard).known_facts.get("responses")
+    return int(counted) if counted else read_table(store.path(shard) / ROLLOUTS_FILE, ["prompt_id"]).num_rows
 
 
 def _groups(origin: _Origin, rows: list[dict[str, Any]], chosen: Chosen) -> Group:

@@ -1,4 +1,4 @@
-"""Where an artifact comes from: a tree over its parents, and the code and packages that made them."""
+"""The command lineage: a tree of what an artifact was made from, and the code and packages that made it."""
 
 import json
 import shlex
@@ -13,8 +13,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.lineage import ancestry
 from tasks.artifacts.records import Manifest
-from tasks.errors import ArtifactError
 from tasks.report.formats import duration, moment, percent
 from tasks.stored.find import find_artifact
 
@@ -22,11 +22,11 @@ _COMMIT_DIGITS = 10
 _NONE = "-"
 
 
-class Lineage:
-    """An artifact and all that it descends from; what is missing does not hide the rest.
+class ShownLineage:
+    """An artifact and all that it descends from, to be shown.
 
     Args:
-        store: of the artifacts.
+        store: the store of the artifacts.
         wanted: the artifact as ``kind/digest``, or ``latest`` for the last policy of the latest run.
 
     Raises:
@@ -37,35 +37,21 @@ class Lineage:
     def __init__(self, store: Store, wanted: str) -> None:
         self._store = store.ref.uri
         self.root = find_artifact(store, wanted)
-        self.manifests: dict[str, Manifest] = {}
-        """By folder, as are the others."""
-        self.missing: dict[str, str] = {}
-        """Why there is no manifest."""
-        waiting = [self.root]
-        while waiting:
-            ref = waiting.pop(0)
-            if ref.folder in self.manifests or ref.folder in self.missing:
-                continue
-            try:
-                manifest = store.manifest(ref)
-            except ArtifactError as error:
-                self.missing[ref.folder] = error.message
-                continue
-            self.manifests[ref.folder] = manifest
-            waiting.extend(parent for parents in manifest.parents.values() for parent in parents)
+        found = ancestry(store, [self.root])
+        self.manifests, self.missing = found.manifests, found.missing
 
     def shown(self, settings: bool = False) -> RenderableType:
-        """The tree, packages and commits, and with ``settings`` those of the artifact itself."""
+        """Return the tree, packages and commits, and with ``settings`` the settings of the artifact itself."""
         parts: list[RenderableType] = [self._tree(), "", *_code(self.manifests)]
         if self.missing:
             check = f"mu-grpo check --store {shlex.quote(self._store)}"
-            parts += ["", f"{len(self.missing)} missing: `{check}` says how to mend it."]
+            parts += ["", f"{len(self.missing)} missing: `{check}` says how to fix it."]
         if settings:
             parts += ["", JSON.from_data(self.manifests[self.root.folder].settings)]
         return Group(*parts)
 
     def as_json(self) -> str:
-        """Everything: manifests as they are stored, by folder, and what is missing."""
+        """Return everything as JSON: manifests as they are stored, by folder, and what is missing."""
         plain = {
             "store": self._store,
             "artifact": self.root.folder,
@@ -98,7 +84,7 @@ class Lineage:
 
 
 def _line(manifest: Manifest) -> str:
-    """Step and cache version, seed, settings that matter, commit, when it was made and how long that took."""
+    """Return a line on an artifact: step and version, seed, settings that matter, commit, when it was made, seconds."""
     parts = [
         f"{manifest.task or manifest.kind} v{manifest.code_version or _NONE}",
         f"seed {manifest.seed}",
@@ -111,10 +97,11 @@ def _line(manifest: Manifest) -> str:
 
 
 def highlights(manifest: Manifest) -> list[str]:
-    """The few settings and results that tell artifacts of a kind apart; those that are not noted are left out."""
-    settings, facts = manifest.settings, manifest.facts
+    """Return the few settings and facts that tell artifacts of a kind apart; those that are not noted are left out."""
+    settings = manifest.settings
     modifier = settings.get("modifier", "none")
     preset = f"{settings.get('preset')}{'' if modifier == 'none' else f' + {modifier}'}"
+    facts, accuracy = manifest.known_facts, manifest.known_facts.get("accuracy")
     shown: list[tuple[Any, str]] = []
     match manifest.kind:
         case "policy" | "study" if settings.get("preset"):
@@ -128,19 +115,22 @@ def highlights(manifest: Manifest) -> list[str]:
         case "policy":
             shown = [(settings.get("path") or ("tiny" if settings.get("tiny") else None), "{}")]
         case "rollouts":
-            shown = [(facts.get("responses"), "{} responses"), (settings.get("responses_per_prompt"), "{} per prompt")]
+            per_prompt = settings.get("responses_per_prompt")
+            shown = [(facts.get("responses"), "{} responses"), (per_prompt, "{} per prompt")]
         case "verdicts":
-            reward = facts.get("reward")
-            shown = [(facts.get("responses"), "{} responses"), (reward, f"reward {reward or 0:.3f}")]
+            shown = [(facts.get("responses"), "{} responses"), (facts.get("reward"), "reward {:.3f}")]
         case "prompts":
             shown = [(facts.get("prompts"), "{} prompts"), (facts.get("benchmark"), "{}")]
             shown += [("training set" if "overlapping" in facts else None, "{}")]
         case "evaluation":
-            accuracy, k = facts.get("accuracy"), settings.get("samples_per_problem")
-            shown = [(facts.get("benchmark"), "{}"), (accuracy, f"avg@{k} {percent(accuracy)}")]
+            of = (
+                facts.get("accuracy"),
+                f"avg@{settings.get('samples_per_problem')} {percent(accuracy)}",
+            )
+            shown = [(facts.get("benchmark"), "{}"), of]
         case "average":
-            accuracy, benchmarks = facts.get("accuracy"), facts.get("benchmarks") or {}
-            shown = [(len(benchmarks) or None, "{} benchmarks"), (accuracy, f"mean {percent(accuracy)}")]
+            shown = [(len(facts.get("benchmarks") or {}) or None, "{} benchmarks")]
+            shown += [(accuracy, f"mean {percent(accuracy)}")]
         case "report":
             shown = [(facts.get("algorithm"), "{}")]
         case "laboratory" | "reproduction":
@@ -154,7 +144,7 @@ def _commit(manifest: Manifest) -> str:
 
 
 def _code(manifests: Mapping[str, Manifest]) -> list[RenderableType]:
-    """Commits and package versions: in a line what all artifacts share, per artifact what differs."""
+    """Return commits and package versions: one line on what all artifacts share, a table of what differs."""
     made = {name: {"commit": _commit(one) or _NONE, **one.packages} for name, one in manifests.items()}
     names = list(dict.fromkeys(key for versions in made.values() for key in versions))
     values = {key: {versions.get(key, _NONE) for versions in made.values()} for key in names}

@@ -202,9 +202,9 @@ def lineage(
 ) -> None:
     """What an artifact was made from: its parents by role, with settings, seeds, commits, times and packages."""
     from tasks.artifacts import Store
-    from tasks.cli.lineage import Lineage
+    from tasks.cli.lineage import ShownLineage
 
-    found = Lineage(Store.open(store, create=False), artifact)
+    found = ShownLineage(Store.open(store, create=False), artifact)
     if plain:
         print(found.as_json())
     else:
@@ -240,9 +240,7 @@ def gc(
     ] = None,
     older_than: Annotated[
         float,
-        typer.Option(
-            min=0, help="Hours; what is younger is spared. On S3 nothing else protects what other machines are at."
-        ),
+        typer.Option(min=0, help="Hours; what is younger is spared, and so is all while a step is at work."),
     ] = 24,
     names: Annotated[bool, typer.Option("--names", help="Name everything that is listed.")] = False,
 ) -> None:

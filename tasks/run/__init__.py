@@ -1,1 +1,1 @@
-"""The two ends of a run: settings are resolved and checked, results are summarised."""
+"""The first and the last step of a run: settings are resolved and checked, results are summarised."""

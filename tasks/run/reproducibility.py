@@ -1,4 +1,4 @@
-"""What somebody needs to make a run again: settings, code, packages, seed, machine, and the digests of every stage."""
+"""The record of a finished run, by which it can be made again: settings, code, packages, seed, machine, digests."""
 
 import json
 import os
@@ -13,14 +13,15 @@ from typing import Any
 import psutil
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import RUNS
 from tasks.artifacts.provenance import commit
 from tasks.artifacts.records import SCHEMA
 from tasks.settings import RunSettings
-from tasks.stored.reports import RUNS
+from tasks.stored.reports import run_of
 
 
 def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> Path:
-    """Writes the reproducibility manifest of a run into its store; returns its place on this machine.
+    """Write the reproducibility manifest of a run into its store; return its path on this machine.
 
     The machine is that of the task that ends the run; every artifact's manifest holds the packages and the commit of
     the task that made it.
@@ -42,38 +43,32 @@ def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettin
 
 
 def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
-    """The digests of a run, stage by stage; the first entry is the base policy."""
-    evaluations = {
-        store.manifest(ref).parents["policy"][0].digest: ref for ref in store.manifest(report).parents["evaluations"]
+    """Return the digests of a run, stage by stage; the first entry is the base policy."""
+    run = run_of(store, store.manifest(report))
+    stages = {
+        policy.digest: {
+            "stage": policy.known_facts["stage"],
+            "policy": policy.digest,
+            "code_version": f"{policy.task} {policy.code_version}",
+            "rollouts": [ref.digest for ref in policy.parents.get("rollouts", [])],
+            "verdicts": [ref.digest for ref in policy.parents.get("verdicts", [])],
+            "evaluations": [ref.digest for ref in evaluation.parents.get("evaluations", [evaluation.ref])],
+        }
+        for policy, evaluation in zip(run.evaluated, run.evaluations, strict=True)
     }
-    stages = []
-    for digest, evaluation in evaluations.items():
-        policy = store.manifest(ArtifactRef(kind="policy", digest=digest))
-        stages.append(
-            {
-                "stage": policy.facts["stage"],
-                "policy": digest,
-                "code_version": f"{policy.task} {policy.code_version}",
-                "rollouts": [ref.digest for ref in policy.parents.get("rollouts", [])],
-                "verdicts": [ref.digest for ref in policy.parents.get("verdicts", [])],
-                "evaluations": [
-                    ref.digest for ref in store.manifest(evaluation).parents.get("evaluations", [evaluation])
-                ],
-            }
-        )
-    return sorted(stages, key=lambda stage: stage["stage"])
+    return sorted(stages.values(), key=lambda stage: stage["stage"])
 
 
 @cache
 def installed() -> dict[str, str]:
-    """Every installed distribution and its version."""
+    """Return every installed distribution and its version."""
     found = [one.metadata for one in distributions()]  # read from its file every time that it is asked for
     return dict(sorted((one["Name"], one["Version"]) for one in found if one["Name"]))
 
 
 @cache
 def machine() -> dict[str, Any]:
-    """The machine that this process runs on."""
+    """Return a description of the machine of this process."""
     return {
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -93,7 +88,7 @@ def _processor() -> str:
 
 
 def _gpus() -> list[str]:
-    """Name, memory and driver of every GPU; empty without nvidia-smi."""
+    """Return name, memory and driver of every GPU; nothing without nvidia-smi."""
     if not shutil.which("nvidia-smi"):
         return []
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]

@@ -1,4 +1,4 @@
-"""Fingerprints of what a run reads from outside of its store, so that a changed file changes cache keys."""
+"""Fingerprints of files that a run reads from outside of its store, so that a changed file changes cache keys."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ _HASHED_BYTES = 64 * 1024 * 1024
 
 
 def fingerprint(path: str | None) -> str:
-    """A digest of a file, or of the names and contents in a folder; empty when there is nothing at ``path``.
+    """Return a digest of a file, or of names and contents in a folder; empty when there is nothing at ``path``.
 
     Files over 64 MiB enter with their size and time of change instead of their content: taking them in again is
     cheaper than hashing them at every start, and gives the same artifact. Objects on S3 enter with their ETags.

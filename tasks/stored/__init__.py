@@ -1,1 +1,1 @@
-"""Runs that a store holds, as the start of other work."""
+"""Runs that a store holds: found, and taken as the start of other work."""

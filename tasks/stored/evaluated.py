@@ -1,4 +1,4 @@
-"""What an evaluation of a stored policy found, apart from the run that made the policy."""
+"""The result of an evaluation of a stored policy, apart from the run that made the policy."""
 
 from pydantic import ConfigDict
 
@@ -15,11 +15,11 @@ class EvaluatedPolicy(FlyteModel):
     model_config = ConfigDict(frozen=True)
 
     policy: str
-    """The policy's artifact, as ``kind/digest``."""
+    """The policy, as ``kind/digest``."""
     evaluations: list[str]
-    """Their artifacts, in the order of the benchmarks."""
+    """The evaluations, in the order of the benchmarks, as ``kind/digest``."""
     headline: str
-    """What the accuracy is."""
+    """The name of the accuracy."""
     problems: int
     row: SummaryRow
 
@@ -40,7 +40,7 @@ class EvaluatedPolicy(FlyteModel):
 
 
 def evaluated_policy(store: Store, average: ArtifactRef) -> EvaluatedPolicy:
-    """What the evaluations say of a policy."""
+    """Return what an average of evaluations says of its policy."""
     history = load_history(store, [average])
     (found,) = history.evaluated
     return EvaluatedPolicy(

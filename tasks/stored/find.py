@@ -1,9 +1,10 @@
-"""Artifacts of a store, found by what a user types."""
+"""Finds artifacts of a store by what a user types."""
 
 from collections.abc import Iterable
 
 from tasks.artifacts import Store
-from tasks.artifacts.records import KINDS, ArtifactRef, Kind, Manifest
+from tasks.artifacts.layout import KINDS, Kind
+from tasks.artifacts.records import ArtifactRef
 from tasks.errors import DataError
 from tasks.report.formats import some
 from tasks.stored.reports import find_reports
@@ -14,20 +15,21 @@ _CANDIDATES = 12
 
 
 def find_artifact(store: Store, wanted: str) -> ArtifactRef:
-    """The artifact that ``kind/digest`` names, its digest abbreviated, or the last policy of the latest run.
+    """Return the artifact of ``kind/digest``, whose digest may be abbreviated, or the last policy of the latest run.
 
     Raises:
         DataError: there is none, or more than one; candidates are named.
     """
     if wanted == LATEST:
-        return last_policy(store, find_reports(store)[0])
+        # Workflows give a report its evaluations in the order of stages.
+        return store.manifest(find_reports(store)[0].parents["evaluations"][-1]).parents["policy"][0]
     kind = kind_of(wanted)
     found = match([ref.folder for ref in store.refs(kind)], wanted)
     return store.manifest(ArtifactRef.of(found)).ref
 
 
 def find_policy(store: Store, wanted: str) -> ArtifactRef:
-    """The policy that ``policy/digest`` names, its digest abbreviated, or the last one of the latest run.
+    """Return the policy of ``policy/digest``, whose digest may be abbreviated, or the last one of the latest run.
 
     Raises:
         DataError: there is none, or it is something else.
@@ -38,13 +40,8 @@ def find_policy(store: Store, wanted: str) -> ArtifactRef:
     return found
 
 
-def last_policy(store: Store, report: Manifest) -> ArtifactRef:
-    """The policy that a run ended with: workflows give a report its evaluations in the order of stages."""
-    return store.manifest(report.parents["evaluations"][-1]).parents["policy"][0]
-
-
 def kind_of(wanted: str) -> Kind:
-    """The kind in ``kind/digest``.
+    """Return the kind in ``kind/digest``.
 
     Raises:
         DataError: it is none, or the digest is too short.
@@ -61,7 +58,7 @@ def kind_of(wanted: str) -> Kind:
 
 
 def match(names: Iterable[str], wanted: str) -> str:
-    """The one of the artifacts that ``kind/digest`` names, its digest abbreviated.
+    """Return the one of some artifacts that ``kind/digest`` names, whose digest may be abbreviated.
 
     Raises:
         DataError: there is none, or more than one; candidates are named.

@@ -1,4 +1,4 @@
-"""What a new verifier says about responses that another one judged before."""
+"""Compares the verdicts of a new verifier with those that a run stored."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import VERDICTS_FILE
 from tasks.artifacts.tables import read_table
 from tasks.flyte.model import FlyteModel
 from tasks.report.formats import percent
@@ -24,7 +25,7 @@ class RescoredStage(FlyteModel):
     """Mean over the responses that could be judged."""
     reward_after: float | None
     changed: dict[str, int]
-    """Responses whose outcome is another one, by "before -> after"."""
+    """Number of responses whose outcome differs, by "before -> after"."""
     verdicts: str
     """The new verdicts' artifact."""
 
@@ -55,14 +56,14 @@ class RescoredRun(FlyteModel):
 
 
 def compare_verdicts(store: Store, before: Sequence[ArtifactRef], after: Sequence[ArtifactRef]) -> RescoredRun:
-    """Compares verdicts on the same rollouts, stage by stage."""
+    """Compare verdicts on the same rollouts, stage by stage."""
     return RescoredRun(stages=[_stage(store, old, new) for old, new in zip(before, after, strict=True)])
 
 
 def _stage(store: Store, before: ArtifactRef, after: ArtifactRef) -> RescoredStage:
-    tables = [read_table(folder / "verdicts.parquet", columns=["outcome"]) for folder in store.paths([before, after])]
+    tables = [read_table(folder / VERDICTS_FILE, columns=["outcome"]) for folder in store.paths([before, after])]
     pairs = zip(*(table["outcome"].to_pylist() for table in tables), strict=True)
-    facts = [store.manifest(ref).facts for ref in (before, after)]
+    facts = [store.manifest(ref).known_facts for ref in (before, after)]
     return RescoredStage(
         responses=tables[0].num_rows,
         reward_before=facts[0]["reward"],

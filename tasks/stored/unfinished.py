@@ -1,44 +1,43 @@
-"""A run without a report, found by what it made."""
+"""Finds a run without a report, by what it made."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tasks.artifacts import Store
+from tasks.artifacts.layout import Kind
+from tasks.artifacts.lineage import Lineage
 from tasks.artifacts.records import ArtifactRef, Manifest
 from tasks.report.history import History, PlannedStage, load_history
 
-Manifests = Mapping[str, Manifest]
-"""By digest."""
-Averages = dict[tuple[str, int], Manifest]
-"""The latest one by policy and seed: a base policy may be that of several runs."""
+_KINDS: tuple[Kind, ...] = ("policy", "prompts", "rollouts", "verdicts", "evaluation", "average", "report")
 
 
 @dataclass(frozen=True)
 class UnfinishedRun:
-    """As far as a run came."""
+    """A run, as far as it came."""
 
     seed: int
     policies: list[Manifest]
     """The base policy first."""
     averages: list[Manifest]
-    """The evaluations of these policies, in their order; one may miss its own."""
+    """The evaluations of these policies, in their order; a policy may have none."""
     prompts: list[list[Manifest]]
-    """The shards of every stage that it prepared."""
+    """The shards of every stage that the run prepared."""
     rollouts: list[Manifest]
-    """By the last policy, for the next stage."""
+    """Rollouts by the last policy, for the next stage."""
     verdicts: list[Manifest]
-    """On these."""
+    """Verdicts on these rollouts."""
 
     @property
     def latest(self) -> float:
-        """When it made its last artifact, in Unix seconds."""
+        """The time when it made its last artifact, in Unix seconds."""
         made = (*self.policies, *self.averages, *self.rollouts, *self.verdicts)
         return max(manifest.timings.finished for manifest in made)
 
     @property
     def planned(self) -> tuple[PlannedStage, ...]:
-        """Every stage that it was to make, as far as its prompts tell, and at least the next one."""
+        """Every stage of the run, as far as its prompts tell, and at least the next one."""
         made = len(self.policies) - 1
         evaluated = {average.parents["policy"][0].digest for average in self.averages}
         stages = []
@@ -59,7 +58,7 @@ class UnfinishedRun:
         return tuple(stages)
 
     def history(self, store: Store) -> History:
-        """What its report shows.
+        """Return the history that its report shows.
 
         Raises:
             ArtifactError: an artifact of the run is missing or corrupted.
@@ -70,30 +69,6 @@ class UnfinishedRun:
         return replace(history, seed=self.seed, planned=self.planned)
 
 
-def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None = None) -> UnfinishedRun | None:
-    """The latest run of which some policy is evaluated and none of the reports is; None when there is none.
-
-    A run that went no further than its base policy has no algorithm yet.
-    """
-    policies = {manifest.digest: manifest for manifest in store.manifests("policy")}
-    averages: Averages = {}
-    for average in sorted(store.manifests("average"), key=lambda manifest: manifest.timings.finished):
-        averages[average.parents["policy"][0].digest, average.seed] = average
-    trained = [policy for policy in policies.values() if policy.parents.get("policy")]
-    gone_on = {(ref.digest, policy.seed) for policy in trained for ref in policy.parents["policy"]}
-    # A base policy has no seed of its own: it is that of every run that evaluated it.
-    tips = {(policy.digest, policy.seed) for policy in trained} | averages.keys()
-    runs = [
-        _run(store, list(_chain(policies, policies[tip]))[::-1], of_seed, averages)
-        for tip, of_seed in sorted(tips - gone_on - _reported(store, policies))
-        if tip in policies
-        and seed in (None, of_seed)
-        and algorithm in (None, policies[tip].facts.get("preset"))
-        and any((policy.digest, of_seed) in averages for policy in _chain(policies, policies[tip]))
-    ]
-    return max(runs, key=lambda run: run.latest, default=None)
-
-
 @dataclass(frozen=True)
 class UnfinishedStage:
     """The responses of a stage of a run that has no report."""
@@ -101,106 +76,126 @@ class UnfinishedStage:
     rollouts: list[ArtifactRef]
     verdicts: ArtifactRef | None
     policy: Manifest | None
-    """The one that learned from them."""
+    """The policy that learned from them."""
     latest: float
-    """When the last of these was made, in Unix seconds."""
+    """The time when the last of these was made, in Unix seconds."""
+
+
+def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None = None) -> UnfinishedRun | None:
+    """Return the latest run of which some policy is evaluated and none of the reports is; None when there is none.
+
+    A run that went no further than its base policy has no algorithm yet.
+    """
+    known = _Known(store)
+    averages = {(one.parents["policy"][0].digest, one.seed): one for one in reversed(known.of("average"))}
+    policies = {policy.digest: policy for policy in known.of("policy")}
+    trained = [policy for policy in policies.values() if policy.parents.get("policy")]
+    gone_on = {(ref.digest, policy.seed) for policy in trained for ref in policy.parents["policy"]}
+    # A base policy has no seed of its own: it is that of every run that evaluated it.
+    tips = {(policy.digest, policy.seed) for policy in trained} | averages.keys()
+    runs = []
+    for tip, of_seed in sorted(tips - gone_on - known.reported()):
+        if tip not in policies or seed not in (None, of_seed):
+            continue
+        chain = known.lineage.policies(policies[tip])
+        evaluations = [averages[one.digest, of_seed] for one in chain if (one.digest, of_seed) in averages]
+        if evaluations and algorithm in (None, chain[-1].known_facts.get("preset")):
+            runs.append(known.run(chain, of_seed, evaluations))
+    return max(runs, key=lambda run: run.latest, default=None)
 
 
 def find_unfinished_stage(
     store: Store, stage: int, seed: int | None = None, algorithm: str | None = None
 ) -> UnfinishedStage | None:
-    """The latest responses of a stage that belong to no finished run; ``stage`` counts from 1.
+    """Return the latest responses of a stage that belong to no finished run; ``stage`` counts from 1.
 
     No policy needs to be evaluated, or to have learned from them. Responses of a first stage that nothing has learned
     from are of no algorithm yet.
     """
-    policies = {manifest.digest: manifest for manifest in store.manifests("policy")}
-    finished = {digest for digest, _ in _reported(store, policies)}
-    learned = [one for one in policies.values() if one.parents.get("rollouts")]
+    known = _Known(store)
+    finished = {digest for digest, _ in known.reported()}
+    learned = [policy for policy in known.of("policy") if policy.parents.get("rollouts")]
     found = [
         UnfinishedStage(one.parents["rollouts"], one.parents["verdicts"][0], one, one.timings.finished)
         for one in learned
         if one.digest not in finished
-        and one.facts["stage"] == stage
+        and one.known_facts["stage"] == stage
         and seed in (None, one.seed)
-        and algorithm in (None, one.facts["preset"])
+        and algorithm in (None, one.known_facts["preset"])
     ]
     taken = {ref.digest for one in learned for ref in one.parents["rollouts"]}
-    open_rollouts = [
+    untaken = [
         one
-        for one in store.manifests("rollouts")
+        for one in known.of("rollouts")
         if one.digest not in taken
         and seed in (None, one.seed)
-        and (sampler := policies.get(one.parents["policy"][0].digest))
-        and sampler.facts["stage"] == stage - 1
-        and algorithm in (None, sampler.facts.get("preset"))
+        and (sampler := next(known.lineage.parents_of(one, "policy"), None))
+        and sampler.known_facts["stage"] == stage - 1
+        and algorithm in (None, sampler.known_facts.get("preset"))
     ]
-    if open_rollouts:
-        found.append(_together(store, open_rollouts))
+    if untaken:
+        found.append(known.together(untaken))
     return max(found, key=lambda one: one.latest, default=None)
 
 
-def _together(store: Store, rollouts: list[Manifest]) -> UnfinishedStage:
-    """The latest of rollouts, with those that were sampled like them and the verdicts on all of these."""
-    first = rollouts[0]
-    mine = [one for one in rollouts if _sampled(one) == _sampled(first)]
-    names = {one.digest for one in mine}
-    verdicts = next(
-        (one for one in store.manifests("verdicts") if names & {ref.digest for ref in one.parents["rollouts"]}), None
-    )
-    shards = verdicts.parents["rollouts"] if verdicts else [one.ref for one in mine]
-    made = [one.timings.finished for one in (first, verdicts) if one]
-    return UnfinishedStage(shards, verdicts.ref if verdicts else None, None, max(made))
+class _Known:
+    """What a store holds of runs, read once."""
 
+    def __init__(self, store: Store) -> None:
+        self._kinds = {kind: store.manifests(kind) for kind in _KINDS}
+        self.lineage = Lineage.of(manifest for manifests in self._kinds.values() for manifest in manifests)
 
-def _sampled(rollouts: Manifest) -> tuple[list[ArtifactRef], dict[str, Any], int]:
-    return rollouts.parents["policy"], rollouts.settings, rollouts.seed
+    def of(self, kind: Kind) -> list[Manifest]:
+        """Return the artifacts of a kind, the latest first."""
+        return self._kinds[kind]
 
+    def reported(self) -> set[tuple[str, int]]:
+        """Return the digests of the policies of finished runs, each with the run's seed."""
+        return {
+            (policy.digest, report.seed)
+            for report in self.of("report")
+            for evaluated in self.lineage.evaluated(report)
+            for policy in self.lineage.policies(evaluated)
+        }
 
-def _chain(policies: Manifests, last: Manifest | None) -> Iterator[Manifest]:
-    """A policy and those that it descends from; as far as they are there."""
-    while last is not None:
-        yield last
-        parents = last.parents.get("policy")
-        last = policies.get(parents[0].digest) if parents else None
+    def run(self, chain: list[Manifest], seed: int, averages: list[Manifest]) -> UnfinishedRun:
+        """Return the run that made a chain of policies."""
+        rollouts = [
+            one for one in self.of("rollouts") if one.parents.get("policy") == [chain[-1].ref] and one.seed == seed
+        ]
+        return UnfinishedRun(
+            seed=seed,
+            policies=chain,
+            averages=averages,
+            prompts=self._prompts(chain, rollouts, seed),
+            rollouts=rollouts,
+            verdicts=self._verdicts(rollouts),
+        )
 
+    def together(self, rollouts: list[Manifest]) -> UnfinishedStage:
+        """Return the latest of rollouts, with those that were sampled like them and the verdicts on all of these."""
 
-def _reported(store: Store, policies: Manifests) -> set[tuple[str, int]]:
-    """Policies of finished runs, each with the run's seed."""
-    return {
-        (policy.digest, report.seed)
-        for report in store.manifests("report")
-        for evaluation in report.parents.get("evaluations", [])
-        for evaluated in store.manifest(evaluation).parents["policy"]
-        for policy in _chain(policies, policies.get(evaluated.digest))
-    }
+        def sampled(one: Manifest) -> tuple[list[ArtifactRef], dict[str, Any], int]:
+            return one.parents["policy"], one.settings, one.seed
 
+        mine = [one for one in rollouts if sampled(one) == sampled(rollouts[0])]
+        verdicts = next(iter(self._verdicts(mine)), None)
+        shards = verdicts.parents["rollouts"] if verdicts else [one.ref for one in mine]
+        made = [one.timings.finished for one in (rollouts[0], verdicts) if one]
+        return UnfinishedStage(shards, verdicts.ref if verdicts else None, None, max(made))
 
-def _run(store: Store, chain: list[Manifest], seed: int, averages: Averages) -> UnfinishedRun:
-    rollouts = [
-        one for one in store.manifests("rollouts") if one.parents.get("policy") == [chain[-1].ref] and one.seed == seed
-    ]
-    mine = {one.digest for one in rollouts}
-    verdicts = [one for one in store.manifests("verdicts") if mine & {ref.digest for ref in one.parents["rollouts"]}]
-    return UnfinishedRun(
-        seed=seed,
-        policies=chain,
-        averages=[averages[policy.digest, seed] for policy in chain if (policy.digest, seed) in averages],
-        prompts=_prompts(store, chain, rollouts, seed),
-        rollouts=rollouts,
-        verdicts=verdicts,
-    )
+    def _verdicts(self, rollouts: Sequence[Manifest]) -> list[Manifest]:
+        mine = {one.digest for one in rollouts}
+        return [one for one in self.of("verdicts") if mine & {ref.digest for ref in one.parents["rollouts"]}]
 
-
-def _prompts(store: Store, chain: list[Manifest], rollouts: list[Manifest], seed: int) -> list[list[Manifest]]:
-    """The shards of all stages: those that are cut of one training set like one that the run took, or the latest."""
-    all_of_seed = [one for one in store.manifests("prompts") if one.seed == seed]
-    found = {one.digest: one for one in all_of_seed if "stage" in one.facts}
-    sampled = [*rollouts, *(store.manifest(ref) for policy in chain[1:] for ref in policy.parents["rollouts"])]
-    taken = [ref.digest for one in sampled for ref in one.parents.get("prompts", []) if ref.digest in found]
-    like = found[taken[0]] if taken else max(found.values(), key=lambda one: one.timings.finished, default=None)
-    stages: dict[int, list[Manifest]] = {}
-    for one in found.values():
-        if like is not None and (one.parents, one.settings) == (like.parents, like.settings):
-            stages.setdefault(int(one.facts["stage"]), []).append(one)
-    return [stages.get(number, []) for number in range(max(stages, default=-1) + 1)]
+    def _prompts(self, chain: list[Manifest], rollouts: list[Manifest], seed: int) -> list[list[Manifest]]:
+        """Return the shards of all stages: cut of one training set like one that the run took, or like the latest."""
+        shards = [one for one in self.of("prompts") if one.seed == seed and "stage" in one.known_facts]
+        sampled = [*rollouts, *(one for policy in chain[1:] for one in self.lineage.parents_of(policy, "rollouts"))]
+        taken = {prompts.digest for one in sampled for prompts in self.lineage.parents_of(one, "prompts")}
+        like = next((one for one in shards if one.digest in taken), shards[0] if shards else None)
+        stages: dict[int, list[Manifest]] = {}
+        for one in shards:
+            if like is not None and (one.parents, one.settings) == (like.parents, like.settings):
+                stages.setdefault(int(one.known_facts["stage"]), []).append(one)
+        return [stages.get(number, []) for number in range(max(stages, default=-1) + 1)]

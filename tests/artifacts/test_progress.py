@@ -66,27 +66,15 @@ def test_the_newest_part_is_found_again(opened: Opened) -> None:
     assert (kept / "state.txt").read_text() == "two"
 
 
-def test_a_part_can_be_replaced(opened: Opened) -> None:
-    store = opened()
-    put(store, 1, "before")
-    put(store, 1, "after")
-    kept = opened().progress.get("train", 1)
-    assert kept is not None
-    assert (kept / "state.txt").read_text() == "after"
-
-
-def test_only_the_newest_parts_are_kept(opened: Opened) -> None:
+def test_parts_are_replaced_kept_and_cleared(opened: Opened) -> None:
     store = opened()
     for number in range(1, 6):
-        put(store, number, str(number))
+        put(store, number, "before")
+        put(store, number, f"after {number}")
         store.progress.keep_newest("train", 2)
     again = opened().progress
-    assert [number for number in range(1, 6) if again.get("train", number)] == [4, 5]
-
-
-def test_clearing_leaves_nothing(opened: Opened) -> None:
-    store = opened()
-    put(store, 1, "x")
+    found = [again.get("train", number) for number in range(1, 6)]
+    assert [folder and (folder / "state.txt").read_text() for folder in found] == [None] * 3 + ["after 4", "after 5"]
     store.progress.clear()
     assert opened().progress.newest("train") is None
 
@@ -99,17 +87,6 @@ def test_a_damaged_part_is_passed_over(tmp_path: Path) -> None:
     newest = store.progress.newest("train")
     assert newest is not None
     assert newest[0] == 1
-
-
-def test_a_damaged_copy_is_fetched_again(bucket: str) -> None:
-    store = Store(Store.open(bucket).ref, work="key")
-    put(store, 1, "one")
-    copy = store.root / "progress/key/train-000001/state.txt"
-    copy.write_text("eno")
-    newest = store.progress.newest("train")
-    assert newest is not None
-    assert newest[0] == 1
-    assert copy.read_text() == "one"
 
 
 def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:

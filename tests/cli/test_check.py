@@ -238,7 +238,7 @@ def test_a_server_that_is_gone_is_an_error_and_not_damage(bucket: str, monkeypat
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
     with pytest.raises(ArtifactError, match="failed for 1 s"):
-        check_store(store, None)
+        check_store(Store(store.ref), None)
 
 
 def test_the_command_ends_with_1_when_something_is_wrong(store: Store) -> None:

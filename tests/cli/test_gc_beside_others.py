@@ -1,13 +1,18 @@
 """A store that others are at work in, died in, or reach on S3: what they may still need stays."""
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 from tasks.artifacts import Store
+from tasks.artifacts import lease as leases
 from tasks.artifacts.staging import staged
 from tasks.cli.check import check_store
 from tasks.cli.gc import delete_garbage, find_garbage
@@ -26,22 +31,23 @@ from tests.s3 import S3
 
 SLOW = """
 import sys, time
-from tasks.artifacts import Store
+from tasks.artifacts import Store, lease
 from tasks.artifacts.work import once
+from tasks.interruption import heeding
+lease.BEAT = 0.5
 def slow(store, text):
     store.progress.put("part", 0, lambda folder: (folder / "state.txt").write_text(text) and None)
     print(*store.root.glob("progress/*/*"), flush=True)
     time.sleep(600)
-once(Store.open(sys.argv[1]).ref, "t", "1", slow, "half")
+once(Store.open(sys.argv[1]).ref, "t", "1", heeding(slow) if sys.argv[2:] else slow, "half")
 """
 
 
 @contextmanager
-def at_work(address: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def at_work(address: str, *leased: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Another process that has saved a part of its work, and the work's key."""
-    with subprocess.Popen(
-        [sys.executable, "-c", SLOW, address], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as process:
+    command, own = [sys.executable, "-c", SLOW, address, *leased], {**os.environ, **environment}
+    with subprocess.Popen(command, cwd=ROOT, env=own, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             line = next(line for line in process.stdout if "progress/" in line)
@@ -155,7 +161,7 @@ delete_garbage(store, find_garbage(store))
 def test_on_s3_objects_and_local_copies_go_and_a_finished_run_stays(bucket: str, s3: S3) -> None:
     store = Store.open(f"{bucket}/prefix")
     done, left = finished(store, stages=1), unfinished(store, stages=1, preset="relaxed")
-    killed(f"{bucket}/prefix", "store.remote._write_new")
+    killed(f"{bucket}/prefix", "store.remote.write_new")
     before = s3.keys(bucket.removeprefix("s3://"))
     assert not find_garbage(store).items
     garbage = find_garbage(store, hours=0)
@@ -210,3 +216,24 @@ def test_on_s3_another_machine_clears_unfinished_work_by_its_age(bucket: str, s3
     assert delete_garbage(store, garbage).items == garbage.items
     assert s3.keys(bucket.removeprefix("s3://")) == ["prefix/store.json"]
     assert not [path for path in store.root.rglob("*") if path.is_file()]
+
+
+def test_on_s3_all_stays_while_a_step_on_another_machine_is_at_work(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LOOK", 0.2)
+    monkeypatch.setattr(leases, "TAKEN_OVER_AFTER", 4.0)
+    store = Store.open(bucket)
+    run = unfinished(store, stages=0)
+    garbage = find_garbage(store, hours=0)
+    assert names(garbage) == folders(*run.artifacts)
+    with at_work(bucket, "leased", MU_GRPO_CACHE=str(tmp_path / "another machine")) as (process, key):
+        assert not delete_garbage(store, garbage).items, "work that began after the look needs its artifacts"
+        found = find_garbage(store, hours=0)
+        assert (found.items, found.at_work, found.spared) == ([], [key], len(run.artifacts))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    garbage = find_garbage(store, hours=0)
+    assert names(garbage) == folders(*run.artifacts) | {f"progress/{key}"}
+    assert delete_garbage(store, garbage).items
+    assert not find_garbage(store, hours=0).items

@@ -14,7 +14,7 @@ from tasks.artifacts.work import LEASES
 from tasks.cli.check import check_store
 from tasks.cli.gc import find_garbage
 from tasks.cli.inspect import Chosen, inspect_stage
-from tasks.cli.lineage import Lineage
+from tasks.cli.lineage import ShownLineage
 from tasks.cli.runs import all_runs, report_of
 from tasks.errors import ArtifactError
 from tasks.report.step import write_report
@@ -82,7 +82,7 @@ def test_garbage_in_a_folder_that_is_only_read(open_to_all: Path) -> None:
         found = find_garbage(Store.open(store.root, create=False))
         assert check_store(store, None, None, None).faults == []
         assert "response" in plain(inspect_stage(store, 1, 0, None, Chosen()))
-        assert Lineage(store, str(kept.policies[-1])).as_json()
+        assert ShownLineage(store, str(kept.policies[-1])).as_json()
     assert folders(*loose.policies) <= names(found)
     assert f"{LEASES}/free.lock" in names(found)
     assert found.at_work == []
