@@ -76,7 +76,7 @@ system-programs:
 	  || echo "missing: $$missing; tests that need these will be skipped"
 
 test-vllm: .venv-vllm/.installed ## the engine's contract and a whole run with vLLM's CPU build; sets up 4 GB of its own
-	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/alternate/test_vllm.py tests/workflows/test_vllm.py
+	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/train/test_vllm.py tests/workflows/test_vllm.py
 
 .PHONY: control-plane test-cluster
 control-plane: .control-plane/ctr ## Kubernetes for test-cluster, built from Debian's packages

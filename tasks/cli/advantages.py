@@ -62,8 +62,9 @@ def advantages(
     Raises:
         DataError: the tables name different responses, or a group is not whole.
     """
-    from tasks.train.advantages import finite_responses, select  # torch takes seconds to load.
+    from tasks.train.advantages import select  # torch takes seconds to load.
     from tasks.train.batches import collect
+    from tasks.train.scoring import finite_responses
 
     found: list[float | None] = []
     start = 0

@@ -80,7 +80,7 @@ def optimize(
     stage: int,
 ) -> Logic[Artifact]:
     """The policy after a stage's updates."""
-    from tasks.train.step import optimize_stage
+    from tasks.train.stage import optimize_stage
 
     return optimize_stage
 
@@ -90,7 +90,7 @@ def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:
     """The policy after a stage's updates, with new rollouts every ``inputs.updates_per_rollout`` of them."""
-    from tasks.alternate.step import train_alternating
+    from tasks.train.alternating import train_alternating
 
     return train_alternating
 
@@ -100,7 +100,7 @@ def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Logic[Artifact]:
     """Trains on all prompts, refreshes rollouts every ``inputs.updates_per_rollout`` updates, evaluates on the way."""
-    from tasks.study.step import run_study
+    from tasks.train.study import run_study
 
     return run_study
 

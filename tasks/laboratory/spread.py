@@ -22,7 +22,7 @@ _IMPORTED_ONCE = [
     "workflows.laboratory",
     "tasks.policy.step",
     "tasks.prompts.step",
-    "tasks.study.step",
+    "tasks.train.study",
     "tasks.laboratory.step",
 ]
 """Modules that every run needs and that take longer to import than a miniature takes to train."""

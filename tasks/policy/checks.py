@@ -1,4 +1,4 @@
-"""Whether a folder holds a policy: what is missing, damaged or of another kind, each with the mend."""
+"""Check that a folder holds a policy; errors name what is missing, damaged or of another kind, with the fix."""
 
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,17 @@ _SOME_DAY = "26 Jul 2024"
 
 
 def check_folder(path: Path, trust_remote_code: bool = False) -> None:
-    """Raises DataError unless the folder holds a configuration, safetensors weights and a tokenizer, and no code.
+    """Check that a folder holds a configuration, safetensors weights and a tokenizer, and no code.
 
     Args:
         path: the folder.
         trust_remote_code: Python files that come with the model may be used.
+
+    Raises:
+        DataError: it does not.
     """
     if not (path / "config.json").is_file():
-        raise DataError(f"{path}: no config.json, so this is no Hugging Face model folder. Mend policy.path.")
+        raise DataError(f"{path}: no config.json, so this is no Hugging Face model folder. Correct policy.path.")
     weights = weight_files(path)
     _check_adapter(path, bool(weights))
     if not weights:
@@ -51,7 +54,7 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
 
 
 def _check_adapter(path: Path, whole: bool) -> None:
-    """Raises DataError where a folder has the weights of a LoRA adapter: of the model with it, or in its place."""
+    """Refuse a folder with the weights of a LoRA adapter, beside a whole model or in its place."""
     weights = sorted(file.name for file in path.glob("adapter_model.*"))
     if not weights and (whole or not (path / ADAPTER).is_file()):
         return
@@ -90,11 +93,14 @@ def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> 
 
 
 def check_model(path: Path, chat: bool = False) -> None:
-    """Raises DataError unless a folder has a causal language model and a tokenizer that prompts can go through.
+    """Check that a folder has a causal language model and a tokenizer that prompts can go through.
 
     Args:
         path: a checked folder; Python files in it are run.
         chat: some of the prompts are chats, for which the tokenizer must have a template.
+
+    Raises:
+        DataError: it has not.
     """
     with explained(cannot_load(path, "config.json"), AGAIN):
         config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))
@@ -124,7 +130,7 @@ def check_model(path: Path, chat: bool = False) -> None:
 
 
 def _check_finite(path: Path) -> None:
-    """Raises DataError where a number among the weights is none: from there on every probability is NaN."""
+    """Refuse weights that hold NaN or infinite numbers: every probability would be NaN."""
     bad = [name for name, weight in folder_weights(path) if not bool(torch.isfinite(weight).all())]
     if bad:
         raise DataError(

@@ -1,4 +1,4 @@
-"""The files of a Hugging Face folder, for rooms that load no models."""
+"""Read the files of a Hugging Face folder without loading a model."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ INDEX = f"{WEIGHTS}.index.json"
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """An object of a JSON file.
+    """Read the object of a JSON file.
 
     Raises:
         DataError: it holds none.
@@ -35,7 +35,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """The files with a folder's weights: the only one, else those that its index names; none where one is missing.
+    """Return the files with a folder's weights: the only one, else those of its index; none where one is missing.
 
     Raises:
         DataError: the index does not name files of the folder.
@@ -59,7 +59,7 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def stored_shapes(file: Path) -> dict[str, list[int]]:
-    """Shapes of the tensors in a file of weights, by name; its header alone is read.
+    """Return the shapes of the tensors in a file of weights, by name; only the header is read.
 
     Raises:
         DataError: it is no safetensors file, or is not whole.

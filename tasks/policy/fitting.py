@@ -1,4 +1,4 @@
-"""The way in which a model gives responses the log-probabilities that it has for each of them alone."""
+"""Choose packed or padded scoring for a model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -15,20 +15,21 @@ from tasks.policy.scorer import MicroBatch, Scorer, Way, pack
 
 _PROMPT_TOKENS, _RESPONSE_TOKENS = (5, 3), (6, 7)
 _LARGEST_DIFFERENCE = 1e-3
-"""nats; ways to the same fp32 numbers differ by less, what reaches a neighbour makes more."""
+"""In nats. Kernels for the same fp32 numbers differ by less; attention that reaches a neighbour makes more."""
 _SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier_scale")
-"""Names under which configurations have what logits are multiplied with, or divided by."""
+"""Names of the factors in configurations that logits are multiplied with, or divided by."""
 _PACKABLE_LAYERS = {"full_attention", "sliding_attention"}
 _DOES_NOT_GO = (DataError, AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
-"""What models raise when they are asked in a way that they do not know."""
+"""Errors that models raise when they do not support an attention or a layout."""
 
 
 @torch.no_grad()
 def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
-    """A model's scorer: over packed responses, or padded ones where packing changes what the model says.
+    """Make a scorer that gives every response in a batch the log-probabilities that it has alone.
 
-    Packing does so with layers that carry a state from token to token, with places of tokens that are not taken from
-    position_ids, and with attention that is more than a softmax.
+    Responses are packed where the model allows it, else padded. Packing changes a model's output where layers carry a
+    state from token to token, where positions are not taken from position_ids, and where attention is more than a
+    softmax.
 
     Args:
         model: with fp32 weights; it keeps the attention that was found.
@@ -58,7 +59,7 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
         if not difference <= _LARGEST_DIFFERENCE:
             found.append(f"{way.attention}: differ by {difference:.3g}")
         elif scorer.packed and layout.windows < _windows(model):
-            found.append(f"{way.attention}: attention does not hear of its window")
+            found.append(f"{way.attention}: its attention is not told its window")
         else:
             if not scorer.packed:
                 logger().warning("policy: responses are padded: packing changes what a %s model says", _kind(model))
@@ -87,7 +88,7 @@ class _Watched(PackedLayout):
 
 
 def _windows(model: PreTrainedModel) -> int:
-    """Layers whose attention should have a window."""
+    """Return the number of layers whose attention should have a window."""
     config = model.config.get_text_config()
     if not getattr(config, "sliding_window", None) or getattr(config, "use_sliding_window", None) is False:
         return 0
@@ -112,7 +113,7 @@ def _ways(model: PreTrainedModel, own: str) -> Iterator[Way]:
 
 
 def _responses(model: PreTrainedModel) -> tuple[MicroBatch, Tensor]:
-    """Two made responses, and the log-probabilities of their tokens, each response alone, under eager attention."""
+    """Make two responses, and compute the log-probabilities of their tokens, each alone, under eager attention."""
     known = min(model.get_input_embeddings().num_embeddings, 997)
     prompts, responses = (
         [(np.arange(count) * 7 + 3 + 11 * place) % known for place, count in enumerate(counts)]

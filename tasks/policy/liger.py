@@ -1,4 +1,4 @@
-"""Liger kernels (github.com/linkedin/Liger-Kernel) for a model's own layers: its norms and gated linear units."""
+"""Use Liger kernels (github.com/linkedin/Liger-Kernel) for the norms and gated linear units of a model."""
 
 import inspect
 import sys
@@ -11,7 +11,11 @@ from tasks.policy.loading import device
 
 
 def check_liger() -> None:
-    """Raises SettingsError unless Liger kernels are installed and there is a GPU to run them on."""
+    """Check that Liger kernels are installed and that there is a GPU.
+
+    Raises:
+        SettingsError: there are not.
+    """
     if find_spec("liger_kernel") is None:
         raise SettingsError(
             "optimize.backend.liger: liger-kernel is not installed here. Install it with `pip install 'mu-grpo[gpu]'`, "
@@ -22,7 +26,7 @@ def check_liger() -> None:
 
 
 def put_liger(model: PreTrainedModel) -> None:
-    """Replaces the norms and gated linear units of this model, and of no other, by Liger's.
+    """Replace the norms and gated linear units of this model, and of no other, by Liger's.
 
     Rotations stay: Liger replaces them for every model of the process. So do logits, which are never computed whole.
 

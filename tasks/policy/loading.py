@@ -1,4 +1,4 @@
-"""How the model and the tokenizer of a policy folder are loaded."""
+"""Load the model and the tokenizer of a policy folder."""
 
 import os
 from collections.abc import Iterator
@@ -32,12 +32,12 @@ OPTIMIZER = "optimizer"
 
 
 def has_code(path: Path) -> bool:
-    """Whether a policy brought Python files: only such as were asked for by name are in its folder."""
+    """Return whether the policy came with Python files; they are in its folder only if they were asked for by name."""
     return any(path.glob("*.py"))
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a policy folder.
+    """Load the tokenizer of a policy folder.
 
     Raises:
         DataError: transformers cannot load it.
@@ -47,12 +47,12 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 
 def cannot_load(path: Path, what: str) -> str:
-    """How messages about a file that transformers does not take begin."""
+    """Return the beginning of messages about a file that transformers does not take."""
     return f"{path}: transformers {transformers.__version__} cannot load {what}"
 
 
 def device() -> torch.device:
-    """Where models are: this process's GPU, or the CPU where there is none."""
+    """Return the device of models: this process's GPU, or the CPU where there is none."""
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
     return torch.device("cpu")
@@ -61,13 +61,13 @@ def device() -> torch.device:
 def load_model(
     path: Path, attention: str | None = None, dtype: str = "float32", place: torch.device | str | None = None
 ) -> PreTrainedModel:
-    """The model of a policy folder, in evaluation mode.
+    """Load the model of a policy folder, in evaluation mode.
 
     Args:
         path: a checked policy folder.
         attention: an implementation known to transformers; the best that the model has without it.
         dtype: of its weights, float32 or bfloat16.
-        place: where it is; ``device()`` without it.
+        place: the device; ``device()`` if None.
 
     Raises:
         DataError: transformers cannot load it, or weights of it are not in the folder, or have other shapes there.
@@ -106,13 +106,13 @@ def load_model(
 
 
 def folder_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """The weights in a policy folder, one after the other, on the CPU, as they are stored."""
+    """Read the weights of a policy folder, one after the other, on the CPU, as they are stored."""
     for opened, name in _stored(path):
         yield name, opened.get_tensor(name)
 
 
 def weight_names(path: Path) -> set[str]:
-    """The names of the weights in a policy folder."""
+    """Return the names of the weights in a policy folder."""
     return {name for _, name in _stored(path)}
 
 
@@ -124,7 +124,7 @@ def _stored(path: Path) -> Iterator[tuple[safe_open, str]]:
 
 
 def stop_token_ids(path: Path) -> list[int]:
-    """The tokens that end a response: those of the generation settings, else of the model, and that of the tokenizer.
+    """Return the tokens that end a response: those of the generation settings, else of the model, and the tokenizer's.
 
     Raises:
         DataError: none of them names one, or one is no token.

@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of given tokens, without ever holding the logits of a whole batch.
+"""Compute log-probabilities and entropies of given tokens without holding the logits of a whole batch.
 
 Legend of shapes: N tokens, C tokens of a chunk, E hidden width, V vocabulary.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _CPU_LOGITS = 2**24
-"""Most logits of a chunk on a CPU, 64 MiB: with a large vocabulary more take memory, and fewer take time."""
+"""Largest number of logits of a chunk on a CPU, 64 MiB: more would take memory, fewer would take time."""
 
 
 class _ChunkedLogp(torch.autograd.Function):
@@ -65,7 +65,7 @@ def _logits(hidden_CE: Tensor, weight_VE: Tensor, cap: float | None) -> Tensor:
 def chunked_logp(
     hidden_NE: Tensor, weight_VE: Tensor, target_N: Tensor, chunk: int, cap: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of target tokens and entropies of their distributions, in fp32.
+    """Compute log-probabilities of target tokens and entropies of their distributions, in fp32.
 
     The backward pass computes the logits again, chunk by chunk, so that memory is chunk x V and not N x V.
 

@@ -23,11 +23,11 @@ _FILE = "adapter_model.safetensors"
 _OURS, _PEFTS = ".default.weight", ".weight"
 _PREFIX = "base_model.model."
 _FROZEN = ".base_layer."
-"""In the name of what an adapter is beside."""
+"""Part of the name of a weight that has an adapter."""
 
 
 def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> None:
-    """Freezes a model and puts adapters beside all its linear layers but the output embedding.
+    """Freeze a model and put adapters beside all its linear layers but the output embedding.
 
     They change nothing at first: one of the two matrices is 0.
 
@@ -49,7 +49,7 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
 
 
 def save_adapters(folder: Path, adapters: Mapping[str, Tensor], settings: LoraSettings) -> None:
-    """Writes adapters as ``PeftModel.from_pretrained`` reads them.
+    """Write adapters in the form that ``PeftModel.from_pretrained`` reads.
 
     Args:
         folder: is made.
@@ -64,7 +64,7 @@ def save_adapters(folder: Path, adapters: Mapping[str, Tensor], settings: LoraSe
 
 @torch.no_grad()
 def load_adapters(folder: Path, model: PreTrainedModel) -> None:
-    """Puts adapters that were saved into a model to which such were added.
+    """Load saved adapters into a model to which adapters were added.
 
     Raises:
         ArtifactError: they are those of another model or rank.
@@ -84,7 +84,7 @@ def load_adapters(folder: Path, model: PreTrainedModel) -> None:
 def merged(
     weights: Iterable[tuple[str, Tensor]], adapters: Mapping[str, Tensor], settings: LoraSettings
 ) -> Iterator[tuple[str, Tensor]]:
-    """The base policy's weights with adapters merged in, in fp32, by the names that they have in its folder.
+    """Merge adapters into the base policy's weights, in fp32, under the names that they have in its folder.
 
     Args:
         weights: of the base policy, by these names or by those of a model to which adapters were added.

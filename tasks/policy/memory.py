@@ -1,4 +1,4 @@
-"""Running out of memory as an error that names the setting to change."""
+"""Turn running out of memory into an error that names the setting to change."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ from tasks.errors import SettingsError
 
 
 @contextmanager
-def enough_memory(what: str, mend: str) -> Iterator[None]:
-    """Inside the block, torch's out-of-memory errors become ones that a user can mend.
+def enough_memory(what: str, fix: str) -> Iterator[None]:
+    """Turn torch's out-of-memory errors inside the block into errors that a user can fix.
 
     Args:
         what: the work, such as ``optimize``.
-        mend: which settings to change, and how.
+        fix: which settings to change, and how.
 
     Raises:
         SettingsError: an allocation failed, on a GPU or on the CPU.
@@ -24,4 +24,4 @@ def enough_memory(what: str, mend: str) -> Iterator[None]:
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
-        raise SettingsError(f"{what}: out of memory. {mend} ({str(error).splitlines()[0]})") from error
+        raise SettingsError(f"{what}: out of memory. {fix} ({str(error).splitlines()[0]})") from error

@@ -1,4 +1,4 @@
-"""Sequences one after the other in a single row, with attention that never crosses from one to the next.
+"""Pack sequences into a single row, with attention that never crosses from one to the next.
 
 Legend of shapes: P packed tokens, B sequences, C = B + 1, L the longest of them, H heads, D head width.
 """
@@ -23,7 +23,7 @@ _FLASH_HEAD_WIDTH = 256
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """Where the tokens of packed sequences are, in the row and in a [B, L] rectangle."""
+    """The places of the tokens of packed sequences, in the row and in a [B, L] rectangle."""
 
     to_rectangle_BL: Tensor  # index into the row; any index where the rectangle has padding
     to_row_P: Tensor  # index into the flattened rectangle
@@ -32,7 +32,7 @@ class PackedLayout:
     longest: int
 
     def to(self, device: torch.device) -> "PackedLayout":
-        """The same on a device."""
+        """Move the layout to a device."""
         return replace(
             self,
             to_rectangle_BL=self.to_rectangle_BL.to(device),
@@ -42,12 +42,12 @@ class PackedLayout:
         )
 
     def window(self, of_layer: int | None) -> int | None:
-        """The window of a layer's attention; None where it holds every sequence."""
+        """Return the window of a layer's attention; None where the window holds every sequence."""
         return of_layer if of_layer is not None and of_layer < self.longest else None
 
     @staticmethod
     def of(lengths: npt.ArrayLike) -> "PackedLayout":
-        """The layout of sequences with these lengths."""
+        """Make the layout of sequences with these lengths."""
         lengths_B = np.asarray(lengths, dtype=np.int64)
         longest = int(lengths_B.max())
         bound_C = np.concatenate([[0], lengths_B.cumsum()])
@@ -78,7 +78,7 @@ def packed_attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention inside each packed sequence.
+    """Compute causal attention inside each packed sequence.
 
     On a GPU, in 16 bits, by FlashAttention's kernels for sequences of unequal length; elsewhere in a rectangle.
 
@@ -124,7 +124,7 @@ def _in_rectangle(
     dropout: float,
     window: int | None,
 ) -> Tensor:
-    """Attention over sequences padded on the right, as [1, P, H, D].
+    """Compute attention over sequences padded on the right, as [1, P, H, D].
 
     A real token never attends to what comes after it, so padding needs no mask; it is computed for attention alone.
     """

@@ -1,4 +1,4 @@
-"""A model as a function from packed responses to the log-probabilities of their tokens.
+"""Score responses: a model as a function from packed responses to the log-probabilities of their tokens.
 
 Legend of shapes: P packed tokens, Q prompt tokens and T response tokens among them, R responses, E hidden width,
 B sequences, L the longest of them, V vocabulary.
@@ -32,13 +32,13 @@ class MicroBatch:
     response_T: Tensor  # 0 for the tokens of the first response, 1 for those of the second, ...
 
     def to(self, device: torch.device) -> "MicroBatch":
-        """The same on a device."""
+        """Move the micro-batch to a device."""
         moved = {name: value.to(device) for name, value in vars(self).items()}
         return MicroBatch(**moved)
 
 
 def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -> MicroBatch:
-    """Packs prompts and their responses, each a row of token ids.
+    """Pack prompts and their responses, each a row of token ids.
 
     Raises:
         ValueError: there are more of one than of the other.
@@ -53,7 +53,7 @@ def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -
 def pack_flat(
     prompt_token_Q: npt.NDArray[Any], prompt_R: Ints, response_token_T: npt.NDArray[Any], length_R: Ints
 ) -> MicroBatch:
-    """Packs R prompts and their responses.
+    """Pack R prompts and their responses.
 
     No responses give a batch without response tokens that still passes through a model, as every process's must.
 
@@ -83,7 +83,7 @@ def pack_flat(
 
 @dataclass(frozen=True)
 class Way:
-    """How responses go through a model; ``tasks.policy.fitting`` finds the one that a model needs."""
+    """The layout and scale with which responses go through a model; ``tasks.policy.fitting`` finds a model's."""
 
     attention: str = PACKED_ATTENTION
     """Packed, in one row; with any other implementation in a rectangle, padded on the right."""
@@ -95,7 +95,7 @@ PACKED = Way()
 
 
 class Scorer(nn.Module):
-    """Log-probabilities under a model, whose attention it sets; ``packed`` says that no response is padded.
+    """Computes log-probabilities under a model, whose attention it sets; ``packed`` says that no response is padded.
 
     Raises:
         DataError: the output embedding is no linear layer.
@@ -113,7 +113,7 @@ class Scorer(nn.Module):
         self._cap: float | None = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """logp_T, differentiable, and entropy_T of the batch's response tokens, in fp32."""
+        """Return logp_T, differentiable, and entropy_T of the batch's response tokens, in fp32."""
         batch = batch.to(self.model.device)
         hidden_TE = self._hidden(batch)[batch.predictor_T]
         if self._logit_scale != 1:
@@ -126,7 +126,7 @@ class Scorer(nn.Module):
         return chunked_logp(hidden_TE, weight_VE, batch.target_T, self._chunk_tokens, self._cap)
 
     def _hidden(self, batch: MicroBatch) -> Tensor:
-        """The last hidden states, [P, E]."""
+        """Return the last hidden states, [P, E]."""
         layout, model = batch.layout, self.model
         # Some do not say under which name they have what makes their hidden states.
         bodies: tuple[Any, ...] = (model.base_model, model.get_decoder(), getattr(model, "model", None))

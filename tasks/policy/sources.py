@@ -1,4 +1,4 @@
-"""Where a base policy comes from: a folder, an S3 prefix or the Hugging Face hub."""
+"""Fetch a base policy from a folder, an S3 prefix or the Hugging Face hub."""
 
 import shutil
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ _FILES = ["*.json", _ALL_WEIGHTS, "*.model", "*.txt", "*.jinja"]
 _CODE = ["*.py"]
 
 
-def take(folder: Path, settings: PolicySettings, chat: bool = False) -> dict[str, Any]:
-    """Copies a policy's files into a folder, and checks them.
+def fetch_policy(folder: Path, settings: PolicySettings, chat: bool = False) -> dict[str, Any]:
+    """Copy a policy's files into a folder, and check them.
 
     Args:
         folder: to copy to.
@@ -49,7 +49,7 @@ def take(folder: Path, settings: PolicySettings, chat: bool = False) -> dict[str
         else:
             local = snapshot("model", source, settings.revision, patterns, "policy.path")
             facts["revision"] = local.name
-        with _told_of(source, local):
+        with _naming_source(source, local):
             check_folder(local, settings.trust_remote_code)
         # Beside its weights a folder may hold them once more in another form. A policy of another store has a manifest,
         # which tells of that artifact.
@@ -60,14 +60,14 @@ def take(folder: Path, settings: PolicySettings, chat: bool = False) -> dict[str
         for file in sorted(files.union(weight_files(local))):
             if file.name not in left:
                 shutil.copyfile(file, folder / file.name)
-    with _told_of(source, folder):
+    with _naming_source(source, folder):
         check_model(folder, chat)
     return facts
 
 
 @contextmanager
-def _told_of(source: str, place: Path) -> Iterator[None]:
-    """Errors of a place that is soon gone name the source instead."""
+def _naming_source(source: str, place: Path) -> Iterator[None]:
+    """Name the source in errors about a temporary folder."""
     try:
         yield
     except DataError as error:

@@ -1,9 +1,9 @@
-"""The base policy as an artifact: made here, or taken from a folder, an S3 prefix or the Hugging Face hub."""
+"""Make the artifact of the base policy: a tiny one, or one from a folder, an S3 prefix or the Hugging Face hub."""
 
 from pathlib import Path
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.policy.sources import take
+from tasks.policy.sources import fetch_policy
 from tasks.prompts.arithmetic import form_of, split
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings
 
@@ -16,7 +16,7 @@ def prepare_policy(
     seed: int,
     chat: bool = False,
 ) -> ArtifactRef:
-    """A policy artifact: a Hugging Face folder with configuration, safetensors and tokenizer.
+    """Make a policy artifact: a Hugging Face folder with configuration, safetensors and tokenizer.
 
     Args:
         store: where the artifact goes.
@@ -36,7 +36,7 @@ def prepare_policy(
                 draft.facts["warm_start_cross_entropy"] = _make(draft.path, settings.tiny, arithmetic, seed)
         elif settings.path is not None:
             with draft.phase("load"):
-                draft.facts.update(take(draft.path, settings, chat))
+                draft.facts.update(fetch_policy(draft.path, settings, chat))
     return draft.ref
 
 

@@ -24,7 +24,7 @@ _RISE_UPDATES = 20
 
 
 def build_tokenizer(form: Form = BOXED) -> PreTrainedTokenizerFast:
-    """One token per character, one for what opens an answer, one for what closes it, and the two special tokens."""
+    """Build a tokenizer with tokens for characters, for the two ends of an answer, and two special tokens."""
     brackets = [bracket for bracket in (form.opening, form.closing) if bracket not in CHARACTERS]
     texts = [form.opening, *CHARACTERS, *brackets[1:]]
     vocabulary = {token: index for index, token in enumerate([_PAD, _END, *texts])}
@@ -40,7 +40,7 @@ def build_tokenizer(form: Form = BOXED) -> PreTrainedTokenizerFast:
 
 
 def build_model(settings: TinyPolicySettings, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
-    """A randomly initialised model, with packed attention, whose weights depend on the seed alone."""
+    """Build a randomly initialised model, with packed attention, whose weights depend on the seed alone."""
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=settings.hidden_size,
@@ -70,7 +70,7 @@ def warm_start(
     seed: int,
     form: Form = BOXED,
 ) -> float:
-    """Trains the model on solutions, then on a mixture with guesses; returns the last update's cross-entropy per token.
+    """Train the model on solutions, then on a mixture with guesses; return the last update's cross-entropy per token.
 
     AdamW with a short linear rise and a cosine fall of the learning rate; only response tokens count.
     """
@@ -105,7 +105,7 @@ def warm_start(
 def _examples(
     problems: list[Problem], settings: WarmStartSettings, guess_share: float, random: np.random.Generator, form: Form
 ) -> tuple[list[str], list[str]]:
-    """Prompts and responses of one update."""
+    """Draw prompts and responses of one update."""
     count = settings.examples_per_update
     chosen = [problems[index] for index in random.integers(len(problems), size=count)]
     guesses = random.random(count) < guess_share

@@ -25,10 +25,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasks.errors import GateError, SettingsError
+from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings
 from tasks.settings.objective import AdvantageSettings
-from tasks.train.batches import AT_ONCE, Floats, Ints, Responses
+from tasks.train.batches import Ints, Responses
 
 Flags = npt.NDArray[np.bool_]
 
@@ -54,6 +54,11 @@ class Selection:
 
     advantages: Advantages
     takes_part_R: Flags
+
+    @classmethod
+    def of_all(cls, responses: int) -> "Selection":
+        """Select every response, with advantage 0."""
+        return cls(Advantages(torch.zeros(responses), 0, 0, 0), np.ones(responses, dtype=bool))
 
     @property
     def advantage_R(self) -> Tensor:
@@ -228,31 +233,3 @@ def overlong_penalty(lengths_R: Ints, max_response_tokens: int, buffer_share: fl
     """
     buffer = buffer_share * max_response_tokens
     return np.clip((max_response_tokens - buffer - lengths_R) / buffer, -1, 0)
-
-
-def finite_responses(logp: Floats, responses: Responses) -> Flags:
-    """Return which responses have only finite values in a column of response tokens, bool [R]."""
-    finite_R = np.ones(len(responses.group_R), dtype=bool)
-    for start in range(0, len(logp), AT_ONCE):
-        bad = start + np.flatnonzero(~np.isfinite(logp[start : start + AT_ONCE]))
-        finite_R[np.searchsorted(responses.response_tokens.offsets, bad, side="right") - 1] = False
-    return finite_R
-
-
-def check_not_finite(count: int, responses: int, max_share: float) -> None:
-    """Stop a stage of which too many responses have log-probabilities that are not finite.
-
-    Args:
-        count: of these responses.
-        responses: of the stage.
-        max_share: that is allowed.
-
-    Raises:
-        GateError: their share is above ``max_share``.
-    """
-    share = count / responses
-    if share > max_share:
-        raise GateError(
-            f"optimize: {count} of {responses} responses ({share:.1%}) have log-probabilities that are not finite; "
-            f"optimize.max_dropped_share allows {max_share:.1%}. Look at the engine's precision."
-        )

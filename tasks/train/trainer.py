@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,16 +16,15 @@ from tasks.policy.scorer import Scorer
 from tasks.progress import bar
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
-from tasks.train.advantages import Flags, Selection, check_not_finite, finite_responses, select
 from tasks.train.backends import Backend
-from tasks.train.batches import AT_ONCE, Floats, Ints, Responses, mean_reward, micro_batches, shares, zeros
+from tasks.train.batches import Ints, Responses, mean_reward
 from tasks.train.bounds import update_bounds
 from tasks.train.checkpoint import Resume
 from tasks.train.diagnostics import UpdateStatistics
 from tasks.train.examples import CloseUp
 from tasks.train.objective import Bounds, objective
-from tasks.train.outcome import Outcome, PartOfStage, Row, nothing_to_learn
-from tasks.train.stage_tokens import StageTokens
+from tasks.train.outcome import Outcome, PartOfStage, Row
+from tasks.train.scoring import Scoring, StageTokens
 from tasks.train.tokens import TokenBatch, log_ratio
 
 Phase = Callable[[str], AbstractContextManager[None]]
@@ -44,7 +42,7 @@ class Trainer:
         self.backend = backend
         self._settings = settings
         self._max_response_tokens = max_response_tokens
-        self._seed = seed
+        self._scoring = Scoring(backend, settings, max_response_tokens, seed)
 
     def train(
         self,
@@ -81,7 +79,9 @@ class Trainer:
         """
         schedule = self._settings.objective.schedule
         total = len(batches) * schedule.updates_per_batch
-        work, outcome = self._scored_stage(responses, batches, stage, phase, reference, part, resume, scratch)
+        with phase("logp"):
+            work = StageTokens.of(responses, stage, scratch)
+            outcome = self._scoring.prepare(work, batches, self.updates, reference, part, resume)
         saved = 0
         if resume and (state := resume.restore(self.backend)):
             saved, self.updates, (outcome,), columns = state
@@ -111,7 +111,7 @@ class Trainer:
 
     def _update(self, work: StageTokens, rows: Ints, close_up: CloseUp | None = None) -> Row:
         """Make one update over those of some rows that take part, and return its diagnostics."""
-        micro_rows = self._micro_rows(work, rows)
+        micro_rows = self._scoring.micro_rows(work, rows)
         bounds = self._bounds(work, micro_rows)
         statistics, denominator = UpdateStatistics(), torch.zeros((), dtype=torch.int64)
         for place, own in enumerate(micro_rows):
@@ -160,95 +160,10 @@ class Trainer:
             advantages.append(tokens.advantage_T.cpu())
         return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate, distributed.gather_rows)
 
-    def _micro_rows(self, work: StageTokens, rows: Ints) -> list[Ints]:
-        """Return the rows of this process's micro-batches in an update over some rows."""
-        active = work.selection.active_rows(rows)
-        tokens, budget = work.responses.sequence_tokens(active), self._settings.tokens_per_micro_batch
-        parts = micro_batches(tokens, np.arange(len(active)), budget, padded=not self.backend.packed)
-        return [active[part] for part in shares(parts, tokens, distributed.world_size())[distributed.rank()]]
-
     def _learning_rate(self) -> float:
         """Return the rate of the next update, which rises over the first ``warmup_updates``."""
         return self._settings.learning_rate * min(1.0, (self.updates + 1) / (self._settings.warmup_updates + 1))
 
-    def _scored_stage(
-        self,
-        responses: Responses,
-        batches: Sequence[Ints],
-        stage: int,
-        phase: Phase,
-        reference: Scorer | None,
-        part: PartOfStage | None,
-        resume: Resume | None,
-        scratch: Path | None,
-    ) -> tuple[StageTokens, Outcome]:
-        """Choose who takes part, and compute log-probabilities by the policy as it is now."""
-        engine = np.asarray(responses.engine_logp.flat, dtype=np.float32)
-        not_finite_R = ~finite_responses(engine, responses)
-        work = StageTokens(responses, stage, scratch, self._select(responses, stage, not_finite_R), {"engine": engine})
-        self._check(work, not_finite_R, batches, part)
-        with phase("logp"):
-            known = resume.logp() if resume else {}
-            work.logp |= known or {"behavior": self._logp(work, batches, self.backend, "logp")}
-            unusable_R = ~finite_responses(work.logp["behavior"], responses)
-            if unusable_R.any():
-                not_finite_R |= unusable_R
-                work.selection = self._select(responses, stage, not_finite_R)
-                self._check(work, not_finite_R, batches, part)
-            mean, largest = work.mismatch(batches)
-            if not mean <= self._settings.max_logp_mismatch:
-                raise GateError(
-                    f"optimize: engine and trainer log-probabilities differ by {mean:.4f} on average (largest "
-                    f"{largest:.4f}); optimize.max_logp_mismatch allows {self._settings.max_logp_mismatch}. Check that "
-                    "the rollouts come from this policy and that the engine's precision is the trainer's."
-                )
-            if reference is not None and "reference" not in work.logp:
-                work.logp["reference"] = self._logp(work, batches, reference, "reference logp")
-            if resume and not known:
-                resume.keep_logp({name: column for name, column in work.logp.items() if name != "engine"})
-        found = work.selection.advantages
-        return work, Outcome(
-            groups=found.groups,
-            zero_variance_groups=found.zero_variance_groups,
-            unscored=found.unscored,
-            teaches=bool(work.selection.advantage_R.any()),
-            dropped=int(not_finite_R.sum()),
-            logp_mismatch=mean,
-            logp_mismatch_max=largest,
-        )
-
-    def _select(self, responses: Responses, stage: int, not_finite_R: Flags) -> Selection:
-        seed = (self._seed, stage, self.updates)
-        return select(responses, self._settings, self._max_response_tokens, not_finite_R, seed)
-
-    def _check(self, work: StageTokens, not_finite_R: Flags, batches: Sequence[Ints], part: PartOfStage | None) -> None:
-        """Stop a stage whose log-probabilities are not finite too often, or which teaches nothing."""
-        whole = part or PartOfStage(len(not_finite_R))
-        count = whole.dropped + int(not_finite_R.sum())
-        check_not_finite(count, whole.responses, self._settings.max_dropped_share)
-        if part is None and not work.selection.advantage_R.any():
-            found, updates = (
-                work.selection.advantages,
-                len(batches) * self._settings.objective.schedule.updates_per_batch,
-            )
-            reward = mean_reward(work.responses.reward_R)
-            raise nothing_to_learn(found.groups, found.zero_variance_groups, updates, reward)
-
-    @torch.no_grad()
-    def _logp(self, work: StageTokens, batches: Sequence[Ints], scorer: Backend | Scorer, what: str) -> Floats:
-        """Compute log-probabilities of all tokens in some batches, 0 elsewhere.
-
-        The micro-batches are those of the updates, so that the first update's ratio is 1 to the last bit.
-        """
-        flat: Floats = zeros(len(work.logp["engine"]), np.float32, work.scratch)
-        with bar(f"stage {work.number + 1} {what}", len(batches)) as progress:
-            for batch in batches:
-                for rows in self._micro_rows(work, batch):
-                    flat[work.responses.response_tokens.places(rows)] = scorer(work.micro_batch(rows))[0].cpu().numpy()
-                progress.advance()
-        distributed.all_reduce_in_place(torch.from_numpy(flat), AT_ONCE)
-        return flat
-
     def _refresh_proximal(self, work: StageTokens, batches: Sequence[Ints]) -> None:
         if self._settings.objective.needs_proximal:
-            work.logp["proximal"] = self._logp(work, batches, self.backend, "proximal logp")
+            work.logp["proximal"] = self._scoring.logp(work, batches, self.backend, "proximal logp")

@@ -165,7 +165,7 @@ def optimize(store: Store, stage: Stage, rows: int) -> Callable[[], object]:
     """Mu-GRPO's stage as far as its first updates; what one more takes does not depend on the number of rows."""
     from tasks.settings import OptimizeSettings
     from tasks.train.batches import plan_batches
-    from tasks.train.step import load_trainer, stage_responses
+    from tasks.train.stage import load_trainer, stage_responses
 
     settings = OptimizeSettings.parse(
         {

@@ -15,7 +15,7 @@ from tasks.prompts.step import prepare_stage
 from tasks.report.step import write_report
 from tasks.rollout.step import generate_shard
 from tasks.stored.unfinished import find_unfinished
-from tasks.train.step import optimize_stage
+from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.cli.synthetic import command, words
 from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.work import once
 from tasks.evaluate.average import average_evaluations
@@ -18,7 +17,8 @@ from tasks.report.step import write_report
 from tasks.resident import release
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, RunSettings
-from tasks.train.step import optimize_stage
+from tasks.train.alternating import train_alternating
+from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.progress import Progress
 from tasks.artifacts.tables import read_table
@@ -22,7 +21,8 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from tasks.train.step import optimize_stage
+from tasks.train.alternating import train_alternating
+from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.faults.steps import Killed
 from tests.prepared import prepare_held_out, prepare_stage

@@ -16,7 +16,7 @@ from tasks.flyte.inputs import OptimizeInputs
 from tasks.flyte.tasks import optimize
 from tasks.rollout.step import generate_shard
 from tasks.settings import BackendSettings, OperationSettings
-from tasks.train.step import optimize_stage
+from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.platform.propeller import Attempt, Propeller
 from tests.platform.serialised import serialise

@@ -14,7 +14,7 @@ from tasks.policy.scorer import Scorer, pack
 from tasks.settings import LoraSettings, OptimizeSettings
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import save_optimizer, save_policy
-from tasks.train.step import load_trainer
+from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
 from tests.policy.test_scorer import FAMILIES, model
 from tests.train import test_trainer

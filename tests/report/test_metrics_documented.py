@@ -16,7 +16,7 @@ from tasks.settings import OptimizeSettings, RunSettings, Settings
 from tasks.train.batches import collect, plan_batches
 from tasks.train.diagnostics import UpdateStatistics
 from tasks.train.outcome import Outcome as Trained
-from tasks.train.step import load_trainer
+from tasks.train.stage import load_trainer
 from tasks.verify.step import Tally
 from tasks.verify.verdicts import Outcome
 from tests.cache_versions import ROOT

@@ -15,7 +15,7 @@ from tasks.rollout.engine import MISSING, Engine, Request, Response, Sampling
 from tasks.rollout.engines import load_engine
 from tasks.rollout.step import generate_shard
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
-from tasks.train.step import optimize_stage
+from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 
 Small = tuple[Store, ArtifactRef]

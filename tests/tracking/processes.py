@@ -18,7 +18,7 @@ from tasks.evaluate.step import evaluate_policy
 from tasks.report.step import write_report
 from tasks.settings import OperationSettings, TrackerSettings
 from tasks.tracking import journal
-from tasks.train.step import optimize_stage
+from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
 from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, VERIFY
 

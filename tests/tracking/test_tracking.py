@@ -21,7 +21,7 @@ from tasks.evaluate.step import evaluate_policy
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
 from tasks.tracking import journal, trackers
-from tasks.train.step import optimize_stage
+from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
 from tasks.verify.step import verify_rollouts
 from tests.faults.steps import Killed

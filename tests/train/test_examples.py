@@ -16,7 +16,7 @@ from tasks.train.examples import CloseUp, noted_updates
 from tasks.train.objective import objective
 from tasks.train.objective import veto as veto_of
 from tasks.train.outcome import Outcome, Row
-from tasks.train.step import load_trainer
+from tasks.train.stage import load_trainer
 from tasks.train.tokens import TokenBatch
 from tests.train import test_trainer
 from tests.train.test_data_rules import responses_of

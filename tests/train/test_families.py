@@ -14,7 +14,7 @@ from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings, RolloutSettings
 from tasks.train.batches import Responses, collect, plan_batches
 from tasks.train.checkpoint import save_policy
-from tasks.train.step import load_trainer
+from tasks.train.stage import load_trainer
 from tests.cache_versions import ROOT
 from tests.policy.families import PACKABLE, PADDED, brought
 from tests.train import test_trainer

@@ -10,8 +10,9 @@ import pytest
 
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, Rows, stream_table, table_writer
 from tasks.settings import OptimizeSettings
-from tasks.train.advantages import finite_responses, select
+from tasks.train.advantages import select
 from tasks.train.batches import Column, Responses, collect, plan_batches, zeros
+from tasks.train.scoring import finite_responses
 from tests.benchmarks.rows import GROUP_SIZE, judged, responses
 
 MIB = 2**20

@@ -15,7 +15,8 @@ from tasks.settings import OperationSettings
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import Resume
 from tasks.train.outcome import Outcome, Row
-from tasks.train.step import load_reference, load_trainer
+from tasks.train.scoring import Scoring
+from tasks.train.stage import load_reference, load_trainer
 from tests.faults.steps import Killed
 from tests.train import test_trainer
 from tests.train.test_trainer import Small, settings, untimed
@@ -106,13 +107,13 @@ def test_log_probabilities_of_the_stage_are_computed_once(
     small: Small, responses: Responses, working: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored: list[str] = []
-    inner = test_trainer.Trainer._logp
+    inner = Scoring.logp
 
     def score(self: Any, *inputs: Any) -> Any:
         scored.append(inputs[-1])
         return inner(self, *inputs)
 
-    monkeypatch.setattr(test_trainer.Trainer, "_logp", score)
+    monkeypatch.setattr(Scoring, "logp", score)
     with pytest.raises(Killed):
         attempt(small, responses, working, killed_at(1))
     attempt(small, responses, working)

@@ -10,7 +10,7 @@ import torch
 from tasks.artifacts import ArtifactRef, Store
 from tasks.policy.loading import folder_weights, load_model, stop_token_ids
 from tasks.train.checkpoint import save_policy
-from tasks.train.step import load_trainer
+from tasks.train.stage import load_trainer
 from tests.train.test_trainer import settings
 
 Small = tuple[Store, ArtifactRef]

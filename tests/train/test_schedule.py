@@ -13,7 +13,7 @@ from tasks.policy.scorer import Scorer
 from tasks.settings import MODIFIERS, PRESETS
 from tasks.train.batches import Ragged, Responses, plan_batches
 from tasks.train.outcome import Outcome
-from tasks.train.step import load_trainer
+from tasks.train.stage import load_trainer
 from tests.train import test_trainer
 from tests.train.test_trainer import Small, settings, train, untimed, with_
 

@@ -22,7 +22,7 @@ from tasks.train.backends.torch_backend import TorchBackend
 from tasks.train.batches import Ragged, Responses, collect, group_order, micro_batches, plan_batches
 from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
 from tasks.train.outcome import Outcome, PartOfStage
-from tasks.train.step import load_trainer
+from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
 
 Small = tuple[Store, ArtifactRef]

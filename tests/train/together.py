@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tasks.train import distributed
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import load_optimizer, load_weights, save_optimizer, save_policy, save_weights
-from tasks.train.step import load_trainer
+from tasks.train.stage import load_trainer
 from tests.train.test_trainer import settings, untimed
 
 Tensors = dict[str, torch.Tensor]

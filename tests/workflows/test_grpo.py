@@ -6,7 +6,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
@@ -15,7 +14,8 @@ from tasks.reproduce.causes import BARRIER, BATCHES, UNEXPLAINED, split_causes
 from tasks.reproduce.runs import load_run
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
-from tasks.train.step import optimize_stage
+from tasks.train.alternating import train_alternating
+from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.prepared import prepare_stage
 from tests.workflows.runs import Runner

@@ -18,11 +18,11 @@ import math_verify
 import numpy as np
 import torch
 
-from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.policy.loading import OPTIMIZER
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.train.alternating import train_alternating
 from tests.benchmarks.measured import Measured, Values, in_turn, ratio
 from tests.benchmarks.rollouts import PROMPT_COUNT, policy_and_prompts
 from tests.benchmarks.trl.sides import EPSILON, ON_CPU, PLAIN

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tasks.alternate.step import train_alternating
 from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
 from tasks.policy.step import prepare_policy
 from tasks.settings import EngineSettings, OptimizeSettings, PolicySettings
-from tests.alternate.test_processes import OFTEN, PROMPTS, ROLLOUT, VERIFY, optimize
-from tests.alternate.together import Job, alternated
+from tasks.train.alternating import train_alternating
 from tests.conftest import SMALL
 from tests.prepared import prepare_stage
+from tests.train.alternating_together import Job, alternated
+from tests.train.test_alternating_processes import OFTEN, PROMPTS, ROLLOUT, VERIFY, optimize
 from tests.train.together import farthest
 
 pytest.importorskip("vllm")

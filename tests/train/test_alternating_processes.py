@@ -5,7 +5,6 @@ import os
 import pytest
 from safetensors.torch import load_file
 
-from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.flyte.inputs import AlternateInputs
@@ -19,11 +18,12 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from tasks.train.step import optimize_stage
+from tasks.train.alternating import train_alternating
+from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
-from tests.alternate.together import Job, alternated
 from tests.cache_versions import ROOT
 from tests.prepared import prepare_stage
+from tests.train.alternating_together import Job, alternated
 from tests.train.test_examples import alike
 from tests.train.together import farthest
 

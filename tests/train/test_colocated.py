@@ -8,8 +8,6 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from tasks.alternate import loop as loops
-from tasks.alternate.loop import Loop
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, to_table
 from tasks.errors import GateError, SettingsError
@@ -17,6 +15,8 @@ from tasks.policy.loading import load_tokenizer
 from tasks.rollout.engine import Engine
 from tasks.rollout.engines import load_engine
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
+from tasks.train import colocated as loops
+from tasks.train.colocated import Colocated
 from tasks.verify.step import verdict_rows
 from tasks.verify.verdicts import Outcome, Verdict
 from tests.prepared import prepare_stage
@@ -35,9 +35,9 @@ def prompts(small: Small) -> list[dict[str, Any]]:
     return [row for shard in shards for row in read_table(store.path(shard) / "prompts.parquet").to_pylist()]
 
 
-def loop_of(folder: Path, prompts: Sequence[dict[str, Any]], optimize: OptimizeSettings = OPTIMIZE) -> Loop:
+def loop_of(folder: Path, prompts: Sequence[dict[str, Any]], optimize: OptimizeSettings = OPTIMIZE) -> Colocated:
     verify = VerifySettings(workers=1, max_failure_share=0.05)
-    return Loop(folder, ROLLOUT, verify, optimize, "digest", prompts, 0, 0, untimed)
+    return Colocated(folder, ROLLOUT, verify, optimize, "digest", prompts, 0, 0, untimed)
 
 
 def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(

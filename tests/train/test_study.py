@@ -9,7 +9,7 @@ from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
 from tasks.policy.step import prepare_policy
 from tasks.settings import ArithmeticSettings, PromptsSettings, RunSettings
-from tasks.study.step import run_study
+from tasks.train.study import run_study
 from tests.prepared import prepare_held_out, prepare_stage
 from tests.workflows.runs import CONFIG, ROOT
 

@@ -1,7 +1,7 @@
-"""An engine that generates and a trainer that learns, in turn and on the same devices.
+"""Generate, verify and train in one process, or in each of several, on the same devices.
 
-Alone, or in each of several processes: each has an engine, which generates its share of a refresh's responses, and all
-of them train on all responses together.
+Each of several processes has an engine, which generates its share of a refresh's responses, and all of them train on
+all responses together.
 """
 
 import time
@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from torch import Tensor
 
-from tasks.alternate.gather import gathered
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import SettingsError
 from tasks.policy.loading import load_tokenizer, stop_token_ids
@@ -32,7 +31,7 @@ from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.train import distributed
 from tasks.train.batches import collect, group_order
 from tasks.train.outcome import Outcome, PartOfStage, Row
-from tasks.train.step import MEND, load_trainer
+from tasks.train.stage import OUT_OF_MEMORY_FIX, load_trainer
 from tasks.train.trainer import Phase
 from tasks.verify.step import Tally, pair, table_verdicts, verdict_rows
 from tasks.verify.verdicts import FAILURES, Verdict
@@ -42,8 +41,8 @@ Prompt = Mapping[str, Any]
 """A row of the prompts table."""
 
 
-class Loop:
-    """A context manager around one engine, which rests while updates are made, and one trainer.
+class Colocated:
+    """An engine that generates and a trainer that learns, in turn, on the same devices; a context manager.
 
     Args:
         folder: of the policy to start from.
@@ -86,7 +85,7 @@ class Loop:
             self.verifier = standing(verify.model_copy(update={"workers": workers}))
             self.outcomes: list[Outcome] = []
             self.call_seconds: list[float | None] = []
-            """What the responses of every refresh took; None where they were found."""
+            """Seconds of generation of every refresh; None where its responses were found."""
             self.tally = Tally()
             limit = f"rollout.max_new_tokens {rollout.max_new_tokens}"
             self.limit = AtLimit(self.tokenizer, stop_token_ids(folder), limit)
@@ -100,7 +99,7 @@ class Loop:
             self._policy_digest, self._stage, self._seed, self._phase = policy_digest, stage, seed, phase
             closing.pop_all()
 
-    def __enter__(self) -> "Loop":
+    def __enter__(self) -> "Colocated":
         return self
 
     def __exit__(
@@ -108,13 +107,13 @@ class Loop:
     ) -> None:
         self.engine.close()
 
-    def generating(self) -> None:
-        """Readies the engine, with the weights as they are now."""
+    def to_generation(self) -> None:
+        """Wake the engine, with the weights as they are now."""
         with self._phase("switch"):
             self.engine.update_weights(self._weights())
 
-    def learning(self) -> None:
-        """Readies the trainer."""
+    def to_training(self) -> None:
+        """Let the engine rest, so that the trainer has the memory."""
         with self._phase("switch"):
             self.engine.rest()
 
@@ -124,7 +123,7 @@ class Loop:
         after_update: Callable[[Row], None] | None = None,
         noted: Collection[int] = (),
     ) -> tuple[pa.Table, pa.Table]:
-        """Generates, verifies, and makes the updates of one refresh; returns its rollouts and verdicts.
+        """Generate, verify, and make the updates of one refresh; return its rollouts and verdicts.
 
         Args:
             prompts: of the refresh.
@@ -135,7 +134,7 @@ class Loop:
             DataError: more responses of the stage are missing than ``rollout.max_missing_share`` allows.
             GateError: the verifier could not tell too often, or see ``Trainer.train``.
         """
-        self.generating()
+        self.to_generation()
         with self._phase("generate"):
             began = time.perf_counter()
             name = f"{self._policy_digest}+{self.trainer.updates}"
@@ -155,11 +154,11 @@ class Loop:
             judged = self.verifier.verify([pair(row) for row in sampled])
             verdicts = gathered(to_table(verdict_rows(sampled, judged), VERDICTS))
             self.count(rollouts, verdicts)
-        self.learning()
+        self.to_training()
         with self._phase("switch"):
             responses = collect([rollouts], [verdicts], self._rollout.responses_per_prompt)
         rows = np.arange(rollouts.num_rows).reshape(-1, self._optimize.responses_per_update)
-        with enough_memory("optimize", MEND):
+        with enough_memory("optimize", OUT_OF_MEMORY_FIX):
             outcome = self.trainer.train(
                 responses,
                 list(rows),
@@ -174,7 +173,7 @@ class Loop:
         return rollouts, verdicts
 
     def count(self, rollouts: pa.Table, verdicts: pa.Table) -> None:
-        """Takes up the tables of a refresh in what is told of the stage.
+        """Count the tables of a refresh, and check the limits of the stage.
 
         Raises:
             DataError: too many of the stage's responses are missing.
@@ -193,13 +192,13 @@ class Loop:
                 self.missing.add(name, 1, "the engine gave it up.")
 
     def _weights(self) -> Iterable[tuple[str, Tensor]]:
-        """The policy's, whole; every process must go through all of them."""
+        """Return the policy's weights, whole; every process must go through all of them."""
         backend, lora = self.trainer.backend, self._optimize.lora
         return backend.weights() if lora is None else merged(backend.frozen(), dict(backend.weights()), lora)
 
 
 def share(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """This process's prompts, of which all processes together have each once, in order."""
+    """Return this process's prompts; all processes together have each prompt once, in order."""
     places = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
     return [prompts[place] for place in places]
 
@@ -211,7 +210,7 @@ def plan_refreshes(
     updates_per_rollout: int,
     seed: Sequence[int],
 ) -> list[list[Prompt]]:
-    """The prompts of every refresh, in the order in which their groups are consumed.
+    """Return the prompts of every refresh, in the order in which their groups are consumed.
 
     Raises:
         SettingsError: refreshes do not divide the prompts.
@@ -225,3 +224,14 @@ def plan_refreshes(
         )
     ordered = [rows[place] for place in group_order(len(rows), seed)]
     return [ordered[start : start + groups] for start in range(0, len(rows), groups)]
+
+
+def gathered(table: pa.Table) -> pa.Table:
+    """Gather the rows of every process's table, in the order of their ranks, in every process."""
+    if distributed.world_size() == 1:
+        return table
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    parts = distributed.gather_bytes(sink.getvalue().to_pybytes())
+    return pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts]).combine_chunks()

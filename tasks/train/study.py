@@ -1,4 +1,4 @@
-"""A training run in one process, with its accuracy at equal distances."""
+"""Train in one process and evaluate at equal distances: the unit of the laboratory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tasks.alternate.loop import Loop, plan_refreshes
 from tasks.artifacts import ArtifactRef, Parents, Store
 from tasks.artifacts.tables import CURVE, metrics_schema, read_table, write_table
 from tasks.errors import GateError, SettingsError
@@ -15,8 +14,9 @@ from tasks.evaluate.step import sample_held_out
 from tasks.progress import bar
 from tasks.rollout.engine import Sampling
 from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.train.colocated import Colocated, plan_refreshes
 from tasks.train.outcome import Row
-from tasks.train.step import load_reference
+from tasks.train.stage import load_reference
 from tasks.verify.step import pair
 
 
@@ -38,7 +38,7 @@ def run_study(
     held_out: Sequence[ArtifactRef],
     seed: int,
 ) -> ArtifactRef:
-    """Trains a policy on all prompts once and evaluates it before, along the way and at the end.
+    """Train a policy on all prompts once, and evaluate it before, along the way and at the end.
 
     A run that a gate stops, because its gradient is not finite, keeps the accuracy that it had: a collapse is a result.
 
@@ -83,7 +83,7 @@ def run_study(
         if updates % evaluations:
             raise SettingsError(f"evaluations: {evaluations} does not divide the {updates} updates of the study")
         base = partial(load_reference, store, optimize, policy)
-        loop = Loop(
+        loop = Colocated(
             store.path(policy), rollout, verify, optimize, policy.digest, rows, 0, seed, _untimed, reference=base
         )
         curve: list[dict[str, Any]] = []
@@ -94,7 +94,7 @@ def run_study(
             loop,
             bar(f"study {optimize.preset} mu {updates_per_rollout} seed {seed}", updates) as progress,
         ):
-            loop.generating()
+            loop.to_generation()
             curve.append(_measure(loop, measured, problems, 0, seed))
 
             def after_update(row: Row) -> None:
@@ -102,16 +102,16 @@ def run_study(
                 done = row["update"]
                 progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
                 if done % (updates // evaluations) == 0:
-                    loop.generating()
+                    loop.to_generation()
                     curve.append(_measure(loop, measured, problems, done, seed))
-                    loop.learning()
+                    loop.to_training()
 
             try:
                 for refresh in refreshes:
                     loop.refresh(refresh, after_update)
             except GateError as error:
                 stopped = error.message
-                loop.generating()
+                loop.to_generation()
                 curve.append(_measure(loop, measured, problems, loop.trainer.updates, seed))
         write_table(draft.path / "curve.parquet", curve, CURVE)
         if metrics:
@@ -128,9 +128,9 @@ def run_study(
 
 
 def _measure(
-    loop: Loop, settings: EvaluationSettings, problems: list[dict[str, Any]], update: int, seed: int
+    loop: Colocated, settings: EvaluationSettings, problems: list[dict[str, Any]], update: int, seed: int
 ) -> dict[str, Any]:
-    """A row of the curve, by the policy as it is now."""
+    """Return a row of the curve, by the policy as it is now."""
     k = settings.samples_per_problem
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
     samples = sample_held_out(loop.engine, loop.tokenizer, problems, range(k), sampling, seed)

@@ -1,4 +1,4 @@
-"""A stage's rollouts and verdicts become the next policy."""
+"""Train on a stage's rollouts and verdicts: load, train, save the next policy."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -27,7 +27,7 @@ from tasks.train.examples import noted_updates
 from tasks.train.outcome import Outcome
 from tasks.train.trainer import Trainer
 
-MEND = (
+OUT_OF_MEMORY_FIX = (
     "Lower optimize.tokens_per_micro_batch or optimize.logp_chunk_tokens, set optimize.backend.gradient_checkpointing, "
     "or share the state over more processes (optimize.backend)."
 )
@@ -55,7 +55,7 @@ def optimize_stage(
     seed: int,
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
-    """Takes every response of a stage once, in updates of ``responses_per_update``.
+    """Train on every response of a stage once, in updates of ``responses_per_update``.
 
     Args:
         store: of all artifacts.
@@ -94,7 +94,7 @@ def optimize_stage(
             base = load_reference(store, settings, reference)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         resume = Resume(store.progress, operation)
-        with enough_memory("optimize", MEND):
+        with enough_memory("optimize", OUT_OF_MEMORY_FIX):
             outcome = trainer.train(
                 responses,
                 batches,
@@ -113,7 +113,7 @@ def optimize_stage(
 def stage_responses(
     store: Store, policy: ArtifactRef, rollouts: Sequence[ArtifactRef], verdicts: ArtifactRef, scratch: Path
 ) -> Responses:
-    """A stage's responses, whose columns are kept on the disk of ``scratch``.
+    """Read a stage's responses; their columns are kept on the disk of ``scratch``.
 
     Raises:
         DataError: the rollouts are not of this policy, or do not fit the verdicts.
@@ -125,17 +125,17 @@ def stage_responses(
 
 
 def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict[str, ArtifactRef]:
-    """The base policy as a parent, where the objective or adapters need it."""
+    """Return the base policy as a parent, where the objective or adapters need it."""
     return {"reference": reference} if settings.objective.needs_reference or settings.lora else {}
 
 
 def start_of(store: Store, settings: OptimizeSettings, reference: ArtifactRef, folder: Path) -> Path:
-    """The folder whose weights are loaded: the policy's own, or the base policy's where adapters are trained."""
+    """Return the folder whose weights are loaded: the policy's own, or the base policy's where adapters are trained."""
     return folder if settings.lora is None else store.path(reference, without=OPTIMIZER)
 
 
 def load_reference(store: Store, settings: OptimizeSettings, reference: ArtifactRef) -> Scorer | None:
-    """The base policy, where the objective needs it."""
+    """Load the base policy, where the objective needs it."""
     if not settings.objective.needs_reference:
         return None
     return fitting_scorer(load_model(store.path(reference, without=OPTIMIZER)), settings.logp_chunk_tokens)
@@ -144,7 +144,7 @@ def load_reference(store: Store, settings: OptimizeSettings, reference: Artifact
 def load_trainer(
     folder: Path, settings: OptimizeSettings, max_response_tokens: int, seed: int, start: Path | None = None
 ) -> Trainer:
-    """The trainer of a policy folder, with the optimizer's state when the policy has one.
+    """Make the trainer of a policy folder, with the optimizer's state when the policy has one.
 
     Whatever this process still holds for generation is closed: its memory is needed.
 
@@ -188,7 +188,7 @@ def save(
     stage: int,
     updates_per_rollout: int,
 ) -> None:
-    """Writes the policy, the optimizer's state, the diagnostics and the facts of a stage."""
+    """Write the policy, the optimizer's state, the diagnostics and the facts of a stage."""
     with draft.phase("save"):
         save_policy(draft.path, trainer.backend, previous, settings.lora)
         save_optimizer(draft.path, trainer.backend, trainer.updates)

@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from tasks.alternate.step import train_alternating
 from tasks.artifacts import ArtifactRef, StoreRef
 from tasks.artifacts.progress import Progress
 from tasks.interruption import Interrupted
+from tasks.train.alternating import train_alternating
 from tasks.train.group import once_led
 
 
