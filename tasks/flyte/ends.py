@@ -50,7 +50,7 @@ from tasks.tracking.trackers import check_installed
 
 
 class OpenRun(NamedTuple):
-    """A run whose settings are checked together: its store, and what each of its steps gets."""
+    """A run whose settings were checked together: its store, and the inputs of each of its steps."""
 
     store: StoreHandle
     seed: int
@@ -86,7 +86,7 @@ def open_run(
     arm: str = "",
     trained_from: int = 0,
 ) -> OpenRun:
-    """Resolves and checks the settings of a run, and opens its store.
+    """Resolve and check the settings of a run, and open its store.
 
     ``updates_per_rollout`` 0 stands for all updates of a stage; ``arm`` holds overrides that come before the user's;
     stages before ``trained_from`` are another run's.
@@ -178,7 +178,7 @@ def open_run(
 def benchmark_inputs(
     store: StoreRef, measured: Sequence[Measure], operation: OperationSettings
 ) -> list[BenchmarkInputs]:
-    """What the steps get that prepare the benchmarks, in their order.
+    """Return the inputs of the steps that prepare the benchmarks, in the order of the benchmarks.
 
     Raises:
         DataError: what a benchmark is read from is missing.
@@ -193,7 +193,7 @@ def benchmark_inputs(
 def evaluation_inputs(
     store: StoreRef, seed: int, measured: Sequence[Measure], operation: OperationSettings
 ) -> list[EvaluationInputs]:
-    """What the steps get that evaluate a policy, in the order of the benchmarks."""
+    """Return the inputs of the steps that evaluate a policy, in the order of the benchmarks."""
     return [
         EvaluationInputs(store=store, seed=seed, settings=one.evaluation, verify=one.verify, operation=operation)
         for one in measured
@@ -202,14 +202,14 @@ def evaluation_inputs(
 
 @always
 def seed_of_week(kickoff: datetime) -> int:
-    """A seed per ISO week, as 202647: what starts twice in a week is one run, and finds what it has done."""
+    """Return a seed for an ISO week, as 202647, so that a run that starts twice in a week is one run."""
     year, week, _ = kickoff.isocalendar()
     return 100 * year + week
 
 
 @always
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
-    """The end of a run: its reproducibility manifest, a short table, what this execution did, and what to do next."""
+    """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
     from tasks.report.summary import PAGE, execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
     from tasks.stored.reports import run_key
@@ -236,20 +236,20 @@ class FoundStage(NamedTuple):
 
 
 class OpenRescore(NamedTuple):
-    """The stages of a stored run, and what a new verifier of their rollouts gets."""
+    """The stages of a stored run, and the inputs of a new verifier of their rollouts."""
 
     verify: Keyed[VerifyInputs]
     stages: list[int]
     """Numbers that count from 0."""
     rollouts: list[list[Artifact]]
-    """Of every stage."""
+    """The rollouts of every stage."""
     verdicts: list[Artifact]
-    """Those of the run."""
+    """The verdicts that the run stored."""
 
 
 @always
 def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
-    """Finds the stages of the latest finished run of an algorithm and a seed."""
+    """Find the stages of the latest finished run of an algorithm and a seed."""
     from tasks.stored.stages import stored_stages
 
     opened = Store.open(store, create=False)
@@ -264,7 +264,7 @@ def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) 
 
 @always
 def find_stage(store: StoreHandle, seed: int, algorithm: str, stage: int) -> FoundStage:
-    """A stage of the latest finished run of an algorithm and a seed; ``stage`` counts from 0."""
+    """Find a stage of the latest finished run of an algorithm and a seed; ``stage`` counts from 0."""
     from tasks.stored.stages import stored_stage
 
     found = stored_stage(Store(store), algorithm, seed, stage)
@@ -272,7 +272,7 @@ def find_stage(store: StoreHandle, seed: int, algorithm: str, stage: int) -> Fou
 
 
 class OpenEvaluation(NamedTuple):
-    """One of a store's policies, and what is measured of it; see ``OpenRun``."""
+    """A stored policy, and the inputs of the steps that evaluate it; see ``OpenRun``."""
 
     policy: Artifact
     benchmarks: list[Keyed[BenchmarkInputs]]
@@ -290,7 +290,7 @@ def open_evaluation(
     operation: OperationSettings,
     seed: int,
 ) -> OpenEvaluation:
-    """A stored policy, as ``policy/0123abcd`` or ``latest``, and the benchmarks with nothing left open."""
+    """Find a stored policy, as ``policy/0123abcd`` or ``latest``, and resolve the benchmarks."""
     from tasks.stored.find import find_policy
 
     opened = Store.open(store, create=False)
@@ -306,7 +306,7 @@ def open_evaluation(
 
 @always
 def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedPolicy:
-    """What was found about a policy."""
+    """Return what was found about a policy."""
     from tasks.stored.evaluated import evaluated_policy
 
     return evaluated_policy(Store(inputs.store), average)
@@ -314,7 +314,7 @@ def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedP
 
 @always
 def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
-    """What changed from the stored verdicts to the new ones."""
+    """Return what changed from the stored verdicts to the new ones."""
     from tasks.stored.rescored import compare_verdicts as compare
 
     return compare(Store(inputs.store), before, after)
