@@ -50,7 +50,7 @@ from tasks.tracking.trackers import check_installed
 
 
 class OpenRun(NamedTuple):
-    """The store of a run, and the inputs of each of its steps, whose settings were checked together."""
+    """A run whose settings were checked together: its store, and the inputs of each of its steps."""
 
     store: StoreHandle
     seed: int
@@ -178,7 +178,7 @@ def open_run(
 def benchmark_inputs(
     store: StoreRef, measured: Sequence[Measure], operation: OperationSettings
 ) -> list[BenchmarkInputs]:
-    """Return the inputs of the steps that prepare the benchmarks, in their order.
+    """Return the inputs of the steps that prepare the benchmarks, in the order of the benchmarks.
 
     Raises:
         DataError: what a benchmark is read from is missing.
@@ -202,14 +202,14 @@ def evaluation_inputs(
 
 @always
 def seed_of_week(kickoff: datetime) -> int:
-    """Return a seed per ISO week, as 202647: what starts twice in a week is one run, and finds what it has done."""
+    """Return a seed for an ISO week, as 202647, so that a run that starts twice in a week is one run."""
     year, week, _ = kickoff.isocalendar()
     return 100 * year + week
 
 
 @always
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
-    """Write a run's reproducibility manifest; return its summary, what this execution did, and commands to go on."""
+    """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
     from tasks.report.summary import PAGE, execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
     from tasks.stored.reports import run_key

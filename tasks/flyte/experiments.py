@@ -23,7 +23,7 @@ class OpenReproduction(NamedTuple):
 
 @always
 def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str) -> OpenReproduction:
-    """Resolves and checks the settings of every run before the first one starts.
+    """Resolve and check the settings of every run before the first one starts.
 
     Raises:
         SettingsError: what is wrong, and in which run.
@@ -41,7 +41,7 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:
-    """Tables, tests, figures and one page about all runs, which is also the task's deck."""
+    """Compare all runs in tables, tests, figures and one page, which is also the task's deck."""
     from tasks.reproduce.step import compare_runs
 
     return compare_runs
@@ -49,7 +49,7 @@ def reproduction(
 
 @always
 def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
-    """The tables that a reproduction ends with."""
+    """Return the tables that a reproduction ends with."""
     from tasks.reproduce.step import load_result
 
     return load_result(Store(store), result)
@@ -57,7 +57,10 @@ def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResu
 
 @step("3")
 def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[Artifact]:
-    """A table and a figure of one part; ``studies`` holds the runs arm by arm, and the seeds of each in order."""
+    """Compare the runs of one part in a table and a figure.
+
+    ``studies`` holds the runs arm by arm, and the seeds of each arm in order.
+    """
     from tasks.laboratory.step import compare_arms
 
     return compare_arms
@@ -65,7 +68,7 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[
 
 @always
 def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
-    """The table that a part of the laboratory ends with."""
+    """Return the table that a part of the laboratory ends with."""
     from tasks.laboratory.step import load_result
 
     return load_result(Store(store), result)

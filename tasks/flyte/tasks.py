@@ -24,7 +24,7 @@ from tasks.flyte.inputs import (
 
 @step("4", role="prefetch")
 def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
-    """The base policy."""
+    """Load or make the base policy."""
     from tasks.policy.step import prepare_policy as prepare
 
     return prepare
@@ -32,7 +32,7 @@ def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
 
 @step("4", role="prefetch", judges=True, mapped=True)
 def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
-    """The problems of a benchmark."""
+    """Read the problems of a benchmark."""
     from tasks.prompts.benchmarks import prepare_benchmark as prepare
 
     return prepare
@@ -40,7 +40,7 @@ def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
 
 @step("4", role="prefetch", judges=True)
 def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Artifact]) -> Logic[Artifact]:
-    """The rows that a run trains on, without the problems of its benchmarks."""
+    """Read the rows that a run trains on, without the problems of its benchmarks."""
     from tasks.prompts.training import prepare_training_set as prepare
 
     return prepare
@@ -48,7 +48,7 @@ def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Arti
 
 @step("4")
 def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int) -> Logic[list[Artifact]]:
-    """The prompts of a stage, a list of shards."""
+    """Choose the prompts of a stage, as a list of shards."""
     from tasks.prompts.step import prepare_stage
 
     return prepare_stage
@@ -56,7 +56,7 @@ def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int
 
 @step("6", role="rollout", mapped=True)
 def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, stage: int) -> Logic[Artifact]:
-    """Responses to the prompts of one shard."""
+    """Generate responses to the prompts of one shard."""
     from tasks.rollout.step import generate_shard
 
     return generate_shard
@@ -64,7 +64,7 @@ def generate(inputs: Keyed[RolloutInputs], policy: Artifact, prompts: Artifact, 
 
 @step("5", role="verify", judges=True, mapped=True)
 def verify(inputs: Keyed[VerifyInputs], rollouts: list[Artifact], stage: int) -> Logic[Artifact]:
-    """A verdict on every response of a stage."""
+    """Judge every response of a stage."""
     from tasks.verify.step import verify_rollouts
 
     return verify_rollouts
@@ -79,7 +79,7 @@ def optimize(
     verdicts: Artifact,
     stage: int,
 ) -> Logic[Artifact]:
-    """The policy after a stage's updates."""
+    """Train the policy on the rollouts of a stage."""
     from tasks.train.stage import optimize_stage
 
     return optimize_stage
@@ -89,7 +89,7 @@ def optimize(
 def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:
-    """The policy after a stage's updates, with new rollouts every ``inputs.updates_per_rollout`` of them."""
+    """Train the policy for a stage, with new rollouts every ``inputs.updates_per_rollout`` updates."""
     from tasks.train.alternating import train_alternating
 
     return train_alternating
@@ -99,7 +99,7 @@ def alternate(
 def study(
     inputs: Keyed[StudyInputs], evaluations: int, policy: Artifact, prompts: list[Artifact], held_out: list[Artifact]
 ) -> Logic[Artifact]:
-    """Trains on all prompts, refreshes rollouts every ``inputs.updates_per_rollout`` updates, evaluates on the way."""
+    """Train on all prompts, with new rollouts every ``inputs.updates_per_rollout`` updates, and evaluate on the way."""
     from tasks.train.study import run_study
 
     return run_study
@@ -115,7 +115,7 @@ def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifac
 
 @step("8")
 def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artifact]) -> Logic[Artifact]:
-    """The mean of a policy's accuracies over benchmarks."""
+    """Average a policy's accuracies over benchmarks."""
     from tasks.evaluate.average import average_evaluations
 
     return average_evaluations
@@ -123,7 +123,7 @@ def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artif
 
 @step("8")
 def report(inputs: Keyed[ReportInputs], evaluations: list[Artifact]) -> Logic[Artifact]:
-    """One HTML page about a run, which is also the task's deck.
+    """Write an HTML page about a run, which is also the task's deck.
 
     The run's settings are an input, because runs that differ in them are two runs, also where they gave the same.
     """
