@@ -12,8 +12,8 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.models.literals import Literal
 
 from tasks.artifacts.provenance import code
-from tasks.platform import judging
 from tasks.cluster.pods import roles_of, workflow_of
+from tasks.platform import judging
 from tasks.report.graph import graphs
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
