@@ -103,7 +103,7 @@ def test_a_plan_by_the_rates_of_a_run_tells_that_run(finished: tuple[Runner, str
     told = {str(row): seconds for row, seconds in plan.mu_grpo.seconds.items()}
     assert training_seconds(told) == pytest.approx(training_seconds(real), rel=0.2)
     assert sum(told.values()) == pytest.approx(sum(real.values()), rel=0.2)
-    assert plan.mu_grpo.counts.updates == 16
+    assert plan.mu_grpo.updates == 16
 
 
 def test_a_second_run_executes_nothing(finished: tuple[Runner, str]) -> None:
