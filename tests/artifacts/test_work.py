@@ -111,12 +111,14 @@ SLOW = """
 import os, sys, time
 from pathlib import Path
 from tasks.artifacts import Store
-from tasks.artifacts.provenance import EXECUTION
 from tasks.artifacts.work import once
-address, log = sys.argv[1:]
+address, log, processes = sys.argv[1:]
+Path(f"{log}.{os.getpid()}").touch()
 def slow(store, text):
     with open(log, "a") as file:
         file.write("begun\\n")
+    while len(list(Path(log).parent.glob("log.*"))) < int(processes):
+        time.sleep(0.05)
     time.sleep(2)
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         (draft.path / "data.txt").write_text(text)
@@ -126,7 +128,7 @@ print(once(Store.open(address).ref, "t", "1", slow, "x").digest)
 
 
 def start(address: Path, log: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SLOW, str(address), str(log)]
+    command = [sys.executable, "-c", SLOW, str(address), str(log), "1"]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
@@ -148,7 +150,7 @@ once(Store.open(address).ref, "u", "1", quick, str(os.getpid()))
 
 
 def test_two_processes_do_work_once_and_the_wait_is_noted_in_what_is_made_next(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", AFTERWARDS, str(tmp_path / "store"), str(tmp_path / "log")]
+    command = [sys.executable, "-c", AFTERWARDS, str(tmp_path / "store"), str(tmp_path / "log"), "2"]
     own = {name: value for name, value in os.environ.items() if name != EXECUTION}  # two commands, not one
     both = [subprocess.Popen(command, cwd=ROOT, env=own, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [one.communicate(timeout=120)[0] for one in both]
