@@ -11,10 +11,10 @@ from typing import NamedTuple
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.laboratory.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, SEEDS, UPDATES, Part
-from tasks.laboratory.result import LaboratoryResult
-from tasks.laboratory.task import close_laboratory
-from tasks.laboratory.task import laboratory as compare_arms
+from tasks.experiments.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, SEEDS, UPDATES, Part
+from tasks.experiments.result import LaboratoryResult
+from tasks.experiments.task import close_laboratory
+from tasks.experiments.task import laboratory as compare_arms
 from tasks.platform import Artifact, StoreHandle, named
 from tasks.prompts.task import prepare_prompts
 from tasks.run.task import open_run

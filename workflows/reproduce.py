@@ -12,12 +12,12 @@ from typing import Any
 from flytekit import FlyteContextManager, LaunchPlan, WorkflowFailurePolicy, workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.laboratory.arms import QUESTIONS
-from tasks.laboratory.task import laboratory as compare_arms
+from tasks.experiments.arms import QUESTIONS
+from tasks.experiments.result import ReproductionResult
+from tasks.experiments.task import close_reproduction, open_reproduction
+from tasks.experiments.task import laboratory as compare_arms
+from tasks.experiments.task import reproduction as compare_runs
 from tasks.platform import Artifact, StoreHandle, named, unrolling
-from tasks.reproduce.result import ReproductionResult
-from tasks.reproduce.task import close_reproduction, open_reproduction
-from tasks.reproduce.task import reproduction as compare_runs
 from tasks.run.task import close_run, open_run
 from tasks.settings import (
     EvaluateSettings,

@@ -1,8 +1,11 @@
-"""Tables of all processes, in each of them."""
+"""Tables and counts of all processes, in each of them."""
+
+import json
 
 import pyarrow as pa
 
 from tasks.optimize import processes
+from tasks.rollout.engine import Work
 
 
 def gathered(table: pa.Table) -> pa.Table:
@@ -14,3 +17,8 @@ def gathered(table: pa.Table) -> pa.Table:
         writer.write_table(table)
     parts = processes.gather_bytes(sink.getvalue().to_pybytes())
     return pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts]).combine_chunks()
+
+
+def gathered_work(work: Work) -> list[Work]:
+    """Return the work of every process's engine, in the order of their ranks."""
+    return [Work(*json.loads(one)) for one in processes.gather_bytes(json.dumps(work).encode())]

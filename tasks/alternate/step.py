@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tasks.alternate.gather import gathered_work
 from tasks.alternate.loop import Loop, plan_refreshes
 from tasks.alternate.states import States
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import VERDICTS, read_table, rollouts_schema, table_writer
 from tasks.interruption import heeding
-from tasks.optimize import processes
 from tasks.optimize.examples import noted_updates
 from tasks.optimize.outcome import nothing_to_learn
 from tasks.optimize.resume import Resume
@@ -106,7 +106,7 @@ def train_alternating(
                 rolled.facts.update(
                     missing=loop.missing.responses,
                     missing_prompts=loop.missing.prompts,
-                    **timed_calls(loop.call_seconds, processes.count()),
+                    **timed_calls(loop.call_seconds, gathered_work(loop.engine.work)),
                     **loop.limit.facts(part),
                 )
             judged.parents["rollouts"] = [rolled.ref]

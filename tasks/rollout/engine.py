@@ -1,9 +1,13 @@
-"""What an engine is: requests with token ids and seeds in, responses with log-probabilities out."""
+"""The interface of an engine: requests with token ids and seeds in, responses with log-probabilities out.
+
+A new engine is a file with a class that follows ``Engine``, and a row of ``ENGINES`` in tasks/settings/engines.py.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +15,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torch import Tensor
 
-LEAVE_SHARE = 0.25
-"""In transformers' loop finished rows leave a batch once they are this share of it: each leave copies the KV cache."""
+    from tasks.settings import EngineSettings
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,62 @@ MISSING = Response(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), "
 """What stands for a response that could not be generated."""
 
 
+class Work(NamedTuple):
+    """The forward passes that an engine has made since it was loaded."""
+
+    passes: int = 0
+    """Forward passes, each of which reads all weights."""
+    rows: int = 0
+    """Rows of all passes; a row whose response is complete counts as long as it is computed."""
+    tokens: int = 0
+    """Response tokens: the rows that were needed."""
+    full_passes: float = 0.0
+    """Passes that would give the same tokens if every pass held as many rows as the batch has places."""
+
+    def plus(self, passes: int, rows: int, tokens: int, width: int) -> "Work":
+        """Return the sum of this work and that of a batch.
+
+        Args:
+            passes: of the batch.
+            rows: of its passes.
+            tokens: of its responses.
+            width: most rows of one of its passes.
+        """
+        full = self.full_passes + tokens / width
+        return Work(self.passes + passes, self.rows + rows, self.tokens + tokens, full)
+
+    def since(self, before: "Work") -> "Work":
+        """Return the work that was done after ``before``."""
+        return Work(
+            self.passes - before.passes,
+            self.rows - before.rows,
+            self.tokens - before.tokens,
+            self.full_passes - before.full_passes,
+        )
+
+
 class Engine(Protocol):
     """A policy that is loaded for generation."""
 
     context_tokens: int
     """Longest prompt plus response."""
+    work: Work
+    """What the engine has computed; ``generate`` adds to it."""
+
+    @classmethod
+    def load(cls, folder: Path, settings: "EngineSettings", takes_turns: bool) -> "Engine":
+        """Load a policy.
+
+        Args:
+            folder: of the policy.
+            settings: which engine, and how it uses its devices.
+            takes_turns: whether this process trains too: it gives the engine weights, and needs the device while the
+                engine rests.
+
+        Raises:
+            SettingsError: the engine is not installed, or it asks for more than the machine has.
+        """
+        ...
 
     def generate(
         self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]

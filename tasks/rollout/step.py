@@ -14,7 +14,7 @@ from tasks.errors import DataError, explained
 from tasks.interruption import heeding
 from tasks.policy.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import Bar, bar
-from tasks.rollout.engine import MISSING, Engine, Response, Sampling
+from tasks.rollout.engine import MISSING, Engine, Response, Sampling, Work
 from tasks.rollout.engines import engine_of
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import build_requests, unfit_prompts
@@ -61,6 +61,7 @@ def generate_shard(
             for name, reason in unfit.items():
                 missing.add(name, settings.responses_per_prompt, reason)
         tokens = truncated = responses = 0
+        before = engine.work
         seconds: list[float | None] = []
         with (
             draft.phase("generate"),
@@ -95,20 +96,21 @@ def generate_shard(
             missing=missing.responses,
             missing_prompts=missing.prompts,
             tokens_per_second=tokens / draft.spent()["generate"],
-            **timed_calls(seconds),
+            **timed_calls(seconds, [engine.work.since(before)]),
             **limit.facts(f"stage {stage + 1} generate"),
         )
     return draft.ref
 
 
-def timed_calls(seconds: Sequence[float | None], engines: int = 1) -> dict[str, Any]:
-    """Facts of rollouts: what each call of the engine took, in the order of the rows.
+def timed_calls(seconds: Sequence[float | None], work: Sequence[Work]) -> dict[str, Any]:
+    """Return facts of rollouts: the seconds of each call of the engine, and what these calls computed.
 
     Args:
-        seconds: of every call; None where its responses were found, made by an attempt that was interrupted.
-        engines: that shared a call, each with its own prompts; what a call takes is what the slowest took.
+        seconds: of every call, in the order of the rows; None where an attempt that was interrupted had made its
+            responses.
+        work: of each engine. Several engines share every call, which ends with the slowest.
     """
-    return {"call_seconds": list(seconds), "engines": engines}
+    return {"call_seconds": list(seconds), "engines": len(work), "engine_work": [one._asdict() for one in work]}
 
 
 def parts(

@@ -15,10 +15,9 @@ from flytekit.core.workflow import PythonFunctionWorkflow
 from flytekit.models.literals import LiteralMap
 
 from tasks.artifacts import Store
-from tasks.laboratory.arms import QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES
-from tasks.laboratory.result import LaboratoryResult
-from tasks.reproduce.result import ReproductionResult
-from tasks.reproduce.step import load_result
+from tasks.experiments.arms import QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES
+from tasks.experiments.result import LaboratoryResult, ReproductionResult
+from tasks.experiments.step import load_result
 from tasks.run.task import seed_of_week
 from tasks.settings import ExperimentSettings, RunSettings, VerifySettings
 from tasks.stored.evaluated import EvaluatedPolicy
