@@ -1,4 +1,4 @@
-"""Accuracies and paired tests of a reproduction. Legend of shapes: S seeds, P problems of a benchmark, N pairs."""
+"""Accuracies and paired tests of a comparison. Legend of shapes: S seeds, P problems of a benchmark, N pairs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Accuracies:
-    """A system with a model after its last update: by benchmark, [S, P]."""
+    """The accuracies of a system with a model after its last update, [S, P] by benchmark."""
 
     by_benchmark: dict[str, Values]
     base: dict[str, float]
@@ -42,7 +42,7 @@ class Accuracies:
 
 
 def read_accuracies(store: Store, runs: Sequence[SystemRun]) -> Accuracies:
-    """What the runs of a system with a model reached, seed by seed.
+    """Read the accuracies that the runs of a system with a model reached, seed by seed.
 
     Raises:
         ArtifactError: an evaluation is missing or corrupted.
@@ -57,7 +57,7 @@ def read_accuracies(store: Store, runs: Sequence[SystemRun]) -> Accuracies:
 
 
 def _by_problem(store: Store, run: SystemRun, policy: EvaluatedPolicy) -> dict[str, Values]:
-    """[P] by benchmark."""
+    """Read the accuracy of every problem, [P] by benchmark."""
     found = {}
     for one in policy.evaluations:
         manifest = run.history.manifests[one.evaluation]
@@ -67,7 +67,7 @@ def _by_problem(store: Store, run: SystemRun, policy: EvaluatedPolicy) -> dict[s
 
 
 def check_problems(runs: Sequence[SystemRun]) -> None:
-    """Every run must have been evaluated on the same problems, or nothing is paired.
+    """Check that every run was evaluated on the same problems, without which nothing is paired.
 
     Raises:
         DataError: two runs differ, and where.
@@ -85,7 +85,7 @@ def check_problems(runs: Sequence[SystemRun]) -> None:
 
 
 def cells_of(accuracies: Mapping[tuple[str, str], Accuracies]) -> list[Cell]:
-    """Accuracy with its interval of every model and system, on every benchmark and their mean."""
+    """Return the accuracy, with its interval, of every model and system on every benchmark and their mean."""
     cells = []
     for (model, system), found in accuracies.items():
         benchmarks = list(found.by_benchmark)
@@ -115,7 +115,7 @@ def tests_of(
     baselines: Sequence[str],
     margin: float,
 ) -> list[PairedTest]:
-    """The reference against every baseline, over the seeds that both have.
+    """Test the reference against every baseline, over the seeds that both have.
 
     On the mean of the benchmarks, model by model and over all of them, then on every benchmark.
     """
@@ -146,7 +146,7 @@ def _differences(
     reference: str,
     baseline: str,
 ) -> dict[str, Values]:
-    """The reference minus the baseline by benchmark, [S, P], over the seeds of both; empty without any."""
+    """Return the reference minus the baseline, [S, P] by benchmark, over the seeds of both; empty without any."""
     one, other = accuracies.get((model, reference)), accuracies.get((model, baseline))
     if one is None or other is None:
         return {}
@@ -163,7 +163,7 @@ def _differences(
 
 
 def _tested(model: str, baseline: str, benchmark: str, differences: Sequence[Benchmarks], margin: float) -> PairedTest:
-    """One test, not adjusted."""
+    """Return a test whose p-values are not adjusted."""
     drawn = draws(differences, DIFFERENCES)
     pairs_N = run_means(differences)
     low, high = drawn.interval()
@@ -184,7 +184,7 @@ def _tested(model: str, baseline: str, benchmark: str, differences: Sequence[Ben
 
 
 def _adjusted(tests: list[PairedTest]) -> list[PairedTest]:
-    """The tests with p-values adjusted for their number, each sort of p for itself."""
+    """Return the tests with p-values adjusted for their number, each sort of p for itself."""
     adjusted: list[dict[str, Any]] = [{} for _ in tests]
     for name in ("p_bootstrap", "p_wilcoxon", "p_equivalence"):
         known = [(place, getattr(test, name)) for place, test in enumerate(tests) if getattr(test, name) is not None]

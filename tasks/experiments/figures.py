@@ -21,7 +21,7 @@ _OF_THE_PAPER = ("a", "b")
 
 @dataclass(frozen=True)
 class CaptionedFigure:
-    """A figure of the page, with what it says."""
+    """A figure of the page, with its title and caption."""
 
     svg: str
     data: pa.Table
@@ -35,12 +35,12 @@ class CaptionedFigure:
 def make_figures(
     result: ReproductionResult, runs: Sequence[SystemRun], laboratory: Sequence[LaboratoryResult]
 ) -> dict[str, CaptionedFigure]:
-    """Figures by name, in the order of the page; a name is fit for a file.
+    """Draw all figures, by names that are fit for files, in the order of the page.
 
     Args:
-        result: tables.
-        runs: those that they are made from.
-        laboratory: its parts a and b, as far as they are there.
+        result: the tables.
+        runs: the runs that they are made from.
+        laboratory: parts a and b of the laboratory, as far as they are there.
     """
     drawn: dict[str, CaptionedFigure] = {}
     for model in result.models:
@@ -79,12 +79,12 @@ def _drawn(name: str, maker: Callable[[], Sketch | None], model: str) -> dict[st
 
 
 def _plain(name: str) -> str:
-    """A name as part of a file's and an id's."""
+    """Return a name that is fit for a file and for an id."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _arms(result: LaboratoryResult) -> Sketch:
-    """Accuracy of every arm at the end, with its interval, and the best along the way."""
+    """Draw the accuracy of every arm at the end, with its interval, and the best one along the way."""
     figure, (axes,) = drawing.panels(1, 0.34 * len(result.arms) + 0.3)
     rows: list[Row] = []
     for place, arm in enumerate(result.arms):

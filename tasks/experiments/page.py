@@ -47,7 +47,7 @@ def write_page(
     laboratory: Sequence[LaboratoryResult],
     reports: Mapping[str, str],
 ) -> None:
-    """Writes ``report.html``, and every figure into ``figures/`` as SVG and CSV; arguments are those of render_page."""
+    """Write ``report.html``, and every figure into ``figures/`` as SVG and CSV; for arguments see ``render_page``."""
     figures = make_figures(result, runs, laboratory)
     (folder / PAGE).write_text(render_page(result, runs, laboratory, reports, figures), encoding="utf-8")
     (folder / "figures").mkdir()
@@ -63,12 +63,12 @@ def render_page(
     reports: Mapping[str, str],
     figures: Mapping[str, CaptionedFigure] | None = None,
 ) -> str:
-    """The page: figures inline, no script, nothing from elsewhere.
+    """Return the page: figures are inline, nothing is loaded from elsewhere, and there is no script.
 
     Args:
-        result: tables.
-        runs: those that they are made from.
-        laboratory: its parts a and b, as far as they are there.
+        result: the tables.
+        runs: the runs that they are made from.
+        laboratory: parts a and b of the laboratory, as far as they are there.
         reports: where the report of a run is, by the run's name.
         figures: what ``make_figures`` gives for the same; drawn here without them.
     """
@@ -99,18 +99,18 @@ def render_page(
 
 
 def ratio(value: float | None) -> str:
-    """A speed: ``1.82x``."""
+    """Write a speed: ``1.82x``."""
     return MISSING if value is None else f"{value:.2f}x"
 
 
 def over_seeds(speed: Speed) -> str:
-    """The range of a speed: ``1.71 to 1.92``; empty for one seed."""
+    """Write the range of a speed, ``1.71 to 1.92``; empty for one seed."""
     known = [one for one in speed.by_seed if one is not None]
     return f"{min(known):.2f} to {max(known):.2f}" if len(known) > 1 else ""
 
 
 def compare_settings(histories: Mapping[str, History]) -> Settings:
-    """What differs between the runs of systems with one model, and what they share.
+    """Tell settings that differ between systems with one model from those that they share.
 
     Args:
         histories: a run of each system.
@@ -133,12 +133,12 @@ def compare_settings(histories: Mapping[str, History]) -> Settings:
 
 
 def _named(figures: Mapping[str, CaptionedFigure], kind: str, model: str = "") -> dict[str, CaptionedFigure]:
-    """Figures of a kind, such as ``accuracy``, of one model."""
+    """Return the figures of a kind, such as ``accuracy``, of one model."""
     return {name: one for name, one in figures.items() if name.split("-")[0] == kind and one.model == model}
 
 
 def _sentence(result: ReproductionResult, test: PairedTest) -> str:
-    """How the reference stands to a baseline, in one sentence."""
+    """Tell in one sentence how the reference stands to a baseline."""
     if test.equivalent:
         verdict = "matches"
     elif test.p_bootstrap < LEVEL:
@@ -174,7 +174,7 @@ def _speed(speed: Speed) -> str:
 
 
 def _cells(result: ReproductionResult) -> dict[tuple[str, str], dict[str, Cell]]:
-    """Cells by model and benchmark, then by system; the mean comes first."""
+    """Return cells by model and benchmark, then by system; the mean comes first."""
     found: dict[tuple[str, str], dict[str, Cell]] = {}
     for one in sorted(result.cells, key=lambda cell: cell.benchmark != MEAN):
         found.setdefault((one.model, one.benchmark), {})[one.system] = one
@@ -183,7 +183,7 @@ def _cells(result: ReproductionResult) -> dict[tuple[str, str], dict[str, Cell]]
 
 
 def _speeds(result: ReproductionResult) -> dict[tuple[str, str], dict[str, Speed]]:
-    """Speeds by model and baseline, then by name."""
+    """Return speeds by model and baseline, then by name."""
     found: dict[tuple[str, str], dict[str, Speed]] = {}
     for one in result.speeds:
         found.setdefault((one.model, one.baseline), {})[one.name] = one
@@ -191,7 +191,7 @@ def _speeds(result: ReproductionResult) -> dict[tuple[str, str], dict[str, Speed
 
 
 def _causes(result: ReproductionResult) -> dict[tuple[str, str], tuple[list[Cause], float]]:
-    """Causes and their sum, by model and baseline."""
+    """Return causes and their sum, by model and baseline."""
     found: dict[tuple[str, str], list[Cause]] = {}
     for one in result.causes:
         found.setdefault((one.model, one.baseline), []).append(one)
@@ -199,6 +199,6 @@ def _causes(result: ReproductionResult) -> dict[tuple[str, str], tuple[list[Caus
 
 
 def _histories(runs: Sequence[SystemRun], model: str, systems: Sequence[str]) -> dict[str, History]:
-    """A run of every system with a model."""
+    """Return the history of a run of every system with a model."""
     first = {run.system: run.history for run in reversed(runs) if run.model == model}
     return {system: first[system] for system in systems if system in first}

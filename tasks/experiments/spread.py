@@ -1,4 +1,4 @@
-"""The runs of a part side by side, each a process of its own; what is cached takes seconds."""
+"""Running the arms of a part side by side, each run in a process of its own; a cached run takes seconds."""
 
 import multiprocessing
 import os
@@ -30,7 +30,7 @@ _IMPORTED_ONCE = [
 
 @dataclass(frozen=True)
 class Plan:
-    """How a part is run."""
+    """A part of the laboratory, and how it is run."""
 
     part: Part
     config: Path
@@ -40,11 +40,11 @@ class Plan:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """One for the quick form."""
+        """Seeds of every arm; the quick form has one."""
         return SEEDS[:1] if self.quick else SEEDS
 
     def settings(self, arm: Arm, updates: int) -> RunSettings:
-        """Those of an arm's runs, merged as ``open_run`` merges them.
+        """Return the settings of an arm's runs, merged as ``open_run`` merges them.
 
         Raises:
             SettingsError: they are wrong.
@@ -61,7 +61,7 @@ class Command(NamedTuple):
 
 
 def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
-    """Makes all runs of a part, then compares them; what the comparison prints goes to standard output.
+    """Make all runs of a part, then compare them; what the comparison prints goes to standard output.
 
     Args:
         plan: what to run.
@@ -75,7 +75,7 @@ def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
     if not WORKFLOWS.is_file():
         raise DataError(f"{WORKFLOWS}: not here. Start the laboratory in the root of a checkout.")
     arms = QUESTIONS[plan.part].arms
-    for arm in arms:  # what does not fit is told before anything runs
+    for arm in arms:  # Mistakes in settings are reported before anything runs.
         plan.settings(arm, updates)
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
@@ -96,7 +96,7 @@ def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
 
 
 def ended(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int]]:
-    """Commands with their exit codes, in the order of their ends; no more than ``jobs`` of them run at a time.
+    """Run commands, at most ``jobs`` at a time; yields each with its exit code when it has ended.
 
     After one that failed no more are started; those that run come to their ends.
 
@@ -128,7 +128,7 @@ def _options(plan: Plan, workflow: str) -> list[str]:
 
 
 def _run(plan: Plan, arm: Arm, seed: int, updates: int, evaluations: int, logs: Path) -> Command:
-    """One arm on one seed."""
+    """Return the command of one arm on one seed."""
     name = f"{arm.name}, seed {seed}"
     options = ["--seed", str(seed), "--evaluations", str(evaluations), "--overrides", plan.overrides]
     log = logs / f"{plan.part} {name.replace('/', ' ')}.txt"
@@ -141,7 +141,7 @@ def _end(run: Command) -> str:
 
 
 def _pyflyte(options: list[str], log: Path | None) -> None:
-    """The command itself, in this process."""
+    """Run ``pyflyte`` in this process."""
     if log is not None:
         with log.open("wb") as out:
             os.dup2(out.fileno(), 1)

@@ -1,4 +1,4 @@
-"""A reproduction as an artifact: its tables, figures and page."""
+"""The step that compares all runs of a reproduction: tables, figures and a page, as an artifact."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ RESULT = "result.json"
 def compare_runs(
     store: Store, experiment: ExperimentSettings, reports: Sequence[ArtifactRef], laboratory: Sequence[ArtifactRef]
 ) -> ArtifactRef:
-    """Compares all runs of a reproduction.
+    """Compare all runs of a reproduction.
 
     Args:
         store: of all artifacts.
@@ -48,14 +48,14 @@ def compare_runs(
 
 
 def load_runs(store: Store, reports: Mapping[PlannedRun, ArtifactRef]) -> list[SystemRun]:
-    """The runs that are there."""
+    """Read the runs that are there."""
     return [load_run(store, one.model, one.system, one.seed, ref) for one, ref in reports.items()]
 
 
 def result_of(
     store: Store, experiment: ExperimentSettings, planned: Sequence[PlannedRun], runs: Sequence[SystemRun]
 ) -> ReproductionResult:
-    """What the runs that are there say.
+    """Compare the runs that are there.
 
     Raises:
         ArtifactError: an evaluation is missing or corrupted.
@@ -88,7 +88,7 @@ def result_of(
 
 
 def load_result(store: Store, ref: ArtifactRef) -> ReproductionResult:
-    """The result of a reproduction, with the folder of its page."""
+    """Read the result of a reproduction, with the folder of its page."""
     folder = store.path(ref)
     result = ReproductionResult.model_validate_json((folder / RESULT).read_text(encoding="utf-8"))
     return result.model_copy(update={"folder": str(folder)})

@@ -20,7 +20,7 @@ _HOW_TO_READ = (
 
 
 def terminal(result: ReproductionResult) -> str:
-    """All tables, as the workflow ends with them."""
+    """Return all tables, as the workflow ends with them."""
     parts = [_missing(result)] if result.missing else []
     for title, table in tables(result).items():
         parts += [title, render(table, _COLUMNS)]
@@ -31,7 +31,7 @@ def terminal(result: ReproductionResult) -> str:
 
 
 def markdown(result: ReproductionResult) -> str:
-    """All tables for a page."""
+    """Return all tables for a page."""
     parts = [_missing(result)] if result.missing else []
     for title, table in tables(result).items():
         parts += [f"**{title}**", render_markdown(table)]
@@ -39,12 +39,12 @@ def markdown(result: ReproductionResult) -> str:
 
 
 def how_to_read(result: ReproductionResult) -> str:
-    """What the columns of the tables are."""
+    """Explain the columns of the tables."""
     return _HOW_TO_READ.format(margin=f"{100 * result.margin:g}")
 
 
 def tables(result: ReproductionResult) -> dict[str, Table]:
-    """By title."""
+    """Return all tables by their titles."""
     found = {f"Accuracy after the last update, {_seeds(result)}": _accuracies(result)}
     if result.tests:
         found[f"{result.reference} against each baseline"] = _tests(result.tests)
@@ -158,7 +158,7 @@ def _seconds_saved(seconds: float) -> str:
 
 
 def _signed(value: float) -> str:
-    """With one digit; zero, however small it was before, is ``+0.0``."""
+    """Write a value with its sign and one digit; a zero is always ``+0.0``."""
     return f"{round(value, 1) + 0.0:+.1f}"
 
 

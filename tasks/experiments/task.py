@@ -23,7 +23,7 @@ class OpenReproduction(NamedTuple):
 
 @always
 def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str) -> OpenReproduction:
-    """Resolves and checks the settings of every run before the first one starts.
+    """Resolve and check the settings of every run before the first one starts.
 
     Raises:
         SettingsError: what is wrong, and in which run.
@@ -41,7 +41,7 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Artifact:
-    """Tables, tests, figures and one page about all runs, which is also the task's deck."""
+    """Make tables, tests, figures and one page about all runs; the page is also the task's deck."""
     from tasks.experiments.step import compare_runs
 
     return once(store, "reproduction", VERSION, compare_runs, experiment, reports, laboratory)
@@ -49,7 +49,7 @@ def reproduction(
 
 @always
 def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
-    """The tables that a reproduction ends with."""
+    """Return the tables that a reproduction ends with."""
     from tasks.experiments.step import load_result
 
     return load_result(Store(store), result)
@@ -57,7 +57,7 @@ def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResu
 
 @step(VERSION)
 def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Artifact:
-    """A table and a figure of one part; ``studies`` holds the runs arm by arm, and the seeds of each in order."""
+    """Make the table and figure of a part; ``studies`` holds the runs arm by arm, and the seeds of each in order."""
     from tasks.experiments.laboratory import compare_arms
 
     return once(store, "laboratory", VERSION, compare_arms, part, studies)
@@ -65,7 +65,7 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Artifa
 
 @always
 def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
-    """The table that a part ends with."""
+    """Return the table that a part ends with."""
     from tasks.experiments.laboratory import load_result
 
     return load_result(Store(store), result)

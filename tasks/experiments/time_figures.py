@@ -1,10 +1,9 @@
-"""Figures of where time goes: execution lines of two systems, ledgers side by side, and the causes of a speed-up."""
+"""Figures of where time goes: execution lines of two systems, their ledgers, and the causes of a speed-up."""
 
 from collections.abc import Iterator, Sequence
 from statistics import mean
 from typing import Any
 
-import numpy as np
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 
@@ -18,7 +17,6 @@ from tasks.report.formats import MINUS, duration, label
 from tasks.report.history import History
 from tasks.report.ledger import merge
 from tasks.report.palette import BLUE, GREEN, INK, MUTED, ORANGE
-from tasks.report.updates import Column
 
 LANES = {
     "generate": ("generate",),
@@ -29,8 +27,6 @@ LANES = {
 }
 """Lanes of an execution line, and the phases in each."""
 _COLORS = {"generate": BLUE, "verify": GREEN, "optimize": ORANGE, "switch": INK, "evaluate": MUTED}
-_BINS, _LEAST, _ALIKE = 160, 0.004, 0.03
-"""Of the time of an execution line; the least share of one that is drawn; shares that differ by less are one bar."""
 _FILLS = {
     "generate": (BLUE, 1.0),
     "optimize": (ORANGE, 1.0),
@@ -45,7 +41,7 @@ Span = tuple[str, float, float, float]
 
 
 def timeline(model: str, runs: Sequence[SystemRun], reference: str, baseline: str) -> Sketch | None:
-    """The execution lines of both systems on the first seed that both have, above one another on one axis."""
+    """Draw what both systems did when, on the first seed that both have, above one another on one axis."""
     pairs = pairs_of(runs, model, reference, baseline)
     if not pairs:
         return None
@@ -55,15 +51,14 @@ def timeline(model: str, runs: Sequence[SystemRun], reference: str, baseline: st
     figure, grid = drawing.panels(2, 1.45)
     rows: list[Row] = []
     for axes, (system, spans) in zip(grid, lines, strict=True):
-        edges = np.linspace(0.0, longest, _BINS + 1)
         for place, lane in enumerate(LANES):
-            share = _shares([span for span in spans if span[0] == lane], edges)
-            bars = list(_bars(share, edges))
-            colors = [to_rgba(_COLORS[lane], 0.12 + 0.88 * min(1.0, value)) for _, _, value in bars]
-            spans_of = [(low, high - low) for low, high, _ in bars]
-            axes.broken_barh(spans_of, (place - 0.4, 0.8), facecolors=colors, linewidth=0)
+            own = [(start, end, share) for name, start, end, share in spans if name == lane]
+            colors = [to_rgba(_COLORS[lane], 0.12 + 0.88 * min(1.0, share)) for _, _, share in own]
+            bars = [(start, end - start) for start, end, _ in own]
+            axes.broken_barh(bars, (place - 0.4, 0.8), facecolors=colors, linewidth=0)
             rows += [
-                {"system": system, "lane": lane, "start": low, "end": high, "share": value} for low, high, value in bars
+                {"system": system, "lane": lane, "start": start, "end": end, "share": share}
+                for start, end, share in own
             ]
         axes.set_yticks(range(len(LANES)), list(LANES))
         axes.set_ylim(len(LANES) - 0.5, -0.5)
@@ -81,7 +76,7 @@ def timeline(model: str, runs: Sequence[SystemRun], reference: str, baseline: st
 
 
 def _spans(history: History) -> Iterator[Span]:
-    """When each lane was at work, in seconds since the first stage began; stops of a run are left out."""
+    """Yield when each lane was at work, in seconds since the first stage began; stops of a run are left out."""
     steps = [made for stage in history.stages for made in (*stage.rollouts, *stage.verdicts, stage.policy)]
     trained = [policy for policy in history.evaluated if policy.updates]
     steps += [history.manifests[one.evaluation] for policy in trained for one in policy.evaluations]
@@ -95,7 +90,7 @@ def _spans(history: History) -> Iterator[Span]:
 
 
 def _of(manifest: Manifest, start: float, end: float) -> Iterator[Span]:
-    """The phases of a step between two moments: one after the other, or side by side where they take turns."""
+    """Yield the phases of a step between two moments: one after the other, or side by side where they take turns."""
     phases = _phases(manifest)
     scale = min(1.0, (end - start) / sum(phases.values())) if phases else 0.0
     turns = "generate" in phases and "optimize" in phases
@@ -108,7 +103,7 @@ def _of(manifest: Manifest, start: float, end: float) -> Iterator[Span]:
 
 
 def _phases(manifest: Manifest) -> dict[str, float]:
-    """Seconds by lane, in the order in which a step has them."""
+    """Return seconds by lane, in the order in which a step has them."""
     found: dict[str, float] = {}
     for phase, seconds in manifest.timings.phases.items():
         lane = next((lane for lane, phases in LANES.items() if phase in phases), "switch")
@@ -118,28 +113,8 @@ def _phases(manifest: Manifest) -> dict[str, float]:
     return {lane: seconds for lane, seconds in found.items() if seconds > 0}
 
 
-def _shares(spans: Sequence[Span], edges: Column) -> Column:
-    """The share of every bin in which a lane was at work; more than 1 where several steps of it ran side by side."""
-    share = np.zeros(len(edges) - 1)
-    for _, start, end, weight in spans:
-        overlap = np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1])
-        share += weight * np.maximum(0.0, overlap) / np.diff(edges)
-    return share
-
-
-def _bars(share: Column, edges: Column) -> Iterator[tuple[float, float, float]]:
-    """Start, end and mean share of runs of bins that look alike; what is idle is left out."""
-    start = 0
-    for end in range(1, len(share) + 1):
-        if end == len(share) or abs(share[end] - share[start]) > _ALIKE or share[end] <= _LEAST:
-            value = float(share[start:end].mean())
-            if value > _LEAST:
-                yield float(edges[start]), float(edges[end]), value
-            start = end
-
-
 def ledgers(model: str, times: Sequence[Times], looks: dict[str, Look]) -> Sketch | None:
-    """A stacked bar per system: what its seconds were spent on."""
+    """Draw a stacked bar per system: what its seconds were spent on."""
     own = {one.system: one.ledger for one in times if one.model == model}
     systems = [system for system in looks if system in own]
     if not systems:
@@ -174,7 +149,7 @@ def ledgers(model: str, times: Sequence[Times], looks: dict[str, Look]) -> Sketc
 
 
 def waterfall(result: ReproductionResult, model: str, runs: Sequence[SystemRun], baseline: str) -> Sketch | None:
-    """From the baseline's training time to the reference's, cause by cause."""
+    """Draw the way from the training time of the baseline to that of the reference, cause by cause."""
     causes = [one for one in result.causes if (one.model, one.baseline) == (model, baseline)]
     pairs = pairs_of(runs, model, result.reference, baseline)
     if not causes or not pairs:

@@ -1,4 +1,4 @@
-"""What the systems of a reproduction took, and how much faster the reference is."""
+"""The times of the systems of a comparison, and how much faster the reference is."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,11 +11,11 @@ from tasks.report.clock import seconds_to, training_clock
 GENERATION, END_TO_END, TO_LEVEL = "generation", "end to end", "to the level of the baseline"
 
 Ratio = Callable[[SystemRun, SystemRun], float | None]
-"""Of a run of the reference and one of a baseline, on the same seed."""
+"""The speed of a run of the reference relative to a run of a baseline with the same seed."""
 
 
 def times_of(runs: Sequence[SystemRun]) -> list[Times]:
-    """A row per model and system, in the order of the runs."""
+    """Return a row per model and system, in the order of the runs."""
     rows = []
     for model, system in dict.fromkeys((run.model, run.system) for run in runs):
         found = of_system(runs, model, system)
@@ -39,7 +39,7 @@ def _mean(ledgers: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def speeds_of(runs: Sequence[SystemRun], reference: str, baselines: Sequence[str]) -> list[Speed]:
-    """How much faster the reference is than every baseline, model by model."""
+    """Return how much faster the reference is than every baseline, model by model."""
     measures: dict[str, Ratio] = {GENERATION: _generation, END_TO_END: _end_to_end, TO_LEVEL: _to_level}
     speeds = []
     for model in dict.fromkeys(run.model for run in runs):
@@ -70,7 +70,7 @@ def _generation(ours: SystemRun, theirs: SystemRun) -> float | None:
 
 
 def _generating(run: SystemRun) -> float:
-    """GPU-seconds where there are GPUs: shards side by side are no faster than the same GPUs at one task."""
+    """Return GPU-seconds where there are GPUs: shards side by side are no faster than the same GPUs at one task."""
     return (run.ledger.gpu_seconds or run.ledger.seconds).get("generate", 0.0)
 
 
@@ -79,7 +79,7 @@ def _end_to_end(ours: SystemRun, theirs: SystemRun) -> float | None:
 
 
 def _to_level(ours: SystemRun, theirs: SystemRun) -> float | None:
-    """The baseline's whole training over the reference's until it first is as good as the baseline at its end."""
+    """Return the time of the baseline's training over that which the reference needs to be as good as its end."""
     level = theirs.history.evaluated[-1].accuracy.value
     clock = training_clock(ours.history)
     reached = seconds_to(level, clock, [policy.accuracy.value for policy in ours.history.evaluated])

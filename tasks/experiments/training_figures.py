@@ -16,7 +16,7 @@ _POINTS = 240
 
 
 def accuracy(model: str, runs: Sequence[SystemRun], looks: dict[str, Look]) -> Sketch | None:
-    """Accuracy over wall-clock, a line per system and a thin one per seed."""
+    """Draw accuracy over wall-clock: a line per system and a thin one per seed."""
     rows: list[Row] = []
     figure, (axes,) = drawing.panels(1, 2.9)
     drawn, longest = [], 0.0
@@ -71,7 +71,7 @@ def _curve(run: SystemRun) -> list[Row]:
 
 
 def reward(model: str, runs: Sequence[SystemRun], looks: dict[str, Look], reference: str) -> Sketch | None:
-    """Mean reward of the responses that updates learn from."""
+    """Draw the mean reward of the responses that updates learn from."""
     return _over_updates(
         model,
         runs,
@@ -84,7 +84,7 @@ def reward(model: str, runs: Sequence[SystemRun], looks: dict[str, Look], refere
 
 
 def vetoed(model: str, runs: Sequence[SystemRun], looks: dict[str, Look], reference: str) -> Sketch | None:
-    """Share of tokens that the veto leaves out."""
+    """Draw the share of tokens that the veto leaves out."""
     return _over_updates(
         model,
         [run for run in runs if run.history.vetoes],
@@ -135,7 +135,7 @@ def _over_updates(
 
 
 def _smooth(histories: Sequence[History], name: str) -> list[tuple[Column, Column]]:
-    """Updates and values of every stage's piece of a line: the mean over runs, smoothed within the stage."""
+    """Return updates and values of a line, stage by stage: the mean over runs, smoothed within the stage."""
     count = min(len(history.column(name)) for history in histories)
     update, stage = histories[0].updates["update"][:count], histories[0].updates["stage"][:count]
     rows = np.array([history.column(name)[:count] for history in histories])

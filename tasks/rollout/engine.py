@@ -30,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen; ``temperature`` 0 takes the most probable one."""
+    """How tokens are chosen; with ``temperature`` 0 it is the most probable one."""
 
     max_new_tokens: int
     temperature: float = 1.0
@@ -47,7 +47,7 @@ class Response:
 
 
 MISSING = Response(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), "missing")
-"""What stands for a response that could not be generated."""
+"""The response that stands for one that could not be generated."""
 
 
 class Work(NamedTuple):
@@ -110,14 +110,14 @@ class Engine(Protocol):
     def generate(
         self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
     ) -> list[Response]:
-        """One response per request, in the order of the requests.
+        """Sample one response per request, in the order of the requests.
 
         ``on_done`` is called with the numbers of responses and tokens that were finished since its last call.
         """
         ...
 
     def update_weights(self, weights: "Iterable[tuple[str, Tensor]]") -> None:
-        """Takes the weights of another policy of the same shape in place of its own; a rest ends.
+        """Take the weights of another policy of the same shape; a rest ends.
 
         Args:
             weights: all of them, whole, on any device, by the names that parameters have in the policy's folder. The
@@ -126,16 +126,16 @@ class Engine(Protocol):
         ...
 
     def rest(self) -> None:
-        """Gives back memory while others need it; only after ``update_weights`` it generates again."""
+        """Release memory that the trainer needs; the engine generates again only after ``update_weights``."""
         ...
 
     def close(self) -> None:
-        """Gives back the memory that the engine holds; it cannot generate afterwards."""
+        """Release the memory of the engine, which cannot generate afterwards."""
         ...
 
 
 def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int) -> int:
-    """The seed of one response: the same on every machine, whatever else is in its batch.
+    """Return the seed of a response: the same on every machine, whatever else is in its batch.
 
     Args:
         run_seed: of the run.
