@@ -11,14 +11,14 @@ from typing import NamedTuple
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
+from tasks.experiments.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, SEEDS, UPDATES, Part
+from tasks.experiments.result import LaboratoryResult
 from tasks.flyte.decorators import named
 from tasks.flyte.ends import open_run
 from tasks.flyte.experiments import close_laboratory
 from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.flyte.tasks import prepare_prompts, study
-from tasks.laboratory.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, SEEDS, UPDATES, Part
-from tasks.laboratory.result import LaboratoryResult
 from tasks.settings import (
     EvaluateSettings,
     Given,

@@ -12,14 +12,14 @@ from typing import Any
 from flytekit import FlyteContextManager, LaunchPlan, WorkflowFailurePolicy, workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
+from tasks.experiments.arms import QUESTIONS
+from tasks.experiments.result import ReproductionResult
 from tasks.flyte.decorators import named, unrolling
 from tasks.flyte.ends import close_run, open_run
 from tasks.flyte.experiments import close_reproduction, open_reproduction
 from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.experiments import reproduction as compare_runs
 from tasks.flyte.inputs import Artifact, StoreHandle
-from tasks.laboratory.arms import QUESTIONS
-from tasks.reproduce.result import ReproductionResult
 from tasks.settings import (
     EvaluateSettings,
     ExperimentSettings,

@@ -9,7 +9,7 @@ import typer
 
 from tasks.cli.pages import renew
 from tasks.errors import DataError
-from tasks.laboratory.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, UPDATES, Part
+from tasks.experiments.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, UPDATES, Part
 
 if TYPE_CHECKING:
     from tasks.artifacts import Store
@@ -28,7 +28,7 @@ def laboratory(
 ) -> None:
     """Runs a part of the laboratory for staleness: short training runs on the tiny policy, compared and tested."""
     from tasks.artifacts import Store
-    from tasks.laboratory.spread import Plan, run_part
+    from tasks.experiments.spread import Plan, run_part
 
     chosen = config or Path("configs/laboratory-quick.yaml" if quick else "configs/laboratory.yaml")
     plan = Plan(part, chosen, quick, jobs or os.cpu_count() or 1, overrides)
@@ -48,7 +48,8 @@ def renew_page(store: "Store", part: str, page: Path) -> None:
     Raises:
         DataError: the page has no marks, or the store no result of the part.
     """
-    from tasks.laboratory.step import FIGURE, load_result
+    from tasks.experiments.laboratory import FIGURE, load_result
+    from tasks.experiments.tables import laboratory_markdown
 
     found = [manifest for manifest in store.manifests("laboratory") if manifest.facts["part"] == part]
     if not found:
@@ -57,7 +58,7 @@ def renew_page(store: "Store", part: str, page: Path) -> None:
     figure = page.with_suffix("") / f"{part}.svg"
     figure.parent.mkdir(exist_ok=True)
     shutil.copyfile(Path(result.folder) / FIGURE, figure)
-    made = f"{result.markdown()}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
+    made = f"{laboratory_markdown(result)}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
     renew(page, f"part {part}", made)
 
 

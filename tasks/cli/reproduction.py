@@ -26,11 +26,12 @@ def reproduction(
 ) -> None:
     """Compares the runs of a reproduction that are finished, and names those that are missing."""
     from tasks.artifacts import Store
-    from tasks.reproduce.figures import make_figures
-    from tasks.reproduce.find import find_parts, find_reports
-    from tasks.reproduce.page import write_page as write_report
-    from tasks.reproduce.step import load_runs, result_of
-    from tasks.reproduce.tables import markdown
+    from tasks.experiments.figures import make_figures
+    from tasks.experiments.laboratory import find_parts
+    from tasks.experiments.page import write_page as write_report
+    from tasks.experiments.runs import find_reports
+    from tasks.experiments.step import load_runs, result_of
+    from tasks.experiments.tables import markdown
     from tasks.settings.experiment import read_experiment
 
     experiment, written = read_experiment(config)

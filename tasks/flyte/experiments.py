@@ -3,10 +3,9 @@
 from typing import NamedTuple
 
 from tasks.artifacts import Store
+from tasks.experiments.result import LaboratoryResult, ReproductionResult
 from tasks.flyte.decorators import Logic, always, step
 from tasks.flyte.inputs import Artifact, StoreHandle
-from tasks.laboratory.result import LaboratoryResult
-from tasks.reproduce.result import ReproductionResult
 from tasks.settings import ExperimentSettings, RunSettings
 
 
@@ -42,7 +41,7 @@ def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:
     """Compare all runs in tables, tests, figures and one page, which is also the task's deck."""
-    from tasks.reproduce.step import compare_runs
+    from tasks.experiments.step import compare_runs
 
     return compare_runs
 
@@ -50,7 +49,7 @@ def reproduction(
 @always
 def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
     """Return the tables that a reproduction ends with."""
-    from tasks.reproduce.step import load_result
+    from tasks.experiments.step import load_result
 
     return load_result(Store(store), result)
 
@@ -61,7 +60,7 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[
 
     ``studies`` holds the runs arm by arm, and the seeds of each arm in order.
     """
-    from tasks.laboratory.step import compare_arms
+    from tasks.experiments.laboratory import compare_arms
 
     return compare_arms
 
@@ -69,6 +68,6 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[
 @always
 def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
     """Return the table that a part of the laboratory ends with."""
-    from tasks.laboratory.step import load_result
+    from tasks.experiments.laboratory import load_result
 
     return load_result(Store(store), result)

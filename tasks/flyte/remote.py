@@ -39,8 +39,8 @@ from flytekit.remote.entities import FlyteLaunchPlan
 import tasks.settings
 from tasks.cluster.flyte import OLDEST, numbers
 from tasks.errors import DeploymentError, SettingsError
+from tasks.experiments.result import ReproductionResult
 from tasks.report.summary import RunSummary
-from tasks.reproduce.result import ReproductionResult
 from tasks.settings import Settings
 from tasks.settings.deployment import VARIABLE
 from tasks.stored.evaluated import EvaluatedPolicy

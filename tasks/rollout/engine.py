@@ -1,9 +1,13 @@
-"""What an engine is: requests with token ids and seeds in, responses with log-probabilities out."""
+"""The interface of an engine: requests with token ids and seeds in, responses with log-probabilities out.
+
+A new engine is a file with a class that follows ``Engine``, and a row of ``ENGINES`` in tasks/settings/engines.py.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +15,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torch import Tensor
 
-LEAVE_SHARE = 0.25
-"""In transformers' loop finished rows leave a batch once they are this share of it: each leave copies the KV cache."""
+    from tasks.settings import EngineSettings
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen; ``temperature`` 0 takes the most probable one."""
+    """How tokens are chosen; with ``temperature`` 0 it is the most probable one."""
 
     max_new_tokens: int
     temperature: float = 1.0
@@ -44,7 +47,41 @@ class Response:
 
 
 MISSING = Response(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), "missing")
-"""What stands for a response that could not be generated."""
+"""The response that stands for one that could not be generated."""
+
+
+class Work(NamedTuple):
+    """The forward passes that an engine has made since it was loaded."""
+
+    passes: int = 0
+    """Forward passes, each of which reads all weights."""
+    rows: int = 0
+    """Rows of all passes; a row whose response is complete counts as long as it is computed."""
+    tokens: int = 0
+    """Response tokens: the rows that were needed."""
+    full_passes: float = 0.0
+    """Passes that would give the same tokens if every pass held as many rows as the batch has places."""
+
+    def plus(self, passes: int, rows: int, tokens: int, width: int) -> "Work":
+        """Return the sum of this work and that of a batch.
+
+        Args:
+            passes: of the batch.
+            rows: of its passes.
+            tokens: of its responses.
+            width: most rows of one of its passes.
+        """
+        full = self.full_passes + tokens / width
+        return Work(self.passes + passes, self.rows + rows, self.tokens + tokens, full)
+
+    def since(self, before: "Work") -> "Work":
+        """Return the work that was done after ``before``."""
+        return Work(
+            self.passes - before.passes,
+            self.rows - before.rows,
+            self.tokens - before.tokens,
+            self.full_passes - before.full_passes,
+        )
 
 
 class Engine(Protocol):
@@ -52,18 +89,35 @@ class Engine(Protocol):
 
     context_tokens: int
     """Longest prompt plus response."""
+    work: Work
+    """What the engine has computed; ``generate`` adds to it."""
+
+    @classmethod
+    def load(cls, folder: Path, settings: "EngineSettings", takes_turns: bool) -> "Engine":
+        """Load a policy.
+
+        Args:
+            folder: of the policy.
+            settings: which engine, and how it uses its devices.
+            takes_turns: whether this process trains too: it gives the engine weights, and needs the device while the
+                engine rests.
+
+        Raises:
+            SettingsError: the engine is not installed, or it asks for more than the machine has.
+        """
+        ...
 
     def generate(
         self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
     ) -> list[Response]:
-        """One response per request, in the order of the requests.
+        """Sample one response per request, in the order of the requests.
 
         ``on_done`` is called with the numbers of responses and tokens that were finished since its last call.
         """
         ...
 
     def update_weights(self, weights: "Iterable[tuple[str, Tensor]]") -> None:
-        """Takes the weights of another policy of the same shape in place of its own; a rest ends.
+        """Take the weights of another policy of the same shape; a rest ends.
 
         Args:
             weights: all of them, whole, on any device, by the names that parameters have in the policy's folder. The
@@ -72,16 +126,16 @@ class Engine(Protocol):
         ...
 
     def rest(self) -> None:
-        """Gives back memory while others need it; only after ``update_weights`` it generates again."""
+        """Release memory that the trainer needs; the engine generates again only after ``update_weights``."""
         ...
 
     def close(self) -> None:
-        """Gives back the memory that the engine holds; it cannot generate afterwards."""
+        """Release the memory of the engine, which cannot generate afterwards."""
         ...
 
 
 def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int) -> int:
-    """The seed of one response: the same on every machine, whatever else is in its batch.
+    """Return the seed of a response: the same on every machine, whatever else is in its batch.
 
     Args:
         run_seed: of the run.

@@ -1,18 +1,17 @@
-"""The engine that the settings name, loaded once per policy and process."""
+"""Loading of the engine that the settings name, once per policy and process."""
 
 import gc
 from pathlib import Path
 
 import torch
 
-from tasks.policy.loading import stop_token_ids
 from tasks.resident import resident
 from tasks.rollout.engine import Engine
 from tasks.settings import EngineSettings
 
 
 def engine_of(folder: Path, policy_digest: str, settings: EngineSettings) -> Engine:
-    """The engine of a policy; the one that this process has loaded already when it is the same.
+    """Return the engine of a policy: the one that this process has loaded already when it is the same.
 
     Args:
         folder: of the policy.
@@ -26,20 +25,15 @@ def engine_of(folder: Path, policy_digest: str, settings: EngineSettings) -> Eng
 
 
 def load_engine(folder: Path, settings: EngineSettings, takes_turns: bool = False) -> Engine:
-    """An engine of its own for a policy folder; to be closed by the caller.
+    """Load an engine for a policy folder, which the caller closes; see ``Engine.load``.
 
     Args:
         folder: of the policy.
         settings: which engine, and how it uses its devices.
-        takes_turns: this process trains too: it gives the engine weights, and needs the device while the engine rests.
+        takes_turns: whether this process trains too.
     """
     if torch.cuda.is_initialized():
         gc.collect()
-        torch.cuda.empty_cache()  # What training before this has cached is taken to an engine in another process.
-    if settings.kind == "vllm":
-        from tasks.rollout.vllm_engine import VllmEngine
-
-        return VllmEngine(folder, settings, stop_token_ids(folder), takes_turns)
-    from tasks.rollout.transformers_engine import TransformersEngine
-
-    return TransformersEngine.load(folder, settings)
+        torch.cuda.empty_cache()  # An engine in another process needs what earlier training has cached.
+    loaded: Engine = settings.engine.load_class().load(folder, settings, takes_turns)
+    return loaded

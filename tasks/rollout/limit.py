@@ -1,4 +1,4 @@
-"""Responses that end at the limit of tokens, and what would have stopped them."""
+"""A warning where nearly all responses end at the limit of tokens, with the token that should have stopped them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ from tasks.logs import logger
 from tasks.report.formats import percent
 
 NEARLY_ALL = 0.9
-"""Of the responses; so many at the limit are told of."""
+"""Share of the responses; a warning is given where at least so many end at the limit."""
 _MOST = 0.5
-"""Of those at the limit: a special token in so many of them is taken for the end of their turn."""
+"""Share of the responses at the limit; a special token in at least so many is taken for the end of their turn."""
 
 
 class AtLimit:
@@ -38,7 +38,7 @@ class AtLimit:
         self._first: Counter[int] = Counter()
 
     def add(self, token_ids: npt.NDArray[np.int32], finish_reason: str) -> None:
-        """Takes up a response."""
+        """Count a response."""
         self._responses += 1
         if finish_reason == "length":
             self._cut += 1
@@ -47,13 +47,13 @@ class AtLimit:
                 self._first[int(token_ids[places[0]])] += 1
 
     def add_table(self, rollouts: pa.Table) -> None:
-        """Takes up rows of the rollouts table."""
+        """Count rows of the rollouts table."""
         self._responses += pc.sum(pc.not_equal(rollouts["finish_reason"], "length")).as_py() or 0
         for ids in rollouts.filter(pc.equal(rollouts["finish_reason"], "length"))["response_token_ids"]:
             self.add(ids.values.to_numpy(), "length")
 
     def facts(self, title: str) -> dict[str, Any]:
-        """What a manifest notes: a warning, which is logged too, where nearly all responses end at the limit.
+        """Return facts for a manifest: a warning, which is logged too, where nearly all responses end at the limit.
 
         Args:
             title: of the work, which the warning begins with.

@@ -1,4 +1,4 @@
-"""Prompt rows become requests with token ids: the only place where prompts are tokenised."""
+"""Conversion of prompt rows into requests with token ids. Prompts are tokenised nowhere else."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ def build_requests(
     context_tokens: int,
     max_new_tokens: int,
 ) -> list[Request]:
-    """One request per prompt and sample index, prompts in their order, the samples of a prompt beside each other.
+    """Return one request per prompt and sample index, in the order of the prompts, then of the samples.
 
     Args:
         tokenizer: the policy's.
@@ -52,7 +52,7 @@ def build_requests(
 def unfit_prompts(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]], context_tokens: int, max_new_tokens: int
 ) -> dict[str, str]:
-    """Prompts for which ``build_requests`` would raise, each with the reason, by prompt_id."""
+    """Return the prompts for which ``build_requests`` would raise, by prompt_id, each with the reason."""
     reasons = {
         row["prompt_id"]: _unfit(tokenizer, ids, context_tokens, max_new_tokens)
         for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True)
@@ -77,7 +77,7 @@ def _unfit(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], context_token
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """The token ids of every prompt.
+    """Return the token ids of every prompt.
 
     Args:
         tokenizer: the policy's.
@@ -109,12 +109,12 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
 
 @cache
 def _warn(text: str) -> None:
-    """Warns once: prompts come in many portions."""
+    """Warn once, although prompts come in many portions."""
     logger().warning("%s", text)
 
 
 def _plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
-    """Without what a tokenizer adds behind a text to close it: the policy is to go on."""
+    """Tokenise texts, without the tokens that a tokenizer adds to close a text: the policy continues it."""
     with explained("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
         encoded = tokenizer(list(texts), return_special_tokens_mask=True)
         ids = [list(own) for own in encoded["input_ids"]]

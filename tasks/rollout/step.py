@@ -1,4 +1,4 @@
-"""A shard of prompts becomes rollouts."""
+"""The step that samples responses to a shard of prompts."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,25 +14,25 @@ from tasks.errors import DataError, explained
 from tasks.interruption import heeding
 from tasks.policy.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import Bar, bar
-from tasks.rollout.engine import MISSING, Engine, Response, Sampling
+from tasks.rollout.engine import MISSING, Engine, Response, Sampling, Work
 from tasks.rollout.engines import engine_of
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import build_requests, unfit_prompts
 from tasks.settings import RolloutSettings
 
 OnDone = Callable[[int, int], None]
-"""Told how many more responses are done, and how many tokens are new."""
+"""A callback that receives how many more responses are complete, and how many tokens are new."""
 
 
 def unseen(_responses: int, _tokens: int) -> None:
-    """Shows nothing."""
+    """Ignore what is reported."""
 
 
 @heeding
 def generate_shard(
     store: Store, settings: RolloutSettings, policy: ArtifactRef, prompts: ArtifactRef, stage: int, seed: int
 ) -> ArtifactRef:
-    """Samples ``responses_per_prompt`` responses to every prompt of a shard.
+    """Sample ``responses_per_prompt`` responses to every prompt of a shard.
 
     Args:
         store: of policy, prompts and the rollouts.
@@ -61,6 +61,7 @@ def generate_shard(
             for name, reason in unfit.items():
                 missing.add(name, settings.responses_per_prompt, reason)
         tokens = truncated = responses = 0
+        before = engine.work
         seconds: list[float | None] = []
         with (
             draft.phase("generate"),
@@ -95,26 +96,27 @@ def generate_shard(
             missing=missing.responses,
             missing_prompts=missing.prompts,
             tokens_per_second=tokens / draft.spent()["generate"],
-            **timed_calls(seconds),
+            **timed_calls(seconds, [engine.work.since(before)]),
             **limit.facts(f"stage {stage + 1} generate"),
         )
     return draft.ref
 
 
-def timed_calls(seconds: Sequence[float | None], engines: int = 1) -> dict[str, Any]:
-    """Facts of rollouts: what each call of the engine took, in the order of the rows.
+def timed_calls(seconds: Sequence[float | None], work: Sequence[Work]) -> dict[str, Any]:
+    """Return facts of rollouts: the seconds of each call of the engine, and what these calls computed.
 
     Args:
-        seconds: of every call; None where its responses were found, made by an attempt that was interrupted.
-        engines: that shared a call, each with its own prompts; what a call takes is what the slowest took.
+        seconds: of every call, in the order of the rows; None where an attempt that was interrupted had made its
+            responses.
+        work: of each engine. Several engines share every call, which ends with the slowest.
     """
-    return {"call_seconds": list(seconds), "engines": engines}
+    return {"call_seconds": list(seconds), "engines": len(work), "engine_work": [one._asdict() for one in work]}
 
 
 def parts(
     prompts: Sequence[Mapping[str, Any]], responses_per_prompt: int, responses_per_part: int
 ) -> list[Sequence[Mapping[str, Any]]]:
-    """Prompts in portions whose responses are generated together.
+    """Return the prompts in portions whose responses are generated together.
 
     Portions never depend on what is done already: an engine's last bits can depend on what shares a batch.
     """
@@ -133,7 +135,7 @@ def sample(
     on_done: OnDone = unseen,
     unfit: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Rows of the rollouts table for some prompts; the responses to those that are ``unfit`` are missing."""
+    """Return rows of the rollouts table for some prompts; responses to ``unfit`` prompts are missing."""
     requests = build_requests(
         tokenizer,
         [row for row in prompts if row["prompt_id"] not in unfit],
@@ -173,7 +175,7 @@ def sample(
 
 
 class Missing:
-    """Responses that could not be generated, of a shard, or of a stage that alternates.
+    """A count of the responses that could not be generated, of a shard or of a stage that alternates.
 
     Args:
         total: responses of it.
@@ -183,11 +185,11 @@ class Missing:
     def __init__(self, total: int, max_share: float) -> None:
         self.responses = 0
         self.prompts: list[str] = []
-        """Whose responses are missing, in part at least."""
+        """Prompts of which at least one response is missing."""
         self._total, self._max_share = total, max_share
 
     def add(self, prompt_id: str, responses: int, reason: str) -> None:
-        """Takes up missing responses to a prompt.
+        """Count missing responses to a prompt.
 
         Raises:
             DataError: there are too many.
@@ -203,7 +205,7 @@ class Missing:
 
 
 def advancing(progress: Bar) -> OnDone:
-    """What an engine reports to, so that a bar over responses shows them."""
+    """Return a callback for an engine that shows progress in a bar over responses."""
     tokens = 0
 
     def on_done(responses: int, new_tokens: int) -> None:
@@ -215,7 +217,7 @@ def advancing(progress: Bar) -> OnDone:
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) -> list[str]:
-    """The text of responses, without special tokens."""
+    """Return the text of responses, without special tokens."""
     if not responses:
         return []
     with explained("the policy's tokenizer cannot decode responses", "Use the tokenizer that the policy came with."):

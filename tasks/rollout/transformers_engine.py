@@ -17,12 +17,14 @@ from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
 from tasks.policy.loading import load_model, stop_token_ids
 from tasks.policy.memory import enough_memory
-from tasks.rollout.engine import LEAVE_SHARE, Request, Response, Sampling
+from tasks.rollout.engine import Request, Response, Sampling, Work
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
     from tasks.settings import EngineSettings
 
-_MEND = "Lower rollout.engine.batch_size (and evaluate.engine.batch_size where it is set) or max_new_tokens."
+LEAVE_SHARE = 0.25
+"""Complete rows leave a batch once they are this share of it: each time, the KV cache is copied."""
+_FIX = "Lower rollout.engine.batch_size (and evaluate.engine.batch_size where it is set) or max_new_tokens."
 
 
 @dataclass
@@ -51,11 +53,17 @@ class TransformersEngine:
         self._recurrent = "cache_params" in inspect.signature(model.forward).parameters
         self._stop = torch.tensor(list(stop_ids), device=model.device)
         self._batch_size = batch_size
+        self.work = Work()
 
     @classmethod
-    def load(cls, policy: Path, settings: "EngineSettings") -> "TransformersEngine":
-        """The engine for a policy folder, on a GPU where there is one."""
-        return cls(load_model(policy, dtype=settings.dtype), stop_token_ids(policy), settings.batch_size)
+    def load(
+        cls,
+        folder: Path,
+        settings: "EngineSettings",
+        takes_turns: bool = False,  # noqa: ARG003 - the model takes turns with training as it is
+    ) -> "TransformersEngine":
+        """See ``Engine``; on a GPU where there is one."""
+        return cls(load_model(folder, dtype=settings.dtype), stop_token_ids(folder), settings.batch_size)
 
     @torch.no_grad()
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -96,7 +104,7 @@ class TransformersEngine:
         for start in range(0, len(order), self._batch_size):
             places = order[start : start + self._batch_size]
             batch = [requests[place] for place in places]
-            with enough_memory("generate", _MEND):
+            with enough_memory("generate", _FIX):
                 for place, response in zip(places, self._decode(batch, sampling, on_done), strict=True):
                     responses[place] = response
         return [responses[place] for place in range(len(requests))]
@@ -114,7 +122,7 @@ class TransformersEngine:
             np.stack([np.random.Generator(np.random.Philox(r.seed)).random(limit) for r in batch])
         ).to(place)
         cache, logits_BV, rows = self._prefill(batch)
-        reported = [0, 0]
+        reported, computed, passes = 0, 0, 0
         for step in range(limit):
             token_B, picked_B = _choose(logits_BV, sampling.temperature, uniform_BN[rows.index_B, step])
             token_BN[rows.index_B, step], logp_BN[rows.index_B, step] = token_B, picked_B
@@ -124,8 +132,9 @@ class TransformersEngine:
             rows.token_B1 = token_B[:, None]
             alive = int(rows.alive_B.sum())
             done = size - alive
-            on_done(done - reported[0], alive + int(stopped_B.sum()))
-            reported[0] = done
+            passes, computed = passes + 1, computed + len(rows.alive_B)
+            on_done(done - reported, alive + int(stopped_B.sum()))
+            reported = done
             if alive == 0 or step == limit - 1:
                 break
             if len(rows.alive_B) - alive >= LEAVE_SHARE * len(rows.alive_B):
@@ -133,7 +142,8 @@ class TransformersEngine:
                 rows.keep(stay)
                 cache.reorder_cache(stay)
             logits_BV = self._step(cache, rows)
-        on_done(size - reported[0], 0)
+        on_done(size - reported, 0)
+        self.work = self.work.plus(passes, computed, int(length_B.sum()), size)
         stopped_B = torch.isin(token_BN.gather(1, (length_B - 1)[:, None]).squeeze(1), self._stop)
         tokens, logp, stopped = token_BN.int().cpu().numpy(), logp_BN.cpu().numpy(), stopped_B.tolist()
         for row, length in enumerate(length_B.tolist()):

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tasks.errors import SettingsError
-from tasks.policy.loading import has_code, weight_names
-from tasks.rollout.engine import MISSING, Request, Response, Sampling
+from tasks.policy.loading import has_code, stop_token_ids, weight_names
+from tasks.rollout.engine import MISSING, Request, Response, Sampling, Work
 from tasks.settings import EngineSettings
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class VllmEngine:
         folder: of the policy.
         settings: dtype, and how devices are used.
         stop_ids: tokens that end a response.
-        takes_turns: this process trains too; see ``load_engine``.
+        takes_turns: this process trains too; see ``Engine.load``.
 
     Raises:
         SettingsError: vLLM is not installed, or it cannot have the devices or the memory that the settings ask for.
@@ -56,6 +56,21 @@ class VllmEngine:
         self._sleeps = takes_turns and torch.cuda.is_available()
         self._asleep = False
         self.context_tokens = int(self._llm.model_config.max_model_len)
+        self.work = Work()
+        self._passes = 0
+        self._places = settings.batch_size
+        step = self._llm.llm_engine.step
+
+        def counted() -> Any:
+            self._passes += 1
+            return step()
+
+        self._llm.llm_engine.step = counted  # vLLM has no public count of its steps.
+
+    @classmethod
+    def load(cls, folder: Path, settings: EngineSettings, takes_turns: bool = False) -> "VllmEngine":
+        """See ``Engine``."""
+        return cls(folder, settings, stop_token_ids(folder), takes_turns)
 
     def generate(
         self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
@@ -64,13 +79,17 @@ class VllmEngine:
         if not requests:
             return []
         order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt_token_ids))
+        before = self._passes
         outputs = self._llm.generate(
             [{"prompt_token_ids": requests[place].prompt_token_ids} for place in order],
             [self._parameters(requests[place], sampling) for place in order],
             use_tqdm=partial(_Reporting, on_done=on_done),
         )
         responses = {place: _response(output) for place, output in zip(order, outputs, strict=True)}
-        on_done(0, sum(len(response.token_ids) for response in responses.values()))
+        tokens = sum(len(response.token_ids) for response in responses.values())
+        # A complete row leaves at once, so that every row of a pass gives a token.
+        self.work = self.work.plus(self._passes - before, tokens, tokens, min(self._places, len(requests)))
+        on_done(0, tokens)
         return [responses[place] for place in range(len(requests))]
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:

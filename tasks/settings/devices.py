@@ -7,15 +7,16 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from tasks.settings.base import Number, Settings
+from tasks.settings.engines import ENGINES, EngineKind
 
 Dtype = Literal["float32", "bfloat16"]
 
 
 class EngineSettings(Settings):
-    """What generates: transformers in this process, or vLLM."""
+    """The engine that generates: transformers in this process, vLLM, or another one of ``ENGINES``."""
 
-    kind: Literal["transformers", "vllm"] = "transformers"
-    """The engine: the generation loop over transformers here, or vLLM."""
+    kind: str = "transformers"
+    """``transformers`` or ``vllm``."""
     dtype: Dtype = "float32"
     """Of weights and KV cache. Log-probabilities are float32."""
     batch_size: int = Field(512, ge=1)
@@ -34,10 +35,25 @@ class EngineSettings(Settings):
     eager: bool = False
     """vLLM: neither compilation nor CUDA graphs; starts faster, generates slower."""
 
+    @property
+    def engine(self) -> EngineKind:
+        """What is known of the engine before it is loaded."""
+        return ENGINES[self.kind]
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in ENGINES:
+            raise ValueError(f"should be {' or '.join(map(repr, ENGINES))}")
+        return value
+
     @model_validator(mode="after")
-    def _fields_of_vllm(self) -> "EngineSettings":
-        if self.kind == "transformers" and self.tensor_parallel > 1:
-            raise ValueError(f"tensor_parallel {self.tensor_parallel} with kind transformers; allowed: 1, or kind vllm")
+    def _devices(self) -> "EngineSettings":
+        if self.tensor_parallel > 1 and not self.engine.several_devices:
+            several = " or ".join(name for name, one in ENGINES.items() if one.several_devices)
+            raise ValueError(
+                f"tensor_parallel {self.tensor_parallel} with kind {self.kind}; allowed: 1, or kind {several}"
+            )
         return self
 
 

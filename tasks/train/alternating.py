@@ -17,7 +17,7 @@ from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings,
 from tasks.tracking.journal import shown
 from tasks.train import distributed
 from tasks.train.checkpoint import Resume
-from tasks.train.colocated import Colocated, plan_refreshes
+from tasks.train.colocated import Colocated, gathered_work, plan_refreshes
 from tasks.train.examples import noted_updates
 from tasks.train.outcome import nothing_to_learn
 from tasks.train.stage import load_reference, reference_parent, save, start_of
@@ -111,7 +111,7 @@ def train_alternating(
                 rolled.facts.update(
                     missing=loop.missing.responses,
                     missing_prompts=loop.missing.prompts,
-                    **timed_calls(loop.call_seconds, distributed.world_size()),
+                    **timed_calls(loop.call_seconds, gathered_work(loop.engine.work)),
                     **loop.limit.facts(part),
                 )
             judged.parents["rollouts"] = [rolled.ref]

@@ -4,6 +4,7 @@ Each of several processes has an engine, which generates its share of a refresh'
 all responses together.
 """
 
+import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from tasks.policy.lora import merged
 from tasks.policy.memory import enough_memory
 from tasks.policy.scorer import Scorer
 from tasks.resident import release
+from tasks.rollout.engine import Work
 from tasks.rollout.engines import load_engine
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import unfit_prompts
@@ -235,3 +237,8 @@ def gathered(table: pa.Table) -> pa.Table:
         writer.write_table(table)
     parts = distributed.gather_bytes(sink.getvalue().to_pybytes())
     return pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts]).combine_chunks()
+
+
+def gathered_work(work: Work) -> list[Work]:
+    """Gather the work of every process's engine, in the order of their ranks, in every process."""
+    return [Work(*json.loads(one)) for one in distributed.gather_bytes(json.dumps(work).encode())]

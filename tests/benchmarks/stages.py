@@ -18,11 +18,10 @@ import torch
 import yaml
 
 from tasks.artifacts import Store
+from tasks.experiments.causes import split_causes
+from tasks.experiments.runs import SystemRun, load_run
+from tasks.experiments.times import END_TO_END, GENERATION, TO_LEVEL, speeds_of
 from tasks.report.ledger import training_clock
-from tasks.reproduce.causes import split_causes
-from tasks.reproduce.replay import replay, total
-from tasks.reproduce.runs import SystemRun, load_run
-from tasks.reproduce.times import END_TO_END, GENERATION, TO_LEVEL, speeds_of
 from tasks.settings import ArithmeticSettings, WarmStartSettings
 from tasks.settings.experiment import PlannedRun, read_experiment
 from tasks.stored.reports import find_reports
@@ -147,14 +146,14 @@ def _counts(runs: Sequence[SystemRun]) -> dict[str, float]:
         return statistics.mean(map(one, runs))
 
     sampled = [one.sampled for one in runs if one.sampled is not None]
-    passes = [sum(total(replay(one), part) for part in ("full", "barrier")) for one in sampled]
+    work = [sum(one.work_F for one in run.calls or []) for run in sampled]
     generating = mean(lambda run: run.ledger.seconds["generate"])
+    passes = statistics.mean(float(one[0]) for one in work)
     return {
-        "engine calls": statistics.mean(len(one.calls) for one in sampled),
-        "engine passes": statistics.mean(float(one[0]) for one in passes),
-        "ms of generation by passes": 1000 * generating / statistics.mean(float(one[0]) for one in passes),
-        "tokens computed in a pass": statistics.mean(float(one[1] / one[0]) for one in passes),
-        "response tokens": statistics.mean(float(one.tokens_R.sum()) for one in sampled),
+        "engine passes": passes,
+        "ms of generation by passes": 1000 * generating / passes,
+        "rows computed in a pass": statistics.mean(float(one[1] / one[0]) for one in work),
+        "response tokens": statistics.mean(float(one.response_tokens) for one in sampled),
         "loads of a policy": mean(
             lambda run: sum("load" in one.timings.phases for one in run.history.manifests.values())
         ),

@@ -10,7 +10,7 @@ import pytest
 from tasks.artifacts import ArtifactRef
 from tasks.artifacts.tables import read_table
 from tasks.rollout import step
-from tasks.rollout.engine import Request, Response, Sampling
+from tasks.rollout.engine import Request, Response, Sampling, Work
 from tasks.rollout.step import generate_shard
 from tasks.settings import RolloutSettings
 from tests.rollout.test_missing import Small, prompts
@@ -20,6 +20,7 @@ class Brief:
     """An engine whose responses are of two tokens, whatever the limit."""
 
     context_tokens = 64
+    work = Work()
 
     def generate(
         self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]

@@ -73,6 +73,7 @@ class GivingUp:
 
     def __init__(self, engine: Engine) -> None:
         self.context_tokens, self.close, self._engine = engine.context_tokens, engine.close, engine
+        self.work = engine.work
 
     def generate(
         self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]

@@ -1,0 +1,166 @@
+"""Results of a comparison and of the laboratory. All accuracies and shares are fractions."""
+
+from pydantic import ConfigDict, Field
+
+from tasks.flyte.model import FlyteModel
+
+MEAN = "mean"
+"""Stands for the mean over the benchmarks where a benchmark is named."""
+ALL = "all models"
+"""Stands for all models together where a model is named."""
+
+
+class _Row(FlyteModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Cell(_Row):
+    """A system with a model on a benchmark, or on the mean of all, after its last update."""
+
+    model: str
+    system: str
+    benchmark: str
+    accuracy: float
+    """avg@k, mean over seeds."""
+    low: float
+    """Of the 95 % interval over problems and seeds, as is ``high``."""
+    high: float
+    by_seed: list[float]
+    base: float
+    """Before training, mean over seeds."""
+
+
+class PairedTest(_Row):
+    """The reference against a baseline, paired by seed and problem."""
+
+    model: str
+    baseline: str
+    benchmark: str
+    difference: float
+    """Of accuracies: the reference minus the baseline."""
+    low: float
+    """Of the 95 % interval over problems and seeds, paired, as is ``high``."""
+    high: float
+    p_bootstrap: float
+    """Two-sided, adjusted by Holm for all tests on means, or all on single benchmarks, of the reproduction."""
+    p_wilcoxon: float | None
+    """Signed rank over runs, models x seeds, adjusted likewise; None with too few to reach the 5 % level."""
+    cohen_dz: float | None
+    """Mean of the paired differences by their standard deviation; None where they do not vary."""
+    rank_biserial: float | None
+    """From -1, the baseline is better in every run, to 1."""
+    p_equivalence: float
+    """Of two one-sided tests that the difference lies within the margin; adjusted likewise."""
+    equivalent: bool
+    """At the 5 % level."""
+
+
+class Times(_Row):
+    """Seconds of a system with a model, mean over seeds."""
+
+    model: str
+    system: str
+    updates: int
+    wall_clock: float
+    ledger: dict[str, float]
+    """Process-seconds by row."""
+    gpu_seconds: dict[str, float]
+    """By row: process-seconds times the GPUs of the pod; empty on machines without one."""
+    wall_clocks: list[float]
+    """By seed."""
+
+
+class Speed(_Row):
+    """How much faster the reference is than a baseline: the geometric mean over seeds, and every seed's."""
+
+    model: str
+    baseline: str
+    name: str
+    """generation, end to end, to the level of the baseline."""
+    ratio: float | None
+    """None where the reference never reached the baseline's level."""
+    by_seed: list[float | None] = Field(default_factory=list)
+
+
+class Cause(_Row):
+    """A part of the seconds that the reference saves against a baseline."""
+
+    model: str
+    baseline: str
+    name: str
+    seconds: float
+    """Saved per run, mean over seeds; negative where the reference spends more."""
+    how: str
+    """How it was measured."""
+
+
+class ReproductionResult(FlyteModel):
+    """All that a reproduction's tables show. ``str()`` of it is those tables for the terminal."""
+
+    model_config = ConfigDict(frozen=True)
+
+    models: list[str]
+    systems: list[str]
+    seeds: list[int]
+    reference: str
+    margin: float
+    missing: list[str]
+    """Planned runs that are not there."""
+    cells: list[Cell]
+    tests: list[PairedTest]
+    times: list[Times]
+    speeds: list[Speed]
+    causes: list[Cause]
+    folder: str = ""
+    """Where the artifact with the page and the figures is."""
+
+    def __str__(self) -> str:
+        from tasks.experiments.tables import terminal
+
+        return terminal(self)
+
+
+class ArmResult(_Row):
+    """An arm of the laboratory over all its seeds."""
+
+    name: str
+    accuracy: float
+    """avg@k at the end, mean over seeds."""
+    low: float
+    high: float
+    by_seed: list[float]
+    best: float
+    """The highest accuracy along the way, mean over seeds."""
+    vetoed: float | None
+    """Share of tokens, over all updates."""
+    clipped: float | None
+    difference: float | None
+    """To the reference arm, paired by seed and problem; None for the reference itself."""
+    difference_low: float | None
+    difference_high: float | None
+    p: float | None
+    """By the bootstrap that gives the interval, adjusted by Holm for the number of arms."""
+    stopped: list[str]
+    """Messages of runs that a gate stopped."""
+
+
+class LaboratoryResult(_Row):
+    """A part of the laboratory. ``str()`` of it is a table for the terminal."""
+
+    part: str
+    title: str
+    asks: str
+    reference: str
+    seeds: int
+    problems: int
+    updates: int
+    base: float
+    """Accuracy before training."""
+    arms: list[ArmResult]
+    folder: str = ""
+    """Where the artifact with the figure is."""
+
+    def __str__(self) -> str:
+        from tasks.experiments.tables import laboratory_terminal
+
+        return laboratory_terminal(self)

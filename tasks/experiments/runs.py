@@ -1,0 +1,155 @@
+"""The finished runs of a comparison: which planned ones a store has, and what they generated."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.records import Manifest
+from tasks.report.history import History, load_finished
+from tasks.report.ledger import Ledger, make_ledger
+from tasks.settings import EngineSettings
+from tasks.settings.experiment import PlannedRun
+from tasks.stored.reports import run_settings
+
+_COLUMNS = ["prompt_token_ids", "response_token_ids"]
+_ROWS_AT_ONCE = 4096
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What the calls of an engine computed for one rollouts artifact, times the devices that they held.
+
+    Legend of shapes: F, the features of work: forward passes, and rows in them.
+    """
+
+    engine: tuple[Any, ...]
+    """Engines for which this is equal take as long for a pass and for a row."""
+    seconds: float
+    """Inside the calls."""
+    work_F: Floats
+    """Of the calls, as if every engine had made the passes of the slowest one."""
+    needed_F: Floats
+    """What the same tokens would need with every row of a batch at work in each pass."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The responses of a run."""
+
+    response_tokens: int
+    sequence_tokens: int
+    """Tokens of prompts and responses: what is trained on."""
+    calls: list[Generated] | None
+    """By rollouts artifact; None where the work of some calls is not known."""
+
+
+@dataclass(frozen=True)
+class SystemRun:
+    """A run, and its model, system and seed in a comparison."""
+
+    model: str
+    system: str
+    seed: int
+    history: History
+    ledger: Ledger
+    sampled: Sampled | None = None
+    """Its responses; None before its first stage."""
+
+    @property
+    def name(self) -> str:
+        """``tiny, mu_grpo, seed 0``."""
+        return f"{self.model}, {self.system}, seed {self.seed}"
+
+
+def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactRef) -> SystemRun:
+    """Read a run by its report, and the lengths of all its responses.
+
+    Raises:
+        ArtifactError: an artifact of the run is missing or corrupted.
+    """
+    history = replace(load_finished(store, store.manifest(report)), seed=seed)
+    shards = [shard for stage in history.stages for shard in stage.rollouts]
+    sampled = read_sampled(store, shards) if shards else None
+    return SystemRun(model, system, seed, history, make_ledger(history), sampled)
+
+
+def of_system(runs: Iterable[SystemRun], model: str, system: str) -> list[SystemRun]:
+    """Return the runs of a system with a model, in the order of their seeds."""
+    found = [run for run in runs if (run.model, run.system) == (model, system)]
+    return sorted(found, key=lambda run: run.seed)
+
+
+def read_sampled(store: Store, shards: Sequence[Manifest]) -> Sampled:
+    """Read the lengths in rollouts, and what their engines counted.
+
+    Raises:
+        ArtifactError: rollouts are missing or corrupted.
+    """
+    responses = sequences = 0
+    for shard in shards:
+        with pq.ParquetFile(store.file(shard, "rollouts.parquet")) as file:
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=_COLUMNS):
+                prompt_R, response_R = (_lengths(batch[name]) for name in _COLUMNS)
+                responses += int(response_R.sum())
+                sequences += int(prompt_R[response_R > 0].sum() + response_R.sum())
+    calls = [generated(shard) for shard in shards]
+    known = [one for one in calls if one is not None]
+    return Sampled(responses, sequences, known if len(known) == len(calls) else None)
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    return np.asarray(lengths, dtype=np.int64)
+
+
+def generated(shard: Manifest) -> Generated | None:
+    """Return what the engines counted for some rollouts; None where an interrupted attempt made a part of them."""
+    seconds, work = shard.facts.get("call_seconds"), shard.facts.get("engine_work")
+    if not seconds or None in seconds or not work:
+        return None
+    engine = EngineSettings.model_validate(shard.settings["engine"])
+    devices = len(work) * engine.tensor_parallel
+    slowest = max(work, key=lambda one: one["passes"])
+    needed = [engine.tensor_parallel * sum(one[name] for one in work) for name in ("full_passes", "tokens")]
+    return Generated(
+        engine=(engine.kind, engine.dtype, engine.tensor_parallel),
+        seconds=devices * sum(seconds),
+        work_F=devices * np.array([slowest["passes"], slowest["rows"]], dtype=float),
+        needed_F=np.array(needed, dtype=float),
+    )
+
+
+def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun, ArtifactRef]:
+    """Find the report of every planned run that is finished, by the settings of the run.
+
+    Raises:
+        ArtifactError: the store cannot be read.
+    """
+    noted = [(report.ref, run_settings(store, report)) for report in store.manifests("report")]
+    found = {}
+    for one in planned:
+        wanted = one.settings.determining()
+        fitting = [ref for ref, settings in noted if settings and _fits(wanted, settings)]
+        if fitting:
+            found[one] = fitting[0]
+    return found
+
+
+def _fits(wanted: Any, found: Any) -> bool:
+    """Return whether settings are the planned ones; a run looked up what a plan leaves open, such as a commit."""
+    if wanted in (None, ""):
+        return True
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(_fits(value, found.get(name)) for name, value in wanted.items())
+    if isinstance(wanted, list):
+        both = isinstance(found, list) and len(wanted) == len(found)
+        return both and all(_fits(one, other) for one, other in zip(wanted, found, strict=True))
+    return bool(wanted == found)

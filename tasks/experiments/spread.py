@@ -1,0 +1,151 @@
+"""Running the arms of a part side by side, each run in a process of its own; a cached run takes seconds."""
+
+import multiprocessing
+import os
+import runpy
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import NamedTuple
+
+from tasks.errors import DataError
+from tasks.experiments.arms import QUESTIONS, SEEDS, Arm, Part
+from tasks.progress import bar
+from tasks.settings import RunSettings
+
+WORKFLOWS = Path("workflows/laboratory.py")
+_IMPORTED_ONCE = [
+    "flytekit.clis.sdk_in_container.pyflyte",
+    "workflows.laboratory",
+    "tasks.policy.step",
+    "tasks.prompts.step",
+    "tasks.train.study",
+    "tasks.experiments.laboratory",
+]
+"""Modules that every run needs and that take longer to import than a miniature takes to train."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A part of the laboratory, and how it is run."""
+
+    part: Part
+    config: Path
+    quick: bool
+    jobs: int
+    overrides: str
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of every arm; the quick form has one."""
+        return SEEDS[:1] if self.quick else SEEDS
+
+    def settings(self, arm: Arm, updates: int) -> RunSettings:
+        """Return the settings of an arm's runs, merged as ``open_run`` merges them.
+
+        Raises:
+            SettingsError: they are wrong.
+        """
+        return RunSettings.read(self.config, f"{arm.overrides(updates)} {self.overrides}")
+
+
+class Command(NamedTuple):
+    """A command of ``pyflyte``, and where what it and its processes print goes; without ``log``, where ours goes."""
+
+    name: str
+    options: list[str]
+    log: Path | None = None
+
+
+def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
+    """Make all runs of a part, then compare them; what the comparison prints goes to standard output.
+
+    Args:
+        plan: what to run.
+        updates: of every run.
+        evaluations: of every run.
+        logs: a folder for the output of every run.
+
+    Raises:
+        DataError: this is no checkout, or a run failed; its log is named.
+    """
+    if not WORKFLOWS.is_file():
+        raise DataError(f"{WORKFLOWS}: not here. Start the laboratory in the root of a checkout.")
+    arms = QUESTIONS[plan.part].arms
+    for arm in arms:  # Mistakes in settings are reported before anything runs.
+        plan.settings(arm, updates)
+    logs.mkdir(parents=True, exist_ok=True)
+    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
+    runs = [_run(plan, arm, seed, updates, evaluations, logs) for arm in arms for seed in plan.seeds]
+    failed = []
+    with bar(f"laboratory {plan.part}", len(runs)) as progress:
+        for run, code in ended(runs, plan.jobs):
+            if code:
+                failed.append(f"laboratory: {run.name} failed. Its output is in {run.log} and ends with\n{_end(run)}")
+            progress.advance(note=run.name)
+    if failed:
+        raise DataError("\n".join(failed))
+    workflow = f"{'quick' if plan.quick else 'laboratory'}_{plan.part}"
+    comparison = Command("comparison", [*_options(plan, workflow), "--overrides", plan.overrides])
+    for _, code in ended([comparison], 1):
+        if code:
+            raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
+
+
+def ended(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int]]:
+    """Run commands, at most ``jobs`` at a time; yields each with its exit code when it has ended.
+
+    After one that failed no more are started; those that run come to their ends.
+
+    All processes are started and waited for by the one thread that iterates: multiprocessing looks at every child
+    whenever it starts one, and of two threads that look at one child's end, one is told 255.
+    """
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(_IMPORTED_ONCE)
+    waiting = list(reversed(commands))
+    running: dict[int, tuple[Command, ForkServerProcess]] = {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            command = waiting.pop()
+            process = processes.Process(target=_pyflyte, args=(command.options, command.log))
+            process.start()
+            running[process.sentinel] = command, process
+        ready = wait(list(running))
+        for sentinel in [one for one in running if one in ready]:
+            command, process = running.pop(sentinel)
+            process.join()
+            assert process.exitcode is not None
+            if process.exitcode:
+                waiting.clear()
+            yield command, process.exitcode
+
+
+def _options(plan: Plan, workflow: str) -> list[str]:
+    return ["run", str(WORKFLOWS), workflow, "--inputs-file", str(plan.config)]
+
+
+def _run(plan: Plan, arm: Arm, seed: int, updates: int, evaluations: int, logs: Path) -> Command:
+    """Return the command of one arm on one seed."""
+    name = f"{arm.name}, seed {seed}"
+    options = ["--seed", str(seed), "--evaluations", str(evaluations), "--overrides", plan.overrides]
+    log = logs / f"{plan.part} {name.replace('/', ' ')}.txt"
+    return Command(name, [*_options(plan, "arm"), *options, "--arm", arm.overrides(updates)], log)
+
+
+def _end(run: Command) -> str:
+    assert run.log is not None
+    return "\n".join(run.log.read_text(encoding="utf-8").splitlines()[-8:])
+
+
+def _pyflyte(options: list[str], log: Path | None) -> None:
+    """Run ``pyflyte`` in this process."""
+    if log is not None:
+        with log.open("wb") as out:
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+    command = str(Path(sys.executable).parent / "pyflyte")
+    sys.argv = [command, *options]
+    runpy.run_path(command, run_name="__main__")

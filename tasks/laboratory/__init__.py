@@ -1,1 +1,0 @@
-"""Which runs answer the laboratory's questions, and what their results say."""

@@ -1,1 +1,0 @@
-"""Runs of several models, systems and seeds, compared: statistics, figures and one page."""

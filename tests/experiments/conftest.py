@@ -1,0 +1,181 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.experiments.causes import split_causes
+from tasks.experiments.figures import CaptionedFigure, make_figures
+from tasks.experiments.page import render_page
+from tasks.experiments.result import (
+    MEAN,
+    ArmResult,
+    Cell,
+    LaboratoryResult,
+    PairedTest,
+    ReproductionResult,
+    Speed,
+    Times,
+)
+from tasks.experiments.runs import Sampled, SystemRun
+from tasks.report.history import load_history
+from tasks.report.ledger import make_ledger
+from tests.experiments.planted import call
+from tests.report.synthetic import make_run
+
+MODELS, SYSTEMS, SEEDS = ["tiny", "Qwen2.5-Math-7B"], ["mu_grpo", "grpo", "m2po"], [0, 1]
+HOSTILE = "<b>7B</b>"
+
+
+@pytest.fixture(scope="session")
+def system_runs(tmp_path_factory: pytest.TempPathFactory) -> list[SystemRun]:
+    """Two models, three systems, two seeds; with the first model, one seed of m2po is missing."""
+    made = {
+        (system, seed): _run(tmp_path_factory.mktemp("system"), system, seed) for system in SYSTEMS for seed in SEEDS
+    }
+    return [
+        replace(run, model=model)
+        for model in MODELS
+        for (system, seed), run in made.items()
+        if (model, system, seed) != ("tiny", "m2po", 1)
+    ]
+
+
+def _run(root: Path, system: str, seed: int) -> SystemRun:
+    mu = 4 if system == "grpo" else 32
+    made = make_run(root, 4, preset="mu_grpo" if system == "mu_grpo" else "grpo", updates_per_rollout=mu, seed=seed)
+    history = load_history(made.store, made.evaluations)
+    run = SystemRun("", system, seed, history, make_ledger(history))
+    size = 16 * mu
+    tokens = np.random.default_rng(seed).integers(4, 40, 2048).tolist()
+    spent = sum(
+        manifest.timings.phases.get("generate", 0.0)
+        for manifest in run.history.manifests.values()
+        if manifest.kind != "evaluation"
+    )
+    calls = [call(tokens[start : start + size], 512) for start in range(0, 2048, size)]
+    scale = spent / sum(one.seconds for one in calls)
+    calls = [replace(one, seconds=scale * one.seconds) for one in calls]
+    return replace(run, sampled=Sampled(sum(tokens), sum(tokens) + 8 * 2048, calls))
+
+
+@pytest.fixture(scope="session")
+def result(system_runs: list[SystemRun]) -> ReproductionResult:
+    """Numbers that nobody computed, but for the causes."""
+    benchmarks = [MEAN, "amc23", "aime25"]
+    cells = [
+        Cell(
+            model=model,
+            system=system,
+            benchmark=benchmark,
+            accuracy=0.5 + 0.1 * place,
+            low=0.45 + 0.1 * place,
+            high=0.55 + 0.1 * place,
+            by_seed=[0.5, 0.5],
+            base=0.32,
+        )
+        for model in MODELS
+        for place, system in enumerate(reversed(SYSTEMS))
+        for benchmark in benchmarks
+    ]
+    tests = [
+        PairedTest(
+            model=model,
+            baseline=baseline,
+            benchmark=benchmark,
+            difference=difference,
+            low=difference - 0.01,
+            high=difference + 0.01,
+            p_bootstrap=0.0004 if difference > 0.01 else 0.4,
+            p_wilcoxon=None if benchmark != MEAN else 0.03,
+            cohen_dz=1.25,
+            rank_biserial=None,
+            p_equivalence=0.001,
+            equivalent=difference < 0.01,
+        )
+        for model in MODELS
+        for baseline, difference in (("grpo", 0.004), ("m2po", 0.1))
+        for benchmark in benchmarks
+    ]
+    times = [
+        Times(
+            model=model,
+            system=system,
+            updates=128,
+            wall_clock=own[0].ledger.wall_clock,
+            ledger=own[0].ledger.seconds,
+            gpu_seconds={"generate": 4.0, "optimize": 9.0} if model != "tiny" else {},
+            wall_clocks=[run.ledger.wall_clock for run in own],
+        )
+        for model in MODELS
+        for system in SYSTEMS
+        for own in [[run for run in system_runs if (run.model, run.system) == (model, system)]]
+    ]
+    speeds = [
+        Speed(model=model, baseline=baseline, name=name, ratio=speed, by_seed=[speed, speed and speed + 0.1])
+        for model in MODELS
+        for baseline in SYSTEMS[1:]
+        for name, speed in (("generation", 1.82), ("end to end", 1.53), ("to the level of the baseline", None))
+    ]
+    return ReproductionResult(
+        models=MODELS,
+        systems=SYSTEMS,
+        seeds=SEEDS,
+        reference="mu_grpo",
+        margin=0.02,
+        missing=["tiny, m2po, seed 1"],
+        cells=cells,
+        tests=tests,
+        times=times,
+        speeds=speeds,
+        causes=split_causes(system_runs, "mu_grpo", SYSTEMS[1:]),
+    )
+
+
+@pytest.fixture(scope="session")
+def laboratory() -> list[LaboratoryResult]:
+    arms = [
+        ArmResult(
+            name=name,
+            accuracy=value,
+            low=value - 0.05,
+            high=value + 0.04,
+            by_seed=[value] * 3,
+            best=max(value, 0.6),
+            vetoed=0.01,
+            clipped=None,
+            difference=None,
+            difference_low=None,
+            difference_high=None,
+            p=None,
+            stopped=["a gate"] if value < 0.3 else [],
+        )
+        for name, value in (("[0.8, 1.2], one stage", 0.5), ("[0, 5], one stage", 0.2), (f"[0, 5] and {HOSTILE}", 0.7))
+    ]
+    return [
+        LaboratoryResult(
+            part=part,
+            title=f"Part {part}",
+            asks="Is it so?",
+            reference="[0, 5], one stage",
+            seeds=3,
+            problems=100,
+            updates=256,
+            base=0.3,
+            arms=arms,
+        )
+        for part in ("a", "b", "c")
+    ]
+
+
+@pytest.fixture(scope="session")
+def drawn(
+    result: ReproductionResult, system_runs: list[SystemRun], laboratory: list[LaboratoryResult]
+) -> dict[str, CaptionedFigure]:
+    return make_figures(result, system_runs, laboratory)
+
+
+@pytest.fixture(scope="session")
+def page(result: ReproductionResult, system_runs: list[SystemRun], drawn: dict[str, CaptionedFigure]) -> str:
+    reports = {run.name: f"report/{run.seed:016x}" for run in system_runs}
+    return render_page(result, system_runs, [], reports, drawn)

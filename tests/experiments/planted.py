@@ -1,0 +1,70 @@
+"""Runs whose causes are known: seconds are made from rates, for the passes and rows of each call."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tasks.artifacts.records import ArtifactRef, Manifest, Timings
+from tasks.experiments.runs import Generated, Sampled, SystemRun
+from tasks.report.history import History, Stage
+from tasks.report.ledger import make_ledger
+
+PASS, ROW = 0.01, 0.0004
+"""Seconds of a forward pass, and of a row in it."""
+PROMPT = 4
+"""Tokens of every prompt."""
+
+
+def call(tokens: Sequence[int], places: int, slower: float = 1.0) -> Generated:
+    """A call of an engine that decodes so many responses at once, each batch until its longest one ends."""
+    batches = [tokens[start : start + places] for start in range(0, len(tokens), places)]
+    work_F = np.array([sum(max(one) for one in batches), sum(len(one) * max(one) for one in batches)], float)
+    needed_F = np.array([sum(sum(one) / len(one) for one in batches), sum(tokens)], float)
+    return Generated(("engine",), slower * float(work_F @ (PASS, ROW)), work_F, needed_F)
+
+
+def sampled(tokens: Sequence[int], calls: Sequence[int], places: int = 64, slower: float = 1.0) -> Sampled:
+    """Responses of these lengths, cut into calls of these sizes."""
+    ends = np.cumsum(calls).tolist()
+    assert ends[-1] == len(tokens)
+    pieces = [list(tokens[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+    made = [call(piece, places, slower) for piece in pieces]
+    return Sampled(sum(tokens), sum(tokens) + PROMPT * len(tokens), made)
+
+
+def planted(
+    system: str, made: Sampled | None, seed: int = 0, updates: int = 8, settings: Any = None, **phases: float
+) -> SystemRun:
+    """A run of one stage in one process; ``rest`` is what it spent in no phase, the other phases are in its policy."""
+    rest = phases.pop("rest", 0.0)
+    if made is not None:
+        phases.setdefault("generate", sum(call.seconds for call in made.calls or []))
+    spent = sum(phases.values()) + rest
+    policy = Manifest(
+        schema_version=1,
+        kind="policy",
+        digest=f"{system} {seed}",
+        files={},
+        parents={},
+        settings=settings or {},
+        seed=seed,
+        task="",
+        code_version="",
+        commit="",
+        packages={},
+        facts={"stage": 1, "updates": updates},
+        timings=Timings(process="one", process_started=-1e6, started=0.0, finished=spent, phases=phases),
+    )
+    history = History(
+        evaluated=[],
+        stages=[Stage(1, 1, updates, policy, [], [])],
+        updates={},
+        histograms={},
+        manifests={ArtifactRef(kind="policy", digest=policy.digest): policy},
+        others=[],
+        algorithm=system,
+        updates_per_rollout=updates,
+        seed=seed,
+    )
+    return SystemRun("tiny", system, seed, history, make_ledger(history), made)

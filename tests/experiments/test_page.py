@@ -1,0 +1,180 @@
+"""What the page says, and the data behind its figures."""
+
+import math
+import re
+
+import pytest
+from pyarrow.csv import read_csv
+
+from tasks.experiments.page import compare_settings, render_page, write_page
+from tasks.report.formats import number, saved
+from tasks.report.ledger import training_clock
+from tests.experiments.conftest import HOSTILE, MODELS, SYSTEMS
+from tests.report.svg import texts
+from tests.report.test_page import Outline, words
+
+KINDS = [
+    "accuracy",
+    "reward",
+    "vetoed",
+    "ledger",
+    *(f"{kind}-{one}" for one in SYSTEMS[1:] for kind in ("causes", "execution")),
+]
+
+
+def test_self_contained(page):
+    outline = Outline(page)
+    assert outline.open == []
+    assert not {tag for tag, _ in outline.tags} & {
+        "script",
+        "link",
+        "iframe",
+        "object",
+        "embed",
+        "img",
+        "image",
+        "form",
+    }
+    for tag, attributes in outline.tags:
+        for name in ("src", "href", "xlink:href", "action"):
+            assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+    assert len(page.encode()) < 5_000_000
+    assert "<b>7B" not in page
+    assert len(re.findall(r'id="([^"]+)"', page)) == len(set(re.findall(r'id="([^"]+)"', page)))
+
+
+def test_headlines_say_how_the_reference_stands(page):
+    text = words(page)
+    assert "Planned and not there: tiny, m2po, seed 1." in text
+    assert (
+        "With tiny, mu_grpo matches grpo: 70.0 % (65.0 to 75.0) against 60.0 % (55.0 to 65.0), "
+        "+0.4 points (−0.6 to +1.4; p 0.400); speed: generation 1.82x (1.82 to 1.92 over seeds)"  # noqa: RUF001 - a minus
+    ) in text.replace("&lt;", "<")
+    assert "mu_grpo exceeds m2po" in text
+    assert "to the level of the baseline not on every seed" in text
+    assert text.index("Planned and not there") < text.index("With tiny, mu_grpo") < text.index("Accuracy")
+
+
+def test_a_difference_that_is_told_apart_downwards_or_not_at_all(result, system_runs):
+    def sentence(low, high, p):
+        told = {"difference": (low + high) / 2, "low": low, "high": high, "p_bootstrap": p, "equivalent": False}
+        test = result.tests[0].model_copy(update=told)
+        return words(render_page(result.model_copy(update={"tests": [test]}), system_runs, [], {}, {}))
+
+    assert "mu_grpo falls below grpo" in sentence(-0.05, -0.01, 0.004)
+    assert "mu_grpo exceeds grpo" in sentence(0.01, 0.05, 0.004)
+    assert "mu_grpo is not told apart from grpo" in sentence(-0.05, 0.01, 0.4)
+    # One of many tests: the interval is of this one alone, the p is adjusted for their number.
+    assert "mu_grpo is not told apart from grpo" in sentence(0.003, 0.042, 0.162)
+
+
+def test_every_figure_is_there_with_its_data(drawn, page):
+    expected = {f"{kind}-{model}" for kind in KINDS for model in ("tiny", "qwen2-5-math-7b")}
+    assert set(drawn) == expected | {"laboratory-a", "laboratory-b"}
+    for name, one in drawn.items():
+        assert one.data.num_rows > 0, name
+        assert f'id="figure-{name}"' in page
+        assert f"figures/{name}.csv" in page
+        assert one.svg.count("<path") > 3, name
+    assert HOSTILE not in drawn["laboratory-a"].svg
+
+
+def test_the_page_is_written_with_its_figures_and_their_data(tmp_path, result, system_runs):
+    cells = [cell for cell in result.cells if cell.model == "tiny"]
+    few = result.model_copy(update={"models": ["tiny"], "systems": ["mu_grpo", "grpo"], "cells": cells})
+    runs = [run for run in system_runs if run.model == "tiny" and run.system != "m2po"]
+    write_page(tmp_path, few, runs, [], {})
+    assert "mu_grpo" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    names = {path.stem for path in (tmp_path / "figures").glob("*.csv")}
+    assert names == {path.stem for path in (tmp_path / "figures").glob("*.svg")}
+    assert len(names) == 6
+    rows = read_csv(tmp_path / "figures/causes-grpo-tiny.csv").to_pylist()
+    assert [row["name"] for row in rows][:: len(rows) - 1] == ["grpo", "mu_grpo"]
+    assert sum(row["seconds"] for row in rows[1:-1]) == pytest.approx(rows[0]["seconds"] - rows[-1]["seconds"])
+
+
+def test_accuracy_is_drawn_over_the_time_of_training(drawn, system_runs):
+    rows = drawn["accuracy-tiny"].data.to_pylist()
+    run = next(run for run in system_runs if (run.model, run.system, run.seed) == ("tiny", "mu_grpo", 0))
+    own = [row for row in rows if (row["system"], row["seed"]) == ("mu_grpo", 0)]
+    assert [row["updates"] for row in own] == [0, 32, 64, 96, 128]
+    # A stage: two shards, their verdicts and its policy, and half a second for storage after the first three.
+    stage = (0.4 + 9) + (0.4 + 10) + (0.1 + 2.5) + (0.5 + 1.5 + 14) + 4 * 0.5
+    assert [row["seconds"] for row in own] == pytest.approx([stage * place for place in range(5)], abs=2.1)
+    assert [row["accuracy"] for row in own] == [policy.accuracy.value for policy in run.history.evaluated]
+
+
+def test_an_execution_line_has_the_seconds_of_the_phases(drawn, system_runs):
+    rows = drawn["execution-grpo-tiny"].data.to_pylist()
+    for system in ("mu_grpo", "grpo"):
+        run = next(run for run in system_runs if (run.model, run.system, run.seed) == ("tiny", system, 0))
+        for lane, row in (("generate", "generate"), ("optimize", "optimize"), ("verify", "verify")):
+            drawn_seconds = sum(
+                one["share"] * (one["end"] - one["start"])
+                for one in rows
+                if (one["system"], one["lane"]) == (system, lane)
+            )
+            assert drawn_seconds == pytest.approx(run.ledger.seconds[row], rel=0.05), (system, lane)
+
+
+def test_a_waterfall_falls_from_the_baseline_to_the_reference(drawn, result, system_runs):
+    rows = drawn["causes-grpo-tiny"].data.to_pylist()
+    runs = [run for run in system_runs if run.model == "tiny"]
+    for place, system in ((0, "grpo"), (-1, "mu_grpo")):
+        own = [training_clock(run.history)[-1] for run in runs if run.system == system]
+        assert rows[place]["name"] == system
+        assert rows[place]["left"] == pytest.approx(sum(own) / len(own))
+    causes = [one for one in result.causes if (one.model, one.baseline) == ("tiny", "grpo")]
+    assert [(one["name"], one["seconds"]) for one in rows[1:-1]] == [(one.name, one.seconds) for one in causes]
+
+
+def test_seeds_that_only_one_system_has_are_left_out_of_the_waterfall(drawn, system_runs):
+    rows = drawn["causes-m2po-tiny"].data.to_pylist()
+    (run,) = [run for run in system_runs if (run.model, run.system) == ("tiny", "m2po")]
+    assert rows[0]["left"] == pytest.approx(training_clock(run.history)[-1])
+
+
+def test_tables_have_every_number(page, result):
+    text = words(page)
+    for one in result.causes:
+        assert saved(one.seconds) in text
+    for one in result.times:
+        assert number(one.ledger["generate"]) in text
+    assert "GPU-seconds: those of the step" in text
+    assert "1.25" in text
+    assert "< 0.001" in text.replace("&lt;", "<")
+
+
+def test_settings_that_differ_are_told_from_those_that_do_not(page, system_runs):
+    histories = {run.system: run.history for run in system_runs if run.model == "tiny"}
+    compared = compare_settings(histories)
+    differing = {one.name: one.values for one in compared.different}
+    assert differing["updates_per_rollout"] == {"mu_grpo": "32", "grpo": "4", "m2po": "32"}
+    assert differing["objective.gate.high"] == {"mu_grpo": "5", "grpo": "1.2", "m2po": "1.2"}
+    assert ("rollout", "responses_per_prompt", "8") in compared.shared
+    assert not {name for _, name, _ in compared.shared} & differing.keys()
+
+
+def test_vetoed_tokens_are_those_of_systems_with_a_veto(drawn):
+    assert set(drawn["vetoed-tiny"].data["system"].to_pylist()) == {"mu_grpo"}
+    shares = drawn["vetoed-tiny"].data["veto_fraction"].to_pylist()
+    assert 0 < max(shares) < 0.1
+    assert not [share for share in shares if math.isnan(share)]
+
+
+def test_models_are_told_in_figures_by_their_data(drawn):
+    assert {name.rpartition("tiny")[0] == "" for name in drawn} == {True, False}
+    for model in MODELS:
+        own = [one for one in drawn.values() if one.model == model]
+        assert len(own) == len(KINDS)
+        assert {value for one in own for value in one.data["model"].to_pylist()} == {model}
+
+
+def test_a_system_is_named_wherever_it_is_drawn(drawn):
+    for name, one in drawn.items():
+        shown = " ".join(texts(one.svg))
+        for system in set(one.data.column_names) & {"system"} and set(one.data["system"].to_pylist()):
+            assert system in shown, name
