@@ -162,10 +162,10 @@ test-gpu: ## the trainer's numbers on a GPU beside those on the CPU
 	@$(GPU_PYTHON) -m pytest --noconftest -o addopts=-ra -o timeout=0 tests/gpu
 
 bench-gpu: ## training and generation on a GPU, into docs/performance.md
-	@$(GPU_PYTHON) -m tests.benchmarks.gpu --page docs/performance.md
+	@$(GPU_PYTHON) -m tools.benchmarks.gpu --page docs/performance.md
 
 bench-gpu-trl: ## training on a GPU beside TRL's, into docs/performance.md; GPU_PYTHON has '.[train,bench]'
-	@$(GPU_PYTHON) -m tests.benchmarks.gpu.beside_trl --page docs/performance.md
+	@$(GPU_PYTHON) -m tools.benchmarks.gpu.beside_trl --page docs/performance.md
 
 faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; takes long
 	@$(BIN)/python -m tests.faults docs/faults.md
@@ -177,13 +177,13 @@ format: $(BIN)/.developing ## fix what the linters can
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 versions: $(BIN)/.developing ## note the tasks' sources and cache versions (see CONTRIBUTING.md)
-	@$(BIN)/python -m tests.cache_versions
+	@$(BIN)/python -m tools.cache_versions
 
 graph: $(BIN)/.developing ## the picture of the workflow in the README
-	@$(BIN)/python -m tests.graphs
+	@$(BIN)/python -m tools.graphs
 
 configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, from configs/paper/table.yaml
-	@$(BIN)/python -m tests.paper_configs
+	@$(BIN)/python -m tools.paper_configs
 
 # Without a network, once the packages are there. Pages that follow from the code are made first.
 docs: $(BIN)/.developing ## the documentation as a site in site/, and the pages of docs/ that are made from the code
@@ -193,8 +193,8 @@ docs: $(BIN)/.developing ## the documentation as a site in site/, and the pages 
 # TRL, which some of these are beside, pins nothing that the project needs otherwise.
 # KEEP=--keep keeps what is found, and writes docs/performance.md from it.
 bench: .venv-bench/.installed ## training, GRPO and memory beside TRL, rollouts, verification, the trainer, starts; beside what was kept
-	@.venv-bench/bin/python -m tests.benchmarks $(KEEP)
-	@$(if $(KEEP),.venv-bench/bin/python -m tests.benchmarks --page docs/performance.md)
+	@.venv-bench/bin/python -m tools.benchmarks $(KEEP)
+	@$(if $(KEEP),.venv-bench/bin/python -m tools.benchmarks --page docs/performance.md)
 
 .venv-bench/.installed: pyproject.toml constraints.txt constraints-bench.txt | $(BIN)/python
 	@$(BIN)/python -m venv .venv-bench

@@ -13,7 +13,7 @@ import torch
 from tasks.artifacts import ArtifactRef, Store
 from tasks.policy.step import prepare_policy
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
-from tests.s3 import S3, server
+from tools.s3 import S3, server
 
 SMALL = TinyPolicySettings(
     hidden_size=32,

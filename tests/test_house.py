@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cache_versions import NOTE, ROOT, current
+from tools.cache_versions import NOTE, ROOT, current
 
 MODULES = sorted([*ROOT.glob("tasks/**/*.py"), *ROOT.glob("workflows/**/*.py")])
 
@@ -79,11 +79,11 @@ def test_a_changed_task_has_a_new_cache_version(task: str) -> None:
     noted, now = json.loads(NOTE.read_text()).get(task), current()[task]
     assert noted == now, (
         f"the sources of {task} changed. If what the task computes can differ, raise its version "
-        "where tasks/flyte/ declares it; then run `make versions` and commit tests/cache_versions.json."
+        "where tasks/flyte/ declares it; then run `make versions` and commit tools/cache_versions.json."
     )
 
 
 def test_what_is_run_by_hand_finds_what_it_imports() -> None:
     """Benchmarks, and what renews pages: nothing else would tell of a name that moved."""
-    for path in {*ROOT.glob("tests/benchmarks/**/*.py"), *ROOT.glob("tests/**/__main__.py")}:
+    for path in {*ROOT.glob("tools/benchmarks/**/*.py"), *ROOT.glob("tests/**/__main__.py")}:
         import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))

@@ -25,7 +25,7 @@ from tasks.statistics import (
     run_means,
     signed_rank_p,
 )
-from tests.benchmarks import coverage
+from tools.benchmarks import coverage
 
 
 def test_an_interval_of_one_seed_is_that_of_its_problems() -> None:
@@ -107,7 +107,7 @@ def test_shares_are_covered_at_every_accuracy(problems: int) -> None:
     ids=lambda cell: f"{cell.kind}, {cell.problems}, {cell.case}",
 )
 def test_means_are_covered(cell: coverage.Cell) -> None:
-    """A few cells of what ``python -m tests.benchmarks.coverage`` looks at."""
+    """A few cells of what ``python -m tools.benchmarks.coverage`` looks at."""
     assert cell.coverage(60) >= 0.93
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.s3 import S3, rclone, server, versitygw
+from tools.s3 import S3, rclone, server, versitygw
 
 
 @pytest.fixture(scope="session", params=["moto", "versitygw", "rclone"])

@@ -16,7 +16,7 @@ from tasks.artifacts import lease as leases
 from tasks.artifacts.work import once
 from tasks.errors import ArtifactError
 from tasks.interruption import Interrupted, heeding
-from tests.s3 import S3
+from tools.s3 import S3
 
 ROOT = Path(__file__).parents[2]
 ATTEMPT = """

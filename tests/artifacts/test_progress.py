@@ -16,7 +16,7 @@ from tasks import interruption
 from tasks.artifacts import Store
 from tasks.artifacts.draft import Draft
 from tasks.interruption import Interrupted
-from tests.s3 import S3, server
+from tools.s3 import S3, server
 
 ROOT = Path(__file__).parents[2]
 Opened = Callable[[], Store]

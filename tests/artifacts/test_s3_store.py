@@ -16,7 +16,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Manifest
 from tasks.artifacts.s3 import PART_BYTES
 from tasks.errors import ArtifactError
-from tests.s3 import S3
+from tools.s3 import S3
 
 ROOT = Path(__file__).parents[2]
 

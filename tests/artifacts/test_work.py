@@ -15,7 +15,7 @@ from tasks.artifacts.provenance import EXECUTION
 from tasks.artifacts.work import once, work_key
 from tasks.errors import ArtifactError
 from tasks.settings import OperationSettings, VerifySettings
-from tests.s3 import S3
+from tools.s3 import S3
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,7 +21,7 @@ from flyteidl.core import execution_pb2 as phases
 from flyteidl.core import literals_pb2
 from flyteidl.service import admin_pb2_grpc
 
-from tests.platform.serialised import Serialised
+from tools.serialised import Serialised
 
 PROJECT, DOMAIN = "mu-grpo", "development"
 VERSIONS = ("v1", "v2")

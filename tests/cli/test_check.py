@@ -13,7 +13,7 @@ from tasks.artifacts.work import once
 from tasks.cli.check import Fault, Findings, check_store
 from tasks.errors import ArtifactError, DataError
 from tests.cli.synthetic import ROOT, Run, command, finished, flip, plain, words
-from tests.s3 import S3
+from tools.s3 import S3
 
 
 def shown(findings: Findings) -> str:

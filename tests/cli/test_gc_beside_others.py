@@ -27,7 +27,7 @@ from tests.cli.synthetic import (
     plain,
     unfinished,
 )
-from tests.s3 import S3
+from tools.s3 import S3
 
 SLOW = """
 import sys, time

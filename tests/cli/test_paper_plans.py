@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from tasks.cli.main import app
 from tasks.settings.deployment import VARIABLE, DeploymentSettings, Role
 from tasks.settings.experiment import read_experiment
-from tests.cache_versions import ROOT
 from tests.cli.synthetic import words
-from tests.paper_configs import STAGES
-from tests.paper_table import PaperRun, runs
+from tools import ROOT
+from tools.paper_configs import STAGES
+from tools.paper_table import PaperRun, runs
 
 EXPERIMENTS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("configs/**/reproduce*.yaml"))
 

@@ -21,7 +21,7 @@ from tasks.report.step import write_report
 from tests.cli.synthetic import age, finished, folders, names, plain
 from tests.faults.guarded import Guarded, act_as
 from tests.report.synthetic import make_run
-from tests.s3 import server
+from tools.s3 import server
 
 NOBODY = 65534
 HOURS = 48.0

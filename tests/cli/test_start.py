@@ -19,8 +19,8 @@ from tasks.errors import DeploymentError, SettingsError, UserError
 from tasks.flyte.remote import Attempt, Node, Seen
 from tests.cli.flyte_admin import Admin
 from tests.cli.synthetic import ROOT, command, words
-from tests.platform.serialised import Serialised, serialise
-from tests.s3 import free_port
+from tools.s3 import free_port
+from tools.serialised import Serialised, serialise
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 

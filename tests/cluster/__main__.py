@@ -13,7 +13,7 @@ from tests.cluster.control_plane import PROGRAMS, ControlPlane, programs
 from tests.cluster.pool import apply_pool
 from tests.preflight.__main__ import printed, renewed
 from tests.preflight.services import Flyte, Registry
-from tests.s3 import server
+from tools.s3 import server
 
 
 def main() -> None:

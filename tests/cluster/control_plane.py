@@ -17,9 +17,9 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.cache_versions import ROOT
 from tests.cluster.running import Running
-from tests.s3 import free_port
+from tools import ROOT
+from tools.s3 import free_port
 
 PROGRAMS = "KUBEBUILDER_ASSETS"
 _BUILT = ROOT / ".control-plane"

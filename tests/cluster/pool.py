@@ -6,10 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from tests.cache_versions import ROOT
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.preflight.clusters import right
+from tools import ROOT
 
 
 class Objects:

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.cache_versions import ROOT
 from tests.cluster.api import Api, Object
 from tests.cluster.conftest import started
 from tests.cluster.control_plane import ControlPlane, programs
@@ -19,9 +18,10 @@ from tests.cluster.kubelet import HOST, Kubelet
 from tests.images.podman import Podman
 from tests.platform.four_stages import drive, register, run_here, saved, stop
 from tests.platform.propeller import Attempt
-from tests.platform.serialised import Serialised, function_of
 from tests.preflight.clusters import NAMESPACE
-from tests.s3 import S3, server
+from tools import ROOT
+from tools.s3 import S3, server
+from tools.serialised import Serialised, function_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
 _SECONDS = 600

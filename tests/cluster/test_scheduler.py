@@ -8,17 +8,17 @@ from flyteidl.admin import task_pb2
 
 from tasks.cluster.nodes import place, taken
 from tasks.settings.deployment import ROLES, Role
-from tests.cache_versions import ROOT
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.flyte_pods import pod_of
 from tests.cluster.pool import Objects
 from tests.cluster.random_cases import Case, cases
-from tests.platform.serialised import function_of, serialise
 from tests.platform.test_serialised import role_of
 from tests.preflight.clusters import NAMESPACE
 from tests.preflight.spoiled import occupied
 from tests.preflight.test_wrong_clusters import WRONG
+from tools import ROOT
+from tools.serialised import function_of, serialise
 
 POOLS: dict[Role, str] = {
     "cpu": "cpu",

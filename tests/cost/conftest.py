@@ -8,7 +8,7 @@ from tasks.artifacts import Store
 from tasks.report.history import History, load_history
 from tasks.settings import RunSettings
 from tests.cost.pods import Pods
-from tests.workflows.runs import CONFIG
+from tools.runs import CONFIG
 
 STAGES = 2
 _SIZES = (

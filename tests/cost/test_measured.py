@@ -18,7 +18,7 @@ from tasks.report.ledger import make_ledger
 from tasks.settings import RunSettings
 from tasks.settings.cost import CostSettings
 from tests.cost.conftest import STAGES, Made
-from tests.workflows.runs import ROOT
+from tools.runs import ROOT
 
 ASSUMED = CostSettings.read(ROOT / "configs/prices.yaml").assumptions
 STEP, TOKEN, TRAINED, SCORED, ANSWER = 0.5, 0.01, 0.003, 0.001, 0.02

@@ -8,7 +8,7 @@ from tasks.cluster.rates import EngineRates, Rates
 from tasks.cluster.shapes import shape_of
 from tasks.settings.cost import CostSettings
 from tests.cost.conftest import STAGES, Made
-from tests.workflows.runs import ROOT
+from tools.runs import ROOT
 
 COSTS = CostSettings.read(ROOT / "configs/prices.yaml")
 NOTHING = ("update", "trained_token", "scored_token", "answer", "verifier", "switch", "engine", "trainer", "start")

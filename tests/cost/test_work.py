@@ -166,7 +166,7 @@ def test_parts_are_those_of_generation() -> None:
 def test_one_process_by_hand() -> None:
     """Two stages of 16 prompts x 4 responses, 4 updates each; one engine start for every policy."""
     run = RunSettings.read(
-        ROOT / "tests/workflows/small.yaml",
+        ROOT / "tools/small.yaml",
         "prompts.prompts_per_stage=16 prompts.prompts_per_shard=8 rollout.responses_per_prompt=4 "
         "optimize.responses_per_update=16 evaluate.problems=10",
     )

@@ -10,8 +10,9 @@ from tasks.artifacts.tables import read_table
 from tasks.evaluate.metrics import GREEDY, measure
 from tasks.evaluate.step import evaluate_policy
 from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettings, VerifySettings
-from tests.cache_versions import ROOT, sources
 from tests.prepared import prepare_held_out
+from tools import ROOT
+from tools.cache_versions import sources
 
 
 def test_nothing_solved_leaves_room_for_what_could_be_solved() -> None:

@@ -19,7 +19,7 @@ from rich.table import Table
 from tasks.report.tables import render_markdown
 from tests.faults.kills import Killed, killed, undisturbed
 from tests.faults.proxy import proxy
-from tests.s3 import S3, server
+from tools.s3 import S3, server
 
 TIMES, ASKED = 25, 10
 SHARE = 0.2
@@ -111,7 +111,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 _PAGE = """# Faults
 
-Written by `make faults`: runs of `mu_grpo_2` with [tests/workflows/small.yaml](../tests/workflows/small.yaml), started
+Written by `make faults`: runs of `mu_grpo_2` with [tools/small.yaml](../tools/small.yaml), started
 again after every kill until they end, and compared with a run that nothing disturbed. `at` is what a run had done last;
 `repeated` counts responses, answers and updates that were complete and were done again; a part of a shard is 128
 responses, a shard 512, and a checkpoint comes every 2 updates.

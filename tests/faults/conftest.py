@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.proxy import Proxy, proxy
-from tests.s3 import S3
+from tools.s3 import S3
 
 
 @pytest.fixture(scope="module")

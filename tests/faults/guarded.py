@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.s3 import S3
+from tools.s3 import S3
 
 
 class Guarded:

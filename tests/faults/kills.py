@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 from tasks.artifacts import Store
-from tests.workflows.runs import CONFIG, ROOT
+from tools.runs import CONFIG, ROOT
 
 WORKFLOW = "mu_grpo_2"
 OVERRIDES = "rollout.responses_per_part=128 evaluate.responses_per_part=100 operation.updates_per_checkpoint=2"

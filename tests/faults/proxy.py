@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.s3 import S3, free_port, wait_until_open
+from tools.s3 import S3, free_port, wait_until_open
 
 ROOT = Path(__file__).parents[2]
 MITMDUMP = ROOT / ".venv-proxy/bin/mitmdump"

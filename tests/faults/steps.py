@@ -7,7 +7,7 @@ import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.files import check
-from tests.s3 import S3
+from tools.s3 import S3
 
 PARTS = 6
 

@@ -16,7 +16,7 @@ from tasks.errors import ArtifactError
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.proxy import Proxy
 from tests.faults.steps import PARTS, Killed, Step, checks_out
-from tests.s3 import S3, server
+from tools.s3 import S3, server
 
 EVERYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 

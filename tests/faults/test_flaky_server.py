@@ -17,7 +17,7 @@ from tasks.errors import ArtifactError
 from tasks.run.sources import fingerprint
 from tests.faults.proxy import FAULTS, Proxy
 from tests.faults.steps import PARTS, Killed, Step, checks_out
-from tests.s3 import S3
+from tools.s3 import S3
 
 SHARE = 0.2
 FILES = 40

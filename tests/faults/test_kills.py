@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kills import killed, side_by_side, undisturbed
-from tests.s3 import S3
+from tools.s3 import S3
 
 
 @pytest.fixture(scope="module")

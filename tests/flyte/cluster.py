@@ -28,7 +28,7 @@ from kubernetes.stream import stream
 from tasks.artifacts import ArtifactRef, Store
 from tasks.flyte.remote import Execution, Flyte, Seen
 from tasks.settings.deployment import DeploymentSettings
-from tests.cache_versions import ROOT
+from tools import ROOT
 
 PROJECT = os.environ.get("FLYTE_DEFAULT_PROJECT", "mu-grpo")
 DOMAIN = os.environ.get("FLYTE_DEFAULT_DOMAIN", "development")

@@ -14,9 +14,9 @@ import yaml
 from tasks.artifacts import ArtifactRef, Store
 from tasks.flyte.remote import Execution, Seen
 from tasks.settings.deployment import DeploymentSettings
-from tests.cache_versions import ROOT
 from tests.flyte.cluster import BIN, Cluster, made, missing, size
-from tests.workflows.runs import CONFIG, Runner
+from tools import ROOT
+from tools.runs import CONFIG, Runner
 
 CHANGES = "optimize.responses_per_update=16 operation.updates_per_checkpoint=1"
 """Of the smallest run, so that a training can be interrupted between two of its states."""

@@ -11,9 +11,9 @@ import pytest
 from flytekit.models.filters import Equal
 
 from tasks.flyte.remote import Execution
-from tests.cache_versions import ROOT
 from tests.flyte.cluster import DOMAIN, PROJECT, Cluster, until
 from tests.flyte.conftest import Smoke
+from tools import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 MINUTES = 2
@@ -31,7 +31,7 @@ def second(pair: tuple[list[Execution], str], cluster: Cluster) -> str:
         store=pair[1],
         pods=pods,
         launch_plans={
-            PLAN: {"config": "tests/workflows/small.yaml", "schedule": "* * * * *"},
+            PLAN: {"config": "tools/small.yaml", "schedule": "* * * * *"},
             "reproduction": {"config": "tests/flyte/reproduce.yaml", "schedule": "0 0 1 1 *"},
         },
     )

@@ -66,7 +66,11 @@ def test_every_key_is_within_the_policies(smoke: Smoke, cluster: Cluster) -> Non
 def test_once_more_nothing_is_done_but_the_two_ends(smoke: Smoke, cluster: Cluster) -> None:
     again = follow(cluster, f"{cluster.version}-again", smoke.store)
     assert cluster.tasks_with_pods(again.execution) == {"open-run", "close-run"}
-    steps = [node for node in again.seen.nodes if node.path not in ("open-run", "close-run")]
+    # Flyte keeps the cache of a map task by shard and not by node; that none of them has a pod is seen above.
+    mapped = ("benchmarks", "generate")
+    steps = [
+        node for node in again.seen.nodes if node.path.rpartition(" / ")[2] not in ("open-run", "close-run", *mapped)
+    ]
     graphs = {node.path.rpartition(" / ")[0] for node in again.seen.nodes}
     assert not [node.path for node in steps if not node.cached and node.path not in graphs]
     assert cluster.artifacts(smoke.store) == cluster.artifacts(again.store)

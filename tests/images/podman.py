@@ -6,8 +6,8 @@ import subprocess
 import urllib.request
 from pathlib import Path
 
-from tests.cache_versions import ROOT
-from tests.system_programs import require
+from tools import ROOT
+from tools.system_programs import require
 
 BASE = "localhost/mu-grpo-test-base:bookworm"
 _INCLUDED = "python3,python3-venv,ca-certificates"

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.images.podman import Podman
 from tests.platform.four_stages import saved, stop
 from tests.platform.propeller import Attempt
-from tests.s3 import S3
+from tools.s3 import S3
 
 # As k8s asks of every pod: no rights, and nothing to write to but /tmp.
 LOCKED = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges"]

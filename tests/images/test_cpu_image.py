@@ -15,11 +15,11 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from tasks.settings import CodeSettings
-from tests.cache_versions import ROOT
 from tests.images.podman import BASE, Podman, torch_for_cpus_is_reached
 from tests.images.pods import LOCKED, SPACE, Pods
 from tests.platform.four_stages import drive, register, run_here
-from tests.s3 import S3
+from tools import ROOT
+from tools.s3 import S3
 
 pytestmark = pytest.mark.timeout(2400)
 GPU_IMAGES = ("rollout", "train", "alternate")

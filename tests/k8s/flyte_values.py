@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from tests.cache_versions import ROOT
+from tools import ROOT
 
 Values = dict[str, Any]
 FOLDER = ROOT / "k8s/flyte"

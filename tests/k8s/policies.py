@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.cache_versions import ROOT
 from tests.k8s.flyte_values import values
+from tools import ROOT
 
 FOLDER, BUCKET = ROOT / "k8s/storage", "mu-grpo"
 _FLYTE = values("values.yaml", "gpu-pool.yaml")["configuration"]["inline"]

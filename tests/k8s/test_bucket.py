@@ -16,7 +16,7 @@ from tasks.settings import SourceSettings
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.steps import Step
 from tests.k8s.policies import BUCKET, FOLDER, KEPT, expires, wrong
-from tests.s3 import server
+from tools.s3 import server
 
 
 @pytest.fixture(scope="module")

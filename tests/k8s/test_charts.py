@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from tasks.settings.deployment import quantity
-from tests.cache_versions import ROOT
 from tests.k8s.flyte_values import FOLDER, Values, as_helm_writes, over, values, within
+from tools import ROOT
 
 Objects = dict[tuple[str, str], Any]
 CHARTS = os.environ.get("FLYTE_CHARTS")

@@ -9,9 +9,9 @@ import yaml
 
 from tasks.cluster.flyte import OLDEST
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
-from tests.cache_versions import ROOT
 from tests.k8s.flyte_values import FOLDER, as_helm_writes, values
 from tests.k8s.policies import wrong
+from tools import ROOT
 
 DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))
 UNITS = {"cpu": "cpu", "memory": "memory", "ephemeralStorage": "ephemeral_storage", "gpu": "gpus"}

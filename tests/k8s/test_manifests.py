@@ -13,7 +13,7 @@ import yaml
 
 from tasks.flyte.training import SHUTDOWN_SECONDS
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
-from tests.cache_versions import ROOT
+from tools import ROOT
 
 Document = dict[str, Any]
 OVERLAYS = {"demo": ["demo"], "development": ["development"], "gpu-pool": ["gpu-1", "gpu-4", "gpu-8"]}

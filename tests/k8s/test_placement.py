@@ -7,9 +7,9 @@ from tasks.cluster.api import Object
 from tasks.cluster.nodes import amounts, obstacle
 from tasks.cluster.pods import role_pod
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
-from tests.cache_versions import ROOT
 from tests.k8s.test_flyte import values
 from tests.preflight.clusters import rendered
+from tools import ROOT
 
 LARGE = {"cpu": "192", "memory": "4Ti", "ephemeral-storage": "4Ti", "pods": "110"}
 GPUS = {"nvidia.com/gpu": "8"}

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from tasks.cluster.api import Permission, needed
-from tests.cache_versions import ROOT
 from tests.k8s.test_manifests import BUILT_IN, named, rendered
+from tools import ROOT
 
 COMPONENT = ROOT / "k8s/components/preflight"
 NAMESPACE = "mu-grpo-development"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cache_versions import ROOT
+from tools import ROOT
 
 NAMESPACE = "mu-grpo-development"
 SERIES = {

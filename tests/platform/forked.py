@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 from itertools import count
 from pathlib import Path
 
-from tests.cache_versions import ROOT
 from tests.platform.propeller import Attempt
+from tools import ROOT
 
 # Nothing of the project: it reads its deployment from the environment when it is imported.
 _LOADED = [

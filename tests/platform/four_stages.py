@@ -10,11 +10,11 @@ from flytekit.core.type_engine import TypeEngine
 
 from tasks.artifacts import Store
 from tasks.settings import RunSettings
-from tests.cache_versions import ROOT
 from tests.platform.propeller import Attempt, Propeller
-from tests.platform.serialised import Serialised, serialise
-from tests.s3 import S3
-from tests.workflows.runs import CONFIG, Runner
+from tools import ROOT
+from tools.runs import CONFIG, Runner
+from tools.s3 import S3
+from tools.serialised import Serialised, serialise
 from workflows.mu_grpo import mu_grpo
 
 CHANGES = (

@@ -16,8 +16,8 @@ from flyteidl.admin import task_pb2
 from flyteidl.core import dynamic_job_pb2, errors_pb2, literals_pb2, tasks_pb2, workflow_pb2
 from flyteidl.core.execution_pb2 import ExecutionError
 
-from tests.platform.serialised import Serialised
-from tests.s3 import S3
+from tools.s3 import S3
+from tools.serialised import Serialised
 
 Literals = dict[str, literals_pb2.Literal]
 _SYSTEM_FAILURES = 10

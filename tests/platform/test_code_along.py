@@ -18,8 +18,8 @@ from flytekit.core.type_engine import TypeEngine
 
 from tasks.flyte.ends import seed_of_week
 from tests.platform.propeller import Attempt, Propeller
-from tests.platform.serialised import Serialised, serialise
-from tests.s3 import S3
+from tools.s3 import S3
+from tools.serialised import Serialised, serialise
 
 pytestmark = pytest.mark.long
 SOURCE = "tasks/flyte/ends.py"

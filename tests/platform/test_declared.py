@@ -12,7 +12,7 @@ from tasks.flyte import experiments, tasks
 from tasks.flyte.decorators import arguments
 from tasks.flyte.inputs import OptimizeInputs, StepInputs
 from tasks.settings import OperationSettings, OptimizeSettings
-from tests.cache_versions import declared
+from tools.cache_versions import declared
 
 REF = ArtifactRef(kind="policy", digest="0" * 16)
 

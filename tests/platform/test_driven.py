@@ -14,9 +14,9 @@ from tasks.artifacts import Store
 from tasks.settings import RunSettings
 from tests.platform.forked import Processes
 from tests.platform.propeller import Propeller
-from tests.platform.serialised import function_of, serialise
-from tests.s3 import S3
-from tests.workflows.runs import CONFIG, Runner
+from tools.runs import CONFIG, Runner
+from tools.s3 import S3
+from tools.serialised import function_of, serialise
 from workflows.mu_grpo import mu_grpo_2
 from workflows.retrain import retrain_2
 

@@ -19,12 +19,12 @@ from tasks.settings import BackendSettings, OperationSettings
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.platform.propeller import Attempt, Propeller
-from tests.platform.serialised import serialise
 from tests.prepared import prepare_stage
-from tests.s3 import S3, free_port
 from tests.train.together import farthest
 from tests.workflows import test_grpo
-from tests.workflows.runs import ROOT
+from tools.runs import ROOT
+from tools.s3 import S3, free_port
+from tools.serialised import serialise
 
 pytest.importorskip("deepspeed")
 learner = test_grpo.learner

@@ -8,8 +8,8 @@ from pathlib import Path
 from flytekit import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
 
-from tests.cache_versions import ROOT
-from tests.s3 import S3
+from tools import ROOT
+from tools.s3 import S3
 
 
 def test_a_pod_that_used_s3_leaves_no_connection_open(s3: S3, tmp_path: Path) -> None:

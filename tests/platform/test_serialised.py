@@ -17,8 +17,8 @@ from tasks.cluster.pods import roles_of, workflow_of
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tasks.settings.experiment import read_experiment
-from tests.cache_versions import ROOT, declared, version
-from tests.platform.serialised import Serialised, function_of, serialise
+from tools.cache_versions import ROOT, declared, version
+from tools.serialised import Serialised, function_of, serialise
 from workflows.launch_plans import PLANS
 
 DEPLOYMENTS = sorted((ROOT / "configs/deployments").glob("*.yaml"))

@@ -11,8 +11,8 @@ from flytekit import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
 
 from tasks.settings.experiment import read_experiment
-from tests.cache_versions import ROOT
-from tests.platform.serialised import Serialised, function_of, serialise
+from tools import ROOT
+from tools.serialised import Serialised, function_of, serialise
 from workflows.reproduce import every_run
 
 DEPLOYMENT = ROOT / "configs/deployments/gpu-4.yaml"

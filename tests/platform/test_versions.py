@@ -6,7 +6,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.cache_versions import ROOT
+from tools import ROOT
 
 SHOW = """
 from tasks.flyte.tasks import evaluate, prepare_benchmark, verify

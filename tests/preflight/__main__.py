@@ -14,7 +14,7 @@ from tests.preflight.clusters import right
 from tests.preflight.conftest import CONFIG, TAG, deployment_of
 from tests.preflight.services import Flyte, Registry
 from tests.preflight.spoiled import no_key, occupied, tainted
-from tests.s3 import S3, server
+from tools.s3 import S3, server
 
 _SHOWN = "mu-grpo preflight --config {config} --deployment configs/deployments/gpu-4.yaml --flyte {flyte} store={store}"
 _EXAMPLE = re.compile(r"(?<=```text\n)\$ mu-grpo preflight .*?(?=```)", re.DOTALL)

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from tests.cache_versions import ROOT
 from tests.preflight.api_server import NAMESPACE, SECRET, ApiServer, Object, recorded
+from tools import ROOT
 
 
 @cache

@@ -10,10 +10,10 @@ from tasks.cluster.findings import Finding, Patience
 from tasks.cluster.preflight import Target, preflight
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
-from tests.cache_versions import ROOT
 from tests.preflight.api_server import NAMESPACE, ApiServer
 from tests.preflight.clusters import right
 from tests.preflight.services import Flyte, Registry
+from tools import ROOT
 
 CONFIG = ROOT / "configs/tiny-cpu.yaml"
 TAG = "0.1.0"

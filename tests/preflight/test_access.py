@@ -21,7 +21,7 @@ from tests.preflight.api_server import NAMESPACE, TOKEN, ApiServer
 from tests.preflight.clusters import right
 from tests.preflight.conftest import CONFIG, Ask, Findings, reading_alone
 from tests.preflight.http_server import Answer
-from tests.s3 import free_port
+from tools.s3 import free_port
 
 ROLES = [f"pod of {role}" for role in ("cpu", "prefetch", "verify", "rollout", "evaluate", "train")]
 UNREAD = {"store": "failed", "image mu-grpo-cpu": "failed"}

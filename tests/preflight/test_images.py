@@ -14,7 +14,7 @@ from tests.preflight.api_server import ApiServer
 from tests.preflight.conftest import CONFIG, TAG, Ask
 from tests.preflight.http_server import Answer, Asked
 from tests.preflight.services import Registry
-from tests.s3 import free_port
+from tools.s3 import free_port
 
 SECONDS = 5
 STAGES, TURNS = RunSettings.read(CONFIG), RunSettings.read(CONFIG, "updates_per_rollout=4")

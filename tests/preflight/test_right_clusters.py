@@ -4,10 +4,10 @@ from pathlib import Path
 
 import yaml
 
-from tests.cache_versions import ROOT
 from tests.preflight.api_server import SECRET, ApiServer
 from tests.preflight.conftest import TAG, Ask, Findings
 from tests.preflight.services import ALTERNATING, WORKFLOW, Flyte, Registry
+from tools import ROOT
 
 
 def states(found: Findings) -> dict[str, list[str]]:

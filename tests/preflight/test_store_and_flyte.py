@@ -10,7 +10,7 @@ from tasks.cluster.flyte import flyte_checks
 from tasks.cluster.storage import store_check
 from tests.preflight.http_server import Answer, Asked, HttpServer
 from tests.preflight.services import WORKFLOW, Flyte
-from tests.s3 import S3, free_port
+from tools.s3 import S3, free_port
 
 SECONDS = 5
 

@@ -28,7 +28,7 @@ from tasks.settings import (
 from tasks.settings.benchmarks import PAPER
 from tasks.settings.evaluate import Measure, measures
 from tests.prompts.hub import Hub, hub, prepared
-from tests.s3 import S3
+from tools.s3 import S3
 
 PROMPTS = PromptsSettings(path="unused.jsonl", prompts_per_stage=1, template="Q: {prompt}", chat=True)
 FIRST, SECOND = "1" * 40, "2" * 40

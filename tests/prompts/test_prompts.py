@@ -16,7 +16,7 @@ from tasks.prompts.arithmetic import CHARACTERS, PROGRAM, hash_fraction, problem
 from tasks.settings import ArithmeticSettings, PromptsSettings, SourceSettings
 from tasks.verify.answers import extract_program
 from tests.prepared import prepare_held_out, prepare_stage, prepare_training
-from tests.s3 import S3
+from tools.s3 import S3
 
 ARITHMETIC = PromptsSettings(prompts_per_stage=100, prompts_per_shard=30, arithmetic=ArithmeticSettings(levels=[2]))
 

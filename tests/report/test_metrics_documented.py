@@ -20,7 +20,7 @@ from tasks.train.outcome import Outcome as Trained
 from tasks.train.stage import load_trainer
 from tasks.verify.step import Tally
 from tasks.verify.verdicts import Outcome
-from tests.cache_versions import ROOT
+from tools import ROOT
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"`([^`]+)`", PAGE))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system_programs import require
+from tools.system_programs import require
 
 FLAGS = [
     "--headless",

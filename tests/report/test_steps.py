@@ -8,10 +8,10 @@ import pytest
 from tasks.artifacts import Store
 from tasks.report.history import PlannedStage, load_history
 from tasks.report.steps import Card, draw_run
-from tests.graphs import PICTURE, columns, picture
 from tests.report.clock import Clock, process
 from tests.report.svg import SVG, texts
 from tests.report.synthetic import SyntheticRun
+from tools.graphs import PICTURE, columns, picture
 
 
 def seconds_of(run: SyntheticRun) -> dict[tuple[str, str], tuple[float, float]]:

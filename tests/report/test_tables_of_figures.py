@@ -16,10 +16,10 @@ from tasks.report.figures import Drawn, all_figures
 from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
 from tasks.report.run_figures import timeline
-from tests.cache_versions import ROOT
 from tests.report.clock import Clock, process
 from tests.report.svg import paths
 from tests.report.synthetic import SyntheticRun
+from tools import ROOT
 
 Table = dict[tuple[str, str], list[dict[str, float]]]
 

@@ -11,7 +11,7 @@ from tasks.artifacts.provenance import image_tag
 from tasks.errors import SettingsError
 from tasks.settings.base import WHOLE_RUN
 from tasks.settings.deployment import VALUES, VARIABLE, DeploymentSettings, quantity
-from tests.cache_versions import ROOT
+from tools import ROOT
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.errors import SettingsError
 from tasks.settings import BackendSettings, EngineSettings, RunSettings
-from tests.cache_versions import ROOT
+from tools import ROOT
 
 ZERO = sorted((ROOT / "configs/deepspeed").glob("*.json"))
 TWO = str(ROOT / "configs/deepspeed/zero2.json")

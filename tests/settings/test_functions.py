@@ -8,7 +8,7 @@ from tasks.errors import SettingsError
 from tasks.flyte.inputs import VerifyInputs
 from tasks.settings import FunctionVerifySettings, MathVerifySettings, RunSettings, VerifySettings
 from tasks.settings.functions import find_function
-from tests.workflows.runs import CONFIG
+from tools.runs import CONFIG
 
 SCORE = "def score(prompt, response, answer):\n    return 1.0\n"
 

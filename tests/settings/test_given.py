@@ -15,7 +15,7 @@ from tasks.errors import SettingsError
 from tasks.flyte.ends import open_run
 from tasks.settings import Given, PolicySettings, RunSettings
 from tasks.settings.experiment import ExperimentSettings
-from tests.workflows.runs import CONFIG
+from tools.runs import CONFIG
 from workflows.grpo import grpo
 from workflows.laboratory import arm
 from workflows.mu_grpo import mu_grpo

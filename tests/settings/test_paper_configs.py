@@ -9,8 +9,8 @@ import yaml
 
 from tasks.settings import RunSettings
 from tasks.settings.experiment import ExperimentSettings
-from tests.paper_configs import PAGE, REPRODUCE, written
-from tests.paper_table import FOLDER, TABLE, PaperRun, covers, leaves, runs
+from tools.paper_configs import PAGE, REPRODUCE, written
+from tools.paper_table import FOLDER, TABLE, PaperRun, covers, leaves, runs
 
 PATHS = [*(run.path for run in runs()), REPRODUCE, PAGE]
 MODEL = "qwen2.5-math-7b"

@@ -8,7 +8,7 @@ from tasks.artifacts import Store
 from tasks.errors import ArtifactError, SettingsError
 from tasks.settings import PolicySettings, RunSettings
 from tasks.settings.places import in_bucket, is_place
-from tests.cache_versions import ROOT
+from tools import ROOT
 
 NONE = ["", " ", "s3://", "s3:///runs", "s3://Bad Bucket/runs", "s3:/bucket/runs", "S3://bucket/runs"]
 OTHERS = ["gs://bucket/runs", "file:///tmp/runs", "https://example.com/runs"]

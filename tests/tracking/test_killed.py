@@ -12,11 +12,11 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.rollout.step import generate_shard
 from tasks.verify.step import verify_rollouts
-from tests.cache_versions import ROOT
 from tests.faults.test_steps_go_on import PROMPTS, ROLLOUT, VERIFY
 from tests.prepared import prepare_held_out, prepare_stage
 from tests.tracking.test_tracking import KEY, Shown, copied, expected, in_tensorboard, in_wandb, messages, rounded
 from tests.workflows import test_grpo
+from tools import ROOT
 
 learner = test_grpo.learner
 Learner = tuple[Store, ArtifactRef]

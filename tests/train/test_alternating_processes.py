@@ -21,11 +21,11 @@ from tasks.settings import (
 from tasks.train.alternating import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
-from tests.cache_versions import ROOT
 from tests.prepared import prepare_stage
 from tests.train.alternating_together import Job, alternated
 from tests.train.test_examples import alike
 from tests.train.together import farthest
+from tools import ROOT
 
 pytest.importorskip("deepspeed")
 Small = tuple[Store, ArtifactRef]

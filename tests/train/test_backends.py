@@ -15,11 +15,11 @@ from transformers import AutoModelForCausalLM
 from tasks.policy.checks import check_folder
 from tasks.policy.loading import load_tokenizer
 from tasks.train.batches import Responses, micro_batches, shares
-from tests.cache_versions import ROOT
 from tests.train import test_trainer
 from tests.train.test_examples import alike
 from tests.train.test_trainer import Small
 from tests.train.together import FIRST, HALF, LAST, Tensors, farthest, moments, together, work
+from tools import ROOT
 
 pytest.importorskip("deepspeed")
 responses = test_trainer.responses

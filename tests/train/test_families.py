@@ -15,11 +15,11 @@ from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings, R
 from tasks.train.batches import Responses, collect, plan_batches
 from tasks.train.checkpoint import save_policy
 from tasks.train.stage import load_trainer
-from tests.cache_versions import ROOT
 from tests.policy.families import PACKABLE, PADDED, brought
 from tests.train import test_trainer
 from tests.train.test_trainer import settings, untimed, verdicts
 from tests.train.together import FIRST, farthest, moments, together, work
+from tools import ROOT
 
 Small = tuple[Store, ArtifactRef]
 GROUP = 4

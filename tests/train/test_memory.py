@@ -13,7 +13,7 @@ from tasks.settings import OptimizeSettings
 from tasks.train.advantages import select
 from tasks.train.batches import Column, Responses, collect, plan_batches, zeros
 from tasks.train.scoring import finite_responses
-from tests.benchmarks.rows import GROUP_SIZE, judged, responses
+from tools.benchmarks.rows import GROUP_SIZE, judged, responses
 
 MIB = 2**20
 

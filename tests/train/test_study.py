@@ -11,7 +11,7 @@ from tasks.policy.step import prepare_policy
 from tasks.settings import ArithmeticSettings, PromptsSettings, RunSettings
 from tasks.train.study import run_study
 from tests.prepared import prepare_held_out, prepare_stage
-from tests.workflows.runs import CONFIG, ROOT
+from tools.runs import CONFIG, ROOT
 
 SMALL = "policy.tiny.warm_start.guessing_updates=10 prompts.prompts_per_stage=32 prompts.prompts_per_shard=16 "
 RUN = RunSettings.read(CONFIG, SMALL + "rollout.responses_per_prompt=4 optimize.responses_per_update=16")

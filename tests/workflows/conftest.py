@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.workflows.runs import Runner
+from tools.runs import Runner
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from tests.workflows.runs import CONFIG
+from tools.runs import CONFIG
 
 LABORATORY = {
     "parts": ["a"],

@@ -9,7 +9,7 @@ import pytest
 from tasks.artifacts import Store
 from tasks.artifacts.records import Kind
 from tasks.artifacts.tables import read_table
-from tests.workflows.runs import Runner, steps
+from tools.runs import Runner, steps
 
 CHANGES = (
     "prompts.arithmetic.as_code=true verify.kind=code prompts.prompts_per_stage=32 evaluate.problems=20 "

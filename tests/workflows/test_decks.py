@@ -17,7 +17,8 @@ from tasks.artifacts.records import Manifest
 from tasks.flyte.inputs import RolloutInputs
 from tasks.flyte.tasks import generate
 from tasks.settings import RolloutSettings
-from tests.workflows.runs import ROOT, Runner
+from tools import ROOT
+from tools.runs import Runner
 
 LARGEST = 150_000
 """Bytes of a deck that is no report."""

@@ -17,7 +17,8 @@ import torch
 
 from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
-from tests.workflows.runs import ROOT, Runner
+from tools import ROOT
+from tools.runs import Runner
 
 FROZEN = Path(__file__).with_name("frozen.json")
 SHORT = (

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
-from tests.workflows.runs import Runner, steps
+from tools.runs import Runner, steps
 
 CHANGES = (
     "verify.kind=function verify.function=my_rewards:score prompts.prompts_per_stage=32 evaluate.problems=20 "

@@ -18,7 +18,7 @@ from tasks.train.alternating import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.prepared import prepare_stage
-from tests.workflows.runs import Runner
+from tools.runs import Runner
 
 PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
 ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)
@@ -35,7 +35,7 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRe
     from tasks.policy.step import prepare_policy
     from tasks.settings import PolicySettings
     from tasks.settings.run import RunSettings
-    from tests.workflows.runs import CONFIG
+    from tools.runs import CONFIG
 
     store = Store.open(tmp_path_factory.mktemp("learner"))
     settings = RunSettings.read(CONFIG, "policy.tiny.warm_start.guessing_updates=10")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import Store
-from tests.workflows.runs import ROOT, Runner, steps
 from tests.workflows.test_decks import deck_of, decks_of, tabs, words
+from tools import ROOT
+from tools.runs import Runner, steps
 
 PAGE = "# Laboratory\n\n<!-- part a -->\n<!-- end of part a -->\n\nRead by people.\n"
 

@@ -17,7 +17,8 @@ from tasks.report.formats import percent
 from tasks.report.ledger import training_seconds
 from tasks.settings import RunSettings
 from tasks.stored.find import find_artifact
-from tests.workflows.runs import ROOT, Runner, steps
+from tools import ROOT
+from tools.runs import Runner, steps
 
 
 def test_accuracy_rises(finished: tuple[Runner, str]) -> None:

@@ -13,7 +13,7 @@ from tasks.policy.step import prepare_policy
 from tasks.prompts.arithmetic import split
 from tasks.settings import ArithmeticSettings
 from tasks.settings.run import RunSettings
-from tests.workflows.runs import CONFIG, Runner, steps
+from tools.runs import CONFIG, Runner, steps
 
 CHANGES = "prompts.prompts_per_stage=32 evaluate.problems=10 optimize.responses_per_update=128"
 

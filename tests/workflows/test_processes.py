@@ -11,8 +11,9 @@ from safetensors.torch import load_file
 
 from tasks.artifacts import Store
 from tests.train.together import farthest
-from tests.workflows.runs import ROOT, Runner, steps
 from tests.workflows.test_decks import decks_of, tabs
+from tools import ROOT
+from tools.runs import Runner, steps
 
 pytest.importorskip("deepspeed")
 ZERO = ROOT / "configs/deepspeed/zero3.json"

@@ -13,8 +13,8 @@ from tasks.cli.main import app
 from tasks.errors import SettingsError
 from tasks.settings import ExperimentSettings
 from tests.workflows.experiments import experiment
-from tests.workflows.runs import Runner, steps
 from tests.workflows.test_decks import deck_of, decks_of, words
+from tools.runs import Runner, steps
 
 
 @pytest.fixture(scope="module")

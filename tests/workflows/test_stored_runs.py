@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import Store
-from tests.workflows.runs import Runner, steps
+from tools.runs import Runner, steps
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import Store
-from tests.workflows.runs import Runner, steps
+from tools.runs import Runner, steps
 
 pytest.importorskip("vllm")
 VLLM = "rollout.engine.kind=vllm rollout.engine.eager=true"

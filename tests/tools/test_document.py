@@ -1,0 +1,87 @@
+"""The page of what benchmarks kept: on values that nobody measured."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import DataError
+from tools.benchmarks.document import FIGURE, section, write_page
+from tools.benchmarks.measured import Measured, Ratio
+
+MACHINE = {"cores": 2, "torch": "2.13", "when": "2026-01-02"}
+GPU = "<!-- gpu -->\nfrom a GPU\n<!-- end of gpu -->\n"
+
+
+def measured(name: str = "one", **given) -> Measured:
+    ways = {"ours": [3000.0, 4000.0, 5000.0], "theirs": [2.0, 2.0, 2.5]}
+    bars = [Ratio("ours", "theirs", [1.4, 1.5, 1.7], 1.6), Ratio("ours", "1 s", [0.5, 0.5, 0.6], 1.0, at_most=True)]
+    return Measured(name, "Some work.", "x/s", ways, bars, **{"facts": {"rows": 12345}, "machine": MACHINE} | given)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "docs/performance.md"
+    path.parent.mkdir()
+    path.write_text(f"# Performance\n\n<!-- cpu -->\nfrom before\n<!-- end of cpu -->\n\n{GPU}")
+    return path
+
+
+def test_a_section_has_ways_ratios_facts_and_the_finding() -> None:
+    text = section(measured(finding="Copies cost most."))
+    assert "| ours | 4,000 | 3,000 to 5,000 |" in text
+    assert "| ours / theirs | 1.5 | 1.4 to 1.7 | at least 1.6 | **short** |" in text
+    assert "| ours / 1 s | 0.5 | 0.5 to 0.6 | at most 1 | holds |" in text
+    assert "rows: 12,345." in text
+    assert "Found: Copies cost most." in text
+    assert "3 times in turn (`python -m tools.benchmarks one`)" in text
+
+
+def test_a_fact_of_many_parts_is_a_table() -> None:
+    parts = {"load": 1.5, "work": 20.0, "save": 0.25, "start": 3.0, "rest": 0.5}
+    text = section(measured(facts={"rows": 7, "s": parts, "of a run": {"ours": parts, "theirs": {"load": 9.0}}}))
+    assert "rows: 7.\n" in text
+    assert "| s | |\n|---|---|\n| load | 1.5 |\n" in text
+    assert "| of a run | ours | theirs |\n|---|---|---|\n| load | 1.5 | 9 |\n| work | 20 | |\n" in text
+
+
+def test_what_is_kept_becomes_the_page_and_the_gpu_part_stays(page: Path, tmp_path: Path) -> None:
+    measured().write(tmp_path / "kept")
+    measured("two", machine=MACHINE | {"torch": "2.14", "when": "2026-01-03"}).write(tmp_path / "kept")
+    write_page(page, tmp_path / "kept")
+    text = page.read_text()
+    assert text.startswith(
+        "# Performance\n\n<!-- cpu -->\nMeasured 2026-01-02 to 2026-01-03: cores 2, torch 2.13 and 2.14."
+    )
+    assert text.endswith(f"<!-- end of cpu -->\n\n{GPU}")
+    assert text.index("## One") < text.index("## Two")
+    assert "from before" not in text
+    figure = (page.parent / FIGURE).read_text()
+    assert figure.startswith("<svg")
+    assert "one: ours / theirs" in figure
+    write_page(page, tmp_path / "kept")
+    assert (page.read_text(), (page.parent / FIGURE).read_text()) == (text, figure)
+
+
+def test_nothing_kept_is_said(page: Path, tmp_path: Path) -> None:
+    write_page(page, tmp_path / "nothing")
+    assert "Nothing is kept yet" in page.read_text()
+    assert not (page.parent / FIGURE).exists()
+
+
+def test_a_page_without_marks_is_left_alone(page: Path, tmp_path: Path) -> None:
+    page.write_text("# Mine\n")
+    with pytest.raises(DataError, match="cpu"):
+        write_page(page, tmp_path / "nothing")
+    assert page.read_text() == "# Mine\n"
+
+
+def test_a_regression_is_one_of_a_ratio_in_its_direction_or_of_a_bar_on_a_unit() -> None:
+    kept, worse, slower = measured(), measured(), measured()
+    worse.ratios[:] = [Ratio("ours", "theirs", [1.4], 1.6), Ratio("ours", "1 s", [0.9], 1.0, at_most=True)]
+    assert worse.regressions(kept) == [
+        "one: ours beside theirs is 1.4, and was 1.5; 5% worse is allowed",
+    ]
+    assert worse.regressions(None) == []
+    slower.ratios[:] = [Ratio("ours", "theirs", [1.43], 1.6), Ratio("ours", "1 s", [1.2], 1.0, at_most=True)]
+    assert slower.regressions(kept) == ["one: ours beside 1 s is 1.2, and was 0.5; at most 1 is asked for"]
+    assert slower.regressions(slower) == []

@@ -1,0 +1,131 @@
+"""Measures the trainer and transformers' generation on one device; prints JSON and tables.
+
+    python -m tools.benchmarks.gpu [--page docs/performance.md] [--shape tiny --device cpu]
+
+Packed sequences beside padded ones, log-probabilities in chunks beside whole logits, the longest response that fits,
+and generation with the project's engine beside transformers' continuous batching. Nothing is loaded: models have
+random weights, and rollouts log-normal lengths.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from tasks.cli.pages import renew
+from tasks.errors import SettingsError
+from tools.benchmarks.gpu.device import free, matrix_rate, peak, wait
+from tools.benchmarks.gpu.generation import generation
+from tools.benchmarks.gpu.made import SHAPES, Rollouts, make_backend, operations
+from tools.benchmarks.gpu.page import page
+from tools.benchmarks.gpu.training import longest_that_fits, packed_update, padded_update, whole_logits_update
+
+WAYS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
+    "packed, chunked": (packed_update, {}),
+    "packed, chunked, layers computed again": (packed_update, {"checkpointing": True}),
+    "packed, chunked, Liger": (packed_update, {"liger": True}),
+    "packed, whole logits": (whole_logits_update, {}),
+    "padded, chunked": (padded_update, {}),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=list(SHAPES), default="qwen2.5-1.5b")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--responses", type=int, default=128)
+    parser.add_argument("--median", type=float, default=600, help="response tokens")
+    parser.add_argument("--longest", type=int, default=4096, help="response tokens")
+    parser.add_argument("--budget", type=int, default=16384, help="tokens of a micro-batch")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--gib", type=float, default=40, help="memory for the longest response")
+    parser.add_argument("--new-tokens", type=int, default=256, help="of every generated response")
+    parser.add_argument("--page", type=Path, help="a Markdown file whose part between marks gets the tables")
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("there is no GPU here; try --device cpu --shape tiny --responses 16 --median 60")
+    device = torch.device(options.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "CPU"
+    result: dict[str, Any] = {
+        "device": name,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "options": {key: value for key, value in vars(options).items() if key != "page"},
+        "training": training(options, device),
+        "longest response": longest(options, device),
+        "generation": generation(options, device),
+    }
+    print(json.dumps(result))
+    text = page(result)
+    print(text)
+    if options.page:
+        renew(options.page, "gpu", text)
+
+
+def training(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    """Every way beside the others: in turn, so that a device that warms up is unfair to none."""
+    rollouts = Rollouts.make(options.shape, options.responses, options.median, options.longest)
+    useful = operations(options.shape, rollouts)
+    reached = matrix_rate(device)
+    seconds: dict[str, list[float]] = {}
+    memory: dict[str, float | None] = {}
+    failed: dict[str, str] = {}
+    for _ in range(options.repeats):
+        for way, (update, extra) in WAYS.items():
+            if way in failed:
+                continue
+            try:
+                backend = make_backend(
+                    options.shape, device, 1024, extra.get("checkpointing", False), extra.get("liger", False)
+                )
+                update(backend, rollouts, options.budget)  # warms up, and makes AdamW's moments
+                free()
+                start = time.perf_counter()
+                update(backend, rollouts, options.budget)
+                wait()
+                seconds.setdefault(way, []).append(time.perf_counter() - start)
+                memory[way] = peak() / 2**30 if device.type == "cuda" else None
+            except (RuntimeError, SettingsError) as error:  # out of memory, or a package that is missing
+                failed[way] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
+            backend = None
+            free()
+    rows = {}
+    for way in WAYS:
+        if way in failed:
+            rows[way] = {"failed": failed[way]}
+            continue
+        took = statistics.median(seconds[way])
+        rows[way] = {
+            "tokens/s": rollouts.tokens / took,
+            "tokens/s, least": rollouts.tokens / max(seconds[way]),
+            "tokens/s, most": rollouts.tokens / min(seconds[way]),
+            "MFU": useful / took / reached,
+            "peak GiB": memory[way],
+        }
+    return {"tokens": rollouts.tokens, "matrix product, operations/s": reached, "ways": rows}
+
+
+def longest(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    """Response tokens of one sequence whose gradients fit into the given memory; a GPU's alone can be limited."""
+    if device.type != "cuda":
+        return {}
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, options.gib * 2**30 / total), device)
+    found = {
+        "chunked": longest_that_fits(options.shape, device, False, False),
+        "chunked, layers computed again": longest_that_fits(options.shape, device, True, False),
+        "whole logits": longest_that_fits(options.shape, device, False, True),
+    }
+    torch.cuda.set_per_process_memory_fraction(1.0, device)
+    return found
+
+
+if __name__ == "__main__":
+    main()

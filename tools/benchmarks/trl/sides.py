@@ -1,0 +1,221 @@
+"""An update over frozen rollouts, by the project's trainer and by TRL's.
+
+Both sum gradients over micro-batches, clip them and make one fused AdamW step. Ours sorts by length and packs up to a
+budget of tokens; TRL pads all responses of a generation to the longest one. TRL gets its rollouts from a stub, whose
+time and that of rewards is not counted.
+"""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from torch import Tensor
+
+from tasks.policy.packing import PACKED_ATTENTION
+from tasks.policy.scorer import Scorer
+from tasks.settings import OptimizeSettings
+from tasks.train.backends import open_backend
+from tasks.train.outcome import Outcome
+from tasks.train.trainer import Trainer
+from tools.benchmarks.gpu.device import wait
+from tools.benchmarks.trl.frozen import Frozen
+
+LEARNING_RATE = 1e-6
+PLAIN: dict[str, Any] = {
+    "lr_scheduler_type": "constant",
+    "report_to": "none",
+    "save_strategy": "no",
+    "logging_strategy": "no",
+    "disable_tqdm": True,
+}
+"""TRL showing and saving nothing."""
+ON_CPU: dict[str, Any] = {"bf16": False, "use_cpu": True}
+"""TRL in float32."""
+EPSILON = 1e-4
+"""Added to the standard deviation of a group's rewards, as TRL does."""
+
+
+def settings(frozen: Frozen, budget: int, backend: dict[str, Any]) -> OptimizeSettings:
+    """GRPO as TRL's loss_type dapo has it: clipping to [0.8, 1.2], a mean over tokens."""
+    return OptimizeSettings.parse(
+        {
+            "preset": "grpo",
+            "objective": {
+                "aggregation": "token_mean",
+                "advantage": {"epsilon": EPSILON},
+                "gate": {"low": 0.8, "high": 1.2},
+            },
+            "responses_per_update": len(frozen.responses),
+            "learning_rate": LEARNING_RATE,
+            "weight_decay": 0.0,
+            "tokens_per_micro_batch": budget,
+            "max_logp_mismatch": 1e9,
+            "backend": backend,
+        }
+    )
+
+
+def _now() -> float:
+    """Seconds, once a GPU has done what it was given."""
+    wait()
+    return time.perf_counter()
+
+
+class Ours:
+    """The project's trainer."""
+
+    def __init__(self, frozen: Frozen, budget: int, checkpointing: bool = False, **backend: Any) -> None:
+        chosen = settings(frozen, budget, {"gradient_checkpointing": checkpointing, **backend})
+        scorer = Scorer(frozen.shape.model(PACKED_ATTENTION), chosen.logp_chunk_tokens)
+        self.trainer = Trainer(open_backend(scorer, chosen), chosen, frozen.longest)
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._responses = frozen.collected()
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        start = _now()
+        yield
+        self.seconds[name] += _now() - start
+
+    def gradients(self) -> tuple[float, dict[str, Tensor]]:
+        """Loss and gradients of an update, before they are clipped."""
+        backend = self.trainer.backend
+        step = backend.step
+        found: dict[str, Tensor] = {}
+
+        def stepped(denominator: float, learning_rate: float) -> float:
+            found.update({name: p.grad / denominator for name, p in backend.model.named_parameters()})
+            return step(denominator, learning_rate)
+
+        with patch.object(backend, "step", stepped):
+            outcome = self._train()
+        return outcome.rows[-1]["loss"], found
+
+    def update(self) -> float:
+        """Seconds of one; ``seconds`` has those of the log-probabilities before it."""
+        self._train()
+        return self.seconds["optimize"]
+
+    def _train(self) -> Outcome:
+        self.seconds.clear()
+        return self.trainer.train(self._responses, [np.arange(len(self._responses.group_R))], 0, self._phase)
+
+
+@dataclass
+class Theirs:
+    """TRL's trainer; another argument than these keeps its default."""
+
+    frozen: Frozen
+    folder: Path
+    micro_batch: int = 8
+    checkpointing: bool = True
+    max_grad_norm: float = 1.0
+    arguments: Mapping[str, Any] = field(default_factory=lambda: ON_CPU)
+    """More of TRL's."""
+    seconds: float = 0.0
+    trainer: Any = field(init=False)
+    _apart: float = 0.0
+    _start: float = 0.0
+    _look: bool = False
+    _losses: list[Tensor] = field(default_factory=list)
+    _gradients: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        from datasets import Dataset
+        from transformers import PrinterCallback, TrainerCallback
+
+        os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+        from trl import GRPOConfig, GRPOTrainer
+
+        frozen, seen = self.frozen, self
+        count = len(frozen.responses)
+
+        class Rollouts:
+            def __call__(self, prompts: list[str], _: Any) -> dict[str, Any]:
+                rows = []
+                used: dict[str, int] = defaultdict(int)
+                for prompt in prompts:
+                    rows.append(int(prompt) * frozen.group_size + used[prompt])
+                    used[prompt] += 1
+                self.rows = rows
+                return {
+                    "prompt_ids": [frozen.prompts[row].tolist() for row in rows],
+                    "completion_ids": [frozen.responses[row].tolist() for row in rows],
+                    "logprobs": None,
+                }
+
+        rollouts = Rollouts()
+
+        def reward(**_: Any) -> list[float]:
+            return [frozen.reward(row) for row in rollouts.rows]
+
+        class Timed(GRPOTrainer):  # type: ignore[misc]  # TRL has no types here
+            def compute_loss(self, *arguments: Any, **named: Any) -> Any:
+                loss = super().compute_loss(*arguments, **named)
+                seen._losses.append(loss.detach())
+                return loss
+
+            def _generate_and_score_completions(self, inputs: Any) -> Any:
+                start = _now()
+                made = super()._generate_and_score_completions(inputs)
+                seen._apart += _now() - start
+                return made
+
+        class Clock(TrainerCallback):  # type: ignore[misc]  # TRL has no types here
+            def on_step_begin(self, *_: Any, **__: Any) -> None:
+                seen._losses.clear()
+                seen._apart, seen._start = 0.0, _now()
+
+            def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+                if seen._look:
+                    named = seen.trainer.model.named_parameters()
+                    seen._gradients = {name: parameter.grad.clone() for name, parameter in named}
+
+            def on_step_end(self, *_: Any, **__: Any) -> None:
+                seen.seconds = _now() - seen._start - seen._apart
+
+        assert count % self.micro_batch == 0
+        arguments = GRPOConfig(
+            output_dir=str(self.folder),
+            per_device_train_batch_size=self.micro_batch,
+            gradient_accumulation_steps=count // self.micro_batch,
+            num_generations=frozen.group_size,
+            max_completion_length=frozen.longest,
+            gradient_checkpointing=self.checkpointing,
+            learning_rate=LEARNING_RATE,
+            max_grad_norm=self.max_grad_norm,
+            max_steps=1,
+            shuffle_dataset=False,
+            **PLAIN,
+            **self.arguments,
+        )
+        self.trainer = Timed(
+            model=frozen.shape.model("sdpa"),
+            reward_funcs=reward,
+            args=arguments,
+            train_dataset=Dataset.from_dict({"prompt": [str(number) for number in range(frozen.groups)]}),
+            processing_class=frozen.shape.tokenizer(),
+            rollout_func=rollouts,
+            callbacks=[Clock()],
+        )
+        self.trainer.remove_callback(PrinterCallback)
+
+    def gradients(self) -> tuple[float, dict[str, Tensor]]:
+        """Loss and gradients of an update; they are looked at after clipping, which must not have done anything."""
+        self._look = True
+        self.update()
+        self._look = False
+        return float(sum(self._losses)), self._gradients
+
+    def update(self) -> float:
+        """Seconds of one."""
+        self.trainer._step, self.trainer._buffered_inputs = 0, None
+        self.trainer.train()
+        return self.seconds

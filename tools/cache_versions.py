@@ -1,0 +1,104 @@
+"""What the results of every cached task depend on, and a note of it.
+
+    python -m tools.cache_versions      writes tools/cache_versions.json (make versions)
+
+A task's sources are its declaration and the modules of tasks/ that this reaches by imports, without those that cannot
+change a result (see ``_NEUTRAL``), and without comments, docstrings and formatting.
+"""
+
+import ast
+import copy
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+from tools import ROOT
+
+NOTE = ROOT / "tools" / "cache_versions.json"
+TASKS = [ROOT / "tasks" / "flyte" / name for name in ("tasks.py", "experiments.py")]
+# How artifacts are stored, errors are worded, progress is shown and settings are parsed: a change there that matters
+# changes the settings or the digests that enter a cache key.
+_NEUTRAL = ("tasks.artifacts", "tasks.errors", "tasks.flyte", "tasks.progress", "tasks.settings")
+
+
+@cache
+def declared() -> dict[str, ast.FunctionDef]:
+    """The declarations of the cached tasks, by their names."""
+    functions = [one for path in TASKS for one in _tree(path).body if isinstance(one, ast.FunctionDef)]
+    return {one.name: one for one in functions if ast.unparse(one.decorator_list[0]).startswith("step(")}
+
+
+def version(task: str) -> str:
+    """The cache version that a task declares."""
+    (decorator,) = declared()[task].decorator_list
+    assert isinstance(decorator, ast.Call), task
+    return str(ast.literal_eval(decorator.args[0]))
+
+
+def sources(task: str) -> list[Path]:
+    """The modules whose change can change what a task computes."""
+    found: set[Path] = set()
+    waiting = list(_imports(declared()[task]))
+    while waiting:
+        name = waiting.pop()
+        path = ROOT / (name.replace(".", "/") + ".py")
+        if name.startswith(_NEUTRAL) or not path.is_file() or path in found:
+            continue
+        found.add(path)
+        waiting += _imports(_tree(path))
+    return sorted(found)
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def _imports(tree: ast.AST) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tasks"):
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def fingerprint(task: str) -> str:
+    """A digest of what a task's declaration and sources do."""
+    declaration = copy.deepcopy(declared()[task])
+    declaration.decorator_list = []  # Its version is noted beside the digest; the rest is for Flyte.
+    digest = hashlib.sha256(_code(declaration).encode())
+    for path in sources(task):
+        digest.update(_code_of(path).encode())
+        for pattern in ("*.j2", "*.css", "*.json"):
+            for data in sorted(path.parent.glob(pattern)):
+                digest.update(data.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _code_of(path: Path) -> str:
+    return _code(copy.deepcopy(_tree(path)))
+
+
+def _code(tree: ast.AST) -> str:
+    """A syntax tree as text, without docstrings, also those under fields; they are taken from the tree."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [  # type: ignore[attr-defined]
+                one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+            ]
+    return ast.dump(tree)
+
+
+@cache
+def current() -> dict[str, dict[str, str]]:
+    """Version and fingerprint of every cached task."""
+    return {task: {"version": version(task), "sources": fingerprint(task)} for task in sorted(declared())}
+
+
+if __name__ == "__main__":
+    NOTE.write_text(json.dumps(current(), indent=1) + "\n")
+    print(f"wrote {NOTE.relative_to(ROOT)}")

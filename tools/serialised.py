@@ -1,0 +1,60 @@
+"""Tasks and workflows as they are registered with a cluster, read from the package that ``pyflyte`` makes of them."""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from flyteidl.admin import launch_plan_pb2, task_pb2, workflow_pb2
+
+from tools import ROOT
+
+
+@dataclass(frozen=True)
+class Serialised:
+    """What a package holds, by name."""
+
+    tasks: dict[str, task_pb2.TaskSpec]
+    workflows: dict[str, workflow_pb2.WorkflowSpec]
+    launch_plans: dict[str, launch_plan_pb2.LaunchPlan]
+    code: dict[str, bytes]
+    """The archive of the code, when it is copied along."""
+
+
+def function_of(name: str) -> str:
+    """The function of a task; that of a map task too."""
+    return re.sub(r"^map_(\w+)_[0-9a-f]{32}-arraynode$", r"\1", name.rpartition(".")[2])
+
+
+def serialise(folder: Path, deployment: Path, package_of: str = "workflows", copy: str = "none") -> Serialised:
+    """Packages workflows for a deployment, by the real command; ``copy``: none, all or auto of the code goes along."""
+    package = folder / "package.tgz"
+    command = [
+        str(Path(sys.executable).parent / "pyflyte"),
+        *("--pkgs", package_of, "package", "--image", "unused:latest", "--source", str(ROOT)),
+        *("--output", str(package), "--force", "--copy", copy),
+    ]
+    environment = {**os.environ, "MU_GRPO_DEPLOYMENT": str(deployment)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = Serialised({}, {}, {}, {})
+    with tarfile.open(package) as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            assert file is not None
+            content = file.read()
+            if member.name.endswith("_1.pb"):
+                task = task_pb2.TaskSpec.FromString(content)
+                found.tasks[task.template.id.name] = task
+            elif member.name.endswith("_2.pb"):
+                workflow = workflow_pb2.WorkflowSpec.FromString(content)
+                found.workflows[workflow.template.id.name] = workflow
+            elif member.name.endswith("_3.pb"):
+                plan = launch_plan_pb2.LaunchPlan.FromString(content)
+                found.launch_plans[plan.id.name] = plan
+            elif member.name.endswith(".tar.gz"):
+                found.code[member.name] = content
+    return found
