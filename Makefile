@@ -36,7 +36,7 @@ results: $(BIN)/.installed ## both on three seeds, into docs/results.md and its 
 	@printf '\n## A second run\n\n`make demo`, started again, ends with\n\n```text\n' >> docs/results.md
 	@$(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG) | grep ^now >> docs/results.md
 	@printf '```\n' >> docs/results.md
-	@$(BIN)/python -m docs.tools.picture
+	@$(BIN)/python -m tools.docs.picture
 
 EXPERIMENT := configs/reproduce-tiny.yaml
 reproduce: $(BIN)/.installed ## the paper's comparison in small, into docs/reproduction.md; takes long
@@ -187,7 +187,7 @@ configs: $(BIN)/.developing ## the paper's runs and docs/hyperparameters.md, fro
 
 # Without a network, once the packages are there. Pages that follow from the code are made first.
 docs: $(BIN)/.developing ## the documentation as a site in site/, and the pages of docs/ that are made from the code
-	@$(BIN)/python -m docs.tools.pages && $(BIN)/python -m docs.tools.picture
+	@$(BIN)/python -m tools.docs.pages && $(BIN)/python -m tools.docs.picture
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # TRL, which some of these are beside, pins nothing that the project needs otherwise.

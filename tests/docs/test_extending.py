@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docs.tools import DOCS
 from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
 from tasks.cli.algorithms import algorithms_table
@@ -16,6 +15,7 @@ from tasks.settings import PRESETS, EvaluateSettings, OperationSettings, Prompts
 from tasks.settings.evaluate import measures
 from tasks.train.objective import objective
 from tests.train.test_objective import batch_of, close
+from tools.docs import DOCS
 
 
 def shown(section: str, language: str) -> str:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from docs.tools import DOCS
-from docs.tools.pages import PAGES, PARTS
-from docs.tools.picture import PICTURE, picture
+from tools.docs import DOCS
+from tools.docs.pages import PAGES, PARTS
+from tools.docs.picture import PICTURE, picture
 
-RENEW = "renew it: make docs, or python -m docs.tools.pages and docs.tools.picture"
+RENEW = "renew it: make docs, or python -m tools.docs.pages and tools.docs.picture"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from docs.tools.presets import line
 from tasks.errors import SettingsError
 from tasks.settings import PRESETS, ObjectiveSettings
 from tasks.train.advantages import group_advantages
 from tasks.train.objective import Bounds, objective
 from tests.train.batches import bounds_of, with_policies
 from tests.train.test_objective import batch_of
+from tools.docs.presets import line
 
 
 def leaves(row: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

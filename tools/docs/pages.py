@@ -1,6 +1,6 @@
 """The pages of docs/ that are made from the code, and the parts of pages that are.
 
-python -m docs.tools.pages      writes all of them (make docs)
+python -m tools.docs.pages      writes all of them (make docs)
 """
 
 import subprocess
@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.tools import DOCS
-from docs.tools.presets import preset_lines
 from tasks.cli.algorithms import algorithms_page
 from tasks.cli.data import data_page
 from tasks.cli.pages import renew
 from tasks.cli.settings import settings_page
+from tools.docs import DOCS
+from tools.docs.presets import preset_lines
 
 
 def commands() -> str:

@@ -1,6 +1,6 @@
 """The picture of the README: accuracy and time of Mu-GRPO beside GRPO, from the table of docs/results.md.
 
-python -m docs.tools.picture      writes docs/results.svg (make docs)
+python -m tools.docs.picture      writes docs/results.svg (make docs)
 """
 
 import re
@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from docs.tools import DOCS
+from tools.docs import DOCS
 
 PICTURE = DOCS / "results.svg"
 _NAMES = {"mu_grpo": "Mu-GRPO", "grpo": "GRPO"}

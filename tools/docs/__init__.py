@@ -2,4 +2,4 @@
 
 from pathlib import Path
 
-DOCS = Path(__file__).parents[1]
+DOCS = Path(__file__).parents[2] / "docs"

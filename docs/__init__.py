@@ -1,1 +1,0 @@
-"""Pages of the documentation, and in ``tools`` what makes some of them."""
