@@ -8,6 +8,7 @@ from tasks.errors import SettingsError
 from tasks.settings import EngineSettings, OptimizeSettings, RunSettings
 from tasks.settings.cost import AcceleratorSettings, AssumptionSettings
 from tasks.settings.deployment import Role
+from tasks.settings.engines import ENGINES
 
 _GB = 1e9
 
@@ -29,12 +30,12 @@ class EngineRates:
     def steps(self, responses: int, mean: float, longest: int) -> float:
         """Return the decode steps of one call.
 
-        vLLM fills the place of a finished response at once, so the call waits for its longest response once, at the
-        end. transformers decodes batches, each as long as its longest response.
+        An engine that refills gives the place of a finished response to the next one, so the call waits for its
+        longest response once, at the end; another one decodes batches, each as long as its longest response.
         """
         if responses <= self.rows:
             return longest if responses else 0.0
-        if self.kind == "vllm":
+        if ENGINES[self.kind].refills:
             return responses * mean / self.rows + longest - mean
         return float(-(-responses // self.rows) * longest)
 

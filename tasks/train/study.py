@@ -17,6 +17,7 @@ from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings
 from tasks.train.colocated import Colocated, plan_refreshes
 from tasks.train.outcome import Row
 from tasks.train.stage import load_reference
+from tasks.verify import Outcome
 from tasks.verify.step import pair
 
 
@@ -135,7 +136,7 @@ def _measure(
     sampling = Sampling(settings.max_new_tokens, settings.temperature)
     samples = sample_held_out(loop.engine, loop.tokenizer, problems, range(k), sampling, seed)
     verdicts = loop.verifier.verify([pair(sample) for sample in samples])
-    correct_PK = np.array([verdict.reward == 1.0 for verdict in verdicts], dtype=np.float64).reshape(-1, k)
+    correct_PK = np.array([verdict.outcome is Outcome.CORRECT for verdict in verdicts], dtype=np.float64).reshape(-1, k)
     return {
         "update": update,
         "accuracy": float(correct_PK.mean()),
