@@ -36,7 +36,7 @@ class EngineSettings(Settings):
     """vLLM: neither compilation nor CUDA graphs; starts faster, generates slower."""
 
     @property
-    def engine(self) -> EngineKind:
+    def traits(self) -> EngineKind:
         """What is known of the engine before it is loaded."""
         return ENGINES[self.kind]
 
@@ -49,7 +49,7 @@ class EngineSettings(Settings):
 
     @model_validator(mode="after")
     def _devices(self) -> "EngineSettings":
-        if self.tensor_parallel > 1 and not self.engine.several_devices:
+        if self.tensor_parallel > 1 and not self.traits.several_devices:
             several = " or ".join(name for name, one in ENGINES.items() if one.several_devices)
             raise ValueError(
                 f"tensor_parallel {self.tensor_parallel} with kind {self.kind}; allowed: 1, or kind {several}"
