@@ -13,7 +13,7 @@ from tasks.cluster.findings import Finding, Patience, Unknown, checked
 from tasks.cluster.flyte import flyte_checks
 from tasks.cluster.images import ask_registries, image_check
 from tasks.cluster.pods import GPU, image_names, roles_of, workflow_of
-from tasks.cluster.roles import RoleChecks
+from tasks.cluster.roles import APPLY, RoleChecks
 from tasks.cluster.storage import store_check
 from tasks.report.formats import some
 from tasks.settings import RunSettings
@@ -23,7 +23,6 @@ KUBEFLOW = "kubeflow.org/v1"
 """The API of the training operator."""
 OLDEST = (1, 28)
 """The oldest version of Kubernetes that is checked with a run."""
-APPLY = "kubectl apply -k k8s/overlays/<yours>"
 _LABEL = "pod-security.kubernetes.io/enforce"
 
 

@@ -12,12 +12,12 @@ from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings, Role
 
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
-_APPLY = "kubectl apply -k k8s/overlays/<yours>"
+APPLY = "kubectl apply -k k8s/overlays/<yours>"
 _MOST = 4
 """Largest number of nodes that are named one by one."""
 _FIXES = (
     ("violates PodSecurity", "Change the pod template {template}, or label the namespace less strictly"),
-    ("service account|PriorityClass|no namespace", f"Make it: {_APPLY}"),
+    ("service account|PriorityClass|no namespace", f"Make it: {APPLY}"),
     ("quota|usage per", "Change it in k8s/overlays/<yours>, or change pods.{role} of the deployment"),
     ("", "Change pods.{role} of the deployment, or the pod template {template}"),
 )
@@ -45,7 +45,7 @@ class RoleChecks:
         if template not in templates:
             have = f"; it has {', '.join(sorted(templates))}" if templates else ""
             found = f"the pod template {template} does not exist in {self._api.namespace}{have}"
-            return Finding(name, "failed", found, f"Make it: {_APPLY}, or name another in the deployment's pods")
+            return Finding(name, "failed", found, f"Make it: {APPLY}, or name another in the deployment's pods")
         pod = role_pod(role, self._deployment, templates[template], self._run.alternates)
         both = [
             checked(name, partial(self._admission, name, role, pod, template)),
