@@ -32,8 +32,8 @@ def test_only_the_room_of_flyte_and_workflows_know_flyte(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_only_preflight_knows_kubernetes(path: Path) -> None:
-    assert "kubernetes" not in imported(path) or path.parent == ROOT / "tasks/preflight"
+def test_only_one_room_knows_kubernetes(path: Path) -> None:
+    assert "kubernetes" not in imported(path) or path.parent == ROOT / "tasks/cluster"
 
 
 @pytest.mark.parametrize("name", ["mu_grpo.py", "grpo.py"])

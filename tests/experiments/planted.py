@@ -62,7 +62,6 @@ def planted(
         updates={},
         histograms={},
         manifests={ArtifactRef(kind="policy", digest=policy.digest): policy},
-        others=[],
         algorithm=system,
         updates_per_rollout=updates,
         seed=seed,

@@ -6,6 +6,7 @@ A line is ``kind name amount``: responses generated in one call for training or 
 call, one update, or the start of an upload.
 """
 
+import functools
 import hashlib
 import os
 import sys
@@ -60,7 +61,8 @@ def count(log: Path) -> None:
     generate, verify, evaluate = TransformersEngine.generate, Verifier.verify, evaluation.evaluate_policy
     update, upload = Trainer._update, Bucket.upload
     replaced: list[tuple[Any, str, Callable[..., Any]]] = [
-        (evaluation, "evaluate_policy", evaluated),
+        # Its task gives it arguments by its parameters' names.
+        (evaluation, "evaluate_policy", functools.wraps(evaluate)(evaluated)),
         (TransformersEngine, "generate", generated),
         (Verifier, "verify", verified),
         (Trainer, "_update", updated),

@@ -100,8 +100,16 @@ def test_settings_that_are_named_exist():
     for name in settings:
         owner: Any = RunSettings
         for part in name.split("."):
-            assert part in owner.model_fields, name
-            owner = _inside(owner.model_fields[part].annotation)
+            fields = _fields(owner)
+            assert part in fields, name
+            owner = _inside(fields[part].annotation)
+
+
+def _fields(owner: type[Settings]) -> dict[str, Any]:
+    """The fields of settings, and of every kind of them."""
+    return owner.model_fields | {
+        name: one for kind in owner.__subclasses__() for name, one in kind.model_fields.items()
+    }
 
 
 def _inside(annotation: Any) -> Any:
