@@ -53,9 +53,10 @@ def test_flyte_leaves_the_labels_of_pod_security(plane: ControlPlane, tmp_path: 
     base, template = "k8s/base/namespace.yaml", tmp_path / "namespace.yaml"
     plane.kubectl("apply", "-f", base)
 
-    def after(text: str) -> str | None:
-        template.write_text(text.replace("{{ namespace }}", NAMESPACE))
-        plane.kubectl("apply", "-f", str(template))
+    def after(*texts: str) -> str | None:
+        for text in texts:
+            template.write_text(text.replace("{{ namespace }}", NAMESPACE))
+            plane.kubectl("apply", "-f", str(template))
         return (
             Api(plane)
             .get("Namespace", NAMESPACE)["metadata"]
@@ -63,7 +64,8 @@ def test_flyte_leaves_the_labels_of_pod_security(plane: ControlPlane, tmp_path: 
             .get("pod-security.kubernetes.io/enforce")
         )
 
-    assert after(flyte_values("values.yaml")["clusterResourceTemplates"]["inline"]["namespace.yaml"]) == "restricted"
+    templates = flyte_values("values.yaml")["clusterResourceTemplates"]["inline"]
+    assert after(templates["namespace.yaml"], templates["pod-security.yaml"]) == "restricted"
     # That of Flyte's own charts.
     assert after('{apiVersion: v1, kind: Namespace, metadata: {name: "{{ namespace }}"}}') is None
     plane.kubectl("apply", "-f", base)
