@@ -303,7 +303,7 @@ def _console() -> Console:
 
 
 def run() -> None:
-    """The entry point: errors that a user can mend are printed without a traceback."""
+    """The entry point: errors that a user can fix are printed without a traceback."""
     try:
         app()
     except UserError as error:

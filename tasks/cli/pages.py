@@ -10,7 +10,7 @@ from tasks.errors import DataError
 
 @contextmanager
 def writing(page: Path, option: str) -> Iterator[None]:
-    """An error of the disk inside the block names the option that named the file, and the mend.
+    """An error of the disk inside the block names the option that named the file, and the fix.
 
     Raises:
         DataError: there was one.

@@ -134,7 +134,7 @@ def _describe_one(details: ErrorDetails, name: str) -> str:
     place = ".".join(parts if name == WHOLE_RUN else [name, *parts])
     kind, value = details["type"], details["input"]
     if kind == "extra_forbidden":
-        return f"{place}: unknown field (value {value!r}). Remove it or mend its spelling."
+        return f"{place}: unknown field (value {value!r}). Remove it or correct its spelling."
     if kind == "missing":
         return f"{place}: missing. This field has no default and must be given."
     message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")

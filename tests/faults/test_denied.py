@@ -1,4 +1,4 @@
-"""A store that does not let everybody do everything: object and mend are named, and the work goes on after it."""
+"""A store that does not let everybody do everything: object and fix are named, and the work goes on after it."""
 
 import os
 import shutil
@@ -149,8 +149,8 @@ def test_credentials_that_end_in_the_middle(
 ) -> None:
     remote, step = Store.open(place), Step()
     flaky.fail(1, [fault], after=after)
-    mend = "expired. Renew them" if fault == "expired_token" else "Allow listing"
-    with pytest.raises(ArtifactError, match=rf"{place}/.*{mend}.*then start the same command again"):
+    fix = "expired. Renew them" if fault == "expired_token" else "Allow listing"
+    with pytest.raises(ArtifactError, match=rf"{place}/.*{fix}.*then start the same command again"):
         work(remote, step)
     flaky.heal()
     before = list(step.made)

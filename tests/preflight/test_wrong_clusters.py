@@ -1,4 +1,4 @@
-"""Everything that stops a run is named with the object and the mend, and what depends on it is not tried."""
+"""Everything that stops a run is named with the object and the fix, and what depends on it is not tried."""
 
 import copy
 from collections.abc import Callable
