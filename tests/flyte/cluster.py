@@ -251,12 +251,17 @@ class Cluster:
 
 
 @contextmanager
-def store_away(seconds: float) -> Iterator[None]:
-    """Stops the store with a command of the environment, and starts it again; the block runs meanwhile."""
-    names = ("MU_GRPO_TEST_STORE_STOP", "MU_GRPO_TEST_STORE_START")
+def away(what: str, seconds: float) -> Iterator[None]:
+    """Stops the store or the database with a command of the environment, and starts it again; the block runs meanwhile.
+
+    Args:
+        what: STORE or DATABASE.
+        seconds: for so long at least.
+    """
+    names = (f"MU_GRPO_TEST_{what}_STOP", f"MU_GRPO_TEST_{what}_START")
     commands = [os.environ.get(name, "") for name in names]
     if not all(commands):
-        pytest.skip(f"{' and '.join(names)} name no commands that stop and start the store")
+        pytest.skip(f"{' and '.join(names)} name no commands that stop and start the {what.lower()}")
     subprocess.run(shlex.split(commands[0]), check=True)
     try:
         began = time.monotonic()

@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.flyte.remote import Execution
-from tests.flyte.cluster import Cluster, foreign, store_away, until
+from tests.flyte.cluster import Cluster, away, foreign, until
 from tests.flyte.conftest import SMALL, Artifacts
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -66,10 +66,11 @@ def test_what_is_terminated_in_its_second_stage_is_recovered(small_here: Artifac
     assert cluster.artifacts(cluster.store_of(execution.name)) == small_here
 
 
-def test_a_store_that_is_away_for_a_minute_ends_nothing(small_here: Artifacts, cluster: Cluster) -> None:
+@pytest.mark.parametrize("what", ["STORE", "DATABASE"])
+def test_a_minute_without_it_ends_nothing(what: str, small_here: Artifacts, cluster: Cluster) -> None:
     execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
     cluster.running(execution, "prepare-policy")
-    with store_away(60):
+    with away(what, 60):
         pass
     cluster.ended(execution)
     there = cluster.artifacts(cluster.store_of(execution.name))
