@@ -89,7 +89,8 @@ test-cluster: $(BIN)/.developing ## manifests, preflight, placement and a whole 
 	@$(BIN)/pytest -m "long or not long" tests/cluster
 
 # FLYTECTL_CONFIG names a Flyte, KUBECONFIG its cluster, MU_GRPO_DEPLOYMENT what is registered, FLYTE_AWS_* its store;
-# MU_GRPO_TEST_STORE_STOP and _START are commands that take the store away and bring it back. TESTS="-k smoke" picks some.
+# MU_GRPO_TEST_STORE_STOP and _START are commands that take the store away and bring it back, MU_GRPO_TEST_DATABASE_STOP
+# and _START the same for the database of Flyte. TESTS="-k smoke" picks some.
 .PHONY: test-flyte
 test-flyte: $(BIN)/.developing ## whole runs on a real Flyte, also disturbed ones; half an hour on two cores
 	@$(BIN)/pytest -m "long or not long" tests/flyte $(TESTS)
