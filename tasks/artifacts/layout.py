@@ -33,64 +33,64 @@ LEASE = "lease"
 """Folder beside the parts of a piece of unfinished work."""
 
 PART_FILE = "part.parquet"
-"""Of a part of unfinished work that is a table."""
+"""A file of unfinished work: a part that is a table."""
 PROMPTS_FILE = "prompts.parquet"
-"""Of prompts: a shard, or a benchmark's problems. Columns: ``tables.PROMPTS``."""
+"""A file of prompts: a shard, or a benchmark's problems. Columns: ``tables.PROMPTS``."""
 TRAINING_FILE = "training.parquet"
-"""Of prompts: a training set. Columns: ``tables.TRAINING``."""
+"""A file of prompts: a training set. Columns: ``tables.TRAINING``."""
 REMOVED_FILE = "removed.parquet"
-"""Of prompts: rows that a training set lost. Columns: ``tables.REMOVED``."""
+"""A file of prompts: rows that a training set lost. Columns: ``tables.REMOVED``."""
 ROLLOUTS_FILE = "rollouts.parquet"
-"""Of rollouts. Columns: ``tables.ROLLOUTS``."""
+"""A file of rollouts. Columns: ``tables.ROLLOUTS``."""
 VERDICTS_FILE = "verdicts.parquet"
-"""Of verdicts. Columns: ``tables.VERDICTS``."""
+"""A file of verdicts. Columns: ``tables.VERDICTS``."""
 METRICS_FILE = "metrics.parquet"
-"""Of a trained policy and of a study: a row per update."""
+"""A file of a trained policy and of a study: a row per update."""
 EXAMPLES_FILE = "examples.parquet"
-"""Of a trained policy. Columns: ``tables.EXAMPLES``."""
+"""A file of a trained policy. Columns: ``tables.EXAMPLES``."""
 SAMPLES_FILE = "samples.parquet"
-"""Of an evaluation. Columns: ``tables.SAMPLES``."""
+"""A file of an evaluation. Columns: ``tables.SAMPLES``."""
 ACCURACY_FILE = "metrics.json"
-"""Of an evaluation and of an average."""
+"""A file of an evaluation and of an average."""
 CURVE_FILE = "curve.parquet"
-"""Of a study. Columns: ``tables.CURVE``."""
+"""A file of a study. Columns: ``tables.CURVE``."""
 RESULT_FILE = "result.json"
-"""Of a laboratory's comparison and of a reproduction."""
+"""A file of a laboratory's comparison and of a reproduction."""
 PAGE_FILE, SUMMARY_FILE, SETTINGS_FILE = "report.html", "summary.json", "settings.json"
-"""Of a report; the page also of a reproduction."""
+"""A file of a report; the page also of a reproduction."""
 
 
 class Facts(TypedDict, total=False):
     """Facts in manifests: small results, of which each kind of artifact has some."""
 
     stage: int
-    """Of a policy, where 0 is a base policy; of a shard of prompts, where 0 is the first stage."""
+    """A fact of a policy, where 0 is a base policy; of a shard of prompts, where 0 is the first stage."""
     preset: str
-    """Of a trained policy and a study, as ``updates_per_rollout``."""
+    """A fact of a trained policy and a study, as ``updates_per_rollout``."""
     updates_per_rollout: int
     updates: int
-    """Of a policy: the updates of all stages until then. Of a study and a laboratory's comparison: those of a run."""
+    """A fact of a policy: the updates of all stages until then. Of a study and a laboratory's comparison: those of a run."""
     prompts: int
-    """Of prompts: the number of rows."""
+    """A fact of prompts: the number of rows."""
     overlapping: dict[str, int]
-    """Of a training set: the rows that were left out because a benchmark asks them, by benchmark."""
+    """A fact of a training set: the rows that were left out because a benchmark asks them, by benchmark."""
     responses: int
-    """Of rollouts and verdicts."""
+    """A fact of rollouts and verdicts."""
     reward: float | None
-    """Of verdicts: the mean over the responses that could be judged."""
+    """A fact of verdicts: the mean over the responses that could be judged."""
     accuracy: float
-    """Of an evaluation, and of an average over benchmarks."""
+    """A fact of an evaluation, and of an average over benchmarks."""
     benchmark: str
-    """Of an evaluation, and of prompts of a benchmark."""
+    """A fact of an evaluation, and of prompts of a benchmark."""
     benchmarks: dict[str, float]
-    """Of an average: the accuracy by benchmark."""
+    """A fact of an average: the accuracy by benchmark."""
     algorithm: str
-    """Of a report, as the next two."""
+    """A fact of a report, as the next two."""
     trained_from: int
     """The first stage that the run trained; those before are another run's."""
     other_settings: dict[str, dict[str, Any]]
     """Settings of the stages of another run."""
     part: str
-    """Of a laboratory's comparison."""
+    """A fact of a laboratory's comparison."""
     runs: int
-    """Of a reproduction."""
+    """A fact of a reproduction."""
