@@ -69,7 +69,7 @@ class Facts(TypedDict, total=False):
     """A fact of a trained policy and a study, as ``updates_per_rollout``."""
     updates_per_rollout: int
     updates: int
-    """A fact of a policy: the updates of all stages until then. Of a study, or a comparison of studies: those of a run."""
+    """A fact of a policy: the updates of all stages until then; of studies and their comparison: those of a run."""
     prompts: int
     """A fact of prompts: the number of rows."""
     overlapping: dict[str, int]
