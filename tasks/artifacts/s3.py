@@ -278,7 +278,7 @@ class Bucket:
 
     @property
     def _checked(self) -> bool:
-        """Whether the server is asked to check what it receives."""
+        """True if the server is asked to check what it receives."""
         return bool(self._fs.s3.meta.config.request_checksum_calculation == "when_supported")
 
     def _call(self, method: str, **arguments: Any) -> dict[str, Any]:

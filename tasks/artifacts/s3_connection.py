@@ -30,7 +30,7 @@ _CREDENTIALS = {
     "SignatureDoesNotMatch": f"the secret key is not that of the access key. {_UNACCEPTED}",
     "RequestTimeTooSkewed": "the clocks of this machine and of the server differ. Set this machine's clock",
 }
-"""What is wrong and how to fix it, by the server's error code."""
+"""Descriptions of errors with their fixes, by the server's error code."""
 _FAILED_CONDITIONS = {"PreconditionFailed", "412"}
 """Codes with which a server refuses a conditional request. Only some servers add which condition failed."""
 _WITHOUT_REASON = "400"

@@ -78,7 +78,7 @@ class Store:
 
     @property
     def place(self) -> Place:
-        """Where the artifacts are, and not their local copy."""
+        """The place of the artifacts themselves, not of their local copy."""
         return self.local if self.remote is None else self.remote
 
     def sweep(self) -> None:

@@ -1,1 +1,1 @@
-"""What a run takes on a cluster (plan), and whether it can start there (preflight)."""
+"""Plan what a run takes on a cluster, and check that it can start there (preflight)."""

@@ -16,7 +16,7 @@ from tasks.cluster.findings import Unknown
 
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _MALFORMED = (OSError, ValueError, TypeError, AttributeError, KeyError)
-"""What the client library raises for a file of another form."""
+"""Errors that the client library raises for a file of another form."""
 
 
 def connect(kubeconfig: Path | None, context: str | None) -> tuple[ApiClient, str]:

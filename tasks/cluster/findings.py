@@ -41,7 +41,7 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Patience:
-    """How long an answer is waited for."""
+    """Seconds to wait for an answer."""
 
     request: float = 10.0
     """Seconds of one request."""

@@ -27,7 +27,7 @@ _KINDS = (
 )
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 Answer = bool | Unknown
-"""Whether a registry has an image."""
+"""Check that a registry has an image."""
 
 
 @dataclass(frozen=True)

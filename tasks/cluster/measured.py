@@ -44,7 +44,7 @@ class Measured:
     name: str
     """A name such as ``mu_grpo, mu 16, seed 0``."""
     alternating: bool
-    """Whether generation and training took turns in one task."""
+    """True if generation and training took turns in one task."""
 
 
 def measure(run: RunSettings, store: "Store", alternating: bool, assumed: AssumptionSettings) -> Measured:

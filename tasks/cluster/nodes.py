@@ -23,7 +23,7 @@ _CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
 class Kind(IntEnum):
-    """What keeps a pod off a node, in the order in which it is looked at."""
+    """Reasons that keep a pod off a node, in the order in which they are checked."""
 
     LABEL = 1
     TAINT = 2
@@ -37,7 +37,7 @@ class Obstacle:
 
     kind: Kind
     met: int
-    """How many of the labels that the pod asks for the node has."""
+    """Number of the labels that the pod asks for and the node has."""
     what: str
     """The label, taint or state, or the resource with what is asked for and what there is."""
 
@@ -56,14 +56,14 @@ class Taken:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a pod can run, and how many of it fit there."""
+    """The nodes where a pod can run, and how many such pods fit there."""
 
     obstacles: dict[str, Obstacle]
-    """What keeps the pod off each of the other nodes, by name."""
+    """Reasons that keep the pod off each of the other nodes, by name."""
     ever: dict[str, int]
-    """How many fit each possible node beside nothing but its residents."""
+    """Number of pods that fit each possible node beside its residents alone."""
     now: dict[str, int]
-    """How many fit each possible node beside the pods that are there."""
+    """Number of pods that fit each possible node beside the pods that are there."""
     full: dict[str, Obstacle]
     """What a possible node lacks now, by name."""
 
