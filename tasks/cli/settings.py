@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tasks.errors import SettingsError
 from tasks.settings import ExperimentSettings, RunSettings
-from tasks.settings.base import OPERATIONAL
+from tasks.settings.base import OPERATIONAL, Kinds
 from tasks.settings.cost import CostSettings
 from tasks.settings.deployment import DeploymentSettings
 
@@ -55,7 +55,7 @@ class Section:
     path: str
     """Of the section, without the field; empty for the fields at the top of a file."""
     variant: str
-    """Of a union, the field and value that select this class, as in ``kind: ring``; else empty."""
+    """Of settings with kinds, what selects this class, as in ``kind: ring``; else empty."""
     about: str
     entries: list[Entry]
 
@@ -78,7 +78,7 @@ def _sections(model: type[BaseModel], path: str, variant: str, seen: dict[type, 
         found = list(_models(field.annotation, name))
         for one, at in found:
             if one not in seen:
-                selector = _selector(one) if len(found) > 1 else ""
+                selector = _selector(one) if issubclass(one, Kinds) else ""
                 seen[one] = _title(at, selector)
                 new.append((one, at, selector))
     entries = [
@@ -97,7 +97,7 @@ def _title(path: str, variant: str) -> str:
 def _models(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]:
     """Classes of settings inside of a type, with the paths of what they describe."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
-        yield annotation, path
+        yield from ((one, path) for one in (annotation.leaves() if issubclass(annotation, Kinds) else [annotation]))
         return
     suffix = {list: "[]", tuple: "[]", dict: ".<name>"}.get(get_origin(annotation), "")
     for inner in get_args(annotation):
@@ -106,11 +106,9 @@ def _models(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]
 
 
 def _selector(model: type[BaseModel]) -> str:
-    """What tells a class of a union apart: its first field with literal values."""
-    for name, field in model.model_fields.items():
-        if get_origin(field.annotation) is Literal:
-            return f"{name}: {' or '.join(str(value) for value in get_args(field.annotation))}"
-    return model.__name__
+    """Return what selects a class among the kinds, as in ``kind: ring``."""
+    tags = dict.fromkeys(one.tag for one in reversed(model.__mro__) if issubclass(one, Kinds) and one is not Kinds)
+    return ", ".join(f"{tag}: {' or '.join(get_args(model.model_fields[tag].annotation))}" for tag in tags)
 
 
 @cache
@@ -152,7 +150,6 @@ def _type(annotation: Any, seen: dict[type, str]) -> str:
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in inner)
     if origin in (Union, UnionType):
-        # A section that a field's kind selects is one type to the reader.
         return " or ".join(dict.fromkeys(_type(one, seen) for one in inner))
     if origin is list:
         return f"list of {_type(inner[0], seen)}"
@@ -160,6 +157,8 @@ def _type(annotation: Any, seen: dict[type, str]) -> str:
         return f"mapping from {_type(inner[0], seen)} to {_type(inner[1], seen)}"
     if annotation in _PLAIN:
         return _PLAIN[annotation]
+    if inspect.isclass(annotation) and issubclass(annotation, Kinds) and annotation.kinds():
+        return " or ".join(_type(one, seen) for one in annotation.leaves())
     if annotation in seen:
         anchor = re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", seen[annotation]))
         return f"section [{seen[annotation]}](#{anchor.lower()})"
@@ -178,9 +177,10 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     if field.default_factory is not None:
-        made = {dict: "{}", list: "[]"}.get(field.default_factory)  # type: ignore[call-overload]
-        return str(made) if made else "derived"
+        return {"dict": "{}", "list": "[]"}.get(getattr(field.default_factory, "__name__", ""), "derived")
     value = field.default
+    if isinstance(value, Kinds):
+        return ""
     if isinstance(value, BaseModel):
         given = value.model_dump(mode="json", exclude_unset=True)
         return _yaml(given) if given else ""

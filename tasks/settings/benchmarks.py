@@ -6,7 +6,6 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from tasks.settings.base import Day, Number, Settings
-from tasks.settings.presets import merge
 from tasks.settings.sources import SourceSettings
 from tasks.settings.verify import VerifyKind
 
@@ -205,7 +204,7 @@ class BenchmarkSettings(Settings):
         if values.get("source"):
             # Of another source neither the fields nor the number of problems are known.
             row = {key: value for key, value in row.items() if key not in ("source", "problems")}
-        return merge(row, {key: value for key, value in values.items() if key != "source" or value})
+        return cls.merge(row, {key: value for key, value in values.items() if key != "source" or value})
 
     @model_validator(mode="after")
     def _has_problems(self) -> "BenchmarkSettings":
