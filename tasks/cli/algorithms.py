@@ -61,7 +61,8 @@ def describe(objective: ObjectiveSettings) -> dict[str, str]:
     return {
         "advantage": _advantage(objective.advantage),
         "coefficient": " * ".join(factors),
-        "divided by": _DIVISORS[objective.aggregation] + (", of kept tokens" if objective.denominator == "kept" else ""),
+        "divided by": _DIVISORS[objective.aggregation]
+        + (", of kept tokens" if objective.denominator == "kept" else ""),
         "besides": "; ".join(besides) or _NOTHING,
     }
 

@@ -178,9 +178,7 @@ class Kinds(Settings):
     @classmethod
     def kinds(cls) -> dict[str, type[Self]]:
         """Return the class of every value of the tag; nothing for a class without kinds."""
-        return {
-            value: one for one in cls.__subclasses__() for value in get_args(one.model_fields[cls.tag].annotation)
-        }
+        return {value: one for one in cls.__subclasses__() for value in get_args(one.model_fields[cls.tag].annotation)}
 
     @classmethod
     def of_kind(cls, values: Mapping[str, Any]) -> type[Self] | None:
@@ -231,7 +229,8 @@ class Kinds(Settings):
         if errors:
             details = {name: PydanticCustomError("kind", "{text}", {"text": text}) for name, text in errors.items()}
             raise ValidationError.from_exception_data(
-                cls.title(), [InitErrorDetails(type=why, loc=(name,), input=values[name]) for name, why in details.items()]
+                cls.title(),
+                [InitErrorDetails(type=why, loc=(name,), input=values[name]) for name, why in details.items()],
             )
         assert found is not None
         return found.__pydantic_validator__.validate_json(json.dumps(values, default=str))

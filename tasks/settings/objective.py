@@ -34,25 +34,23 @@ class AdvantageSettings(Settings):
 
 
 class RatioSettings(Kinds):
-    """The importance ratio that gate and weight look at."""
+    """The importance ratio that gate and weight look at: the current policy's probability over another's."""
 
     tag: ClassVar[str] = "reference"
     reference: str = "behavior"
-    """The current policy's probability is over that of the policy that sampled, or over that of the weights at the
-    start of the batch (``proximal``)."""
     level: Literal["token", "prefix_minimum", "sequence_geometric", "sequence_product"] = "token"
     """Per token; times the smallest ratio before it, at most 1, in the weight alone (MinPRO); or the geometric mean or
     product over the response, the same for all its tokens."""
 
 
 class BehaviorRatio(RatioSettings):
-    """The ratio to the policy that sampled."""
+    """Over the policy that sampled."""
 
     reference: Literal["behavior"] = "behavior"
 
 
 class ProximalRatio(RatioSettings):
-    """The ratio to the weights at the start of the batch, which are corrected to the policy that sampled (decoupled PPO)."""
+    """Over the weights at the start of the batch, which are corrected to the policy that sampled (decoupled PPO)."""
 
     reference: Literal["proximal"] = "proximal"
     behavior_cap: Number = Field(5.0, gt=0)
@@ -65,8 +63,6 @@ class GateSettings(Kinds):
     """Which tokens keep their gradient, by ratio and sign of the advantage."""
 
     kind: str = "one_side"
-    """All tokens; PPO's min(), which stops only where the objective would grow; those inside an interval; those inside
-    and those far outside where the update leads back (REC); or those near the proximal policy's ratio."""
     dual_clip: Number | None = Field(None, gt=1)
     """Largest ratio for negative advantages; none when null."""
 
@@ -103,11 +99,10 @@ class NoGate(GateSettings):
 
 
 class IntervalGate(GateSettings):
-    """One interval of the ratio."""
+    """PPO's min(), which stops only where the objective would grow; or all that are inside the interval."""
 
     tag: ClassVar[str] = "bounds"
     kind: Literal["one_side", "two_side"] = "one_side"
-    """PPO's min(), which stops only where the objective would grow; or those inside the interval."""
     bounds: str = "static"
     """Whether the interval is as given or found anew for every update."""
 
@@ -209,8 +204,6 @@ class WeightSettings(Kinds):
     """What a token that passes the gate is multiplied by; carries no gradient."""
 
     kind: str = "ratio"
-    """1; the ratio; the ratio cut to an interval (CISPO), or to one for each sign of the advantage (TOPR); the ratio
-    inside an interval and a share of its bound outside (GPPO); or exp(advantage / temperature) (RED)."""
 
 
 class OneWeight(WeightSettings):
@@ -225,7 +218,7 @@ class RatioWeight(WeightSettings):
     kind: Literal["ratio"] = "ratio"
 
 
-class ClippedWeight(WeightSettings):
+class ClippedWeight(Interval, WeightSettings):
     """The ratio cut to [low, high] (CISPO)."""
 
     kind: Literal["clipped"] = "clipped"
@@ -233,12 +226,6 @@ class ClippedWeight(WeightSettings):
     """Smallest weight."""
     high: Number = Field(5.0, gt=0)
     """Largest weight."""
-
-    @model_validator(mode="after")
-    def _interval_is_ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"low {self.low} with high {self.high}; allowed: low <= high")
-        return self
 
 
 class TaperWeight(WeightSettings):
@@ -283,8 +270,6 @@ class MismatchSettings(Kinds):
     """
 
     kind: str = "none"
-    """No correction; the ratio cut to at most high; or the ratio, with tokens (at a sequence level, responses) outside
-    [low, high] left out."""
 
 
 class NoMismatch(MismatchSettings):
@@ -293,22 +278,23 @@ class NoMismatch(MismatchSettings):
     kind: Literal["none"] = "none"
 
 
-class TruncateMismatch(MismatchSettings):
+class _Correction(Settings):
+    level: Literal["token", "sequence_geometric", "sequence_product"] = "token"
+    """The ratio of the token, or the geometric mean or product over the response."""
+
+
+class TruncateMismatch(_Correction, MismatchSettings):
     """The ratio of the trainer's to the engine's probability, cut to at most high (TIS)."""
 
     kind: Literal["truncate"] = "truncate"
-    level: Literal["token", "sequence_geometric", "sequence_product"] = "token"
-    """The ratio of the token, or the geometric mean or product over the response."""
     high: Number = Field(2.0, gt=0)
     """Largest ratio."""
 
 
-class MaskMismatch(Interval, MismatchSettings):
-    """The ratio of the trainer's to the engine's probability; what is outside the interval is left out (MIS)."""
+class MaskMismatch(Interval, _Correction, MismatchSettings):
+    """The ratio of the trainer's to the engine's probability; what is outside [low, high] is left out (MIS)."""
 
     kind: Literal["mask"] = "mask"
-    level: Literal["token", "sequence_geometric", "sequence_product"] = "token"
-    """The ratio of the token, or the geometric mean or product over the response."""
     low: Number = Field(0.5, ge=0)
     """Smallest ratio that is not left out."""
     high: Number = Field(2.0, gt=0)
@@ -324,8 +310,6 @@ class VetoSettings(Kinds):
 
     tag: ClassVar[str] = "scope"
     scope: str = "off"
-    """Which tokens a trigger removes: those after it, those after it that are no triggers, it and those after it, the
-    whole response, or the triggers alone. With a trigger_count, those from that one on."""
     statistic: Literal["token_ratio", "prefix_product", "token_prob", "running_geo", "sequence_geo"] = "token_ratio"
     """What is held against kappa: the token's ratio, the product or geometric mean of the ratios up to it, the current
     policy's probability of the token, or the geometric mean over the whole response."""
@@ -357,62 +341,61 @@ class VetoSettings(Kinds):
 
 
 class NoVeto(VetoSettings):
-    """No token is removed; triggers are counted."""
+    """No token is removed."""
 
     scope: Literal["off"] = "off"
 
 
-class SuffixVeto(VetoSettings):
-    """Tokens after a trigger are removed."""
-
-    scope: Literal["suffix", "suffix_nontrigger", "suffix_inclusive"] = "suffix"
-    """All after it, those that are no triggers, or all with the trigger."""
+class _Vetoing(Settings):
     trigger_count: int = Field(1, ge=1)
     """The veto starts at this trigger of a response."""
+
+
+class SuffixVeto(_Vetoing, VetoSettings):
+    """The tokens after a trigger are removed, those of them that are no triggers, or the trigger and those after it."""
+
+    scope: Literal["suffix", "suffix_nontrigger", "suffix_inclusive"] = "suffix"
     window: int | None = Field(None, ge=1)
     """Only this many tokens after the trigger are removed; all of them when null."""
 
 
-class ResponseVeto(VetoSettings):
+class ResponseVeto(_Vetoing, VetoSettings):
     """The whole response is removed, or the triggers alone."""
 
     scope: Literal["response", "trigger_only"] = "response"
-    trigger_count: int = Field(1, ge=1)
-    """The veto starts at this trigger of a response."""
 
 
 class RegulariserSettings(Kinds):
     """A penalty on every response token, added to the loss."""
 
     kind: str = "none"
-    """KL to the run's base policy; squared log-ratio to the behavior policy (OPMD); or minus the log-probability
-    (AsymRE's other form)."""
 
 
 class NoPenalty(RegulariserSettings):
-    """Nothing is added to the loss."""
+    """No penalty."""
 
     kind: Literal["none"] = "none"
 
 
-class ReferencePenalty(RegulariserSettings):
+class _Weighted(Settings):
+    coefficient: Number = Field(ge=0)
+    """What the penalty is multiplied by."""
+
+
+class ReferencePenalty(_Weighted, RegulariserSettings):
     """The KL to the run's base policy."""
 
     kind: Literal["reference_kl"] = "reference_kl"
-    coefficient: Number = Field(ge=0)
-    """What the penalty is multiplied by."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """Of the KL: log-ratio, half its square, or exp(-x) - 1 + x with x the log-ratio to the reference."""
     unbiased: bool = False
     """Multiply the estimate by the importance ratio (DeepSeek-V3.2)."""
 
 
-class TokenPenalty(RegulariserSettings):
+class TokenPenalty(_Weighted, RegulariserSettings):
     """The squared log-ratio to the behavior policy (OPMD), or minus the log-probability (AsymRE's other form)."""
 
     kind: Literal["behavior_l2", "likelihood"] = "behavior_l2"
-    coefficient: Number = Field(ge=0)
-    """What the penalty is multiplied by."""
 
 
 class DataSettings(Settings):

@@ -144,7 +144,9 @@ def _interval(tokens: TokenBatch, settings: kinds.GateSettings, bounds: Bounds |
     return torch.full_like(tokens.logp_T, found[0]), torch.full_like(tokens.logp_T, found[1])
 
 
-def _passes(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: kinds.GateSettings) -> Tensor:
+def _passes(
+    ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: kinds.GateSettings
+) -> Tensor:
     """Return which tokens keep their gradient, bool.
 
     ``one_side`` is PPO's min(), which Mu-GRPO (arXiv 2605.17570) uses with the interval [0, 5], so that negative
@@ -200,7 +202,9 @@ def _surrogate(
 ) -> Tensor:
     """Return the loss per token: PPO's for a ratio with an interval, else minus weight times advantage."""
     gate = settings.gate
-    if not isinstance(settings.weight, kinds.RatioWeight) or not isinstance(gate, kinds.IntervalGate | kinds.CentredGate):
+    if not isinstance(settings.weight, kinds.RatioWeight) or not isinstance(
+        gate, kinds.IntervalGate | kinds.CentredGate
+    ):
         return torch.where(passes_T, -weight_T * advantage_T, 0)
     surrogate_T = -ratio_T.clamp(low_T, high_T) * advantage_T
     if gate.kind != "two_side":

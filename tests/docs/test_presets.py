@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tools.docs.presets import line
 from torch import Tensor
 
 from tasks.errors import SettingsError
@@ -15,7 +16,6 @@ from tasks.train.advantages import group_advantages
 from tasks.train.objective import Bounds, objective
 from tests.train.batches import bounds_of, with_policies
 from tests.train.test_objective import batch_of
-from tools.docs.presets import line
 
 
 def leaves(row: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

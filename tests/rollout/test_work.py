@@ -4,13 +4,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tasks.settings.engines import ENGINES, EngineKind
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.errors import SettingsError
 from tasks.rollout.engine import Request, Sampling, Work
 from tasks.rollout.engines import load_engine
 from tasks.settings import EngineSettings
-from tasks.settings.engines import ENGINES, EngineKind
 
 
 def test_the_counts_are_those_of_the_model(small: tuple[Store, ArtifactRef]) -> None:
