@@ -71,7 +71,7 @@ def sections(model: type[BaseModel]) -> list[Section]:
 
 def _sections(model: type[BaseModel], path: str, seen: dict[type, str]) -> Iterator[Section]:
     seen[model] = path
-    rows = [(f"{path}.{name}".removeprefix("."), *row) for name, *row in _fields(model)]
+    rows = [(f"{path}.{name}".removeprefix("."), field, meaning) for name, field, meaning in _fields(model)]
     new = []
     for name, field, _ in rows:
         for one, at in _models(field.annotation, name):

@@ -218,7 +218,11 @@ class RatioWeight(WeightSettings):
     kind: Literal["ratio"] = "ratio"
 
 
-class ClippedWeight(Interval, WeightSettings):
+class BoundedWeight(Settings):
+    """A weight that is the ratio, cut to bounds."""
+
+
+class ClippedWeight(Interval, BoundedWeight, WeightSettings):
     """The ratio cut to [low, high] (CISPO)."""
 
     kind: Literal["clipped"] = "clipped"
@@ -228,7 +232,7 @@ class ClippedWeight(Interval, WeightSettings):
     """Largest weight."""
 
 
-class TaperWeight(WeightSettings):
+class TaperWeight(BoundedWeight, WeightSettings):
     """The ratio cut to an interval for each sign of the advantage (TOPR)."""
 
     kind: Literal["taper"] = "taper"
@@ -245,7 +249,7 @@ class TaperWeight(WeightSettings):
         return self
 
 
-class PreserveWeight(Interval, WeightSettings):
+class PreserveWeight(Interval, BoundedWeight, WeightSettings):
     """The ratio inside the interval; outside of it, where PPO would clip, a share of the bound (GPPO)."""
 
     kind: Literal["preserve"] = "preserve"

@@ -78,11 +78,10 @@ def objective(
     """Compute the loss of a micro-batch, summed over its tokens.
 
     Args:
-        tokens: of the micro-batch; float64 works as well as float32.
-        settings: of the objective.
-        max_response_tokens: most tokens that a response can have; aggregation const divides by it (arXiv 2503.20783,
-            in TRL's form).
-        bounds: the update's interval, see ``update_bounds``; that of the settings without it.
+        tokens: tokens of the micro-batch, in float32 or float64.
+        settings: settings of the objective.
+        max_response_tokens: largest length of a response; aggregation const divides by it (arXiv 2503.20783).
+        bounds: the update's interval, from ``update_bounds``; None for that of the settings.
 
     Raises:
         ValueError: the settings need a column or bounds that were not given.
@@ -90,14 +89,16 @@ def objective(
     advantage_T = tokens.advantage_T.detach()
     gate_ratio_T, ratio_T = _ratios(tokens, settings.ratio)
     low_T, high_T = _interval(tokens, settings.gate, bounds)
-    passes_T = _passes(gate_ratio_T, advantage_T, low_T, high_T, settings.gate)
+    passes_T = _gate(gate_ratio_T, advantage_T, low_T, high_T, settings.gate)
     weight_T = _weight(ratio_T, advantage_T, settings.weight)
-    surrogate_T = _surrogate(ratio_T, weight_T, advantage_T, passes_T, low_T, high_T, settings)
+    if isinstance(settings.weight, kinds.RatioWeight) and isinstance(
+        settings.gate, kinds.IntervalGate | kinds.CentredGate
+    ):
+        surrogate_T = _ppo(ratio_T, advantage_T, low_T, high_T, settings.gate)
+    else:
+        surrogate_T = torch.where(passes_T, -weight_T * advantage_T, 0)
     correction_T, rejected_T = _correction(tokens, settings)
     trigger_T, vetoed_T = veto(tokens, settings.veto)
-    clipped_T = ~passes_T
-    if isinstance(settings.weight, kinds.ClippedWeight | kinds.TaperWeight | kinds.PreserveWeight):
-        clipped_T = clipped_T | (weight_T != ratio_T)
 
     keep_T = ~vetoed_T & ~rejected_T
     surrogate_T = torch.where(keep_T, surrogate_T * correction_T, 0)
@@ -106,12 +107,13 @@ def objective(
     difference_T = tokens.logp_T - tokens.logp_T.detach()
     loss_T = torch.addcmul(surrogate_T, coefficient_T, difference_T, value=-1) + penalty(tokens, settings.regulariser)
     aggregate_T, denominator = _aggregation(tokens, keep_T, settings, max_response_tokens)
+    bounded_T = weight_T != ratio_T if isinstance(settings.weight, kinds.BoundedWeight) else torch.zeros_like(passes_T)
     return ObjectiveResult(
         loss_sum=(loss_T * aggregate_T).sum(dtype=torch.float64),
         denominator=denominator,
         coefficient_T=coefficient_T,
         surrogate_T=surrogate_T,
-        clipped_T=clipped_T & (advantage_T != 0),
+        clipped_T=(~passes_T | bounded_T) & (advantage_T != 0),
         trigger_T=trigger_T,
         vetoed_T=vetoed_T,
         rejected_T=rejected_T,
@@ -144,9 +146,7 @@ def _interval(tokens: TokenBatch, settings: kinds.GateSettings, bounds: Bounds |
     return torch.full_like(tokens.logp_T, found[0]), torch.full_like(tokens.logp_T, found[1])
 
 
-def _passes(
-    ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: kinds.GateSettings
-) -> Tensor:
+def _gate(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: kinds.GateSettings) -> Tensor:
     """Return which tokens keep their gradient, bool.
 
     ``one_side`` is PPO's min(), which Mu-GRPO (arXiv 2605.17570) uses with the interval [0, 5], so that negative
@@ -171,6 +171,16 @@ def _passes(
     return passes_T
 
 
+def _ppo(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, gate: kinds.GateSettings) -> Tensor:
+    """Return PPO's loss per token, which is constant where the gate stops the gradient."""
+    surrogate_T = -ratio_T.clamp(low_T, high_T) * advantage_T
+    if gate.kind != "two_side":
+        surrogate_T = torch.maximum(surrogate_T, -ratio_T * advantage_T)
+    if gate.dual_clip is None:
+        return surrogate_T
+    return torch.where(advantage_T < 0, torch.minimum(surrogate_T, -gate.dual_clip * advantage_T), surrogate_T)
+
+
 def _weight(ratio_T: Tensor, advantage_T: Tensor, settings: kinds.WeightSettings) -> Tensor:
     """Return what a token that passes is multiplied by."""
     match settings:
@@ -191,35 +201,11 @@ def _weight(ratio_T: Tensor, advantage_T: Tensor, settings: kinds.WeightSettings
     raise NotImplementedError(f"weight.kind {settings.kind}")
 
 
-def _surrogate(
-    ratio_T: Tensor,
-    weight_T: Tensor,
-    advantage_T: Tensor,
-    passes_T: Tensor,
-    low_T: Tensor,
-    high_T: Tensor,
-    settings: ObjectiveSettings,
-) -> Tensor:
-    """Return the loss per token: PPO's for a ratio with an interval, else minus weight times advantage."""
-    gate = settings.gate
-    if not isinstance(settings.weight, kinds.RatioWeight) or not isinstance(
-        gate, kinds.IntervalGate | kinds.CentredGate
-    ):
-        return torch.where(passes_T, -weight_T * advantage_T, 0)
-    surrogate_T = -ratio_T.clamp(low_T, high_T) * advantage_T
-    if gate.kind != "two_side":
-        surrogate_T = torch.maximum(surrogate_T, -ratio_T * advantage_T)
-    if gate.dual_clip is not None:
-        capped_T = torch.minimum(surrogate_T, -gate.dual_clip * advantage_T)
-        surrogate_T = torch.where(advantage_T < 0, capped_T, surrogate_T)
-    return surrogate_T
-
-
 def _correction(tokens: TokenBatch, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
-    """Return the weight that corrects for the policy that sampled, and the tokens that the correction leaves out, bool.
+    """Return the weight that corrects for the policy that sampled, and the tokens that it leaves out, bool.
 
-    It has a factor for the proximal over the behavior policy (decoupled PPO, arXiv 2505.24298), and one for the
-    trainer's over the engine's probability for the same weights, which is cut (TIS) or masked (MIS).
+    Its factors are the proximal over the behavior policy (decoupled PPO, arXiv 2505.24298), and the trainer's over the
+    engine's probability for the same weights, cut (TIS) or masked (MIS).
     """
     weight_T, rejected_T = torch.ones_like(tokens.behavior_logp_T), torch.zeros_like(tokens.response_T).bool()
     ratio, mismatch = settings.ratio, settings.mismatch
@@ -242,16 +228,9 @@ def veto(tokens: TokenBatch, settings: kinds.VetoSettings) -> tuple[Tensor, Tens
 
     The paper states its effect: no update after a trigger in responses with negative advantage. Threshold and direction
     of the trigger are readings of it, hence settings. With tau the position of a response's ``trigger_count``-th
-    trigger, the scopes veto
-
-    - ``suffix``: every token after tau, later triggers too;
-    - ``suffix_nontrigger``: those of them that are no triggers (H_kappa in the paper's localisation experiment);
-    - ``suffix_inclusive``: tau and every token after it;
-    - ``response``: all tokens;
-    - ``trigger_only``: tau and the triggers after it.
-
-    A response with fewer triggers keeps all its tokens. A window of W ends the suffix scopes W tokens after tau; later
-    triggers do not move it. Triggers are found with scope ``off`` too, so that runs without the veto can be compared.
+    trigger, the scopes veto tokens from tau on, or after it (docs/objective.md has the table); a window of W ends the
+    suffix scopes W tokens after tau, and later triggers do not move it. Triggers are found with scope ``off`` too, so
+    that runs without the veto can be compared.
     """
     trigger_T = _triggers(tokens, settings)
     if not isinstance(settings, kinds.SuffixVeto | kinds.ResponseVeto):
@@ -268,7 +247,7 @@ def veto(tokens: TokenBatch, settings: kinds.VetoSettings) -> tuple[Tensor, Tens
             vetoed_T = from_tau_T
         case "suffix_nontrigger":
             vetoed_T = after_tau_T & ~trigger_T
-        case _:
+        case "suffix":
             vetoed_T = after_tau_T
     if isinstance(settings, kinds.SuffixVeto) and settings.window is not None:
         vetoed_T = vetoed_T & (running_count(after_tau_T, tokens.first_T) <= settings.window)
@@ -290,13 +269,11 @@ def _triggers(tokens: TokenBatch, settings: kinds.VetoSettings) -> Tensor:
         case "sequence_geo":
             log_T = running_mean(tokens.log_ratio_T, tokens.first_T)[tokens.last_T]
     log_kappa = math.log(settings.kappa)
-    match settings.direction:
-        case "below":
-            trigger_T = log_T < log_kappa - LOG_TOLERANCE
-        case "above":
-            trigger_T = log_T > log_kappa + LOG_TOLERANCE
-        case "both":
-            trigger_T = log_T.abs() > LOG_TOLERANCE - log_kappa
+    trigger_T = {
+        "below": log_T < log_kappa - LOG_TOLERANCE,
+        "above": log_T > log_kappa + LOG_TOLERANCE,
+        "both": log_T.abs() > LOG_TOLERANCE - log_kappa,
+    }[settings.direction]
     return trigger_T & (tokens.advantage_T < 0) if settings.advantage_sign == "negative" else trigger_T
 
 
