@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from tasks.settings import RunSettings
-from tasks.settings.presets import merge
+from tasks.settings import RunSettings, Settings
 from tools import ROOT
 
 FOLDER = ROOT / "configs/paper"
@@ -53,7 +52,7 @@ class PaperRun:
     @cached_property
     def settings(self) -> RunSettings:
         given = (nested(one.setting.split("."), one.value) for one in self.entries.values() if one.given)
-        return RunSettings.parse(reduce(merge, given, {}))
+        return RunSettings.parse(reduce(RunSettings.merge, given, {}))
 
 
 @cache
@@ -125,4 +124,4 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 @cache
 def _fields() -> list[str]:
-    return list(dict.fromkeys(leaf for run in runs() for leaf in leaves(run.settings.model_dump(mode="json"))))
+    return list(leaves(reduce(Settings.merge, (run.settings.model_dump(mode="json") for run in runs()))))

@@ -1,161 +1,185 @@
-"""Every preset as a row, every component of the objective as a column."""
+"""Every preset as one line: its advantage, the coefficient of its gradient, what that is divided by, and the rest."""
 
 from rich import box
 from rich.table import Table
 
 from tasks.report.tables import render_markdown
 from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
-from tasks.settings.objective import (
-    AdvantageSettings,
-    DataSettings,
-    GateSettings,
-    RatioSettings,
-    RegulariserSettings,
-    ScheduleSettings,
-    VetoSettings,
-)
-from tasks.settings.presets import Preset
+from tasks.settings import objective as kinds
 
 _NOTHING = "-"
+_DIVISORS = {
+    "token_mean": "tokens",
+    "seq_mean_token_mean": "responses * n",
+    "seq_mean_token_sum": "responses",
+    "const": "responses * max_new_tokens",
+}
+_STATISTICS = {"token_ratio": "r", "token_prob": "pi"}
 
 
 def algorithms_table() -> Table:
-    """Presets and modifiers with their components and sources."""
+    """Return presets and modifiers with their lines and sources."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("name", no_wrap=True)
-    for component in [*describe(ObjectiveSettings()), "source", "chosen here"]:
-        table.add_column(component, overflow="fold")
+    plain = describe(ObjectiveSettings())
+    for part in [*plain, "source", "chosen here"]:
+        table.add_column(part, overflow="fold")
     for name, preset in PRESETS.items():
         described = describe(ObjectiveSettings.parse(preset.row))
         table.add_row(name, *described.values(), preset.source, preset.chosen or _NOTHING)
     for name, modifier in MODIFIERS.items():
         if modifier.row:
-            table.add_row(f"+ {name}", *_modified(modifier), modifier.source, modifier.chosen or _NOTHING)
+            factor = _corrections(ObjectiveSettings.parse(modifier.row))[0]
+            table.add_row(f"+ {name}", "any", f"any * {factor}", "any", "any", modifier.source, _NOTHING)
     return table
 
 
 def algorithms_page() -> str:
-    """docs/algorithms.md."""
+    """Return docs/algorithms.md."""
     return (
         "# Algorithms\n\nWritten by `mu-grpo algorithms --markdown docs/algorithms.md`: the presets of "
-        "`optimize.preset`, and the modifiers of `optimize.modifier`, which multiply any of them. The gradient of each "
-        "is that of logp times weight x advantage, where the gate passes and nothing masks the token, plus the "
-        "regulariser's; [the objective](objective.md) has the equations, and each preset as one line. Every field of a "
-        "row can be overridden, as in `optimize.objective.gate.high=1.28`; what would change nothing is refused.\n\n"
-        + render_markdown(algorithms_table())
-        + "\n"
+        "`optimize.preset`, and the modifiers of `optimize.modifier`, which multiply any of them. Each row is the "
+        "whole algorithm: the gradient is the sum of coefficient times the gradient of logp, over the divisor. [The "
+        "objective](objective.md#presets) explains the formulas. Every field of a row can be overridden, as in "
+        "`optimize.objective.gate.high=1.28`.\n\n" + render_markdown(algorithms_table()) + "\n"
     )
 
 
-def _modified(modifier: Preset) -> list[str]:
-    plain, changed = describe(ObjectiveSettings()), describe(ObjectiveSettings.parse(modifier.row))
-    return [value if value != plain[name] else "any" for name, value in changed.items()]
+def preset_lines() -> str:
+    """Return the table of presets in docs/objective.md."""
+    rows = ["| preset | `A` | `c` | divided by | besides |", "|---|---|---|---|---|"]
+    for name, preset in PRESETS.items():
+        *formulas, besides = describe(ObjectiveSettings.parse(preset.row)).values()
+        rows.append(f"| {' | '.join([*(f'`{one}`' for one in [name, *formulas]), besides])} |")
+    return "\n".join(rows) + "\n"
 
 
 def describe(objective: ObjectiveSettings) -> dict[str, str]:
-    """An objective in a few words per component."""
-    denominator = "" if objective.denominator == "original" else ", kept tokens"
+    """Describe an objective by the formulas of its advantage, coefficient and divisor, and a text on the rest."""
+    factors = [*_gate(objective), *_veto(objective.veto), *_weight(objective), *_corrections(objective), "A"]
+    besides = [*_bounds(objective.gate), *_penalty(objective.regulariser), *_data(objective)]
     return {
         "advantage": _advantage(objective.advantage),
-        "ratio": _ratio(objective.ratio),
-        "gate": _gate(objective.gate),
-        "weight": _weight(objective),
-        "keep": _veto(objective.veto),
-        "aggregation": objective.aggregation + denominator,
-        "regulariser": _regulariser(objective.regulariser),
-        "data": _data(objective.data),
-        "schedule": _schedule(objective.schedule),
+        "coefficient": " * ".join(factors),
+        "divided by": _DIVISORS[objective.aggregation]
+        + (", of kept tokens" if objective.denominator == "kept" else ""),
+        "besides": "; ".join(besides) or _NOTHING,
     }
 
 
-def _advantage(settings: AdvantageSettings) -> str:
+def _advantage(settings: kinds.AdvantageSettings) -> str:
     baseline = {"mean": "R - mean", "logavgexp": f"R - logavgexp({settings.temperature:g})", "none": "R"}
     offset = f" {'-' if settings.baseline_offset > 0 else '+'} {abs(settings.baseline_offset):g}"
     above = baseline[settings.baseline] + (offset if settings.baseline_offset else "")
     return above if settings.scale == "none" else f"({above}) / {settings.scale}"
 
 
-def _ratio(settings: RatioSettings) -> str:
-    return f"{settings.level} / {settings.reference}"
+def _ratio(objective: ObjectiveSettings) -> str:
+    """Return the name of the ratio that the gate compares."""
+    ratio = "r" if objective.ratio.reference == "behavior" else "r / q"
+    if objective.ratio.level.startswith("sequence"):
+        return f"{objective.ratio.level.removeprefix('sequence_')}({ratio})"
+    return ratio
 
 
-def _gate(settings: GateSettings) -> str:
-    interval = f"[{settings.low:.5g}, {settings.high:.5g}]"
-    match settings.kind:
-        case "none":
-            shown = "none"
-        case "ring":
-            shown = f"ring {interval}, {settings.outer_low:g}, {settings.outer_high:g}"
-        case "centred":
-            shown = f"proximal ± {settings.half_width:g}, one_side"
+def _gate(objective: ObjectiveSettings) -> list[str]:
+    gate, ratio = objective.gate, _ratio(objective)
+    match gate:
+        case kinds.NoGate():
+            factors = []
+        case kinds.CentredGate(half_width=width):
+            factors = [f"one_side({ratio}, q - {width:g}, q + {width:g})"]
+        case kinds.RingGate():
+            ends = f"{gate.low:.5g}, {gate.high:.5g}, {gate.outer_low:g}, {gate.outer_high:g}"
+            factors = [f"ring({ratio}, {ends})"]
         case _:
-            shown = f"{settings.kind} {interval}"
-    if settings.bounds == "second_moment":
-        shown = f"{settings.kind}, second moment {settings.second_moment.threshold:g}, {settings.second_moment.form}"
-    if settings.bounds == "balance":
-        shown += f" up to [{settings.balance.low_max:g}, {settings.balance.high_max:g}] for balance"
-    return shown if settings.dual_clip is None else f"{shown}, dual {settings.dual_clip:g}"
+            ends = "low, high" if gate.interval is None else f"{gate.interval[0]:.5g}, {gate.interval[1]:.5g}"
+            factors = [f"{gate.kind}({ratio}, {ends})"]
+    return factors + ([f"dual({ratio}, {gate.dual_clip:g})"] if gate.dual_clip is not None else [])
 
 
-def _weight(objective: ObjectiveSettings) -> str:
-    settings, ratio, gate, mismatch = objective.weight, objective.ratio, objective.gate, objective.mismatch
-    match settings.kind:
-        case "one":
-            shown = "1"
-        case "ratio":
-            shown = "ratio"
-        case "clipped":
-            shown = f"ratio in [{settings.low:g}, {settings.high:g}]"
-        case "taper":
-            positive, negative = (f"[{low:g}, {high:g}]" for low, high in (settings.positive, settings.negative))
-            shown = f"ratio in {positive} if A >= 0, {negative} if A < 0"
-        case "preserve":
-            below, above = settings.preserve_low * gate.low, settings.preserve_high * gate.high
-            bounds = f"{below:g} below {gate.low:g}, {above:g} above {gate.high:g}"
-            shown = f"ratio; {bounds}"
-        case "exponential":
-            shown = f"exp(A / {settings.temperature:g})"
-    if ratio.reference == "proximal":
-        shown += f" x proximal / behavior, {settings.beyond_cap} above {settings.behavior_cap:g}"
-    if mismatch.kind == "truncate":
-        shown += f" x trainer / engine, at most {mismatch.high:g}"
-    if mismatch.kind == "mask":
-        shown += f" x trainer / engine in [{mismatch.low:g}, {mismatch.high:g}]"
-    return shown
+def _bounds(gate: kinds.GateSettings) -> list[str]:
+    match gate:
+        case kinds.SecondMomentGate(second_moment=found):
+            tokens = "harmful tokens" if found.harmful_only else "all tokens"
+            return [f"low and high by the second moment of log r, {found.threshold:g} over {tokens}, {found.form}"]
+        case kinds.BalanceGate(balance=most):
+            ends = f"[{gate.low:g}, {gate.high:g}] to [{most.low_max:g}, {most.high_max:g}]"
+            reached = f"until positives weigh {most.target:g} times negatives, by {most.statistic}"
+            return [f"low and high from {ends} {reached}"]
+    return []
 
 
-def _veto(settings: VetoSettings) -> str:
-    if settings.scope == "off":
-        return _NOTHING
-    trigger = f"{settings.statistic} {settings.direction} {settings.kappa:.4g}"
-    sign = "A < 0" if settings.advantage_sign == "negative" else "any A"
-    return f"veto {settings.scope}: {trigger}, {sign}"
+def _weight(objective: ObjectiveSettings) -> list[str]:
+    ratio = _ratio(objective)
+    ratio = f"({ratio})" if ratio == "r / q" else ratio
+    if objective.ratio.level == "prefix_minimum":
+        ratio = f"{ratio} * r_min"
+    match objective.weight:
+        case kinds.RatioWeight():
+            return [ratio]
+        case kinds.ClippedWeight(low=low, high=high):
+            return [_clip(ratio, low, high)]
+        case kinds.TaperWeight(positive=positive, negative=negative):
+            return [f"({_clip(ratio, *positive)} if A >= 0 else {_clip(ratio, *negative)})"]
+        case kinds.PreserveWeight(low=low, high=high, preserve_low=below, preserve_high=above):
+            return [f"preserve({ratio}, {low:g}, {high:g}, {below:g} * {low:g}, {above:g} * {high:g})"]
+        case kinds.ExponentialWeight(temperature=temperature):
+            return [f"exp(A / {temperature:g})"]
+    return []
 
 
-def _regulariser(settings: RegulariserSettings) -> str:
-    if settings.kind == "none" or settings.coefficient == 0:
-        return _NOTHING
-    shown = {
-        "reference_kl": f"KL {settings.estimator}{', unbiased' if settings.unbiased else ''} to base",
-        "behavior_l2": "squared log-ratio to behavior",
-        "likelihood": "-logp",
-    }[settings.kind]
-    return f"{settings.coefficient:g} {shown}"
+def _corrections(objective: ObjectiveSettings) -> list[str]:
+    factors = []
+    if isinstance(objective.ratio, kinds.ProximalRatio):
+        factors.append(f"{objective.ratio.beyond_cap}(q, {objective.ratio.behavior_cap:g})")
+    match objective.mismatch:
+        case kinds.TruncateMismatch(high=high):
+            factors.append(f"truncate(e, {high:g})")
+        case kinds.MaskMismatch(low=low, high=high):
+            factors.append(f"mask(e, {low:g}, {high:g})")
+    return factors
 
 
-def _data(settings: DataSettings) -> str:
-    rules = [
-        "zero-variance groups out" if settings.zero_variance == "drop" else "",
-        "surplus negatives out" if settings.balance_negatives else "",
-        "truncated masked" if settings.truncated == "mask" else "",
-        f"overlong penalty over {settings.overlong_buffer_share:.0%}" if settings.overlong_buffer_share else "",
-    ]
-    return ", ".join(rule for rule in rules if rule) or _NOTHING
+def _clip(ratio: str, low: float, high: float) -> str:
+    return f"{low:g}" if low == high else f"clip({ratio}, {low:g}, {high:g})"
 
 
-def _schedule(settings: ScheduleSettings) -> str:
-    rules = [
-        f"{settings.updates_per_batch} updates per batch" if settings.updates_per_batch > 1 else "",
-        f"proximal every {settings.batches_per_proximal} batches" if settings.batches_per_proximal > 1 else "",
-    ]
-    return ", ".join(rule for rule in rules if rule) or "any mu"
+def _veto(settings: kinds.VetoSettings) -> list[str]:
+    if not isinstance(settings, kinds.SuffixVeto | kinds.ResponseVeto):
+        return []
+    statistic = _STATISTICS.get(settings.statistic, f"{settings.statistic}(r)")
+    beyond = {
+        "below": f"{statistic} < {settings.kappa:.4g}",
+        "above": f"{statistic} > {settings.kappa:.4g}",
+        "both": f"{statistic} outside {settings.kappa:.4g} to {1 / settings.kappa:.4g}",
+    }[settings.direction]
+    given = [settings.scope, beyond]
+    given += [f"trigger_count={settings.trigger_count}"] if settings.trigger_count > 1 else []
+    given += [f"window={settings.window}"] if isinstance(settings, kinds.SuffixVeto) and settings.window else []
+    given += ["any A"] if settings.advantage_sign == "all" else []
+    given += [settings.recompute] if settings.recompute != "every_update" else []
+    return [f"veto({', '.join(given)})"]
+
+
+def _penalty(settings: kinds.RegulariserSettings) -> list[str]:
+    match settings:
+        case kinds.ReferencePenalty(coefficient=coefficient, estimator=estimator, unbiased=unbiased):
+            return [f"penalty {coefficient:g} * {estimator} of the KL to the reference{', unbiased' * unbiased}"]
+        case kinds.TokenPenalty(coefficient=coefficient, kind=kind):
+            return [f"penalty {coefficient:g} * {'(log r)^2' if kind == 'behavior_l2' else '-log pi'}"]
+    return []
+
+
+def _data(objective: ObjectiveSettings) -> list[str]:
+    """Return what happens to responses before advantages are computed, and how updates use them."""
+    data, schedule = objective.data, objective.schedule
+    rules = {
+        "zero-variance groups out": data.zero_variance == "drop",
+        "surplus negatives out": data.balance_negatives,
+        "truncated masked": data.truncated == "mask",
+        f"overlong penalty over {data.overlong_buffer_share or 0:.0%}": data.overlong_buffer_share,
+        f"{schedule.updates_per_batch} updates per batch": schedule.updates_per_batch > 1,
+        f"proximal every {schedule.batches_per_proximal} batches": schedule.batches_per_proximal > 1,
+    }
+    return [rule for rule, holds in rules.items() if holds]

@@ -10,7 +10,7 @@ from tasks.report.formats import MISSING
 from tasks.report.history import load_history, of_run
 from tasks.report.step import draw_page, write_report
 from tasks.report.summary import RunSummary, summarise
-from tasks.settings.effects import flat
+from tasks.settings.base import flat
 from tasks.settings.run import chosen
 from tasks.stored.reports import find_reports, run_key, run_settings
 from tasks.stored.unfinished import find_unfinished

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tasks.errors import SettingsError
 from tasks.settings import ExperimentSettings, RunSettings
-from tasks.settings.base import OPERATIONAL
+from tasks.settings.base import OPERATIONAL, Kinds
 from tasks.settings.cost import CostSettings
 from tasks.settings.deployment import DeploymentSettings
 
@@ -32,6 +32,7 @@ FILES: dict[str, tuple[type[BaseModel], str]] = {
 }
 """The classes that a YAML file is read into, each with the file."""
 _PLAIN = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null", Any: "any value"}
+_LITERAL: Any = Literal
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
@@ -54,48 +55,61 @@ class Section:
 
     path: str
     """Of the section, without the field; empty for the fields at the top of a file."""
-    variant: str
-    """Of a union, the field and value that select this class, as in ``kind: ring``; else empty."""
     about: str
     entries: list[Entry]
 
     @property
     def title(self) -> str:
         """The heading of the section."""
-        return _title(self.path, self.variant)
+        return f"`{self.path or 'top level'}`"
 
 
 def sections(model: type[BaseModel]) -> list[Section]:
-    """All classes of settings that a file can hold, in the order of their fields, each once."""
-    return list(_sections(model, "", "", {}))
+    """Return all classes of settings that a file can hold, in the order of their fields, each once."""
+    return list(_sections(model, "", {}))
 
 
-def _sections(model: type[BaseModel], path: str, variant: str, seen: dict[type, str]) -> Iterator[Section]:
-    seen[model] = _title(path, variant)
-    fields = {f"{path}.{name}" if path else name: field for name, field in model.model_fields.items()}
+def _sections(model: type[BaseModel], path: str, seen: dict[type, str]) -> Iterator[Section]:
+    seen[model] = path
+    rows = [(f"{path}.{name}".removeprefix("."), field, meaning) for name, field, meaning in _fields(model)]
     new = []
-    for name, field in fields.items():
-        found = list(_models(field.annotation, name))
-        for one, at in found:
+    for name, field, _ in rows:
+        for one, at in _models(field.annotation, name):
             if one not in seen:
-                selector = _selector(one) if len(found) > 1 else ""
-                seen[one] = _title(at, selector)
-                new.append((one, at, selector))
-    entries = [
-        Entry(name, _type_of(field, seen), _default(field), _meaning(field, meanings(model)[name.rpartition(".")[2]]))
-        for name, field in fields.items()
-    ]
-    yield Section(path, variant, inspect.cleandoc(model.__doc__ or ""), entries)
-    for one, at, selector in new:
-        yield from _sections(one, at, selector, seen)
+                seen[one] = at
+                new.append((one, at))
+    entries = [Entry(name, _type_of(field, seen), _default(field), meaning) for name, field, meaning in rows]
+    yield Section(path, inspect.cleandoc(model.__doc__ or ""), entries)
+    for one, at in new:
+        yield from _sections(one, at, seen)
 
 
-def _title(path: str, variant: str) -> str:
-    return f"`{path or 'top level'}`{f', `{variant}`' if variant else ''}"
+def _fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
+    """Give name, field and meaning of all fields; of settings with kinds, those of each kind with the kind's name."""
+    if not issubclass(model, Kinds) or not model.kinds():
+        yield from ((name, field, _meaning(field, meanings(model)[name])) for name, field in model.model_fields.items())
+        return
+    abouts = {one: inspect.cleandoc(one.__doc__ or "").split("\n\n")[0] for one in model.kinds().values()}
+    shown = " ".join(f"{_values(one, model.tag)}: {about}" for one, about in abouts.items())
+    field = FieldInfo(annotation=_LITERAL[tuple(model.kinds())], default=model.model_fields[model.tag].default)
+    yield model.tag, field, f"{meanings(model)[model.tag]} {shown}".strip()
+    found: dict[tuple[str, str, str], tuple[FieldInfo, list[str]]] = {}
+    for one in abouts:
+        for name, field, meaning in _fields(one):
+            if name != model.tag:
+                key = name, meaning, repr(field) if name in one.model_fields else ""
+                found.setdefault(key, (field, []))[1].append(_values(one, model.tag))
+    for (name, meaning, _), (field, kinds) in found.items():
+        shared = len(kinds) == len(abouts) or meaning.startswith("With ")  # of a kind of a kind, which says it
+        yield name, field, meaning if shared else f"With {model.tag} {' or '.join(kinds)}: {meaning}"
+
+
+def _values(kind: type[Kinds], tag: str) -> str:
+    return " or ".join(f"`{value}`" for value in get_args(kind.model_fields[tag].annotation))
 
 
 def _models(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]:
-    """Classes of settings inside of a type, with the paths of what they describe."""
+    """Give the classes of settings inside of a type, with the paths of what they describe."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         yield annotation, path
         return
@@ -103,14 +117,6 @@ def _models(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]
     for inner in get_args(annotation):
         if not isinstance(inner, str | int):
             yield from _models(inner, path + suffix)
-
-
-def _selector(model: type[BaseModel]) -> str:
-    """What tells a class of a union apart: its first field with literal values."""
-    for name, field in model.model_fields.items():
-        if get_origin(field.annotation) is Literal:
-            return f"{name}: {' or '.join(str(value) for value in get_args(field.annotation))}"
-    return model.__name__
 
 
 @cache
@@ -152,7 +158,6 @@ def _type(annotation: Any, seen: dict[type, str]) -> str:
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in inner)
     if origin in (Union, UnionType):
-        # A section that a field's kind selects is one type to the reader.
         return " or ".join(dict.fromkeys(_type(one, seen) for one in inner))
     if origin is list:
         return f"list of {_type(inner[0], seen)}"
@@ -162,7 +167,7 @@ def _type(annotation: Any, seen: dict[type, str]) -> str:
         return _PLAIN[annotation]
     if annotation in seen:
         anchor = re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", seen[annotation]))
-        return f"section [{seen[annotation]}](#{anchor.lower()})"
+        return f"section [`{seen[annotation]}`](#{anchor.lower()})"
     return f"`{annotation.__name__}`"
 
 
@@ -178,9 +183,10 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     if field.default_factory is not None:
-        made = {dict: "{}", list: "[]"}.get(field.default_factory)  # type: ignore[call-overload]
-        return str(made) if made else "derived"
+        return {"dict": "{}", "list": "[]"}.get(getattr(field.default_factory, "__name__", ""), "derived")
     value = field.default
+    if isinstance(value, Kinds):
+        return ""
     if isinstance(value, BaseModel):
         given = value.model_dump(mode="json", exclude_unset=True)
         return _yaml(given) if given else ""

@@ -108,7 +108,7 @@ def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> TrainingM
             "allowed: more processes, a higher ZeRO stage, optimize.lora, or a larger accelerator"
         )
     engine = run.rollout.engine
-    beside = engine.gpu_memory_share if run.alternates and engine.traits.own_weights else 0.0
+    beside = engine.memory_share if run.alternates and engine.own_weights else 0.0
     if needed.lasting + beside * memory > memory:
         raise SettingsError(
             f"rollout.engine.gpu_memory_share: {beside:g} beside the {needed.lasting / 1e9:.1f} GB that training keeps "

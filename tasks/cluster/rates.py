@@ -8,7 +8,6 @@ from tasks.errors import SettingsError
 from tasks.settings import EngineSettings, OptimizeSettings, RunSettings
 from tasks.settings.cost import AcceleratorSettings, AssumptionSettings
 from tasks.settings.deployment import Role
-from tasks.settings.engines import ENGINES
 
 _GB = 1e9
 
@@ -35,7 +34,7 @@ class EngineRates:
         """
         if responses <= self.rows:
             return longest if responses else 0.0
-        if ENGINES[self.kind].refills:
+        if EngineSettings.kinds()[self.kind].refills:
             return responses * mean / self.rows + longest - mean
         return float(-(-responses // self.rows) * longest)
 
@@ -96,7 +95,7 @@ def passes(settings: OptimizeSettings) -> tuple[int, int]:
     objective = settings.objective
     trained = objective.schedule.updates_per_batch
     scored = 1 + objective.needs_reference + objective.needs_proximal
-    return trained, scored + (trained if objective.gate.bounds != "static" else 0)
+    return trained, scored + (trained if objective.gate.interval is None else 0)
 
 
 def operations_per_weight(settings: OptimizeSettings) -> int:
@@ -156,7 +155,7 @@ def _engine_rates(
 ) -> EngineRates:
     gpus, weights = settings.tensor_parallel, BYTES[settings.dtype] * shape.parameters
     cached = shape.cache_bytes(settings.dtype)
-    room = settings.gpu_memory_share * gpus * gpu.memory_gb * _GB - weights
+    room = settings.memory_share * gpus * gpu.memory_gb * _GB - weights
     rows = min(settings.batch_size, int(room / (cached * (prompt + mean))))
     if rows < 1:
         raise SettingsError(

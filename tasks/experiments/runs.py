@@ -115,7 +115,7 @@ def generated(shard: Manifest) -> Generated | None:
     seconds, work = shard.facts.get("call_seconds"), shard.facts.get("engine_work")
     if not seconds or None in seconds or not work:
         return None
-    engine = EngineSettings.model_validate(shard.settings["engine"])
+    engine = EngineSettings.parse(shard.settings["engine"])
     devices = len(work) * engine.tensor_parallel
     slowest = max(work, key=lambda one: one["passes"])
     needed = [engine.tensor_parallel * sum(one[name] for one in work) for name in ("full_passes", "tokens")]

@@ -27,7 +27,7 @@ from tasks.flyte.inputs import (
     TrainingSetInputs,
     VerifyInputs,
 )
-from tasks.flyte.model import FlyteModel
+from tasks.model import FlyteModel
 from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
 from tasks.run.sources import fingerprint

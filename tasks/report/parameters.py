@@ -6,11 +6,10 @@ from typing import Any
 
 from tasks.artifacts.records import Manifest
 from tasks.report.history import History
-from tasks.settings.effects import flat, reads
+from tasks.settings.base import flat
 
 OTHER_STEPS = ("rollout", "verify")
 """Settings of other steps that an alternating step has too; they are shown once."""
-_OBJECTIVE, _VETO = "objective.", "veto.scope"
 _PAPER: dict[str, dict[str, Any]] = {
     "mu_grpo": {
         "objective.gate.low": 0.0,
@@ -85,7 +84,7 @@ def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any
     values: dict[str, list[Any]] = {}
     for one in settings:
         own = {name: value for name, value in one.items() if name not in OTHER_STEPS}
-        for name, value in _with_effect(flat(own)).items():
+        for name, value in flat(own).items():
             seen = values.setdefault(name, [])
             if value not in seen:
                 seen.append(value)
@@ -93,14 +92,6 @@ def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any
         Parameter(name, " → ".join(written(value) for value in seen), name in paper and seen == [paper[name]])
         for name, seen in values.items()
     ]
-
-
-def _with_effect(settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out fields of the objective that change nothing, and those of a veto that is off."""
-    objective = {name.removeprefix(_OBJECTIVE): one for name, one in settings.items() if name.startswith(_OBJECTIVE)}
-    off = objective.get(_VETO) == "off"
-    unread = {one for one in objective if not reads(one, objective) or (off and one[:5] == "veto." and one != _VETO)}
-    return {name: value for name, value in settings.items() if name.removeprefix(_OBJECTIVE) not in unread}
 
 
 def written(value: Any) -> str:

@@ -12,7 +12,7 @@ from tasks.report.ledger import make_ledger
 from tasks.report.page import render_page
 from tasks.report.summary import PAGE, SUMMARY, RunSummary, make_summary
 from tasks.settings import RunSettings
-from tasks.settings.effects import flat
+from tasks.settings.base import flat
 
 SETTINGS = "settings.json"
 

@@ -1,6 +1,7 @@
 """The interface of an engine: requests with token ids and seeds in, responses with log-probabilities out.
 
-A new engine is a file with a class that follows ``Engine``, and a row of ``ENGINES`` in tasks/settings/engines.py.
+A new engine is a file with a class that follows ``Engine``, and a subclass of ``EngineSettings`` in
+tasks/settings/devices.py.
 """
 
 import hashlib

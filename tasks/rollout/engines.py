@@ -35,5 +35,5 @@ def load_engine(folder: Path, settings: EngineSettings, takes_turns: bool = Fals
     if torch.cuda.is_initialized():
         gc.collect()
         torch.cuda.empty_cache()  # An engine in another process needs what earlier training has cached.
-    loaded: Engine = settings.traits.load_class().load(folder, settings, takes_turns)
+    loaded: Engine = settings.load_class().load(folder, settings, takes_turns)
     return loaded

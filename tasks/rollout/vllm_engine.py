@@ -24,7 +24,7 @@ from tqdm import tqdm
 from tasks.errors import SettingsError
 from tasks.policy.loading import has_code, stop_token_ids, weight_names
 from tasks.rollout.engine import MISSING, Request, Response, Sampling, Work
-from tasks.settings import EngineSettings
+from tasks.settings.devices import VllmSettings
 
 if TYPE_CHECKING:
     from vllm import LLM, RequestOutput, SamplingParams
@@ -47,7 +47,7 @@ class VllmEngine:
     """
 
     def __init__(
-        self, folder: Path, settings: EngineSettings, stop_ids: Sequence[int], takes_turns: bool = False
+        self, folder: Path, settings: VllmSettings, stop_ids: Sequence[int], takes_turns: bool = False
     ) -> None:
         self._joined = dist.is_initialized()
         self._llm = _load(folder, settings, takes_turns)
@@ -68,7 +68,7 @@ class VllmEngine:
         self._llm.llm_engine.step = counted  # vLLM has no public count of its steps.
 
     @classmethod
-    def load(cls, folder: Path, settings: EngineSettings, takes_turns: bool = False) -> "VllmEngine":
+    def load(cls, folder: Path, settings: VllmSettings, takes_turns: bool = False) -> "VllmEngine":
         """See ``Engine``."""
         return cls(folder, settings, stop_token_ids(folder), takes_turns)
 
@@ -165,7 +165,7 @@ class VllmEngine:
         )
 
 
-def _load(folder: Path, settings: EngineSettings, takes_turns: bool) -> "LLM":
+def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
     if find_spec("vllm") is None:
         raise SettingsError(
             "engine.kind: vllm is not installed here. Install it with `pip install 'mu-grpo[gpu]'`, or set "

@@ -3,15 +3,26 @@
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from inspect import isclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from tasks.errors import SettingsError
-from tasks.flyte.model import FlyteModel
+from tasks.model import FlyteModel
 
 
 def _number(value: object) -> object:
@@ -59,6 +70,14 @@ def determining(values: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if name not in _OPERATIONAL_NAMES
     }
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as one level, with names as in ``gate.low``."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return found
 
 
 def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> dict[str, Any]:
@@ -122,6 +141,118 @@ class Settings(FlyteModel):
     def title(cls) -> str:
         """The name of these settings as the user writes it: ``RolloutSettings`` is ``rollout``."""
         return cls.__name__.removesuffix("Settings").lower()
+
+    @classmethod
+    def merge(cls, values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return plain values with changes merged in, section by section.
+
+        The fields of this class say which sections have kinds (see ``Kinds``); ``Settings`` itself knows of none.
+        """
+        merged = dict(values)
+        for name, new in changes.items():
+            old, field = merged.get(name), cls.model_fields.get(name)
+            if isinstance(old, Mapping) and isinstance(new, Mapping):
+                types = (field.annotation, *get_args(field.annotation)) if field else ()
+                section = next((one for one in types if isclass(one) and issubclass(one, Settings)), Settings)
+                merged[name] = section.merge(old, new)
+            else:
+                merged[name] = new
+        return merged
+
+
+class Kinds(Settings):
+    """Base of settings that come in several kinds, each a subclass with fields of its own.
+
+    The field ``tag`` tells the kinds apart: a subclass narrows it to the values that it stands for. Plain values, and
+    the constructor of the base class, give an object of the class that belongs to their tag. A subclass may have
+    subclasses that another tag tells apart. A field that only other kinds have is an unknown field.
+    """
+
+    tag: ClassVar[str] = "kind"
+
+    def __new__(cls, *_: Any, **values: Any) -> Any:
+        """Return an object of the class of the kind, which ``__init__`` then fills."""
+        found = cls.of_kind(values)
+        return super().__new__(cls) if found is None or found is cls else found.__new__(found, **values)
+
+    @classmethod
+    def kinds(cls) -> dict[str, type[Self]]:
+        """Return the class of every value of the tag; nothing for a class without kinds."""
+        return {value: one for one in cls.__subclasses__() for value in get_args(one.model_fields[cls.tag].annotation)}
+
+    @classmethod
+    def of_kind(cls, values: Mapping[str, Any]) -> type[Self] | None:
+        """Return the class for the tag in plain values; the class itself without kinds, None for an unknown tag."""
+        kinds, name = cls.kinds(), values.get(cls.tag, cls.model_fields[cls.tag].default)
+        return (kinds.get(name) if isinstance(name, str) else None) if kinds else cls
+
+    @classmethod
+    def leaves(cls) -> list[type[Self]]:
+        """Return the classes of all kinds, of the kinds of a kind, and so on; the class itself without kinds."""
+        return [leaf for one in dict.fromkeys(cls.kinds().values()) for leaf in one.leaves()] or [cls]
+
+    @classmethod
+    def all_fields(cls) -> set[str]:
+        """Return the names of the fields of all kinds."""
+        return {name for one in cls.leaves() for name in one.model_fields}
+
+    @classmethod
+    def title(cls) -> str:
+        """The name of the base class: fields of every kind have it."""
+        base = next(one for one in cls.__mro__ if Kinds in one.__bases__)
+        return base.__name__.removesuffix("Settings").lower()
+
+    @classmethod
+    def merge(cls, values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return plain values with changes merged in; a new kind keeps of the values only the fields that it has."""
+        found = cls.of_kind({**values, **changes})
+        if found is None or found is cls:
+            return super().merge(values, changes)
+        if cls.tag in changes:
+            lost = cls.all_fields() - found.all_fields()
+            values = {name: value for name, value in values.items() if name not in lost}
+        return found.merge(values, changes)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _by_kind(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Any:
+        if not isinstance(values, dict) or (found := cls.of_kind(values)) is cls:
+            return handler(values)
+        errors = {}
+        if found is None:
+            errors[cls.tag] = f"should be {_either(map(repr, cls.kinds()))}"
+        else:
+            kind = values.get(cls.tag, cls.model_fields[cls.tag].default)
+            for name in [name for name in values if name in cls.all_fields() - found.all_fields()]:
+                having = _either(kind for kind, one in cls.kinds().items() if name in one.all_fields())
+                errors[name] = f"unknown field with {cls.tag} {kind}; allowed: with {cls.tag} {having}"
+        if errors:
+            details = {name: PydanticCustomError("kind", "{text}", {"text": text}) for name, text in errors.items()}
+            raise ValidationError.from_exception_data(
+                cls.title(),
+                [InitErrorDetails(type=why, loc=(name,), input=values[name]) for name, why in details.items()],
+            )
+        assert found is not None
+        return found.__pydantic_validator__.validate_json(json.dumps(values, default=str))
+
+    @model_serializer(mode="plain")
+    def _all_fields(self) -> dict[str, Any]:
+        # Also where a field is annotated with the base class, whose own serializer would leave out the kind's fields.
+        return dict(self)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of a kind; that of a base class has the fields of all kinds."""
+        own = handler.resolve_ref_schema(handler(schema))
+        for kind in cls.leaves() if cls.kinds() else ():
+            of_kind = handler.resolve_ref_schema(handler(kind.__pydantic_core_schema__))
+            own["properties"] = of_kind["properties"] | own["properties"]
+        return own
+
+
+def _either(values: Iterable[str]) -> str:
+    *others, last = values
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def describe(error: ValidationError, name: str) -> str:

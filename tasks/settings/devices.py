@@ -1,60 +1,88 @@
 """What generates and what trains: engines and backends, their number types, and their share of the devices."""
 
 import json
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tasks.settings.base import Number, Settings
-from tasks.settings.engines import ENGINES, EngineKind
+from tasks.settings.base import Kinds, Number, Settings
 
 Dtype = Literal["float32", "bfloat16"]
 
 
-class EngineSettings(Settings):
-    """The engine that generates: transformers in this process, vLLM, or another one of ``ENGINES``."""
+class EngineSettings(Kinds):
+    """The engine that generates. A new engine is a subclass, whose class variables say what a plan must know of it."""
 
+    path: ClassVar[str]
+    """``module:class`` of a class that follows ``tasks.rollout.engine.Engine``. It is imported when it is needed."""
+    refills: ClassVar[bool] = True
+    """Whether a waiting response takes the place of a complete one; otherwise a batch ends with its longest one."""
+    own_weights: ClassVar[bool] = True
+    """Whether the engine keeps weights beside those of a trainer with which it takes turns, in a reserved share of a
+    GPU's memory; otherwise it uses the trainer's tensors."""
+    several_devices: ClassVar[bool] = True
+    """Whether ``tensor_parallel`` may be above 1."""
     kind: str = "transformers"
-    """``transformers`` or ``vllm``."""
+    """transformers in this process, vLLM, or an engine of your own."""
     dtype: Dtype = "float32"
     """Of weights and KV cache. Log-probabilities are float32."""
     batch_size: int = Field(512, ge=1)
     """Most responses that are decoded at once."""
     tensor_parallel: int = Field(1, ge=1)
-    """vLLM: GPUs that share the weights."""
-    gpu_memory_share: Number = Field(0.9, gt=0, le=1)
-    """vLLM: share of a GPU's memory for weights and KV cache. Where it takes turns with training, weights and
-    moments of that stay beside it."""
-    batch_tokens: int | None = Field(None, ge=1)
-    """vLLM: most tokens of a forward pass; its own default without it."""
-    prefix_caching: bool = True
-    """vLLM: a prompt's keys and values are computed once for all of its responses."""
-    chunked_prefill: bool = True
-    """vLLM: long prompts are read in portions, beside the decoding of others."""
-    eager: bool = False
-    """vLLM: neither compilation nor CUDA graphs; starts faster, generates slower."""
+    """GPUs that share the weights; 1 with transformers."""
 
     @property
-    def traits(self) -> EngineKind:
-        """What is known of the engine before it is loaded."""
-        return ENGINES[self.kind]
+    def memory_share(self) -> float:
+        """Share of a GPU's memory for weights and KV cache."""
+        return 0.9
 
-    @field_validator("kind")
     @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in ENGINES:
-            raise ValueError(f"should be {' or '.join(map(repr, ENGINES))}")
-        return value
+    def load_class(cls) -> Any:
+        """Return the class of the engine."""
+        module, _, name = cls.path.partition(":")
+        return getattr(import_module(module), name)
 
     @model_validator(mode="after")
-    def _devices(self) -> "EngineSettings":
-        if self.tensor_parallel > 1 and not self.traits.several_devices:
-            several = " or ".join(name for name, one in ENGINES.items() if one.several_devices)
+    def _devices(self) -> Self:
+        if self.tensor_parallel > 1 and not self.several_devices:
+            several = " or ".join(name for name, one in EngineSettings.kinds().items() if one.several_devices)
             raise ValueError(
                 f"tensor_parallel {self.tensor_parallel} with kind {self.kind}; allowed: 1, or kind {several}"
             )
         return self
+
+
+class TransformersSettings(EngineSettings):
+    """transformers, in the process that asks for responses."""
+
+    path = "tasks.rollout.transformers_engine:TransformersEngine"
+    refills = own_weights = several_devices = False
+    kind: Literal["transformers"] = "transformers"
+
+
+class VllmSettings(EngineSettings):
+    """vLLM, in processes of its own."""
+
+    path = "tasks.rollout.vllm_engine:VllmEngine"
+    kind: Literal["vllm"] = "vllm"
+    gpu_memory_share: Number = Field(0.9, gt=0, le=1)
+    """Share of a GPU's memory for weights and KV cache. Where vLLM takes turns with training, weights and moments of
+    that stay beside it."""
+    batch_tokens: int | None = Field(None, ge=1)
+    """Most tokens of a forward pass; vLLM's own default without it."""
+    prefix_caching: bool = True
+    """A prompt's keys and values are computed once for all of its responses."""
+    chunked_prefill: bool = True
+    """Long prompts are read in portions, beside the decoding of others."""
+    eager: bool = False
+    """Neither compilation nor CUDA graphs; starts faster, generates slower."""
+
+    @property
+    def memory_share(self) -> float:
+        """See ``EngineSettings``."""
+        return self.gpu_memory_share
 
 
 _OURS = (
@@ -70,22 +98,50 @@ _OURS = (
 """What the trainer decides: DeepSpeed's own settings of it would be silently passed over."""
 
 
-class BackendSettings(Settings):
+class BackendSettings(Kinds):
     """What holds the weights while they are trained, and in how many processes."""
 
-    kind: Literal["torch", "deepspeed"] = "torch"
-    """The backend: torch in one process, or DeepSpeed in several."""
+    kind: str = "torch"
+    """torch in one process, or DeepSpeed in several."""
     dtype: Dtype = "float32"
     """Of the forward and backward pass. Weights that are updated, and AdamW's moments, are float32 in any case."""
     processes: int = Field(1, ge=1)
-    """Processes on a node, one per GPU; more than one needs deepspeed."""
-    deepspeed: str = ""
-    """DeepSpeed's JSON, or the path of a file with it: configs/deepspeed/zero2.json and its neighbours. The ZeRO stage
-    says what processes share: AdamW's moments (1), gradients too (2), and weights too (3)."""
+    """Processes on a node, one per GPU; 1 with torch."""
     gradient_checkpointing: bool = False
     """Keeps a layer's input alone and computes the layer again in the backward pass."""
     liger: bool = False
     """Liger's kernels for norms and gated linear units: less memory and time, on GPUs alone."""
+
+    @property
+    def deepspeed_config(self) -> dict[str, Any]:
+        """DeepSpeed's configuration; empty for torch."""
+        return {}
+
+    @property
+    def zero_stage(self) -> int:
+        """Of DeepSpeed; 0 for torch."""
+        return int(self.deepspeed_config.get("zero_optimization", {}).get("stage", 0))
+
+
+class TorchSettings(BackendSettings):
+    """Plain torch, in one process."""
+
+    kind: Literal["torch"] = "torch"
+
+    @model_validator(mode="after")
+    def _one_process(self) -> Self:
+        if self.processes > 1:
+            raise ValueError(f"processes {self.processes} with kind torch; allowed: 1, or kind deepspeed")
+        return self
+
+
+class DeepSpeedSettings(BackendSettings):
+    """DeepSpeed ZeRO, in one or several processes."""
+
+    kind: Literal["deepspeed"] = "deepspeed"
+    deepspeed: str = ""
+    """DeepSpeed's JSON, or the path of a file with it: configs/deepspeed/zero2.json and its neighbours. The ZeRO stage
+    says what processes share: AdamW's moments (1), gradients too (2), and weights too (3)."""
 
     @field_validator("deepspeed", mode="before")
     @classmethod
@@ -103,22 +159,13 @@ class BackendSettings(Settings):
 
     @property
     def deepspeed_config(self) -> dict[str, Any]:
-        """``deepspeed`` as an object."""
+        """See ``BackendSettings``."""
         found: dict[str, Any] = json.loads(self.deepspeed or "{}")
         return found
 
-    @property
-    def zero_stage(self) -> int:
-        """Of DeepSpeed; 0 for torch."""
-        return int(self.deepspeed_config.get("zero_optimization", {}).get("stage", 0))
-
     @model_validator(mode="after")
-    def _fits_together(self) -> "BackendSettings":
-        if self.kind == "torch" and self.processes > 1:
-            raise ValueError(f"processes {self.processes} with kind torch; allowed: 1, or kind deepspeed")
-        if self.kind == "torch" and self.deepspeed:
-            raise ValueError("deepspeed with kind torch; allowed: nothing, or kind deepspeed")
-        if self.kind == "deepspeed" and self.zero_stage not in (1, 2, 3):
+    def _fits_together(self) -> Self:
+        if self.zero_stage not in (1, 2, 3):
             raise ValueError(
                 f"deepspeed.zero_optimization.stage: {self.zero_stage}; allowed: 1, 2 or 3, as in "
                 "configs/deepspeed/zero2.json"

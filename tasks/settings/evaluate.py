@@ -101,4 +101,6 @@ def _measure(
             "no function; allowed: math or code, or verify.kind function"
         )
     problems |= _OF_SAMPLING | {"answer_type": kind}
-    return Measure(benchmark.model_copy(update=problems), evaluation, verify.as_kind(kind))
+    if kind != verify.kind:
+        verify = VerifySettings.parse(VerifySettings.merge(verify.model_dump(mode="json"), {"kind": kind}))
+    return Measure(benchmark.model_copy(update=problems), evaluation, verify)

@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 
 from tasks.errors import SettingsError
 from tasks.settings.base import Number, Settings, read_yaml
-from tasks.settings.presets import merge
 from tasks.settings.run import RunSettings
 
 Changes = dict[str, Any]
@@ -139,7 +138,7 @@ def read_experiment(path: Path) -> tuple[ExperimentSettings, str]:
 def _merged(name: str, layers: Iterable[Changes], overrides: str) -> RunSettings:
     values: dict[str, Any] = {}
     for layer in layers:
-        values = merge(values, layer)
+        values = RunSettings.merge(values, layer)
     try:
         return RunSettings.merged(values, overrides)
     except SettingsError as error:

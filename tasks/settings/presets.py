@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.settings.objective import ObjectiveSettings
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -96,13 +98,13 @@ PRESETS: dict[str, Preset] = {
     ),
     "gppo": _preset(
         "arXiv 2508.07629",
-        gate={"kind": "none", "high": 1.28, "dual_clip": 10.0},
-        weight={"kind": "preserve"},
+        gate={"kind": "none", "dual_clip": 10.0},
+        weight={"kind": "preserve", "high": 1.28},
     ),
     "ce_gppo": _preset(
         "arXiv 2509.20712",
-        gate={"kind": "none", "high": 1.28, "dual_clip": 10.0},
-        weight={"kind": "preserve", "preserve_low": 0.25},
+        gate={"kind": "none", "dual_clip": 10.0},
+        weight={"kind": "preserve", "high": 1.28, "preserve_low": 0.25},
     ),
     "decoupled_ppo": _preset(
         "arXiv 2505.24298, 2110.00641",
@@ -133,14 +135,5 @@ MODIFIERS: dict[str, Preset] = {
 
 
 def resolve(preset: str, modifier: str = "none") -> dict[str, Any]:
-    """The row of a preset with a modifier."""
-    return merge(PRESETS[preset].row, MODIFIERS[modifier].row)
-
-
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """``base`` with the fields of ``over``, nested dictionaries field by field."""
-    merged = dict(base)
-    for key, value in over.items():
-        old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
+    """Return the row of a preset with a modifier."""
+    return ObjectiveSettings.merge(PRESETS[preset].row, MODIFIERS[modifier].row)

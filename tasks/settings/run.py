@@ -11,22 +11,23 @@ import yaml
 from pydantic import Field, model_validator
 
 from tasks.errors import SettingsError
-from tasks.settings.base import OPERATIONAL, WHOLE_RUN, Settings, read_yaml
+from tasks.settings.base import OPERATIONAL, WHOLE_RUN, Settings, flat, read_yaml
 from tasks.settings.benchmarks import HELD_OUT
 from tasks.settings.devices import EngineSettings
-from tasks.settings.effects import flat
 from tasks.settings.evaluate import EvaluateSettings, Measure, measures
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.places import StorePlace
-from tasks.settings.presets import merge, resolve
+from tasks.settings.presets import resolve
 from tasks.settings.steps import (
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
     PromptsSettings,
     RolloutSettings,
+    TensorBoardTracker,
+    WandbTracker,
 )
-from tasks.settings.verify import VerifySettings
+from tasks.settings.verify import MathVerifySettings, VerifySettings
 
 
 class RunSettings(Settings):
@@ -35,7 +36,7 @@ class RunSettings(Settings):
     policy: PolicySettings
     prompts: PromptsSettings
     rollout: RolloutSettings
-    verify: VerifySettings = VerifySettings()
+    verify: VerifySettings = MathVerifySettings()
     optimize: OptimizeSettings
     evaluate: EvaluateSettings
     operation: OperationSettings = Field(OperationSettings(), json_schema_extra=OPERATIONAL)
@@ -106,11 +107,12 @@ class RunSettings(Settings):
     @property
     def named_operation(self) -> OperationSettings:
         """``operation``, in which the tracker has an id for the run."""
-        if self.operation.tracker.run:
+        tracker = self.operation.tracker
+        if not isinstance(tracker, TensorBoardTracker | WandbTracker) or tracker.run:
             return self.operation
         digest = hashlib.sha256(json.dumps(self.determining(), sort_keys=True).encode()).hexdigest()
         name = f"{self.optimize.preset}-mu{self.mu}-seed{self.seed}-{digest[:8]}"
-        return self.operation.model_copy(update={"tracker": self.operation.tracker.model_copy(update={"run": name})})
+        return self.operation.model_copy(update={"tracker": tracker.model_copy(update={"run": name})})
 
     @property
     def measures(self) -> list[Measure]:
@@ -261,7 +263,7 @@ def parse_overrides(text: str) -> dict[str, Any]:
             ) from None
         for key in reversed(name.split(".")):
             change = {key: change}
-        changes = merge(changes, change)
+        changes = Settings.merge(changes, change)
     return changes
 
 
@@ -286,18 +288,15 @@ def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     old, new = values.get("verify"), changes.get("verify")
     if isinstance(old, dict) and isinstance(new, dict) and "function" in new:
         values["verify"] = {key: value for key, value in old.items() if key != "source_digest"}
-    return merge(values, changes)
+    return RunSettings.merge(values, changes)
 
 
 def _difference(values: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that differ from those of a row; of another kind than the row's, all."""
     found = {}
     for key, value in values.items():
-        if isinstance(value, dict):
-            inner = _difference(value, row[key])
-            if inner:
-                found[key] = inner
-        elif value != row[key]:
+        if isinstance(value, dict) and value.keys() == row[key].keys():
+            value = _difference(value, row[key])
+        if value != row[key] and value != {}:
             found[key] = value
-    if "kind" in found and "coefficient" in values:  # A regulariser needs it, also where it is the row's.
-        found["coefficient"] = values["coefficient"]
     return found

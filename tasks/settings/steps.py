@@ -4,12 +4,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tasks.settings.base import Day, Number, Settings
-from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
-from tasks.settings.effects import flat, readers, reads
+from tasks.settings.base import Day, Kinds, Number, Settings
+from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings, TorchSettings, TransformersSettings
 from tasks.settings.objective import ObjectiveSettings
 from tasks.settings.places import FilePlace, ModelPlace, StorePlace
-from tasks.settings.presets import MODIFIERS, PRESETS, merge, resolve
+from tasks.settings.presets import MODIFIERS, PRESETS, resolve
 from tasks.settings.sources import ArithmeticSettings, SourceSettings
 from tasks.settings.training_sets import SHARE_OF_THE_HUB, TRAINING_SETS, TrainingSetSettings
 
@@ -171,7 +170,7 @@ class RolloutSettings(Settings):
     """Nucleus sampling; 1 alone is allowed, which is none."""
     top_k: int = 0
     """Top-k sampling; 0 alone is allowed, which is none."""
-    engine: EngineSettings = EngineSettings()
+    engine: EngineSettings = TransformersSettings()
     max_missing_share: Number = Field(0.0, ge=0, le=1)
     """A shard stops when a larger share of its responses cannot be generated, because a prompt leaves no room in the
     context or the engine gave up; up to that, they are counted and named, and take no part."""
@@ -220,7 +219,7 @@ class OptimizeSettings(Settings):
     """Token budget of one forward and backward pass, with the padding of policies that cannot be packed."""
     logp_chunk_tokens: int = Field(1024, ge=1)
     """Tokens whose logits exist at the same time."""
-    backend: BackendSettings = BackendSettings()
+    backend: BackendSettings = TorchSettings()
     lora: LoraSettings | None = None
     """Train adapters beside the base policy's frozen weights; all weights without it."""
     max_dropped_share: Number = Field(0.01, ge=0, le=1)
@@ -240,7 +239,7 @@ class OptimizeSettings(Settings):
         if isinstance(given, ObjectiveSettings):
             given = given.model_dump()
         if preset in PRESETS and modifier in MODIFIERS and isinstance(given, dict):
-            return {**values, "objective": merge(resolve(preset, modifier), given)}
+            return {**values, "objective": ObjectiveSettings.merge(resolve(preset, modifier), given)}
         return values
 
     @field_validator("preset")
@@ -250,26 +249,34 @@ class OptimizeSettings(Settings):
             raise ValueError(f"unknown preset; allowed: {', '.join(PRESETS)}")
         return value
 
-    @model_validator(mode="after")
-    def _all_of_the_objective_is_read(self) -> "OptimizeSettings":
-        own = flat(self.objective.model_dump())
-        row = flat(ObjectiveSettings(**resolve(self.preset, self.modifier)).model_dump())
-        for name, value in own.items():
-            if value != row[name] and not reads(name, own):
-                raise ValueError(
-                    f"objective.{name} {value} changes nothing; allowed: {row[name]} as in preset {self.preset}, or "
-                    f"another beside {readers(name)}"
-                )
-        return self
 
-
-class TrackerSettings(Settings):
+class TrackerSettings(Kinds):
     """Where the numbers of a run are shown while it goes on, besides its report."""
 
-    kind: Literal["none", "wandb", "tensorboard"] = "none"
+    kind: str = "none"
     """wandb is offline unless the environment has WANDB_API_KEY; TensorBoard's files are in the store."""
+
+
+class NoTracker(TrackerSettings):
+    """Nowhere."""
+
+    kind: Literal["none"] = "none"
+
+
+class TensorBoardTracker(TrackerSettings):
+    """TensorBoard."""
+
+    kind: Literal["tensorboard"] = "tensorboard"
+    run: str = ""
+    """The run's id there. Made from the settings when empty, so that a run that goes on is shown as one."""
+
+
+class WandbTracker(TrackerSettings):
+    """Weights & Biases."""
+
+    kind: Literal["wandb"] = "wandb"
     project: str = "mu-grpo"
-    """Of wandb."""
+    """The project that runs belong to."""
     run: str = ""
     """The run's id there. Made from the settings when empty, so that a run that goes on is shown as one."""
 
@@ -281,7 +288,7 @@ class OperationSettings(Settings):
     """Updates after which the whole state of the optimizer is saved: the most that an interruption loses."""
     checkpoints_kept: int = Field(2, ge=1)
     """Older states of an unfinished step are deleted."""
-    tracker: TrackerSettings = TrackerSettings()
+    tracker: TrackerSettings = NoTracker()
     mirror: StorePlace | None = None
     """A folder or an ``s3://`` prefix that takes the place of the hub for data sets; it has their files at
     ``<mirror>/<data set>/<file>``."""

@@ -11,6 +11,7 @@ from tasks.artifacts import Store
 from tasks.errors import SettingsError
 from tasks.logs import logger
 from tasks.settings import TrackerSettings
+from tasks.settings.steps import TensorBoardTracker, WandbTracker
 
 FOLDER = "tracking"
 """A folder of a store; nothing in it is an artifact."""
@@ -54,10 +55,11 @@ def open_tracker(settings: TrackerSettings, store: Store, part: str, config: Map
         SettingsError: its package is missing.
     """
     check_installed(settings)
-    if settings.kind == "wandb":
-        return _wandb(settings, store.root / FOLDER, part, config)
-    if settings.kind == "tensorboard":
-        return TensorBoard(store, f"{FOLDER}/tensorboard/{settings.run}")
+    match settings:
+        case WandbTracker():
+            return _wandb(settings, store.root / FOLDER, part, config)
+        case TensorBoardTracker(run=run):
+            return TensorBoard(store, f"{FOLDER}/tensorboard/{run}")
     return None
 
 
@@ -109,7 +111,7 @@ class Wandb:
         self._run.finish()
 
 
-def _wandb(settings: TrackerSettings, folder: Path, part: str, config: Mapping[str, Any]) -> Tracker | None:
+def _wandb(settings: WandbTracker, folder: Path, part: str, config: Mapping[str, Any]) -> Tracker | None:
     import wandb
 
     folder.mkdir(parents=True, exist_ok=True)

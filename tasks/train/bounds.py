@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tasks.settings.objective import BalanceSettings, GateSettings, SecondMomentSettings
+from tasks.settings.objective import BalanceGate, BalanceSettings, GateSettings, SecondMomentGate, SecondMomentSettings
 from tasks.train.objective import Bounds
 
 Gather = Callable[[Tensor], Tensor]
@@ -30,12 +30,15 @@ def update_bounds(log_ratio_N: Tensor, advantage_N: Tensor, settings: GateSettin
         settings: of the gate.
         gather: brings together what the processes of a distributed trainer have.
     """
-    if settings.bounds == "static":
-        return Bounds(settings.low, settings.high)
-    rows_N2 = gather(torch.stack([log_ratio_N.double(), advantage_N.double()], dim=1))
-    if settings.bounds == "second_moment":
-        return _second_moment(rows_N2[:, 0], rows_N2[:, 1], settings.second_moment)
-    return _balance(rows_N2[:, 0].exp(), rows_N2[:, 1], Bounds(settings.low, settings.high), settings.balance)
+    if settings.interval is not None:
+        return Bounds(*settings.interval)
+    log_ratio_N, advantage_N = gather(torch.stack([log_ratio_N.double(), advantage_N.double()], dim=1)).unbind(1)
+    match settings:
+        case SecondMomentGate():
+            return _second_moment(log_ratio_N, advantage_N, settings.second_moment)
+        case BalanceGate():
+            return _balance(log_ratio_N.exp(), advantage_N, Bounds(settings.low, settings.high), settings.balance)
+    raise NotImplementedError(f"gate.kind {settings.kind}")
 
 
 def _second_moment(log_ratio_N: Tensor, advantage_N: Tensor, settings: SecondMomentSettings) -> Bounds:

@@ -13,21 +13,14 @@ Shapes: T response tokens of a micro-batch, the responses one after the other; R
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tasks.settings.objective import (
-    GateSettings,
-    MismatchSettings,
-    ObjectiveSettings,
-    RatioSettings,
-    VetoSettings,
-    WeightSettings,
-)
+from tasks.settings import objective as kinds
+from tasks.settings.objective import ObjectiveSettings
 from tasks.train.penalty import penalty
 from tasks.train.tokens import (
     MAX_LOG_RATIO,
@@ -85,65 +78,56 @@ def objective(
     """Compute the loss of a micro-batch, summed over its tokens.
 
     Args:
-        tokens: of the micro-batch; float64 works as well as float32.
-        settings: of the objective.
-        max_response_tokens: most tokens that a response can have; aggregation const divides by it (arXiv 2503.20783,
-            in TRL's form).
-        bounds: the update's interval, see ``update_bounds``; that of the settings without it.
+        tokens: tokens of the micro-batch, in float32 or float64.
+        settings: settings of the objective.
+        max_response_tokens: largest length of a response; aggregation const divides by it (arXiv 2503.20783).
+        bounds: the update's interval, from ``update_bounds``; None for that of the settings.
 
     Raises:
         ValueError: the settings need a column or bounds that were not given.
     """
-    if bounds is None:
-        if settings.gate.bounds != "static":
-            raise ValueError(f"gate.bounds {settings.gate.bounds} are found over a whole update and must be given")
-        bounds = Bounds(settings.gate.low, settings.gate.high)
     advantage_T = tokens.advantage_T.detach()
     gate_ratio_T, ratio_T = _ratios(tokens, settings.ratio)
     low_T, high_T = _interval(tokens, settings.gate, bounds)
     passes_T = _gate(gate_ratio_T, advantage_T, low_T, high_T, settings.gate)
-    weight_T = _weight(ratio_T, advantage_T, low_T, high_T, settings.weight)
-    surrogate_T = _surrogate(ratio_T, weight_T, advantage_T, passes_T, low_T, high_T, settings)
-    clipped_T = ~passes_T
-    if settings.weight.kind in ("clipped", "taper", "preserve"):
-        clipped_T = clipped_T | (weight_T != ratio_T)
-    rejected_T = torch.zeros_like(passes_T)
-    for extra_T, left_out_T in _corrections(tokens, settings):
-        weight_T, surrogate_T = weight_T * extra_T, surrogate_T * extra_T
-        rejected_T = rejected_T | left_out_T
+    weight_T = _weight(ratio_T, advantage_T, settings.weight)
+    if isinstance(settings.weight, kinds.RatioWeight) and isinstance(
+        settings.gate, kinds.IntervalGate | kinds.CentredGate
+    ):
+        surrogate_T = _ppo(ratio_T, advantage_T, low_T, high_T, settings.gate)
+    else:
+        surrogate_T = torch.where(passes_T, -weight_T * advantage_T, 0)
+    correction_T, rejected_T = _correction(tokens, settings)
     trigger_T, vetoed_T = veto(tokens, settings.veto)
 
     keep_T = ~vetoed_T & ~rejected_T
-    surrogate_T = torch.where(keep_T, surrogate_T, 0)
-    coefficient_T = torch.where(keep_T & passes_T, weight_T * advantage_T, 0)
+    surrogate_T = torch.where(keep_T, surrogate_T * correction_T, 0)
+    coefficient_T = torch.where(keep_T & passes_T, weight_T * correction_T * advantage_T, 0)
     # Straight-through: the difference is 0 in value and carries the coefficient's gradient.
     difference_T = tokens.logp_T - tokens.logp_T.detach()
-    loss_T = torch.addcmul(surrogate_T, coefficient_T, difference_T, value=-1)
-    if settings.regulariser.kind != "none":
-        loss_T = loss_T + penalty(tokens, settings.regulariser)
+    loss_T = torch.addcmul(surrogate_T, coefficient_T, difference_T, value=-1) + penalty(tokens, settings.regulariser)
     aggregate_T, denominator = _aggregation(tokens, keep_T, settings, max_response_tokens)
-    if aggregate_T is not None:
-        loss_T = loss_T * aggregate_T
+    bounded_T = weight_T != ratio_T if isinstance(settings.weight, kinds.BoundedWeight) else torch.zeros_like(passes_T)
     return ObjectiveResult(
-        loss_sum=loss_T.sum(dtype=torch.float64),
+        loss_sum=(loss_T * aggregate_T).sum(dtype=torch.float64),
         denominator=denominator,
         coefficient_T=coefficient_T,
         surrogate_T=surrogate_T,
-        clipped_T=clipped_T & (advantage_T != 0),
+        clipped_T=(~passes_T | bounded_T) & (advantage_T != 0),
         trigger_T=trigger_T,
         vetoed_T=vetoed_T,
         rejected_T=rejected_T,
     )
 
 
-def _ratios(tokens: TokenBatch, settings: RatioSettings) -> tuple[Tensor, Tensor]:
+def _ratios(tokens: TokenBatch, settings: kinds.RatioSettings) -> tuple[Tensor, Tensor]:
     """Return the ratio that the gate compares with its bounds, and the ratio that the weight is made of.
 
     Sequence levels are those of GSPO (arXiv 2507.18071) and TOPR (2503.14286). ``prefix_minimum`` multiplies the weight
     by the smallest ratio before the token, 1 included, a reading of MinPRO (2601.22718).
     """
     log_T = tokens.log_ratio_T
-    if settings.reference == "proximal":
+    if isinstance(settings, kinds.ProximalRatio):
         log_T = log_ratio(tokens.logp_T, required(tokens.proximal_logp_T, "the proximal policy"))
     ratio_T = at_level(log_T, tokens, settings.level).exp()
     if settings.level != "prefix_minimum":
@@ -151,179 +135,161 @@ def _ratios(tokens: TokenBatch, settings: RatioSettings) -> tuple[Tensor, Tensor
     return ratio_T, (log_T + smallest_before(log_T, tokens.response_T, MAX_LOG_RATIO)).exp()
 
 
-def _interval(tokens: TokenBatch, settings: GateSettings, bounds: Bounds) -> tuple[Tensor, Tensor]:
+def _interval(tokens: TokenBatch, settings: kinds.GateSettings, bounds: Bounds | None) -> tuple[Tensor, Tensor]:
     """Return both ends of every token's interval; ``centred`` is around the proximal ratio (arXiv 2505.22257)."""
-    if settings.kind != "centred":
-        return torch.full_like(tokens.logp_T, bounds.low), torch.full_like(tokens.logp_T, bounds.high)
-    centre_T = tokens.proximal_log_ratio_T.exp()
-    return (centre_T - settings.half_width).clamp(min=0), centre_T + settings.half_width
+    if isinstance(settings, kinds.CentredGate):
+        centre_T = tokens.proximal_log_ratio_T.exp()
+        return (centre_T - settings.half_width).clamp(min=0), centre_T + settings.half_width
+    found = bounds or settings.interval
+    if found is None:
+        raise ValueError("the bounds of this gate are found over a whole update and must be given")
+    return torch.full_like(tokens.logp_T, found[0]), torch.full_like(tokens.logp_T, found[1])
 
 
-def _gate(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: GateSettings) -> Tensor:
+def _gate(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: kinds.GateSettings) -> Tensor:
     """Return which tokens keep their gradient, bool.
 
     ``one_side`` is PPO's min(), which Mu-GRPO (arXiv 2605.17570) uses with the interval [0, 5], so that negative
     advantages are not clipped; ``two_side`` and ``ring`` are those of arXiv 2509.24203.
     """
     above_low_T, below_high_T = ratio_T >= low_T, ratio_T <= high_T
-    match settings.kind:
-        case "none":
+    match settings:
+        case kinds.NoGate():
             passes_T = torch.ones_like(above_low_T)
-        case "one_side" | "centred":
+        case kinds.IntervalGate(kind="one_side") | kinds.CentredGate():
             passes_T = torch.where(advantage_T < 0, above_low_T, below_high_T)
-        case "two_side":
+        case kinds.IntervalGate(kind="two_side"):
             passes_T = above_low_T & below_high_T
-        case "ring":
+        case kinds.RingGate():
             back_T = (advantage_T >= 0) & (ratio_T <= settings.outer_low)
             back_T |= (advantage_T <= 0) & (ratio_T >= settings.outer_high)
             passes_T = (above_low_T & below_high_T) | back_T
+        case _:
+            raise NotImplementedError(f"gate.kind {settings.kind}")
     if settings.dual_clip is not None:
         passes_T = passes_T & ~((advantage_T < 0) & (ratio_T > settings.dual_clip))
     return passes_T
 
 
-def _weight(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, settings: WeightSettings) -> Tensor:
-    """Return what a token that passes is multiplied by."""
-    match settings.kind:
-        case "one":
-            return torch.ones_like(ratio_T)
-        case "ratio":
-            return ratio_T
-        case "clipped":
-            return ratio_T.clamp(settings.low, settings.high)
-        case "taper":
-            return torch.where(advantage_T < 0, ratio_T.clamp(*settings.negative), ratio_T.clamp(*settings.positive))
-        case "preserve":
-            beyond_T = torch.where(advantage_T < 0, ratio_T < low_T, ratio_T > high_T)
-            bound_T = torch.where(advantage_T < 0, settings.preserve_low * low_T, settings.preserve_high * high_T)
-            return torch.where(beyond_T, bound_T, ratio_T)
-        case "exponential":
-            return (advantage_T / settings.temperature).exp()
-
-
-def _surrogate(
-    ratio_T: Tensor,
-    weight_T: Tensor,
-    advantage_T: Tensor,
-    passes_T: Tensor,
-    low_T: Tensor,
-    high_T: Tensor,
-    settings: ObjectiveSettings,
-) -> Tensor:
-    """Return the loss per token: PPO's for a ratio with an interval, else minus weight times advantage."""
-    gate = settings.gate
-    if settings.weight.kind != "ratio" or gate.kind in ("none", "ring"):
-        return torch.where(passes_T, -weight_T * advantage_T, 0)
+def _ppo(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, gate: kinds.GateSettings) -> Tensor:
+    """Return PPO's loss per token, which is constant where the gate stops the gradient."""
     surrogate_T = -ratio_T.clamp(low_T, high_T) * advantage_T
     if gate.kind != "two_side":
         surrogate_T = torch.maximum(surrogate_T, -ratio_T * advantage_T)
-    if gate.dual_clip is not None:
-        capped_T = torch.minimum(surrogate_T, -gate.dual_clip * advantage_T)
-        surrogate_T = torch.where(advantage_T < 0, capped_T, surrogate_T)
-    return surrogate_T
+    if gate.dual_clip is None:
+        return surrogate_T
+    return torch.where(advantage_T < 0, torch.minimum(surrogate_T, -gate.dual_clip * advantage_T), surrogate_T)
 
 
-def _corrections(tokens: TokenBatch, settings: ObjectiveSettings) -> Iterator[tuple[Tensor, Tensor]]:
-    """Give weights for the policy that sampled, each with the tokens that it leaves out."""
-    if settings.ratio.reference == "proximal":
-        yield _behavior_weight(tokens, settings.weight)
-    if settings.mismatch.kind != "none":
-        yield _mismatch_weight(tokens, settings.mismatch)
+def _weight(ratio_T: Tensor, advantage_T: Tensor, settings: kinds.WeightSettings) -> Tensor:
+    """Return what a token that passes is multiplied by."""
+    match settings:
+        case kinds.OneWeight():
+            return torch.ones_like(ratio_T)
+        case kinds.RatioWeight():
+            return ratio_T
+        case kinds.ClippedWeight(low=low, high=high):
+            return ratio_T.clamp(low, high)
+        case kinds.TaperWeight(positive=positive, negative=negative):
+            return torch.where(advantage_T < 0, ratio_T.clamp(*negative), ratio_T.clamp(*positive))
+        case kinds.PreserveWeight(low=low, high=high):
+            below_T = torch.where(ratio_T < low, settings.preserve_low * low, ratio_T)
+            above_T = torch.where(ratio_T > high, settings.preserve_high * high, ratio_T)
+            return torch.where(advantage_T < 0, below_T, above_T)
+        case kinds.ExponentialWeight(temperature=temperature):
+            return (advantage_T / temperature).exp()
+    raise NotImplementedError(f"weight.kind {settings.kind}")
 
 
-def _behavior_weight(tokens: TokenBatch, settings: WeightSettings) -> tuple[Tensor, Tensor]:
-    """Return the ratio of the proximal to the behavior policy with its cap (decoupled PPO, arXiv 2505.24298)."""
-    weight_T = tokens.proximal_log_ratio_T.exp()
-    beyond_T = weight_T > settings.behavior_cap
-    if settings.beyond_cap == "truncate":
-        return weight_T.clamp(max=settings.behavior_cap), torch.zeros_like(beyond_T)
-    return weight_T, beyond_T
+def _correction(tokens: TokenBatch, settings: ObjectiveSettings) -> tuple[Tensor, Tensor]:
+    """Return the weight that corrects for the policy that sampled, and the tokens that it leaves out, bool.
+
+    Its factors are the proximal over the behavior policy (decoupled PPO, arXiv 2505.24298), and the trainer's over the
+    engine's probability for the same weights, cut (TIS) or masked (MIS).
+    """
+    weight_T, rejected_T = torch.ones_like(tokens.behavior_logp_T), torch.zeros_like(tokens.response_T).bool()
+    ratio, mismatch = settings.ratio, settings.mismatch
+    if isinstance(ratio, kinds.ProximalRatio):
+        weight_T = tokens.proximal_log_ratio_T.exp()
+        if ratio.beyond_cap == "mask":
+            rejected_T = weight_T > ratio.behavior_cap
+        weight_T = weight_T.clamp(max=ratio.behavior_cap)
+    if isinstance(mismatch, kinds.TruncateMismatch | kinds.MaskMismatch):
+        log_T = log_ratio(tokens.behavior_logp_T, required(tokens.engine_logp_T, "the engine"))
+        engine_T = at_level(log_T, tokens, mismatch.level).exp()
+        weight_T = weight_T * engine_T.clamp(max=mismatch.high)
+        if isinstance(mismatch, kinds.MaskMismatch):
+            rejected_T = rejected_T | (engine_T < mismatch.low) | (engine_T > mismatch.high)
+    return weight_T, rejected_T
 
 
-def _mismatch_weight(tokens: TokenBatch, settings: MismatchSettings) -> tuple[Tensor, Tensor]:
-    """Return the ratio of the trainer's to the engine's probability for the same weights, cut (TIS) or masked (MIS)."""
-    log_T = log_ratio(tokens.behavior_logp_T, required(tokens.engine_logp_T, "the engine"))
-    weight_T = at_level(log_T, tokens, settings.level).exp()
-    if settings.kind == "truncate":
-        return weight_T.clamp(max=settings.high), torch.zeros_like(tokens.response_T, dtype=torch.bool)
-    return weight_T, (weight_T < settings.low) | (weight_T > settings.high)
-
-
-def veto(tokens: TokenBatch, settings: VetoSettings) -> tuple[Tensor, Tensor]:
+def veto(tokens: TokenBatch, settings: kinds.VetoSettings) -> tuple[Tensor, Tensor]:
     """Return trigger tokens and vetoed tokens, bool: the negative-advantage veto (NAV) of arXiv 2605.17570.
 
     The paper states its effect: no update after a trigger in responses with negative advantage. Threshold and direction
     of the trigger are readings of it, hence settings. With tau the position of a response's ``trigger_count``-th
-    trigger, the scopes veto
-
-    - ``suffix``: every token after tau, later triggers too;
-    - ``suffix_nontrigger``: those of them that are no triggers (H_kappa in the paper's localisation experiment);
-    - ``suffix_inclusive``: tau and every token after it;
-    - ``response``: all tokens;
-    - ``trigger_only``: tau and the triggers after it.
-
-    A response with fewer triggers keeps all its tokens. A window of W ends the suffix scopes W tokens after tau; later
-    triggers do not move it. Triggers are found with scope ``off`` too, so that runs without the veto can be compared.
+    trigger, the scopes veto tokens from tau on, or after it (docs/objective.md has the table); a window of W ends the
+    suffix scopes W tokens after tau, and later triggers do not move it. Triggers are found with scope ``off`` too, so
+    that runs without the veto can be compared.
     """
-    trigger_T = _is_beyond(_log_statistic(tokens, settings), settings)
-    if settings.advantage_sign == "negative":
-        trigger_T = trigger_T & (tokens.advantage_T < 0)
-    if settings.scope == "off":
+    trigger_T = _triggers(tokens, settings)
+    if not isinstance(settings, kinds.SuffixVeto | kinds.ResponseVeto):
         return trigger_T, torch.zeros_like(trigger_T)
     count_T = running_count(trigger_T, tokens.first_T)
     from_tau_T = count_T >= settings.trigger_count
+    after_tau_T = count_T - trigger_T.long() >= settings.trigger_count
     match settings.scope:
         case "response":
-            return trigger_T, from_tau_T[tokens.last_T]
+            vetoed_T = from_tau_T[tokens.last_T]
         case "trigger_only":
-            return trigger_T, from_tau_T & trigger_T
-    after_tau_T = count_T - trigger_T.long() >= settings.trigger_count
-    vetoed_T = from_tau_T if settings.scope == "suffix_inclusive" else after_tau_T
-    if settings.window is not None:
+            vetoed_T = from_tau_T & trigger_T
+        case "suffix_inclusive":
+            vetoed_T = from_tau_T
+        case "suffix_nontrigger":
+            vetoed_T = after_tau_T & ~trigger_T
+        case "suffix":
+            vetoed_T = after_tau_T
+    if isinstance(settings, kinds.SuffixVeto) and settings.window is not None:
         vetoed_T = vetoed_T & (running_count(after_tau_T, tokens.first_T) <= settings.window)
-    return trigger_T, vetoed_T & ~trigger_T if settings.scope == "suffix_nontrigger" else vetoed_T
+    return trigger_T, vetoed_T
 
 
-def _log_statistic(tokens: TokenBatch, settings: VetoSettings) -> Tensor:
-    """Return the logarithm of what is compared with kappa."""
+def _triggers(tokens: TokenBatch, settings: kinds.VetoSettings) -> Tensor:
+    """Return which tokens have a statistic beyond kappa, bool."""
     match settings.statistic:
         case "token_prob":
             # Probabilities that do not change during a stage make the same triggers in all of its updates.
-            return (tokens.logp_T if settings.recompute == "every_update" else tokens.behavior_logp_T).detach()
+            log_T = (tokens.logp_T if settings.recompute == "every_update" else tokens.behavior_logp_T).detach()
         case "token_ratio":
-            return tokens.log_ratio_T
+            log_T = tokens.log_ratio_T
         case "prefix_product":
-            return running_sum(tokens.log_ratio_T, tokens.first_T)
+            log_T = running_sum(tokens.log_ratio_T, tokens.first_T)
         case "running_geo":
-            return running_mean(tokens.log_ratio_T, tokens.first_T)
+            log_T = running_mean(tokens.log_ratio_T, tokens.first_T)
         case "sequence_geo":
-            return running_mean(tokens.log_ratio_T, tokens.first_T)[tokens.last_T]
-
-
-def _is_beyond(statistic_T: Tensor, settings: VetoSettings) -> Tensor:
+            log_T = running_mean(tokens.log_ratio_T, tokens.first_T)[tokens.last_T]
     log_kappa = math.log(settings.kappa)
-    match settings.direction:
-        case "below":
-            return statistic_T < log_kappa - LOG_TOLERANCE
-        case "above":
-            return statistic_T > log_kappa + LOG_TOLERANCE
-        case "both":
-            return statistic_T.abs() > LOG_TOLERANCE - log_kappa
+    trigger_T = {
+        "below": log_T < log_kappa - LOG_TOLERANCE,
+        "above": log_T > log_kappa + LOG_TOLERANCE,
+        "both": log_T.abs() > LOG_TOLERANCE - log_kappa,
+    }[settings.direction]
+    return trigger_T & (tokens.advantage_T < 0) if settings.advantage_sign == "negative" else trigger_T
 
 
 def _aggregation(
     tokens: TokenBatch, keep_T: Tensor, settings: ObjectiveSettings, max_response_tokens: int
-) -> tuple[Tensor | None, Tensor]:
-    """Return the weights of tokens in the sum (None where all are 1), and what the sum is to be divided by."""
+) -> tuple[Tensor, Tensor]:
+    """Return the weights of tokens in the sum, and what the sum is to be divided by."""
     counted_T = torch.ones_like(keep_T) if settings.denominator == "original" else keep_T
-    if settings.aggregation == "token_mean":
-        return None, counted_T.sum()
-    responses = torch.tensor(tokens.responses, device=tokens.logp_T.device)
+    one, responses = tokens.logp_T.new_ones(()), torch.tensor(tokens.responses, device=tokens.logp_T.device)
     match settings.aggregation:
+        case "token_mean":
+            return one, counted_T.sum()
         case "seq_mean_token_mean":
             count_R = tokens.response_T.new_zeros(tokens.responses).index_add_(0, tokens.response_T, counted_T.long())
-            return (1 / count_R.clamp(min=1).to(tokens.logp_T.dtype))[tokens.response_T], responses
+            return (one / count_R.clamp(min=1))[tokens.response_T], responses
         case "seq_mean_token_sum":
-            return None, responses
+            return one, responses
         case "const":
-            return None, responses * max_response_tokens
+            return one, responses * max_response_tokens

@@ -150,8 +150,8 @@ class Trainer:
     def _bounds(self, work: StageTokens, micro_rows: list[Ints]) -> Bounds:
         """Return the interval of the ratio; one that is found anew needs the whole update's log-ratios first."""
         gate = self._settings.objective.gate
-        if gate.bounds == "static":
-            return Bounds(gate.low, gate.high)
+        if gate.interval is not None:
+            return Bounds(*gate.interval)
         log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
         for rows in micro_rows:
             tokens, _ = self._forward(work, rows)

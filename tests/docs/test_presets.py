@@ -9,13 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from tasks.cli.algorithms import describe
 from tasks.errors import SettingsError
 from tasks.settings import PRESETS, ObjectiveSettings
 from tasks.train.advantages import group_advantages
 from tasks.train.objective import Bounds, objective
 from tests.train.batches import bounds_of, with_policies
 from tests.train.test_objective import batch_of
-from tools.docs.presets import line
+
+
+def line(settings: ObjectiveSettings) -> tuple[str, ...]:
+    return tuple(describe(settings).values())
 
 
 def leaves(row: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -87,8 +91,8 @@ def dual(r: Tensor, most: float, A: float) -> Tensor:
     return r <= most if A < 0 else r > 0
 
 
-def preserve(r: Tensor, low: float, high: float, gate: tuple[float, float], A: float) -> Tensor:
-    return torch.where(r < gate[0], low, r) if A < 0 else torch.where(r > gate[1], high, r)
+def preserve(r: Tensor, low: float, high: float, below: float, above: float, A: float) -> Tensor:
+    return torch.where(r < low, below, r) if A < 0 else torch.where(r > high, above, r)
 
 
 def veto(scope: str, trigger: Tensor, A: float) -> Tensor:
@@ -99,7 +103,7 @@ def veto(scope: str, trigger: Tensor, A: float) -> Tensor:
     return trigger.cumsum(0) - trigger.long() == 0
 
 
-def coefficients(formula: str, A: float, r: Tensor, q: Tensor, gate: tuple[float, float], bounds: Bounds) -> Tensor:
+def coefficients(formula: str, A: float, r: Tensor, q: Tensor, bounds: Bounds) -> Tensor:
     """A line of the page, read as Python, for one response."""
     smallest = torch.cat([torch.ones(1, dtype=r.dtype), r[:-1]]).clamp(max=1).cummin(0).values
     names: dict[str, Any] = {
@@ -112,9 +116,8 @@ def coefficients(formula: str, A: float, r: Tensor, q: Tensor, gate: tuple[float
         "product": lambda r: r.log().sum().exp().expand(r.shape),
         **{
             gate.__name__: lambda *given, gate=gate: gate(*given, A=A).double()
-            for gate in (one_side, two_side, ring, dual, veto)
+            for gate in (one_side, two_side, ring, dual, veto, preserve)
         },
-        "preserve": lambda r, low, high: preserve(r, low, high, gate, A),
     }
     return torch.as_tensor(eval(formula, {}, names), dtype=r.dtype).expand(r.shape)
 
@@ -131,11 +134,8 @@ def test_a_line_computes_what_the_objective_computes(name: str) -> None:
     batch = with_policies(plain, proximal=proximal.flatten().tolist())
     bounds = bounds_of([batch], settings)
     got = objective(batch, settings, 10, bounds).coefficient_T.reshape(ratios.shape)
-    gate = (settings.gate.low, settings.gate.high)
     for a, row, q, found in zip(advantages, ratios, proximal, got, strict=True):
-        torch.testing.assert_close(
-            found, coefficients(line(settings)[1], a, row, q, gate, bounds), rtol=1e-9, atol=1e-9
-        )
+        torch.testing.assert_close(found, coefficients(line(settings)[1], a, row, q, bounds), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -26,6 +26,11 @@ PROMPTS = ["12+3*4=", "5*6=", "(2+3)*4-5=", "99+9*9=", "7="]
 KINDS = ["transformers", *(["vllm"] if find_spec("vllm") else [])]
 
 
+def fast(kind: str) -> dict[str, object]:
+    """Settings with which an engine of a kind starts fast."""
+    return {"kind": kind, "eager": True} if kind == "vllm" else {"kind": kind}
+
+
 @pytest.fixture(scope="module")
 def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny policy with attention heads as wide as vLLM needs them on a CPU."""
@@ -36,7 +41,7 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=KINDS)
 def engine(policy_folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    engine = load_engine(policy_folder, EngineSettings(kind=request.param, batch_size=16, eager=True))
+    engine = load_engine(policy_folder, EngineSettings.parse({**fast(request.param), "batch_size": 16}))
     yield engine
     engine.close()
 
@@ -139,7 +144,7 @@ def test_progress_adds_up(engine: Engine, requests: list[Request]) -> None:
 def test_one_engine_serves_a_policy_until_another_is_needed(
     kind: str, policy_folder: Path, requests: list[Request]
 ) -> None:
-    settings = EngineSettings(kind=kind, eager=True)
+    settings = EngineSettings.parse(fast(kind))
     first = engine_of(policy_folder, "one", settings)
     before = run(first, requests)
     assert engine_of(policy_folder, "one", settings) is first

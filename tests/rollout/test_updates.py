@@ -18,7 +18,7 @@ from tasks.rollout.requests import build_requests
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tests.conftest import SMALL
-from tests.rollout.test_engines import KINDS, run, same
+from tests.rollout.test_engines import KINDS, fast, run, same
 
 LONG = "+".join(["12*34"] * 50)
 """More tokens than two blocks of vLLM's KV cache on a CPU."""
@@ -49,7 +49,7 @@ def expected(kind: str, folders: tuple[Path, Path], requests: list[Request]) -> 
     """What engines give that were loaded from the policies' folders."""
     made = []
     for folder in folders:
-        engine = load_engine(folder, EngineSettings(kind=kind, eager=True))
+        engine = load_engine(folder, EngineSettings.parse(fast(kind)))
         made.append(run(engine, requests))
         engine.close()
     return made
@@ -57,7 +57,7 @@ def expected(kind: str, folders: tuple[Path, Path], requests: list[Request]) -> 
 
 @pytest.fixture(scope="module")
 def engine(kind: str, folders: tuple[Path, Path], expected: list[list[Response]]) -> Iterator[Engine]:
-    engine = load_engine(folders[0], EngineSettings(kind=kind, eager=True), takes_turns=True)
+    engine = load_engine(folders[0], EngineSettings.parse(fast(kind)), takes_turns=True)
     yield engine
     engine.close()
 

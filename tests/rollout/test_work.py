@@ -1,7 +1,9 @@
 """An engine counts the forward passes that it makes, and a new engine is one file and one row."""
 
+import gc
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -10,7 +12,6 @@ from tasks.errors import SettingsError
 from tasks.rollout.engine import Request, Sampling, Work
 from tasks.rollout.engines import load_engine
 from tasks.settings import EngineSettings
-from tasks.settings.engines import ENGINES, EngineKind
 
 
 def test_the_counts_are_those_of_the_model(small: tuple[Store, ArtifactRef]) -> None:
@@ -45,10 +46,18 @@ class Own:
         return cls()
 
 
-def test_a_new_engine_is_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(ENGINES, "own", EngineKind(f"{__name__}:Own"))
-    settings = EngineSettings.parse({"kind": "own", "tensor_parallel": 2})
+def test_a_new_engine_is_a_class_of_settings(tmp_path: Path) -> None:
+    class OwnSettings(EngineSettings):
+        path = f"{__name__}:Own"
+        kind: Literal["own"] = "own"
+        beams: int = 1
+
+    settings = EngineSettings.parse({"kind": "own", "tensor_parallel": 2, "beams": 3})
+    assert isinstance(settings, OwnSettings)
     assert isinstance(load_engine(tmp_path, settings), Own)
+    del settings, OwnSettings
+    gc.collect()
+    assert set(EngineSettings.kinds()) == {"transformers", "vllm"}
 
 
 @pytest.mark.parametrize(

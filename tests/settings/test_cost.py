@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from tasks.errors import SettingsError
+from tasks.settings import Settings
 from tasks.settings.cost import CostSettings
-from tasks.settings.presets import merge
 
 PRICES = Path(__file__).parents[2] / "configs/prices.yaml"
 
@@ -42,7 +42,7 @@ def test_the_projects_prices_are_valid_and_say_that_nothing_was_measured() -> No
 )
 def test_a_mistake_names_field_value_and_mend(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = tmp_path / "prices.yaml"
-    path.write_text(yaml.safe_dump(merge(yaml.safe_load(PRICES.read_text()), change)))
+    path.write_text(yaml.safe_dump(Settings.merge(yaml.safe_load(PRICES.read_text()), change)))
     with pytest.raises(SettingsError, match=message):
         CostSettings.read(path)
 

@@ -25,7 +25,7 @@ def test_every_file_of_deepspeed_is_taken(path: Path) -> None:
     ("values", "message"),
     [
         ({"processes": 2}, "processes 2 with kind torch; allowed: 1, or kind deepspeed"),
-        ({"deepspeed": TWO}, "deepspeed with kind torch; allowed: nothing, or kind deepspeed"),
+        ({"deepspeed": TWO}, "unknown field with kind torch; allowed: with kind deepspeed"),
         ({"kind": "deepspeed"}, "deepspeed.zero_optimization.stage: 0; allowed: 1, 2 or 3"),
         ({"kind": "deepspeed", "deepspeed": "nowhere.json"}, "cannot be read: .*nowhere.json"),
         (

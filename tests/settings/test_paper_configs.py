@@ -74,7 +74,7 @@ def test_systems_differ_in_what_handles_staleness_alone(model: str) -> None:
     of_model = {run.system: leaves(run.settings.determining()) for run in runs() if run.model == model}
     ours = of_model["mu_grpo"]
     for system, theirs in of_model.items():
-        different = {name for name in ours if ours[name] != theirs[name]}
+        different = {name for name in ours.keys() | theirs if ours.get(name) != theirs.get(name)}
         objective = {name for name in different if name.startswith("optimize.objective.")}
         assert all(name.startswith(("optimize.objective.gate.", "optimize.objective.veto.")) for name in objective)
         rest = {"mu_grpo": set(), "m2po": {"optimize.preset"}, "grpo": GRPO}[system]

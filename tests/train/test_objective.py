@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tasks.settings import ObjectiveSettings
-from tasks.settings.presets import merge, resolve
+from tasks.settings.presets import resolve
 from tasks.train.objective import objective
 from tasks.train.tokens import TokenBatch
 from tests.train.batches import bounds_of
@@ -28,8 +28,8 @@ BELOW = {"direction": "below", "kappa": 0.1}
 
 
 def preset(name: str, modifier: str = "none", /, **over: Any) -> ObjectiveSettings:
-    """Fields that change nothing may be among those given."""
-    return ObjectiveSettings(**merge(resolve(name, modifier), over))
+    """A preset's settings with other fields."""
+    return ObjectiveSettings(**ObjectiveSettings.merge(resolve(name, modifier), over))
 
 
 def nav(**over: Any) -> ObjectiveSettings:
@@ -161,17 +161,18 @@ def test_dapo_differs_from_grpo_only_just_above_the_interval() -> None:
 
 @pytest.mark.parametrize("name", ["mu_grpo", "relaxed", "grpo"])
 @pytest.mark.parametrize(
-    ("aggregation", "weights"),
+    ("aggregation", "denominator", "weights"),
     [
-        ("token_mean", [1 / 6] * 6),
-        ("seq_mean_token_mean", [1 / 4] * 2 + [1 / 8] * 4),
-        ("seq_mean_token_sum", [1 / 2] * 6),
-        ("const", [1 / 8] * 6),
+        ("token_mean", "original", [1 / 6] * 6),
+        ("token_mean", "kept", [1 / 6] * 6),
+        ("seq_mean_token_mean", "original", [1 / 4] * 2 + [1 / 8] * 4),
+        ("seq_mean_token_mean", "kept", [1 / 4] * 2 + [1 / 8] * 4),
+        ("seq_mean_token_sum", "original", [1 / 2] * 6),
+        ("const", "original", [1 / 8] * 6),
     ],
 )
-@pytest.mark.parametrize("denominator", ["original", "kept"])
 def test_at_the_start_of_a_stage_every_preset_is_reinforce(
-    name: str, aggregation: str, weights: list[float], denominator: str
+    name: str, aggregation: str, denominator: str, weights: list[float]
 ) -> None:
     generator = torch.Generator().manual_seed(1)
     fresh = batch_of([(0.7, [1.0] * 2), (-1.3, [1.0] * 4)], torch.float32)
@@ -191,7 +192,8 @@ def test_responses_without_tokens_count_and_nothing_divides_by_zero() -> None:
     hollow = batch_of([(-1.0, []), (1.0, [1.0]), (-1.0, [])])
     assert update([hollow], settings) == (close(-1 / 3), close([-1 / 3]))
     for aggregation in ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"):
-        over = {"aggregation": aggregation, "denominator": "kept", "veto": {"scope": "response"}}
+        denominator = "kept" if aggregation.endswith("token_mean") else "original"
+        over = {"aggregation": aggregation, "denominator": denominator, "veto": {"scope": "response"}}
         assert update([batch_of([(-1.0, [0.01, 0.5])])], nav(**over)) == (0, [0, 0])
         assert update([batch_of([])], nav(**over)) == (0, [])
 
@@ -209,14 +211,22 @@ ratio = st.floats(0.02, 9.0).filter(lambda r: all(abs(math.log(r / bound)) > 1e-
 advantage = st.sampled_from([-1.7, -1.0, -0.2, 0.0, 0.4, 1.0, 2.5])
 some_responses = st.lists(st.tuples(advantage, st.lists(ratio, max_size=6)), min_size=1, max_size=5)
 scopes = st.sampled_from(["off", "suffix", "suffix_nontrigger", "suffix_inclusive", "response", "trigger_only"])
+means = st.sampled_from(
+    [
+        *(
+            (aggregation, "original")
+            for aggregation in ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const")
+        ),
+        *((aggregation, "kept") for aggregation in ("token_mean", "seq_mean_token_mean")),
+    ]
+)
 any_settings = st.builds(
-    preset,
+    lambda name, mean, **over: preset(name, aggregation=mean[0], denominator=mean[1], **over),
     st.sampled_from(["mu_grpo", "grpo"]),
+    means,
     gate=st.fixed_dictionaries(
         {"kind": st.sampled_from(["one_side", "two_side"]), "dual_clip": st.sampled_from([None, 3.0])}
     ),
-    aggregation=st.sampled_from(["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"]),
-    denominator=st.sampled_from(["original", "kept"]),
     veto=st.fixed_dictionaries({"scope": scopes}),
 )
 
@@ -227,7 +237,7 @@ def test_gradient_is_that_of_the_plain_surrogate(rows: list[Response], name: str
     settings, batch = preset(name, gate={"dual_clip": dual}, aggregation="token_mean"), batch_of(rows)
     logp_T = batch.logp_T.detach().clone().requires_grad_()
     ratio_T, a_T = (logp_T - batch.behavior_logp_T).exp(), batch.advantage_T
-    gain_T = torch.min(ratio_T * a_T, ratio_T.clamp(settings.gate.low, settings.gate.high) * a_T)
+    gain_T = torch.min(ratio_T * a_T, ratio_T.clamp(*settings.gate.interval) * a_T)
     if dual is not None:
         gain_T = torch.where(a_T < 0, torch.max(gain_T, dual * a_T), gain_T)
     (-gain_T.sum()).backward()

@@ -106,11 +106,12 @@ def test_the_gradient_of_a_min_is_its_slope_away_from_the_bounds(
 ) -> None:
     # A response's ratio has a slope of its own only where all its tokens have one weight.
     level = "token" if preset(name).ratio.level == "token" else "sequence_product"
-    settings = preset(name, modifier, regulariser=regulariser, mismatch={"level": level})
+    mismatch = {"level": level} if modifier != "none" else {}
+    settings = preset(name, modifier, regulariser=regulariser, mismatch=mismatch)
     batch = batch_from(rows)
     # Means over a response are in fixed point, which a small step would see.
     step, precision = (1e-5, 1e-7) if level == "token" else (1e-4, 1e-4)
-    bounds = None if settings.gate.bounds == "static" else Bounds(*interval)
+    bounds = None if settings.gate.interval is not None else Bounds(*interval)
 
     def at(shift_T: Tensor) -> ObjectiveResult:
         moved = replace(batch, logp_T=batch.logp_T.detach() + shift_T)
@@ -133,7 +134,8 @@ def test_the_gradient_of_a_min_is_its_slope_away_from_the_bounds(
 def test_any_split_and_order_gives_the_same_update(
     name: str, rows: list[Row], modifier: str, mean: dict[str, Any], data: st.DataObject
 ) -> None:
-    settings = preset(name, modifier, **mean)
+    counts_tokens = preset(name).aggregation in ("token_mean", "seq_mean_token_mean")
+    settings = preset(name, modifier, **(mean if counts_tokens else {}))
     # Every response by itself, so that its numbers are the same wherever it stands.
     whole = [batch_from([row]) for row in rows]
     loss, gradient = update(whole, settings)
@@ -174,7 +176,7 @@ def test_only_the_log_probability_of_the_current_policy_gets_a_gradient(
     advantage_T = batch.advantage_T.clone().requires_grad_()
     behavior_T = batch.behavior_logp_T.clone().requires_grad_()
     watched = replace(batch, advantage_T=advantage_T, behavior_logp_T=behavior_T, **others)
-    bounds = None if settings.gate.bounds == "static" else Bounds(0.7, 1.45)
+    bounds = None if settings.gate.interval is not None else Bounds(0.7, 1.45)
     result = objective(watched, settings, LONGEST, bounds)
     result.loss_sum.backward()
     assert all(column_T.grad is None for column_T in (advantage_T, *others.values()))

@@ -175,5 +175,5 @@ def test_a_missing_reference_is_a_value_error() -> None:
 
 
 def test_a_kind_without_a_coefficient_is_refused() -> None:
-    with pytest.raises(SettingsError, match="kind reference_kl without a coefficient has no effect"):
+    with pytest.raises(SettingsError, match=r"regulariser\.coefficient: missing"):
         ObjectiveSettings.parse({"regulariser": {"kind": "reference_kl"}})

@@ -151,7 +151,7 @@ def test_a_proximal_policy_that_is_the_behavior_policy_makes_decoupled_ppo_plain
     ],
 )
 def test_decoupled_ppo_by_hand(beyond: str, advantage: float, lag: float, u: float, expected: float) -> None:
-    settings = preset("decoupled_ppo", weight={"beyond_cap": beyond})
+    settings = preset("decoupled_ppo", ratio={"beyond_cap": beyond})
     got = result([(advantage, [u * lag])], settings, proximal=[lag])
     assert got.coefficient_T.tolist() == close([expected])
     assert got.rejected_T.tolist() == [beyond == "mask" and lag > 5]
@@ -159,7 +159,7 @@ def test_decoupled_ppo_by_hand(beyond: str, advantage: float, lag: float, u: flo
 
 def test_decoupled_ppos_cap_and_denominator_are_settings() -> None:
     rows, lags = [(1.0, [6.6, 1.0])], [6.0, 1.0]
-    assert coefficients(rows, preset("decoupled_ppo", weight={"behavior_cap": 7.0}), proximal=lags) == close([6.6, 1])
+    assert coefficients(rows, preset("decoupled_ppo", ratio={"behavior_cap": 7.0}), proximal=lags) == close([6.6, 1])
     for denominator, count in (("original", 2), ("kept", 1)):
         assert result(rows, preset("decoupled_ppo", denominator=denominator), proximal=lags).denominator == count
 
@@ -211,7 +211,7 @@ def test_decoupled_ppo_is_what_a_loop_gives(rows: list[Response], beyond: str, d
         passes = u >= 0.8 if a < 0 else u <= 1.2
         weight = min(lag, 5.0) if beyond == "truncate" or lag <= 5 else 0.0
         expected.append(a * u * weight if passes else 0.0)
-    settings = preset("decoupled_ppo", weight={"beyond_cap": beyond})
+    settings = preset("decoupled_ppo", ratio={"beyond_cap": beyond})
     assert coefficients(rows, settings, proximal=lags) == close(expected)
 
 

@@ -158,19 +158,19 @@ def by_loop(row: list[tuple[Fraction, Fraction]], advantage: float, veto: VetoSe
             value = behavior if veto.recompute == "once_per_stage" else behavior * token_ratio
         beyond = {"below": value < bound, "above": value > bound, "both": value < bound or value > 1 / bound}
         trigger = (advantage < 0 or veto.advantage_sign == "all") and beyond[veto.direction]
-        after.append(count >= veto.trigger_count)
+        after.append(count >= getattr(veto, "trigger_count", 1))
         count += trigger
         triggers.append(trigger)
     for trigger, is_after in zip(triggers, after, strict=True):
         since += is_after
-        is_tau = trigger and not is_after and sum(triggers[: len(found) + 1]) == veto.trigger_count
-        near = veto.window is None or since <= veto.window
+        is_tau = trigger and not is_after and sum(triggers[: len(found) + 1]) == getattr(veto, "trigger_count", 1)
+        near = getattr(veto, "window", None) is None or since <= getattr(veto, "window", None)
         vetoed = {
             "off": False,
             "suffix": is_after and near,
             "suffix_nontrigger": is_after and near and not trigger,
             "suffix_inclusive": is_tau or (is_after and near),
-            "response": count >= veto.trigger_count,
+            "response": count >= getattr(veto, "trigger_count", 1),
             "trigger_only": trigger and (is_tau or is_after),
         }[veto.scope]
         found.append((trigger, vetoed))
@@ -184,7 +184,9 @@ def allowed(values: dict[str, Any]) -> VetoSettings:
     else:
         values["recompute"] = "every_update"
     if not values["scope"].startswith("suffix"):
-        values["window"] = None
+        del values["window"]
+    if values["scope"] == "off":
+        del values["trigger_count"]
     values["kappa"] = values["kappa"] if values["direction"] != "above" else 1 / values["kappa"]
     return VetoSettings.parse(values)
 
@@ -243,7 +245,7 @@ def test_scopes_are_nested(rows: Any, kappa: float, count: int) -> None:
     kept = [
         ~objective(
             batch_of(rows),
-            nav(veto={"scope": scope, "kappa": kappa, "trigger_count": count}),
+            nav(veto={"scope": scope, "kappa": kappa, **({} if scope == "off" else {"trigger_count": count})}),
             LONGEST,
         ).vetoed_T
         for scope in SCOPES

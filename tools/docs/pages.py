@@ -8,12 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tasks.cli.algorithms import algorithms_page
+from tasks.cli.algorithms import algorithms_page, preset_lines
 from tasks.cli.data import data_page
 from tasks.cli.pages import renew
 from tasks.cli.settings import settings_page
 from tools.docs import DOCS
-from tools.docs.presets import preset_lines
 
 
 def commands() -> str:

@@ -1,4 +1,4 @@
-"""Base of the pydantic models that Flyte passes between tasks."""
+"""Base of the pydantic models that pass between tasks."""
 
 from copy import deepcopy
 from typing import Any
