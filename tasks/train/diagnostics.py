@@ -1,9 +1,10 @@
-"""One row of numbers per update: what the objective did to its tokens, and how far the policy has moved.
+"""What an update did: a row of numbers over all its tokens, and two of its responses token by token.
+
+Which tokens the veto leaves out follows from the weights at the update, which nothing keeps: so a few updates of a
+stage note it, of the best and the worst response of one group.
 
 Legend of shapes: T response tokens of a micro-batch, N those of the whole update, R responses, C columns.
 """
-
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,11 @@ import torch
 from torch import Tensor
 
 from tasks.train import distributed
+from tasks.train.advantages import Selection
+from tasks.train.batches import Floats, Ints, Responses
 from tasks.train.histogram import EDGES
 from tasks.train.objective import ObjectiveResult
+from tasks.train.outcome import Row
 from tasks.train.tokens import TokenBatch
 
 _COLUMNS = ("log_ratio", "advantage", "entropy", "clipped", "vetoed", "rejected", "trigger")
@@ -47,9 +51,8 @@ class UpdateStatistics:
         self._tokens.append(columns)
         self._sums.append((result.loss_sum.detach(), result.denominator, tokens.responses))
 
-    @cached_property
-    def _gathered(self) -> tuple[list[float], _Numbers, _Flags]:
-        """Gather [loss, denominator, responses], the columns [C, N], and which tokens begin a response [N]."""
+    def _gather(self) -> tuple[list[float], _Numbers, _Flags]:
+        """Return [loss, denominator, responses], the columns [C, N], and which tokens begin a response [N]."""
         sums = np.zeros(3)
         table = np.zeros((1 + len(_COLUMNS), sum(len(tokens[0]) for tokens in self._tokens)))
         start = 0
@@ -61,10 +64,9 @@ class UpdateStatistics:
             for place, column in enumerate(columns, 1):
                 table[place, start:end] = column
             start = end
-        if distributed.world_size() > 1:
-            sums = distributed.all_reduce_sum(torch.from_numpy(sums)).numpy()
-            table = distributed.gather_rows(torch.from_numpy(table).T).T.numpy()
-        return sums.tolist(), table[1:], table[0] > 0
+        parts = distributed.gather((sums, table))
+        table = np.concatenate([part for _, part in parts], axis=1)
+        return np.sum([part for part, _ in parts], axis=0).tolist(), table[1:], table[0] > 0
 
     def row(self) -> dict[str, float | int | list[int] | None]:
         """Compute the update's numbers; a number about nothing, such as a ratio of no negative tokens, is None.
@@ -86,7 +88,7 @@ class UpdateStatistics:
 
         Shares of responses are among those that have a token. Log-ratios are clamped as in the objective.
         """
-        (loss, denominator, responses), columns, begins_N = self._gathered
+        (loss, denominator, responses), columns, begins_N = self._gather()
         log_ratio_N, advantage_N = columns[:2]
         vetoed_N, trigger_N = (columns[_COLUMNS.index(name)] > 0 for name in ("vetoed", "trigger"))
         means = columns.mean(1).tolist() if len(log_ratio_N) else [None] * len(_COLUMNS)
@@ -161,3 +163,69 @@ def _of_ratios(ascending: _Numbers) -> dict[str, float | None]:
 
 def _mean(values: _Numbers | _Flags) -> float | None:
     return float(values.sum() / len(values)) if len(values) else None  # numpy's mean takes twice as long
+
+
+_NOTED_UPDATES = 5
+"""Number of updates of a stage that note their tokens."""
+_FLAGS = ("clipped", "trigger", "vetoed", "rejected")
+_NOTED = ("ratio", "logp", "behavior_logp", *_FLAGS)
+
+
+def noted_updates(updates: int) -> list[int]:
+    """Return which of a stage's updates are noted, from 0: the first, the last and evenly spaced ones between."""
+    return sorted({round(place) for place in np.linspace(0, updates - 1, _NOTED_UPDATES)})
+
+
+class CloseUp:
+    """Collects the micro-batches of an update and chooses two of its responses, the same in every process."""
+
+    def __init__(self, responses: Responses, selection: Selection, rows: Ints) -> None:
+        self._responses = responses
+        self._advantage_R = selection.advantage_R.numpy()
+        self._rows = selection.active_rows(rows)
+        self._tokens: dict[int, Floats] = {}
+        """Columns of this process's responses by row, each [columns, tokens]."""
+
+    def add(self, rows: Ints, tokens: TokenBatch, result: ObjectiveResult) -> None:
+        """Add a micro-batch, which consists of these rows."""
+        if not len(rows):
+            return
+        flags = (result.clipped_T, result.trigger_T, result.vetoed_T, result.rejected_T)
+        columns = (tokens.ratio_T, tokens.logp_T.detach(), tokens.behavior_logp_T, *flags)
+        table = torch.stack([column.float() for column in columns]).cpu().numpy()
+        ends = np.cumsum(self._responses.response_tokens.lengths_of(rows))
+        self._tokens.update(zip(rows.tolist(), np.split(table, ends[:-1], axis=1), strict=True))
+
+    def examples(self, place: Row) -> list[Row]:
+        """Return the best and the worst response of a group, each with its tokens; every process must call this.
+
+        It is the first group of the update with a vetoed token; else the first with different advantages, else the
+        first. Of the worst responses it is the one with most vetoed tokens.
+
+        Args:
+            place: stage, update and staleness.
+        """
+        if not len(self._rows):
+            return []
+        tokens = {row: table for own in distributed.gather(self._tokens) for row, table in own.items()}
+        vetoed = np.array([tokens[row][_NOTED.index("vetoed")].sum() for row in self._rows.tolist()])
+        advantage, group = self._advantage_R[self._rows], self._responses.group_R[self._rows]
+        groups = [group == number for number in dict.fromkeys(group.tolist())]
+        differ = [own for own in groups if np.ptp(advantage[own]) > 0] or groups
+        own = next((own for own in differ if vetoed[own].any()), differ[0])
+        best = max(np.flatnonzero(own), key=lambda one: advantage[one])
+        worst = max(np.flatnonzero(own), key=lambda one: (-advantage[one], vetoed[one]))
+        chosen = [int(self._rows[one]) for one in dict.fromkeys((best, worst))]
+        return [{**place, **self._example(row, tokens[row])} for row in chosen]
+
+    def _example(self, row: int, table: Floats) -> Row:
+        responses, reward = self._responses, float(self._responses.reward_R[row])
+        columns = dict(zip(_NOTED, table, strict=True))
+        return {
+            "reward": None if np.isnan(reward) else reward,
+            "advantage": float(self._advantage_R[row]),
+            "prompt_token_ids": responses.prompt_tokens[row].tolist(),
+            "response_token_ids": responses.response_tokens[row].tolist(),
+            **{name: columns[name].tolist() for name in _NOTED if name not in _FLAGS},
+            **{name: columns[name].astype(bool).tolist() for name in _FLAGS},
+        }

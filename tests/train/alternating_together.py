@@ -14,8 +14,8 @@ import torch.multiprocessing as mp
 from tasks.artifacts import ArtifactRef, StoreRef
 from tasks.artifacts.progress import Progress
 from tasks.interruption import Interrupted
-from tasks.train.alternating import train_alternating
-from tasks.train.group import once_led
+from tasks.train.colocated import train_alternating
+from tasks.train.distributed import once_led
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from tasks.train.alternating import train_alternating
+from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.prepared import prepare_stage

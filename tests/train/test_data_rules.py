@@ -89,7 +89,7 @@ def test_balanced_drop_by_hand() -> None:
         got = selection.advantage_R.tolist()
         assert got[0] == 0.5
         assert sorted(got[1:]) == [-0.5, 0, 0]
-        assert selection.advantages.surplus == 2
+        assert selection.surplus == 2
         assert selection.takes_part_R.all()
         assert got == advantages("red_drop", [[1, 0, 0, 0]], seed=(7, 1, seed))
         seen.add(got.index(-0.5))
@@ -107,7 +107,7 @@ def test_balanced_drop_never_touches_what_is_above_its_mean() -> None:
     # A response without a reward is neither above nor below.
     selection = selected("red_drop", [[1, NAN, 0, 0]])
     assert sorted(selection.advantage_R.tolist()) == [-0.5, 0, 0, 0.5]
-    assert (selection.advantages.unscored, selection.advantages.surplus) == (1, 1)
+    assert (selection.unscored, selection.surplus) == (1, 1)
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "red_drop"])
@@ -132,7 +132,7 @@ def test_a_shifted_baseline_by_hand() -> None:
     # Groups without two different rewards learn a little from all their responses.
     got = selected("asymre", [[1, 1, 1, 1], [0, 0, 0, 0]])
     assert got.advantage_R.tolist() == close([0.1] * 8)
-    assert got.advantages.zero_variance_groups == 2
+    assert got.zero_variance_groups == 2
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_groups_without_variance_take_part_unless_the_preset_drops_them(name: st
     selection = selected(name, [[1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, NAN]])
     leaves_out = name in ("dapo", "off_policy_grpo")
     assert selection.takes_part_R.tolist() == [True] * 4 + [not leaves_out] * 8
-    assert selection.advantages.zero_variance_groups == 2
+    assert selection.zero_variance_groups == 2
     if name not in ("asymre", "topr"):
         assert selection.advantage_R[4:].tolist() == [0] * 8
 
@@ -203,7 +203,7 @@ def test_masked_truncated_responses_are_compared_but_not_trained_on() -> None:
     got = selected("grpo", groups, truncated=[3, 6, 7], data={"truncated": "mask"})
     assert got.takes_part_R.tolist() == [True, True, True, False, True, True, False, False]
     assert got.advantage_R.tolist() == near([1.5, -0.5, -0.5, 0, 0.8660254, 0.8660254, 0, 0])
-    assert got.advantages.unscored == 0
+    assert got.unscored == 0
     assert advantages("grpo", groups, truncated=[3, 6, 7]) == advantages("grpo", groups)
     # What is left of the second group has one reward; as a whole it has two.
     both = {"truncated": "mask", "zero_variance": "drop"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tasks.artifacts.tables import EXAMPLES, to_table
 from tasks.train.advantages import select
 from tasks.train.batches import Responses, plan_batches
-from tasks.train.examples import CloseUp, noted_updates
+from tasks.train.diagnostics import CloseUp, noted_updates
 from tasks.train.objective import objective
 from tasks.train.objective import veto as veto_of
 from tasks.train.outcome import Outcome, Row
@@ -31,7 +31,8 @@ def trained(small: Small, responses: Responses, **changes: Any) -> Outcome:
     store, policy = small
     chosen = settings(**{"objective": SENSITIVE, **changes})
     trainer = load_trainer(store.path(policy), chosen, 12, 0)
-    return trainer.train(responses, plan_batches(responses, 16, (0, 0)), 0, untimed, noted=(0, 2))
+    plan = plan_batches(responses, 16, (0, 0))
+    return trainer.train(responses, plan, 0, untimed, Outcome(len(responses.group_R), noted=[0, 2]))
 
 
 @given(st.integers(1, 5000))

@@ -21,7 +21,7 @@ from tasks.settings import EngineSettings, OptimizeSettings, RolloutSettings
 from tasks.train.backends.torch_backend import TorchBackend
 from tasks.train.batches import Ragged, Responses, collect, group_order, micro_batches, plan_batches
 from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
-from tasks.train.outcome import Outcome, PartOfStage
+from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
 
@@ -97,7 +97,7 @@ def test_rows_say_where_training_stands(small: Small, responses: Responses) -> N
         assert row["learning_rate"] == 1e-3
         assert row["grad_norm"] > 0
         assert 0 <= row["reward"] <= 1
-    assert outcome.logp_mismatch < 1e-4
+    assert outcome.facts()["logp_mismatch"] < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -284,9 +284,10 @@ def test_shares_are_of_the_stage_where_it_comes_in_parts(small: Small, responses
     damaged = replace(responses, engine_logp=Ragged(spoiled, responses.engine_logp.offsets))
     trainer = load_trainer(small[0].path(small[1]), settings(), 12, 0)
     plan = plan_batches(responses, 16, (0, 0))
-    assert trainer.train(damaged, plan, 0, untimed, part=PartOfStage(100)).dropped == 1
+    outcome = trainer.train(damaged, plan, 0, untimed, Outcome(100))
+    assert outcome.dropped == 1
     with pytest.raises(GateError, match=r"2 of 100 responses \(2.0%\)"):
-        trainer.train(damaged, plan, 0, untimed, part=PartOfStage(100, dropped=1))
+        trainer.train(damaged, plan, 0, untimed, outcome, first=3)
 
 
 def test_verdicts_on_other_rollouts_are_refused() -> None:

@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 from tasks.train import distributed
 from tasks.train.batches import Responses, plan_batches
-from tasks.train.checkpoint import load_optimizer, load_weights, save_optimizer, save_policy, save_weights
+from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy, save_weights
+from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
 from tests.train.test_trainer import settings, untimed
 
@@ -36,11 +37,12 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
     chosen = settings(responses_per_update=BATCH, backend=backend, max_logp_mismatch=100, **changes)
     trainer = load_trainer(folder, chosen, 12, 0)
     if begin:
-        load_weights(out / f"{begin}.safetensors", trainer.backend)
+        trainer.backend.set_weights(load_file(out / f"{begin}.safetensors"))
         trainer.updates = load_optimizer(out / str(begin), trainer.backend)
     rows, examples = [], []
     for start, batches in rounds(responses, begin):
-        outcome = trainer.train(responses, batches, start, untimed, noted=(0, len(batches) - 1))
+        outcome = Outcome(len(responses.group_R), noted=[0, len(batches) - 1])
+        trainer.train(responses, batches, start, untimed, outcome)
         rows += outcome.rows
         examples += outcome.examples
         if trainer.updates in (FIRST, HALF, LAST):
