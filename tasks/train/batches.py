@@ -94,18 +94,19 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Responses:
-    """R responses, those of a group beside each other.
-
-    ``reward_R`` is NaN where the verifier could not tell; ``group_R`` counts groups from 0; ``truncated_R`` says which
-    were cut off at the largest length.
-    """
+    """R responses, those of a group beside each other."""
 
     prompt_tokens: Ragged
     response_tokens: Ragged
     engine_logp: Ragged
     reward_R: Floats
+    """NaN where the verifier could not tell."""
     group_R: Ints
+    """Groups, counted from 0."""
     truncated_R: npt.NDArray[np.bool_]
+    """Those that were cut off at the largest length."""
+    folder: Path | None = None
+    """On whose disk columns of the responses are kept; None for the system's folder of temporary files."""
 
     @property
     def group_size(self) -> int:
@@ -133,7 +134,7 @@ def collect(
         rollouts: tables of whole responses; a group may begin in one and end in another.
         verdicts: tables cut anywhere.
         group_size: responses per prompt.
-        folder: on whose disk the columns are kept; None for the system's folder of temporary files.
+        folder: see ``Responses``.
 
     Raises:
         DataError: the tables name different responses, or a group is not whole.
@@ -163,6 +164,7 @@ def collect(
         reward_R=reward.mapped(),
         group_R=group.mapped(),
         truncated_R=truncated.mapped(),
+        folder=folder,
     )
 
 

@@ -69,24 +69,11 @@ class UpdateStatistics:
         return np.sum([part for part, _ in parts], axis=0).tolist(), table[1:], table[0] > 0
 
     def row(self) -> dict[str, float | int | list[int] | None]:
-        """Compute the update's numbers; a number about nothing, such as a ratio of no negative tokens, is None.
+        """Compute the update's numbers, which docs/metrics.md explains; one about nothing is None.
 
-        - tokens, responses: counts.
-        - loss: the surrogate, after division.
-        - clip_fraction, veto_fraction, reject_fraction: share of the tokens.
-        - veto_fraction_negative: vetoed tokens with A < 0 among tokens with A < 0 (A is the advantage).
-        - trigger_share_negative: responses with a trigger among those with A < 0.
-        - trigger_position: over those, the mean share of the response that precedes its first trigger.
-        - ratio_mean, _max, _p01, _p50, _p99 of tokens with A < 0 (_negative) and A > 0 (_positive).
-        - ess: effective sample size over tokens, (sum r)^2 / (N sum r^2) with r the ratio; 1 when on-policy.
-        - kl_k1, kl_k3: means of -log r and of r - 1 - log r. Tokens come from the behavior policy, so both estimate
-          KL(behavior || current), in nats per token (k1 and k3 of Schulman, "Approximating KL divergence").
-        - entropy: of the current policy, nats per token.
-        - zero_advantage_share: responses with A = 0.
-        - advantage_histogram, _kept: tokens by advantage, of all and of those that are not vetoed; EDGES.
-        - ratio_histogram_negative, _positive: tokens with A < 0 and with A > 0 by log r; EDGES.
-
-        Shares of responses are among those that have a token. Log-ratios are clamped as in the objective.
+        Tokens come from the behavior policy, so with r the ratio -log r (kl_k1) and r - 1 - log r (kl_k3) both estimate
+        KL(behavior || current), in nats per token (Schulman, "Approximating KL divergence"). The effective sample size
+        (ess) is (sum r)^2 / (N sum r^2).
         """
         (loss, denominator, responses), columns, begins_N = self._gather()
         log_ratio_N, advantage_N = columns[:2]

@@ -4,7 +4,6 @@ Shapes: T response tokens of a micro-batch, R responses, r those of a micro-batc
 """
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from tasks.train.backends import Backend
 from tasks.train.batches import Floats, Ints, Responses, micro_batches, shares, zeros
 from tasks.train.checkpoint import Columns, Resume
 from tasks.train.outcome import Outcome
-from tasks.train.tokens import TokenBatch
+from tasks.train.tokens import TokenBatch, log_ratio
 
 _AT_ONCE = 2**20
 """Number of values of a column that are looked at together."""
@@ -35,7 +34,6 @@ class StageTokens:
         settings: of the step.
         max_response_tokens: most tokens that a response can have.
         seed: of random choices; the run's seed, the stage, and the updates before these responses.
-        scratch: where columns are kept on disk; None for the system's folder of temporary files.
     """
 
     def __init__(
@@ -45,7 +43,6 @@ class StageTokens:
         settings: OptimizeSettings,
         max_response_tokens: int,
         seed: tuple[int, int, int],
-        scratch: Path | None = None,
     ) -> None:
         self.responses = responses
         self.number = seed[1]
@@ -55,7 +52,7 @@ class StageTokens:
 
         They are 0 for responses that do not take part.
         """
-        self._backend, self._settings, self._scratch = backend, settings, scratch
+        self._backend, self._settings = backend, settings
         self._max_response_tokens, self._seed = max_response_tokens, seed
         self._select()
 
@@ -134,7 +131,7 @@ class StageTokens:
 
         The micro-batches are those of the updates, so that the first update's ratio is 1 to the last bit.
         """
-        flat: Floats = zeros(len(self.logp["engine"]), np.float32, self._scratch)
+        flat: Floats = zeros(len(self.logp["engine"]), np.float32, self.responses.folder)
         with bar(f"stage {self.number + 1} {what}", len(batches)) as progress:
             for batch in batches:
                 for rows in self.micro_rows(batch):
@@ -165,6 +162,20 @@ class StageTokens:
             **{f"{policy}_logp_T": torch.from_numpy(flat[places]).to(device) for policy, flat in self.logp.items()},
         )
         return tokens, entropy_T
+
+    @torch.no_grad()
+    def log_ratios(self, micro_rows: Iterable[Ints]) -> tuple[Tensor, Tensor]:
+        """Return log-ratios and advantages of all tokens in some micro-batches, on the CPU.
+
+        The ratios are those of the current to the behavior policy, or to the proximal policy where there is one.
+        """
+        log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
+        for rows in micro_rows:
+            tokens, _ = self.forward(rows)
+            below_T = tokens.behavior_logp_T if tokens.proximal_logp_T is None else tokens.proximal_logp_T
+            log_ratios.append(log_ratio(tokens.logp_T, below_T).cpu())
+            advantages.append(tokens.advantage_T.cpu())
+        return torch.cat(log_ratios), torch.cat(advantages)
 
     def _micro_batch(self, rows: Ints) -> MicroBatch:
         prompts, responses = self.responses.prompt_tokens, self.responses.response_tokens

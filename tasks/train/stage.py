@@ -30,16 +30,8 @@ _OUT_OF_MEMORY_FIX = (
     "Lower optimize.tokens_per_micro_batch or optimize.logp_chunk_tokens, set optimize.backend.gradient_checkpointing, "
     "or share the state over more processes (optimize.backend)."
 )
-_COLUMNS = [
-    "prompt_id",
-    "sample_index",
-    "prompt_token_ids",
-    "response_token_ids",
-    "engine_logp",
-    "finish_reason",
-    "policy",
-]
-_JUDGED = ["prompt_id", "sample_index", "reward"]
+_NAMES = ["prompt_id", "sample_index"]
+_SAMPLED = [*_NAMES, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
 Rollouts = Callable[[int], tuple[Responses, Sequence[Ints]]]
 """A function that gives the responses of a refresh, which is numbered from 0, and the rows of its batches."""
 
@@ -103,7 +95,6 @@ def optimize_stage(
             phase=draft.phase,
             after_update=partial(show, "optimize"),
             resume=Resume(store.progress, operation),
-            scratch=scratch,
         )
         save(draft, trainer, start_of(settings, folder, base), settings, outcome, stage, updates)
     return draft.ref
@@ -119,7 +110,6 @@ def make_updates(
     phase: Phase,
     after_update: AfterUpdate,
     resume: Resume | None = None,
-    scratch: Path | None = None,
     kept: Callable[[int], bool] = lambda _: True,
     must_teach: bool = True,
 ) -> Outcome:
@@ -135,7 +125,6 @@ def make_updates(
         phase: times the phases.
         after_update: called with the diagnostics of every update, those before an interruption first.
         resume: saves where training stands, and finds where it stood when it was interrupted.
-        scratch: where log-probabilities are kept on disk; None for the system's folder of temporary files.
         kept: whether the rollouts of so many refreshes can be given again after an interruption.
         must_teach: it is an error if all advantages of the stage are zero.
 
@@ -164,7 +153,6 @@ def make_updates(
                     last=last and must_teach,
                     after_update=after_update,
                     resume=resume,
-                    scratch=scratch,
                 )
     return outcome
 
@@ -179,7 +167,7 @@ def stage_responses(
     """
     shards = zip(rollouts, store.paths(rollouts), strict=True)
     sampled = (table for shard, path in shards for table in _own(shard, path, policy))
-    judged = stream_table(store.path(verdicts) / "verdicts.parquet", _JUDGED)
+    judged = stream_table(store.path(verdicts) / "verdicts.parquet", [*_NAMES, "reward"])
     return collect(sampled, judged, store.manifest(rollouts[0]).settings["responses_per_prompt"], scratch)
 
 
@@ -257,7 +245,7 @@ def save(
 
 
 def _own(shard: ArtifactRef, folder: Path, policy: ArtifactRef) -> Iterator[pa.Table]:
-    for table in stream_table(folder / "rollouts.parquet", _COLUMNS):
+    for table in stream_table(folder / "rollouts.parquet", _SAMPLED):
         for digest in table["policy"].unique().to_pylist():
             if digest != policy.digest:
                 raise DataError(

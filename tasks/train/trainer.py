@@ -6,10 +6,9 @@ Shapes: T response tokens of a micro-batch, R responses.
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from tasks.errors import GateError
 from tasks.policy.scorer import Scorer
@@ -24,34 +23,27 @@ from tasks.train.diagnostics import CloseUp, UpdateStatistics
 from tasks.train.objective import Bounds, objective
 from tasks.train.outcome import Outcome, Row
 from tasks.train.scoring import StageTokens
-from tasks.train.tokens import TokenBatch, log_ratio
 
 Phase = Callable[[str], AbstractContextManager[None]]
 AfterUpdate = Callable[[Row], None]
 
 
+@dataclass
 class Trainer:
     """A policy that is being optimised; AdamW's moments and the count of updates outlast stages.
 
     Several processes may hold the policy together: each works on its share of every update's micro-batches.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        settings: OptimizeSettings,
-        max_response_tokens: int,
-        seed: int = 0,
-        reference: Scorer | None = None,
-        updates: int = 0,
-    ) -> None:
-        self.updates = updates
-        self.backend = backend
-        self._settings = settings
-        self._max_response_tokens = max_response_tokens
-        self._seed = seed
-        self._reference = reference
-        """The base policy, for an objective with a KL to it."""
+    backend: Backend
+    settings: OptimizeSettings
+    max_response_tokens: int
+    seed: int = 0
+    """The run's."""
+    reference: Scorer | None = None
+    """The base policy, for an objective with a KL to it."""
+    updates: int = 0
+    """Updates of the run so far."""
 
     def train(
         self,
@@ -64,7 +56,6 @@ class Trainer:
         last: bool = True,
         after_update: AfterUpdate | None = None,
         resume: Resume | None = None,
-        scratch: Path | None = None,
     ) -> Outcome:
         """Make ``schedule.updates_per_batch`` updates per element of ``batches``, over the rows that it names.
 
@@ -76,9 +67,8 @@ class Trainer:
             outcome: of the stage so far, which is added to; None if these responses are the whole stage.
             first: updates of the stage before these responses. What ``outcome`` has more was made with them.
             last: no other responses of the stage follow, so that it is an error if all advantages were zero.
-            after_update: called after every update with its diagnostics, and with those before an interruption.
+            after_update: called after every update with its diagnostics.
             resume: saves where training stands.
-            scratch: where log-probabilities are kept on disk; None for the system's folder of temporary files.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero.
@@ -87,15 +77,15 @@ class Trainer:
             Interrupted: a stop was asked for, and ``resume`` saved the state.
         """
         outcome = outcome or Outcome(len(responses.group_R))
-        schedule = self._settings.objective.schedule
+        schedule = self.settings.objective.schedule
         total, done = len(batches) * schedule.updates_per_batch, len(outcome.rows) - first
         with phase("logp"):
-            seed = (self._seed, stage, self.updates - done)
-            work = StageTokens(responses, self.backend, self._settings, self._max_response_tokens, seed, scratch)
+            seed = (self.seed, stage, self.updates - done)
+            work = StageTokens(responses, self.backend, self.settings, self.max_response_tokens, seed)
             if resume and done:
                 work.restore(resume.columns)
             else:
-                work.score(batches, first, self._reference, resume)
+                work.score(batches, first, self.reference, resume)
                 work.count(outcome, batches)
                 if last:
                     outcome.check_teaches(first + total, mean_reward(responses.reward_R))
@@ -103,8 +93,10 @@ class Trainer:
             progress.reach(done)
             for staleness in range(done, total):
                 batch = staleness // schedule.updates_per_batch
-                if staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0:
-                    self._refresh_proximal(work, batches[batch : batch + schedule.batches_per_proximal])
+                fresh = staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0
+                if fresh and self.settings.objective.needs_proximal:
+                    proximal = batches[batch : batch + schedule.batches_per_proximal]
+                    work.logp["proximal"] = work.logp_of(proximal, self.backend, "proximal logp")
                 noted = len(outcome.rows) in outcome.noted
                 close_up = CloseUp(responses, work.selection, batches[batch]) if noted else None
                 row = self._update(work, batches[batch], close_up)
@@ -125,13 +117,14 @@ class Trainer:
         statistics, denominator = UpdateStatistics(), torch.zeros((), dtype=torch.int64)
         for place, own in enumerate(micro_rows):
             tokens, entropy_T = work.forward(own)
-            result = objective(tokens, self._settings.objective, self._max_response_tokens, bounds)
+            result = objective(tokens, self.settings.objective, self.max_response_tokens, bounds)
             self.backend.backward(result.loss_sum, last=place == len(micro_rows) - 1)
             denominator = denominator.to(result.denominator.device) + result.denominator
             statistics.add(result, tokens, entropy_T)
             if close_up:
                 close_up.add(own, tokens, result)
-        learning_rate = self._learning_rate()
+        warm = min(1.0, (self.updates + 1) / (self.settings.warmup_updates + 1))
+        learning_rate = self.settings.learning_rate * warm
         grad_norm = self.backend.step(int(distributed.all_reduce_sum(denominator.cpu())), learning_rate)
         if not math.isfinite(grad_norm):
             raise GateError(
@@ -149,24 +142,10 @@ class Trainer:
             **statistics.row(),
         }
 
-    @torch.no_grad()
     def _bounds(self, work: StageTokens, micro_rows: list[Ints]) -> Bounds:
         """Return the interval of the ratio; one that is found anew needs the whole update's log-ratios first."""
-        gate = self._settings.objective.gate
+        gate = self.settings.objective.gate
         if gate.bounds == "static":
             return Bounds(gate.low, gate.high)
-        log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
-        for rows in micro_rows:
-            tokens: TokenBatch = work.forward(rows)[0]
-            below_T: Tensor = tokens.behavior_logp_T if tokens.proximal_logp_T is None else tokens.proximal_logp_T
-            log_ratios.append(log_ratio(tokens.logp_T, below_T).cpu())
-            advantages.append(tokens.advantage_T.cpu())
-        return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate, distributed.gather_rows)
-
-    def _learning_rate(self) -> float:
-        """Return the rate of the next update, which rises over the first ``warmup_updates``."""
-        return self._settings.learning_rate * min(1.0, (self.updates + 1) / (self._settings.warmup_updates + 1))
-
-    def _refresh_proximal(self, work: StageTokens, batches: Sequence[Ints]) -> None:
-        if self._settings.objective.needs_proximal:
-            work.logp["proximal"] = work.logp_of(batches, self.backend, "proximal logp")
+        log_ratio_N, advantage_N = work.log_ratios(micro_rows)
+        return update_bounds(log_ratio_N, advantage_N, gate, distributed.gather_rows)
