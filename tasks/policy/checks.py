@@ -13,7 +13,7 @@ from tasks.errors import DataError, explained
 from tasks.git_lfs import check_fetched
 from tasks.policy.files import ADAPTER, GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
 from tasks.policy.loading import AGAIN, cannot_load, folder_weights, has_code, load_tokenizer, stop_token_ids
-from tasks.rollout.requests import token_ids
+from tasks.policy.prompts import token_ids
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _SOME_DAY = "26 Jul 2024"
