@@ -18,7 +18,7 @@ from tasks.train.batches import Responses, micro_batches, shares
 from tests.train import test_trainer
 from tests.train.test_examples import alike
 from tests.train.test_trainer import Small
-from tests.train.together import FIRST, HALF, LAST, Tensors, farthest, moments, together, work
+from tests.train.together import FIRST, HALF, LAST, Tensors, farthest, joined, moments, work, work_all
 from tools import ROOT
 
 pytest.importorskip("deepspeed")
@@ -49,7 +49,7 @@ def pairs(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathF
     for stage in ("2", "3"):
         jobs.append(((*common, out / f"bf16-{stage}", 0, {**zero(stage), "dtype": "bfloat16"}), {}))
         jobs.append(((*common, out / f"lora-{stage}", 0, zero(stage)), {"lora": LORA}))
-    together(2, out / "meeting", jobs)
+    joined(2, out / "meeting", work_all, jobs)
     return out
 
 

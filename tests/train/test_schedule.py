@@ -1,6 +1,6 @@
 """How updates consume responses, on the small policy: batches that are used again, proximal policies, every preset."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,6 @@ from tests.train.test_trainer import Small, settings, train, untimed, with_
 responses = test_trainer.responses
 FAST = 0.02
 """A learning rate that moves most ratios out of [0.8, 1.2] in one update."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The policy is so small that threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def rows_of(small: Small, responses: Responses, **changes: Any) -> list[dict[str, Any]]:
@@ -64,37 +55,38 @@ def test_a_batch_is_used_for_as_many_updates_as_asked_one_after_the_other(
     assert [row["kl_k1"] == 0 for row in rows] == [True] + [False] * (2 * again - 1)
 
 
-def test_off_policy_grpo_never_clips_when_every_batch_is_used_once(small: Small, responses: Responses) -> None:
-    rows = rows_of(small, responses, preset="off_policy_grpo")
-    assert clips(rows) == [False] * 3
-    assert all(moved(row) for row in rows[1:])
-    assert clips(rows_of(small, responses, preset="grpo")) == [False, True, True]
+UNCAPPED = {"behavior_cap": 1e6}
 
 
-def test_off_policy_grpo_clips_around_the_weights_before_each_batch(small: Small, responses: Responses) -> None:
-    once_more = {"schedule": {"updates_per_batch": 2}}
-    rows = rows_of(small, responses, preset="off_policy_grpo", objective=once_more)
-    assert clips(rows) == [False, True] * 3
-    shared = {"schedule": {"updates_per_batch": 2, "batches_per_proximal": 2}}
-    rows = rows_of(small, responses, preset="off_policy_grpo", objective=shared)
-    assert clips(rows) == [False, True, True, True, False, True]
-
-
-def test_decoupled_ppo_clips_around_the_weights_before_its_batches(small: Small, responses: Responses) -> None:
-    uncapped = {"behavior_cap": 1e6}
-    for each, expected in (
-        (1, [False, False, False]),
-        (2, [False, True, False]),
-        (3, [False, True, True]),
-        (4, [False, True, True]),
-    ):
-        over = {"schedule": {"batches_per_proximal": each}, "weight": uncapped}
-        rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
-        assert clips(rows) == expected
-        assert all(moved(row) for row in rows[1:])
-        assert [row["reject_fraction"] for row in rows] == [0] * 3
-    over = {"schedule": {"batches_per_proximal": 1, "updates_per_batch": 2}, "weight": uncapped}
-    assert clips(rows_of(small, responses, preset="decoupled_ppo", objective=over)) == [False, True] * 3
+@pytest.mark.parametrize(
+    ("preset", "over", "expected"),
+    [
+        ("grpo", {}, [False, True, True]),
+        # Around the weights before each batch: one that is used once is never clipped.
+        ("off_policy_grpo", {}, [False] * 3),
+        ("off_policy_grpo", {"schedule": {"updates_per_batch": 2}}, [False, True] * 3),
+        (
+            "off_policy_grpo",
+            {"schedule": {"updates_per_batch": 2, "batches_per_proximal": 2}},
+            [False, True, True, True, False, True],
+        ),
+        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 1}, "weight": UNCAPPED}, [False] * 3),
+        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 2}, "weight": UNCAPPED}, [False, True, False]),
+        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 3}, "weight": UNCAPPED}, [False, True, True]),
+        (
+            "decoupled_ppo",
+            {"schedule": {"batches_per_proximal": 1, "updates_per_batch": 2}, "weight": UNCAPPED},
+            [False, True] * 3,
+        ),
+    ],
+)
+def test_ratios_are_clipped_around_the_weights_before_the_batches_that_share_them(
+    small: Small, responses: Responses, preset: str, over: dict[str, Any], expected: list[bool]
+) -> None:
+    rows = rows_of(small, responses, preset=preset, objective=over)
+    assert clips(rows) == expected
+    assert preset == "grpo" or all(moved(row) for row in rows[1:])
+    assert [row["reject_fraction"] for row in rows] == [0] * len(rows)
 
 
 def test_decoupled_ppo_leaves_out_tokens_whose_proximal_policy_is_far_from_behavior(
@@ -156,8 +148,8 @@ def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_poli
     def first(coefficient: float, base: Scorer) -> dict[str, Any]:
         regulariser = {"kind": "reference_kl", "coefficient": coefficient}
         chosen = settings(preset="grpo", tokens_per_micro_batch=400, objective={"regulariser": regulariser})
-        trainer = load_trainer(folder, chosen, 12, 0)
-        return trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed, base).rows[0]
+        trainer = replace(load_trainer(folder, chosen, 12, 0), reference=base)
+        return trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed).rows[0]
 
     same, other = (Scorer(load_model(folder), 1024) for _ in range(2))
     with torch.no_grad():
