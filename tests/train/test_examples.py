@@ -131,16 +131,20 @@ def noted(rewards: list[list[float]], vetoed: list[int], dropped: int | None = N
     return [(row["reward"], sum(row["vetoed"])) for row in close_up.examples(place)]
 
 
-def test_the_first_group_with_a_vetoed_token_is_noted() -> None:
-    assert noted(REWARDS, 12 * [0]) == [(1.0, 0), (0.0, 0)]
-    assert noted(REWARDS, [0, 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 0]) == [(1.0, 0), (0.0, 2)]
-
-
-def test_groups_of_one_reward_are_noted_only_where_there_is_no_other() -> None:
-    assert noted(REWARDS[:1], 3 * [0]) == [(1.0, 0)]
-    # The veto took tokens of the first group, but it teaches nothing.
-    assert noted(REWARDS[:2], [3, 3, 3, 0, 0, 0]) == [(1.0, 0), (0.0, 0)]
-
-
-def test_responses_that_take_no_part_are_not_noted() -> None:
-    assert noted(REWARDS[1:2], [0, 2, 1], dropped=1) == [(1.0, 0), (0.0, 1)]
+@pytest.mark.parametrize(
+    ("groups", "vetoed", "dropped", "expected"),
+    [
+        (REWARDS, 12 * [0], None, [(1.0, 0), (0.0, 0)]),
+        # The first group with a vetoed token.
+        (REWARDS, [0, 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 0], None, [(1.0, 0), (0.0, 2)]),
+        # Groups of one reward only where there is no other, also where the veto took tokens of them.
+        (REWARDS[:1], 3 * [0], None, [(1.0, 0)]),
+        (REWARDS[:2], [3, 3, 3, 0, 0, 0], None, [(1.0, 0), (0.0, 0)]),
+        # No response that takes no part.
+        (REWARDS[1:2], [0, 2, 1], 1, [(1.0, 0), (0.0, 1)]),
+    ],
+)
+def test_the_group_that_is_noted(
+    groups: list[list[float]], vetoed: list[int], dropped: int | None, expected: list[tuple[float, int]]
+) -> None:
+    assert noted(groups, vetoed, dropped) == expected

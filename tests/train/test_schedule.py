@@ -15,7 +15,7 @@ from tasks.train.batches import Ragged, Responses, plan_batches
 from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
 from tests.train import test_trainer
-from tests.train.test_trainer import Small, settings, train, untimed, with_
+from tests.train.test_trainer import Small, settings, train, untimed
 
 responses = test_trainer.responses
 FAST = 0.02
@@ -127,7 +127,7 @@ def test_an_update_that_every_response_has_left_changes_no_direction(
     rewards = responses.reward_R.copy()
     rewards[idle] = 1
     over = {"data": {"zero_variance": "drop", "overlong_buffer_share": None}}
-    rows = rows_of(small, with_(responses, reward_R=rewards), preset=name, objective=over)
+    rows = rows_of(small, replace(responses, reward_R=rewards), preset=name, objective=over)
     assert [row["tokens"] > 0 for row in rows] == [True, False, True]
     assert [row["grad_norm"] > 0 for row in rows] == [True, False, True]
     assert rows[1]["loss"] == 0
@@ -165,7 +165,7 @@ def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_poli
 def with_a_noisy_engine(responses: Responses) -> Responses:
     """Log-probabilities of an engine that is half a nat off."""
     noise = np.random.default_rng(0).normal(0, 0.5, len(responses.engine_logp.flat)).astype(np.float32)
-    return with_(responses, engine_logp=Ragged(responses.engine_logp.flat + noise, responses.engine_logp.offsets))
+    return replace(responses, engine_logp=Ragged(responses.engine_logp.flat + noise, responses.engine_logp.offsets))
 
 
 def test_masked_importance_sampling_leaves_tokens_out_and_truncated_does_not(
