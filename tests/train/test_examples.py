@@ -19,7 +19,7 @@ from tasks.train.outcome import Outcome, Row
 from tasks.train.stage import load_trainer
 from tasks.train.tokens import TokenBatch
 from tests.train import test_trainer
-from tests.train.test_data_rules import responses_of
+from tests.train.test_advantages import responses_of
 from tests.train.test_trainer import Small, settings, untimed
 
 responses = test_trainer.responses
