@@ -71,21 +71,10 @@ def train_alternating(
 ) -> ArtifactRef:
     """Consume a stage's prompts in the order in which ``optimize_stage`` does, with a refresh every mu updates.
 
-    With mu equal to the stage's updates it makes the same updates as generate, verify and optimize one after the other.
-    Several processes may do it together, each with an engine of its own on its own device; the leader writes.
-
-    Args:
-        store: of all artifacts.
-        rollout: how to sample.
-        verify: the verifier's.
-        optimize: of the updates.
-        updates_per_rollout: mu; divides the updates of the stage.
-        reference: the run's base policy; read by an objective with a KL to it.
-        policy: to start from.
-        prompts: the stage's shards.
-        stage: counts from 0.
-        seed: the run's.
-        operation: how often the state is saved, and where numbers are shown.
+    With mu, ``updates_per_rollout``, equal to the stage's updates it makes the same updates as generate, verify and
+    optimize one after the other. Several processes may do it together, each with an engine of its own on its own device;
+    the leader writes. ``reference`` is the run's base policy, ``prompts`` are the stage's shards, and stages count from
+    0.
 
     Returns:
         The next policy; its parents are the rollouts and verdicts of all refreshes.
@@ -156,19 +145,8 @@ def train_alternating(
 class Colocated:
     """An engine that generates and a trainer that learns, in turn, on the same devices; a context manager.
 
-    Args:
-        store: of the policies and prompts.
-        rollout: how to sample.
-        verify: the verifier's.
-        optimize: of the updates.
-        updates_per_rollout: mu.
-        reference: the base policy.
-        policy: to start from.
-        prompts: shards of the whole stage.
-        stage: counts from 0.
-        seed: the run's.
-        phase: times the phases of a refresh.
-        progress: keeps the rollouts and verdicts of every refresh.
+    The arguments are those of ``train_alternating``; ``phase`` times the phases of a refresh, and ``progress`` keeps
+    its rollouts and verdicts.
 
     Raises:
         SettingsError: refreshes do not divide the prompts.
@@ -210,8 +188,8 @@ class Colocated:
             self.call_seconds: list[float | None] = []
             """Seconds of generation of every refresh; None where its responses were found."""
             self.tally = Tally()
-            limit = f"rollout.max_new_tokens {rollout.max_new_tokens}"
-            self.limit = AtLimit(self.tokenizer, stop_token_ids(folder), limit)
+            stops, limit = stop_token_ids(folder), f"rollout.max_new_tokens {rollout.max_new_tokens}"
+            self.limit = AtLimit(self.tokenizer, stops, limit)
             self._failures: list[tuple[Verdict, str]] = []
             self.missing = Missing(self.responses, rollout.max_missing_share)
             self._unfit = unfit_prompts(self.tokenizer, rows, self.engine.context_tokens, rollout.max_new_tokens)
@@ -275,15 +253,16 @@ class Colocated:
         with self._phase("generate"):
             began = time.perf_counter()
             name = f"{self._policy_digest}+{self.trainer.updates}"
-            own = share(prompts)
+            places = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
+            own = [prompts[place] for place in places]
             sampled = sample(
                 self.engine, self.tokenizer, self._rollout, own, name, self._stage, self._seed, unfit=self._unfit
             )
-            rollouts = gathered(to_table(sampled, ROLLOUTS))
+            rollouts = _gathered(to_table(sampled, ROLLOUTS))
             self.call_seconds.append(time.perf_counter() - began)
         with self._phase("verify"):
             judged = self.verifier.verify([pair(row) for row in sampled])
-            verdicts = gathered(to_table(verdict_rows(sampled, judged), VERDICTS))
+            verdicts = _gathered(to_table(verdict_rows(sampled, judged), VERDICTS))
         self.to_training()
         return rollouts, verdicts
 
@@ -319,12 +298,6 @@ class Colocated:
         return distributed.find_on_all_ranks(_REFRESHES, number, lambda: progress.get(_REFRESHES, number))
 
 
-def share(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """Return this process's prompts; all processes together have each prompt once, in order."""
-    places = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
-    return [prompts[place] for place in places]
-
-
 def plan_refreshes(
     rows: Sequence[Prompt],
     rollout: RolloutSettings,
@@ -348,6 +321,5 @@ def plan_refreshes(
     return [ordered[start : start + groups] for start in range(0, len(rows), groups)]
 
 
-def gathered(table: pa.Table) -> pa.Table:
-    """Gather the rows of every process's table, in the order of their ranks, in every process."""
+def _gathered(table: pa.Table) -> pa.Table:
     return pa.concat_tables(distributed.gather(table)).combine_chunks()

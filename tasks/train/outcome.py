@@ -33,27 +33,23 @@ class Outcome:
     logp_mismatch_max: float = 0.0
 
     def check_teaches(self, updates: int, reward: float) -> None:
-        """Check that some response of the stage has an advantage.
-
-        Args:
-            updates: of the stage.
-            reward: mean over the newest rollouts.
+        """Check that some response of the stage, which has so many updates, has an advantage.
 
         Raises:
             NothingToLearnError: none has.
         """
         if self.teaches:
             return
+        uniform = f"the {self.groups} groups of {updates} updates have one reward each (mean {reward:.3f})"
         if self.zero_variance_groups < self.groups:
             raise NothingToLearnError(
-                f"optimize: {self.zero_variance_groups} of the {self.groups} groups of {updates} updates have one "
-                f"reward each (mean {reward:.3f}), and of the others every advantage is 0 or every response is left "
-                "out, as optimize.objective.data.truncated mask does with those that were cut off. Raise "
-                "rollout.max_new_tokens, or use prompts that the policy solves sometimes."
+                f"optimize: {self.zero_variance_groups} of {uniform}, and of the others every advantage is 0 or every "
+                "response is left out, as optimize.objective.data.truncated mask does with those that were cut off. "
+                "Raise rollout.max_new_tokens, or use prompts that the policy solves sometimes."
             )
         raise NothingToLearnError(
-            f"optimize: the {self.groups} groups of {updates} updates have one reward each (mean {reward:.3f}), so "
-            "every advantage is 0. Use prompts that the policy solves sometimes, or more responses per prompt."
+            f"optimize: {uniform}, so every advantage is 0. Use prompts that the policy solves sometimes, or more "
+            "responses per prompt."
         )
 
     def facts(self) -> dict[str, Any]:

@@ -50,16 +50,8 @@ def optimize_stage(
 ) -> ArtifactRef:
     """Train on every response of a stage once, in updates of ``responses_per_update``.
 
-    Args:
-        store: of all artifacts.
-        settings: of the step.
-        reference: the run's base policy; read by an objective with a KL to it.
-        policy: the one that sampled the rollouts.
-        rollouts: the stage's shards.
-        verdicts: on all of them, in their order.
-        stage: counts from 0.
-        seed: the run's; with the stage it determines the order of updates.
-        operation: how often the state is saved, and where numbers are shown.
+    The rollouts are shards that the policy sampled, with verdicts in their order. The run's base policy is the
+    reference of a KL to it. The order of the updates depends on the seed and the stage, which counts from 0.
 
     Returns:
         The next policy: a Hugging Face folder with the optimizer's state, metrics.parquet with a row per update, and
@@ -115,23 +107,24 @@ def make_updates(
 ) -> Outcome:
     """Make all updates of a stage, with new rollouts every ``updates_per_rollout`` of them.
 
+    The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. An interrupted stage goes on from
+    the newest state of ``resume``.
+
     Args:
         trainer: of the policy.
         rollouts: asked for the refreshes one after the other, each once the updates on those before it are made.
         refreshes: of the stage.
         updates_per_rollout: mu.
         responses: of the stage.
-        stage: counts from 0.
-        phase: times the phases.
+        stage: see ``Trainer.train``, as for phase and resume.
+        phase: see there.
         after_update: called with the diagnostics of every update, those before an interruption first.
-        resume: saves where training stands, and finds where it stood when it was interrupted.
+        resume: see there.
         kept: whether the rollouts of so many refreshes can be given again after an interruption.
         must_teach: it is an error if all advantages of the stage are zero.
 
     Raises:
-        SettingsError: the memory does not hold the training.
-        GateError: see ``Trainer.train``.
-        Interrupted: a stop was asked for, and the state is saved.
+        SettingsError: the memory does not hold the training; or see ``Trainer.train``.
     """
     outcome = Outcome(responses, noted_updates(refreshes * updates_per_rollout))
     if resume and (state := resume.restore(trainer.backend, lambda done: kept(-(-done // updates_per_rollout)))):
@@ -165,10 +158,19 @@ def stage_responses(
     Raises:
         DataError: the rollouts are not of this policy, or do not fit the verdicts.
     """
-    shards = zip(rollouts, store.paths(rollouts), strict=True)
-    sampled = (table for shard, path in shards for table in _own(shard, path, policy))
+
+    def sampled() -> Iterator[pa.Table]:
+        for shard, folder in zip(rollouts, store.paths(rollouts), strict=True):
+            for table in stream_table(folder / "rollouts.parquet", _SAMPLED):
+                for other in set(table["policy"].unique().to_pylist()) - {policy.digest}:
+                    raise DataError(
+                        f"{shard}: sampled by policy {other[:16]}, but policy {policy.digest[:16]} is to be optimised. "
+                        "Generate again."
+                    )
+                yield table
+
     judged = stream_table(store.path(verdicts) / "verdicts.parquet", [*_NAMES, "reward"])
-    return collect(sampled, judged, store.manifest(rollouts[0]).settings["responses_per_prompt"], scratch)
+    return collect(sampled(), judged, store.manifest(rollouts[0]).settings["responses_per_prompt"], scratch)
 
 
 def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict[str, ArtifactRef]:
@@ -191,14 +193,8 @@ def load_trainer(
 ) -> Trainer:
     """Make the trainer of a policy folder, with the optimizer's state when the policy has one.
 
-    Whatever this process still holds for generation is closed: its memory is needed.
-
-    Args:
-        folder: of the policy.
-        settings: of the step.
-        max_response_tokens: most tokens that a response can have.
-        seed: the run's.
-        base: the base policy, for an objective with a KL to it, and for adapters, which are trained beside its weights.
+    Whatever this process still holds for generation is closed: its memory is needed. ``base`` is the base policy, for
+    an objective with a KL to it, and for adapters, which are trained beside its weights.
 
     Raises:
         DataError: adapters are to be trained beside weights that were trained themselves, or the model is of a kind
@@ -242,14 +238,3 @@ def save(
         write_table(draft.path / "examples.parquet", outcome.examples, EXAMPLES)
     facts: dict[str, Any] = {"stage": stage + 1, "updates": trainer.updates, "preset": settings.preset}
     draft.facts.update(facts, updates_per_rollout=updates_per_rollout, **outcome.facts())
-
-
-def _own(shard: ArtifactRef, folder: Path, policy: ArtifactRef) -> Iterator[pa.Table]:
-    for table in stream_table(folder / "rollouts.parquet", _SAMPLED):
-        for digest in table["policy"].unique().to_pylist():
-            if digest != policy.digest:
-                raise DataError(
-                    f"{shard}: sampled by policy {digest[:16]}, but policy {policy.digest[:16]} is to be optimised. "
-                    "Generate again."
-                )
-        yield table

@@ -37,19 +37,8 @@ def run_study(
     """Train a policy on all prompts once, and evaluate it before, along the way and at the end.
 
     A run that a gate stops, because its gradient is not finite, keeps the accuracy that it had: a collapse is a result.
-
-    Args:
-        store: of all artifacts.
-        rollout: how to sample.
-        verify: the verifier's.
-        optimize: of the updates.
-        evaluate: avg@k on the benchmark, the only one; no greedy responses.
-        updates_per_rollout: mu.
-        evaluations: how many after the first; divides the updates.
-        policy: the base policy.
-        prompts: shards of the run's prompts.
-        held_out: its problems.
-        seed: the run's.
+    There are ``evaluations`` after the first, of avg@k on the only benchmark, without greedy responses; the policy is
+    the base policy.
 
     Returns:
         A study artifact: curve.parquet with the accuracy of every problem at every evaluation, and metrics.parquet.

@@ -62,7 +62,7 @@ class Trainer:
         Args:
             responses: sampled by the policy as it was before the first of these updates.
             batches: rows of every batch, in order; no row is in two.
-            stage: counts from 0, for the diagnostics.
+            stage: counts from 0.
             phase: times the phases logp and optimize.
             outcome: of the stage so far, which is added to; None if these responses are the whole stage.
             first: updates of the stage before these responses. What ``outcome`` has more was made with them.
