@@ -14,11 +14,7 @@ from tasks.settings.base import DAY
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Return the token ids of every prompt.
-
-    Args:
-        tokenizer: the policy's.
-        prompts: rows of the prompts table, of which prompt, chat, and the date of a chat count.
+    """Return the token ids of every row of a table of prompts.
 
     Raises:
         DataError: the tokenizer has no chat template for a chat, or it cannot take a prompt.

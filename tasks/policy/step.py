@@ -33,13 +33,9 @@ def prepare_policy(
 ) -> ArtifactRef:
     """Make a policy artifact: a Hugging Face folder with configuration, safetensors and tokenizer.
 
-    Args:
-        store: where the artifact goes.
-        settings: which policy.
-        arithmetic: the problems that a tiny policy is warm-started on; their training part is used.
-        source: fingerprint of the folder that settings name, noted in the manifest.
-        seed: of a tiny policy's weights and warm start.
-        chat: some of the run's prompts are chats; its tokenizer must have a template that takes them.
+    A tiny policy depends on the seed, and is warm-started on the training part of the arithmetic problems. ``source``
+    is the fingerprint of the folder that the settings name, for the manifest. With ``chat`` some of the run's prompts
+    are chats, and the tokenizer must have a template that takes them.
 
     Raises:
         DataError: the folder, prefix or hub model cannot be used, with what is missing.
@@ -51,7 +47,7 @@ def prepare_policy(
                 draft.facts["warm_start_cross_entropy"] = _make(draft.path, settings.tiny, arithmetic, seed)
         elif settings.path is not None:
             with draft.phase("load"):
-                draft.facts.update(fetch_policy(draft.path, settings, chat))
+                draft.facts.update(_fetch(draft.path, settings.path, settings, chat))
     return draft.ref
 
 
@@ -68,21 +64,8 @@ def _make(folder: Path, settings: TinyPolicySettings, arithmetic: ArithmeticSett
     return cross_entropy
 
 
-def fetch_policy(folder: Path, settings: PolicySettings, chat: bool = False) -> dict[str, Any]:
-    """Copy a policy's files into a folder, and check them.
-
-    Args:
-        folder: to copy to.
-        settings: the source.
-        chat: as for ``check_model``.
-
-    Returns:
-        Facts about the source: the hub's commit.
-
-    Raises:
-        DataError: the source cannot be used, with what is missing.
-    """
-    source = settings.path or ""
+def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> dict[str, Any]:
+    """Copy a policy's files into a folder, check them, and return facts about the source: the hub's commit."""
     patterns = _FILES + (_CODE if settings.trust_remote_code else [])
     facts: dict[str, Any] = {}
     with TemporaryDirectory(dir=folder.parent) as fetched:

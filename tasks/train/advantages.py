@@ -68,7 +68,7 @@ def select(
     Args:
         responses: of the stage.
         settings: of the step.
-        max_response_tokens: most tokens that a response can have.
+        max_response_tokens: the largest length.
         not_finite_R: responses with log-probabilities that are not finite.
         seed: of random choices.
     """

@@ -25,12 +25,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class Column:
-    """A column of values in a nameless file, which the system maps into memory and which ends with the process.
-
-    Args:
-        dtype: of the values.
-        folder: on whose disk they are kept; None for the system's folder of temporary files.
-    """
+    """A column of values in a nameless file, which the system maps into memory and which ends with the process."""
 
     def __init__(self, dtype: npt.DTypeLike, folder: Path | None = None) -> None:
         self._dtype = np.dtype(dtype)
@@ -126,15 +121,9 @@ class Responses:
 def collect(
     rollouts: Iterable[pa.Table], verdicts: Iterable[pa.Table], group_size: int, folder: Path | None = None
 ) -> Responses:
-    """Join rollout tables and the verdicts on them, which must be in the same order.
+    """Join rollout tables and the verdicts on them, which must be in the same order but may be cut anywhere.
 
-    The tables are taken one at a time, and all columns are kept in files.
-
-    Args:
-        rollouts: tables of whole responses; a group may begin in one and end in another.
-        verdicts: tables cut anywhere.
-        group_size: responses per prompt.
-        folder: see ``Responses``.
+    The tables are taken one at a time, and all columns are kept in files; for their ``folder`` see ``Responses``.
 
     Raises:
         DataError: the tables name different responses, or a group is not whole.
@@ -229,12 +218,10 @@ def group_order(groups: int, seed: Sequence[int]) -> Ints:
 
 
 def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> list[Ints]:
-    """Plan the rows of each batch: a random permutation of whole groups, each used once.
+    """Plan the rows of each batch: a permutation of whole groups that the seed determines, each used once.
 
-    Args:
-        responses: of the stage.
-        responses_per_update: a multiple of the group size that divides the number of responses.
-        seed: determines the permutation.
+    Raises:
+        DataError: ``responses_per_update`` is no multiple of the group size that divides the number of responses.
     """
     size, count = responses.group_size, len(responses.group_R)
     if count % responses_per_update or responses_per_update % size:
@@ -249,13 +236,8 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
 def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int, padded: bool = False) -> list[Ints]:
     """Sort the rows of an update by length and cut them so that no part has more tokens than the budget.
 
-    A response that is longer than the budget by itself gets a part of its own.
-
-    Args:
-        sequence_tokens_R: tokens of all responses, each with its prompt.
-        rows: of the update.
-        token_budget: of a part.
-        padded: every response takes as much as the longest of its part.
+    A response that is longer than the budget by itself gets a part of its own. If ``padded``, every response takes as
+    much as the longest of its part.
     """
     by_length = rows[np.argsort(sequence_tokens_R[rows], kind="stable")]
     parts: list[list[int]] = []

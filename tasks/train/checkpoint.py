@@ -44,13 +44,9 @@ _TAKEN_ALONG = (
 
 
 def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettings | None = None) -> None:
-    """Write the model, and the files of the policy that it came from which training does not change.
+    """Write the model, and the files of the previous policy which training does not change.
 
-    Args:
-        folder: to write to.
-        backend: that holds the weights.
-        previous: the policy that it came from; with ``lora`` the base policy.
-        lora: what is trained are such adapters: they are written, and merged with the base policy's weights.
+    With ``lora`` the previous policy is the base policy; the adapters are written, and merged with its weights.
     """
     weights = distributed.gather_on_rank0(backend.weights())
     if distributed.rank() > 0:
@@ -159,11 +155,7 @@ class Resume:
             stop(f"update {updates}")
 
     def restore(self, backend: Backend, goes_on: Callable[[int], bool]) -> tuple[int, Outcome] | None:
-        """Load the newest state into the backend.
-
-        Args:
-            backend: that holds the weights.
-            goes_on: whether what else is needed is there, for a number of the stage's updates; else all starts anew.
+        """Load the newest state into the backend, unless ``goes_on`` says that its updates cannot be gone on from.
 
         Returns:
             Updates of the run, and what training on the stage gave so far; None when there is no state.

@@ -39,13 +39,7 @@ class UpdateStatistics:
         """The column response_T and the columns named above, of every micro-batch."""
 
     def add(self, result: ObjectiveResult, tokens: TokenBatch, entropy_T: Tensor) -> None:
-        """Add a micro-batch.
-
-        Args:
-            result: of the objective on ``tokens``.
-            tokens: of the micro-batch.
-            entropy_T: of the current policy at every token, nats.
-        """
+        """Add a micro-batch with its result and the current policy's entropies, in nats."""
         flags = (result.clipped_T, result.vetoed_T, result.rejected_T, result.trigger_T)
         columns = (tokens.response_T, tokens.log_ratio_T, tokens.advantage_T.detach(), entropy_T.detach(), *flags)
         self._tokens.append(columns)
@@ -112,12 +106,7 @@ class UpdateStatistics:
 
 
 def _trigger_positions(trigger_N: _Flags, first_R: npt.NDArray[np.int64]) -> _Numbers:
-    """Return the share of every response's tokens before its first trigger, NaN without one.
-
-    Args:
-        trigger_N: which tokens are triggers.
-        first_R: index of every response's first token.
-    """
+    """Return the share of every response's tokens before its first trigger, NaN without one."""
     position_R = np.full(len(first_R), np.nan)
     place = trigger_N.nonzero()[0]
     if len(place):
@@ -187,10 +176,7 @@ class CloseUp:
         """Return the best and the worst response of a group, each with its tokens; every process must call this.
 
         It is the first group of the update with a vetoed token; else the first with different advantages, else the
-        first. Of the worst responses it is the one with most vetoed tokens.
-
-        Args:
-            place: stage, update and staleness.
+        first. Of the worst responses it is the one with most vetoed tokens. ``place`` is stage, update and staleness.
         """
         if not len(self._rows):
             return []

@@ -28,12 +28,7 @@ _AT_ONCE = 2**20
 class StageTokens:
     """Responses of a stage or of a refresh, the selection of those that take part, and a column of logp per policy.
 
-    Args:
-        responses: sampled by the behavior policy.
-        backend: the policy that is trained.
-        settings: of the step.
-        max_response_tokens: most tokens that a response can have.
-        seed: of random choices; the run's seed, the stage, and the updates before these responses.
+    The seed of random choices is the run's seed, the stage, and the updates before these responses.
     """
 
     def __init__(
@@ -70,13 +65,9 @@ class StageTokens:
         self._select()
 
     def score(self, batches: Sequence[Ints], first: int, reference: Scorer | None, resume: Resume | None) -> None:
-        """Compute log-probabilities by the policy as it is now, which is the behavior policy, and by the base policy.
+        """Compute log-probabilities by the policy as it is now, which is the behavior policy, and by the reference.
 
-        Args:
-            batches: rows of every batch.
-            first: updates of the stage before these responses.
-            reference: the base policy, where the objective needs it.
-            resume: keeps the columns, or has them from before an interruption.
+        ``resume`` keeps the columns under ``first``, the updates before these responses, or has them already.
         """
         known = resume.logp(first) if resume else {}
         self.restore(known or {"behavior": self.logp_of(batches, self._backend, "logp")})
