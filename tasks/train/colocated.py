@@ -72,9 +72,9 @@ def train_alternating(
     """Consume a stage's prompts in the order in which ``optimize_stage`` does, with a refresh every mu updates.
 
     With mu, ``updates_per_rollout``, equal to the stage's updates it makes the same updates as generate, verify and
-    optimize one after the other. Several processes may do it together, each with an engine of its own on its own device;
-    the leader writes. ``reference`` is the run's base policy, ``prompts`` are the stage's shards, and stages count from
-    0.
+    optimize one after the other. Several processes may do it together, each with an engine of its own on its own
+    device; the leader writes. ``reference`` is the run's base policy, ``prompts`` are the stage's shards, and stages
+    count from 0.
 
     Returns:
         The next policy; its parents are the rollouts and verdicts of all refreshes.
@@ -138,7 +138,7 @@ def train_alternating(
             judged.parents["rollouts"] = [rolled.ref]
             judged.facts.update(loop.tally.facts())
         draft.parents.update(rollouts=[rolled.ref], verdicts=judged.ref)
-        save(draft, loop.trainer, loop.start, optimize, outcome, stage, updates_per_rollout)
+        save(draft, loop.trainer, loop.start, outcome, stage, updates_per_rollout)
     return draft.ref
 
 

@@ -88,7 +88,7 @@ def optimize_stage(
             after_update=partial(show, "optimize"),
             resume=Resume(store.progress, operation),
         )
-        save(draft, trainer, start_of(settings, folder, base), settings, outcome, stage, updates)
+        save(draft, trainer, start_of(settings, folder, base), outcome, stage, updates)
     return draft.ref
 
 
@@ -107,8 +107,8 @@ def make_updates(
 ) -> Outcome:
     """Make all updates of a stage, with new rollouts every ``updates_per_rollout`` of them.
 
-    The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. An interrupted stage goes on from
-    the newest state of ``resume``.
+    The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. An interrupted stage goes on
+    from the newest state of ``resume``.
 
     Args:
         trainer: of the policy.
@@ -222,19 +222,13 @@ def load_trainer(
 
 
 def save(
-    draft: Draft,
-    trainer: Trainer,
-    previous: Path,
-    settings: OptimizeSettings,
-    outcome: Outcome,
-    stage: int,
-    updates_per_rollout: int,
+    draft: Draft, trainer: Trainer, previous: Path, outcome: Outcome, stage: int, updates_per_rollout: int
 ) -> None:
     """Write the policy, the optimizer's state, the diagnostics and the facts of a stage."""
     with draft.phase("save"):
-        save_policy(draft.path, trainer.backend, previous, settings.lora)
+        save_policy(draft.path, trainer.backend, previous, trainer.settings.lora)
         save_optimizer(draft.path, trainer.backend, trainer.updates)
         write_table(draft.path / "metrics.parquet", outcome.rows, metrics_schema(list(outcome.rows[0])))
         write_table(draft.path / "examples.parquet", outcome.examples, EXAMPLES)
-    facts: dict[str, Any] = {"stage": stage + 1, "updates": trainer.updates, "preset": settings.preset}
+    facts: dict[str, Any] = {"stage": stage + 1, "updates": trainer.updates, "preset": trainer.settings.preset}
     draft.facts.update(facts, updates_per_rollout=updates_per_rollout, **outcome.facts())
