@@ -177,7 +177,8 @@ class _Groups:
     def informative(self, reward_R: Tensor) -> Tensor:
         """Return which groups have two different rewards, or are a single response with a reward, bool [G]."""
         lowest_G, highest_G = self.range(reward_R)
-        return (highest_G > lowest_G) | ((self.size_G == 1) & (highest_G == lowest_G))
+        informative_G: Tensor = (highest_G > lowest_G) | ((self.size_G == 1) & (highest_G == lowest_G))
+        return informative_G
 
 
 def _baseline(score_R: Tensor, highest_G: Tensor, groups: _Groups, settings: AdvantageSettings) -> Tensor:
