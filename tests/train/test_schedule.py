@@ -133,13 +133,6 @@ def test_an_update_that_every_response_has_left_changes_no_direction(
     assert rows[1]["loss"] == 0
 
 
-def test_decoupled_ppo_shares_a_proximal_policy_among_four_batches(small: Small, responses: Responses) -> None:
-    chosen = settings(preset="decoupled_ppo", learning_rate=FAST, tokens_per_micro_batch=400)
-    trainer = load_trainer(small[0].path(small[1]), chosen, 12, 0)
-    outcome = trainer.train(responses, [*plan_batches(responses, 16, (0, 0))] * 2, 0, untimed)
-    assert clips(outcome.rows) == [False, True, True, True, False, True]
-
-
 def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_policy(
     small: Small, responses: Responses
 ) -> None:
