@@ -6,10 +6,9 @@ all responses together.
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -102,7 +101,7 @@ def train_alternating(
             shown(operation.tracker, store, part, settings) as show,
             store.write("verdicts", settings=verify, parents={}, seed=seed) as judged,
             table_writer(judged.path / _VERDICTS, VERDICTS) as add_verdicts,
-            loop,
+            closing(loop),
         ):
             with (
                 store.write("rollouts", settings=rollout, parents=parents, seed=seed) as rolled,
@@ -143,7 +142,7 @@ def train_alternating(
 
 
 class Colocated:
-    """An engine that generates and a trainer that learns, in turn, on the same devices; a context manager.
+    """An engine that generates and a trainer that learns, in turn, on the same devices, until it is closed.
 
     The arguments are those of ``train_alternating``; ``phase`` times the phases of a refresh, and ``progress`` keeps
     its rollouts and verdicts.
@@ -179,8 +178,8 @@ class Colocated:
         self.tokenizer = load_tokenizer(folder)
         # First the engine: vLLM looks at how much of a GPU's memory is free.
         self.engine = load_engine(folder, rollout.engine, takes_turns=True)
-        with ExitStack() as closing:
-            closing.callback(self.engine.close)
+        with ExitStack() as stack:
+            stack.callback(self.engine.close)
             self.engine.rest()
             self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, base)
             workers = -(-verify.workers // distributed.world_size())
@@ -190,7 +189,8 @@ class Colocated:
             self.tally = Tally()
             stops, limit = stop_token_ids(folder), f"rollout.max_new_tokens {rollout.max_new_tokens}"
             self.limit = AtLimit(self.tokenizer, stops, limit)
-            self._failures: list[tuple[Verdict, str]] = []
+            self._failed: list[Verdict] = []
+            self._failed_prompts: list[str] = []
             self.missing = Missing(self.responses, rollout.max_missing_share)
             self._unfit = unfit_prompts(self.tokenizer, rows, self.engine.context_tokens, rollout.max_new_tokens)
             for name, reason in self._unfit.items():
@@ -198,14 +198,10 @@ class Colocated:
             self._rollout, self._verify, self._optimize = rollout, verify, optimize
             self._policy_digest, self._stage, self._seed, self._phase = policy.digest, stage, seed, phase
             self._progress = progress
-            closing.pop_all()
+            stack.pop_all()
 
-    def __enter__(self) -> "Colocated":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Release the engine."""
         self.engine.close()
 
     def to_generation(self) -> None:
@@ -283,10 +279,11 @@ class Colocated:
         self.limit.add_table(rollouts)
         judged = table_verdicts(verdicts)
         self.tally.add_verdicts(judged)
-        pairs = zip(judged, rollouts["prompt_id"].to_pylist(), strict=True)
-        self._failures += [(verdict, name) for verdict, name in pairs if verdict.outcome in FAILURES]
-        failed, names = [one for one, _ in self._failures], [name for _, name in self._failures]
-        check_failures(failed, self._verify, names, self.responses)
+        for verdict, name in zip(judged, rollouts["prompt_id"].to_pylist(), strict=True):
+            if verdict.outcome in FAILURES:
+                self._failed.append(verdict)
+                self._failed_prompts.append(name)
+        check_failures(self._failed, self._verify, self._failed_prompts, self.responses)
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
             if name not in self._unfit:
                 self.missing.add(name, 1, "the engine gave it up.")

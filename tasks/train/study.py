@@ -1,7 +1,7 @@
 """Train in one process and evaluate at equal distances: the unit of the laboratory."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def run_study(
         stopped = ""
         updates = len(loop.refreshes) * updates_per_rollout
         title = f"study {optimize.preset} mu {updates_per_rollout} seed {seed}"
-        with draft.phase("study"), loop, bar(title, updates) as progress:
+        with draft.phase("study"), closing(loop), bar(title, updates) as progress:
             if updates % evaluations:
                 raise SettingsError(f"evaluations: {evaluations} does not divide the {updates} updates of the study")
             loop.to_generation()

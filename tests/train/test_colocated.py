@@ -1,5 +1,6 @@
 """Generator and trainer in one process: gates look at the whole stage, and nothing stays open."""
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(small: Small
     table = to_table(responses, ROLLOUTS)
     judged = [Verdict(Outcome.WRONG, 0.0, "1", True)] * 14 + [Verdict(Outcome.TIMEOUT, None, "9", True)] * 2
     failing = to_table(verdict_rows(responses, judged), VERDICTS)
-    with loop_of(*small, shards) as loop:
+    with closing(loop_of(*small, shards)) as loop:
         loop.count(table, failing)  # 2 of 16, and of a stage of 64 less than 5 %
         with pytest.raises(GateError, match=r"4 timeouts and 0 crashes among 64 responses, a share of 0\.0625"):
             loop.count(table, failing)
