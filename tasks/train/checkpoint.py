@@ -104,7 +104,7 @@ def save_weights(path: Path, backend: Backend) -> None:
 
 Columns = dict[str, npt.NDArray[np.float32]]
 """Log-probabilities of response tokens, by policy."""
-_WEIGHTS, _COLUMNS, _STATE = "weights.safetensors", "columns.safetensors", "state.json"
+_WEIGHTS, _COLUMNS, _OUTCOME = "weights.safetensors", "columns.safetensors", "outcome.json"
 _TRAIN, _LOGP = "train", "logp"
 
 
@@ -146,7 +146,7 @@ class Resume:
             save_weights(folder / _WEIGHTS, backend)
             save_optimizer(folder, backend, updates)
             save_columns({name: one for name, one in columns.items() if name != "engine"}, folder / _COLUMNS)
-            (folder / _STATE).write_text(json.dumps(asdict(outcome)))
+            (folder / _OUTCOME).write_text(json.dumps(asdict(outcome)))
 
         self._saved = len(outcome.rows)
         self._progress.put(_TRAIN, self._saved, fill)
@@ -160,11 +160,11 @@ class Resume:
         Returns:
             Updates of the run, and what training on the stage gave so far; None when there is no state.
         """
-        newest = self._progress.newest(_TRAIN)
-        done = distributed.broadcast_int(newest[0] if newest else 0)
-        folder = distributed.find_on_all_ranks(
-            _TRAIN, done, lambda: newest[1] if newest and newest[0] == done else None
-        )
+        number, newest = self._progress.newest(_TRAIN) or (0, None)
+        done = distributed.broadcast_int(number)
+        # A state of another version of the project has no outcome.
+        mine = newest if number == done and newest and (newest / _OUTCOME).is_file() else None
+        folder = distributed.find_on_all_ranks(_TRAIN, done, lambda: mine)
         if folder is None:
             return None
         if not goes_on(done):
@@ -172,7 +172,7 @@ class Resume:
             return None
         backend.set_weights(load_file(folder / _WEIGHTS))
         self._saved, self.columns = done, _mapped(folder / _COLUMNS)
-        return load_optimizer(folder, backend), Outcome(**json.loads((folder / _STATE).read_text()))
+        return load_optimizer(folder, backend), Outcome(**json.loads((folder / _OUTCOME).read_text()))
 
 
 def _mapped(path: Path) -> Columns:

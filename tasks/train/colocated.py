@@ -50,7 +50,7 @@ from tasks.verify.verifier import check_failures, shared_verifier
 
 Prompt = Mapping[str, Any]
 """A row of the prompts table."""
-_REFRESHES = "refreshes"
+_REFRESH = "refresh"
 _ROLLOUTS, _VERDICTS = "rollouts.parquet", "verdicts.parquet"
 
 
@@ -241,7 +241,7 @@ class Colocated:
                 save_table(into / _ROLLOUTS, rollouts)
                 save_table(into / _VERDICTS, verdicts)
 
-            self._progress.put(_REFRESHES, number, fill)
+            self._progress.put(_REFRESH, number, fill)
         return rollouts, verdicts
 
     def _generate(self, prompts: Sequence[Prompt]) -> tuple[pa.Table, pa.Table]:
@@ -292,7 +292,7 @@ class Colocated:
         progress = self._progress
         if progress is None:
             return None
-        return distributed.find_on_all_ranks(_REFRESHES, number, lambda: progress.get(_REFRESHES, number))
+        return distributed.find_on_all_ranks(_REFRESH, number, lambda: progress.get(_REFRESH, number))
 
 
 def plan_refreshes(

@@ -146,6 +146,6 @@ def test_damaged_tables_of_an_alternating_stage_start_it_anew(learner: Learner) 
         patch.setattr(Progress, "put", counted)
         with pytest.raises(Killed):
             step(store)
-    for table in Path(base.root / "progress/damaged").glob("refreshes-000000/*.parquet"):
+    for table in Path(base.root / "progress/damaged").glob("refresh-000000/*.parquet"):
         table.write_bytes(b"")
     assert step(store) == undisturbed
