@@ -12,7 +12,6 @@ from tasks.policy.loading import load_model
 from tasks.policy.scorer import Scorer
 from tasks.settings import MODIFIERS, PRESETS
 from tasks.train.batches import Ragged, Responses, plan_batches
-from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
 from tests.train import test_trainer
 from tests.train.test_trainer import Small, settings, train, untimed
@@ -172,25 +171,15 @@ def test_masked_importance_sampling_leaves_tokens_out_and_truncated_does_not(
         train(small, noisy, modifier="tis")
 
 
-@pytest.fixture(scope="module")
-def outcomes(small: Small, responses: Responses) -> dict[tuple[str, str], tuple[Outcome, dict[str, torch.Tensor]]]:
-    """Two updates by every preset with every modifier, from one policy and one set of responses."""
-    noisy = with_a_noisy_engine(responses)
-    found = {}
-    for name in PRESETS:
-        for modifier in MODIFIERS:
-            changes = {"preset": name, "modifier": modifier, "max_logp_mismatch": 1.0, "learning_rate": FAST}
-            _, outcome, weights = train(small, noisy, updates=2, tokens_per_micro_batch=400, **changes)
-            found[name, modifier] = outcome, weights
-    return found
-
-
 @pytest.mark.parametrize("modifier", MODIFIERS)
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_trains_with_every_modifier(outcomes: Any, name: str, modifier: str) -> None:
-    outcome, weights = outcomes[name, modifier]
-    assert len(outcome.rows) == 2
+def test_every_preset_trains_with_every_modifier(small: Small, responses: Responses, name: str, modifier: str) -> None:
+    changes = {"preset": name, "modifier": modifier, "max_logp_mismatch": 1.0, "learning_rate": FAST}
+    _, outcome, weights = train(
+        small, with_a_noisy_engine(responses), updates=2, tokens_per_micro_batch=400, **changes
+    )
     assert all(weight.isfinite().all() for weight in weights.values())
+    assert len(outcome.rows) == 2
     for row in outcome.rows:
         assert np.isfinite(row["loss"])
         assert 0 < row["grad_norm"] < 1e3
