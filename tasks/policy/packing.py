@@ -33,7 +33,8 @@ class PackedLayout:
 
     def to(self, device: torch.device) -> "PackedLayout":
         """Move the layout to a device."""
-        return replace(self, **{name: x.to(device) for name, x in vars(self).items() if isinstance(x, Tensor)})
+        moved: dict[str, Any] = {name: x.to(device) for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, **moved)
 
     def window(self, of_layer: int | None) -> int | None:
         """Return the window of a layer's attention; None where the window holds every sequence."""

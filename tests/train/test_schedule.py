@@ -175,9 +175,7 @@ def test_masked_importance_sampling_leaves_tokens_out_and_truncated_does_not(
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_trains_with_every_modifier(small: Small, responses: Responses, name: str, modifier: str) -> None:
     changes = {"preset": name, "modifier": modifier, "max_logp_mismatch": 1.0, "learning_rate": FAST}
-    _, outcome, weights = train(
-        small, with_a_noisy_engine(responses), updates=2, tokens_per_micro_batch=400, **changes
-    )
+    _, outcome, weights = train(small, with_a_noisy_engine(responses), updates=2, tokens_per_micro_batch=400, **changes)
     assert all(weight.isfinite().all() for weight in weights.values())
     assert len(outcome.rows) == 2
     for row in outcome.rows:
