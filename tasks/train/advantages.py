@@ -65,12 +65,7 @@ def select(
 ) -> Selection:
     """Decide which responses take part, and compute their advantages.
 
-    Args:
-        responses: of the stage.
-        settings: of the step.
-        max_response_tokens: the largest length.
-        not_finite_R: responses with log-probabilities that are not finite.
-        seed: of random choices.
+    ``not_finite_R`` are responses with log-probabilities that are not finite; the seed is that of random choices.
     """
     rules = settings.objective.data
     group_R, length_R = torch.from_numpy(responses.group_R), responses.response_tokens.lengths
@@ -103,9 +98,9 @@ def group_advantages(
     baseline by exactly 0. A prompt's only response has baseline 0, as in verl; it has no standard deviation.
 
     Args:
-        reward_R: rewards; NaN where there is none.
+        reward_R: NaN where there is none.
         group_R: int64, the same number for responses to the same prompt, in any order.
-        settings: of the advantages.
+        settings: baseline, its offset, and scale.
         balance: leaves out random responses below their group's mean until they are no more than those above it, and
             compares the others among themselves (RED-Drop, 2509.24203).
 
