@@ -122,7 +122,7 @@ def _once(
     started = time.time()
     do_once = work.once
     if decks.in_group():
-        from tasks.train.group import once_together
+        from tasks.train.distributed import once_together
 
         do_once = once_together  # type: ignore[assignment]  # None in a follower, whose result Elastic passes over
     try:

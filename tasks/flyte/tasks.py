@@ -90,7 +90,7 @@ def alternate(
     inputs: Keyed[AlternateInputs], reference: Artifact, policy: Artifact, prompts: list[Artifact], stage: int
 ) -> Logic[Artifact]:
     """Train the policy for a stage, with new rollouts every ``inputs.updates_per_rollout`` updates."""
-    from tasks.train.alternating import train_alternating
+    from tasks.train.colocated import train_alternating
 
     return train_alternating
 

@@ -13,18 +13,14 @@ from tasks.errors import DataError, explained
 from tasks.git_lfs import check_fetched
 from tasks.policy.files import ADAPTER, GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
 from tasks.policy.loading import AGAIN, cannot_load, folder_weights, has_code, load_tokenizer, stop_token_ids
-from tasks.rollout.requests import token_ids
+from tasks.policy.prompts import token_ids
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _SOME_DAY = "26 Jul 2024"
 
 
 def check_folder(path: Path, trust_remote_code: bool = False) -> None:
-    """Check that a folder holds a configuration, safetensors weights and a tokenizer, and no code.
-
-    Args:
-        path: the folder.
-        trust_remote_code: Python files that come with the model may be used.
+    """Check that a folder holds a configuration, safetensors weights and a tokenizer, and no code that is not trusted.
 
     Raises:
         DataError: it does not.
@@ -93,14 +89,10 @@ def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> 
 
 
 def check_model(path: Path, chat: bool = False) -> None:
-    """Check that a folder has a causal language model and a tokenizer that prompts can go through.
-
-    Args:
-        path: a checked folder; Python files in it are run.
-        chat: some of the prompts are chats, for which the tokenizer must have a template.
+    """Check that a checked folder, whose code is run, has a causal language model and a tokenizer that takes prompts.
 
     Raises:
-        DataError: it has not.
+        DataError: it has not; with ``chat`` the tokenizer must have a template, too.
     """
     with explained(cannot_load(path, "config.json"), AGAIN):
         config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))

@@ -10,16 +10,10 @@ import transformers
 import transformers.utils.logging
 from safetensors import safe_open
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from tasks.errors import DataError, explained
-from tasks.policy.files import GENERATION, read_json, weight_files
+from tasks.policy.files import GENERATION, read_json, stored_shapes, weight_files
 from tasks.policy.memory import enough_memory
 
 transformers.utils.logging.disable_progress_bar()
@@ -61,13 +55,10 @@ def device() -> torch.device:
 def load_model(
     path: Path, attention: str | None = None, dtype: str = "float32", place: torch.device | str | None = None
 ) -> PreTrainedModel:
-    """Load the model of a policy folder, in evaluation mode.
+    """Load the model of a checked policy folder, in evaluation mode.
 
-    Args:
-        path: a checked policy folder.
-        attention: an implementation known to transformers; the best that the model has without it.
-        dtype: of its weights, float32 or bfloat16.
-        place: the device; ``device()`` if None.
+    Its weights have ``dtype``, float32 or bfloat16, and are on the device ``place``, which is ``device()`` if None.
+    ``attention`` is an implementation known to transformers; the best that the model has without it.
 
     Raises:
         DataError: transformers cannot load it, or weights of it are not in the folder, or have other shapes there.
@@ -107,20 +98,15 @@ def load_model(
 
 def folder_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
     """Read the weights of a policy folder, one after the other, on the CPU, as they are stored."""
-    for opened, name in _stored(path):
-        yield name, opened.get_tensor(name)
+    for file in weight_files(path):
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 - no dictionary
+                yield name, opened.get_tensor(name)
 
 
 def weight_names(path: Path) -> set[str]:
     """Return the names of the weights in a policy folder."""
-    return {name for _, name in _stored(path)}
-
-
-def _stored(path: Path) -> Iterator[tuple[safe_open, str]]:
-    for file in weight_files(path):
-        with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - no dictionary
-                yield opened, name
+    return {name for file in weight_files(path) for name in stored_shapes(file)}
 
 
 def stop_token_ids(path: Path) -> list[int]:

@@ -3,6 +3,7 @@
 Legend of shapes: N tokens, C tokens of a chunk, E hidden width, V vocabulary.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -67,19 +68,13 @@ def chunked_logp(
 ) -> tuple[Tensor, Tensor]:
     """Compute log-probabilities of target tokens and entropies of their distributions, in fp32.
 
-    The backward pass computes the logits again, chunk by chunk, so that memory is chunk x V and not N x V.
-
-    Args:
-        hidden_NE: the model's last hidden states at the places that predict the targets.
-        weight_VE: the output embedding.
-        target_N: token ids.
-        chunk: tokens whose logits exist at the same time; on a CPU, fewer with a large vocabulary.
-        cap: bounds the logits, which are cap x tanh(logits / cap); None for none.
+    The backward pass computes the logits again, chunk by chunk, so that memory is chunk x V and not N x V. On a CPU a
+    chunk has fewer tokens where the vocabulary is large. A cap bounds the logits: they are cap x tanh(logits / cap).
 
     Returns:
         logp_N, differentiable, and entropy_N, which is not.
     """
     if hidden_NE.device.type == "cpu":
         chunk = max(1, min(chunk, _CPU_LOGITS // len(weight_VE)))
-    logp_N, entropy_N = _ChunkedLogp.apply(hidden_NE, weight_VE, target_N, chunk, cap)
-    return logp_N, entropy_N
+    chunked: Callable[..., tuple[Tensor, Tensor]] = _ChunkedLogp.apply
+    return chunked(hidden_NE, weight_VE, target_N, chunk, cap)

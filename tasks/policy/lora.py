@@ -49,13 +49,7 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> N
 
 
 def save_adapters(folder: Path, adapters: Mapping[str, Tensor], settings: LoraSettings) -> None:
-    """Write adapters in the form that ``PeftModel.from_pretrained`` reads.
-
-    Args:
-        folder: is made.
-        adapters: by the model's names for them.
-        settings: that they were added with.
-    """
+    """Write adapters, by the model's names for them, into a new folder that ``PeftModel.from_pretrained`` reads."""
     folder.mkdir(parents=True)
     named = {_PREFIX + name.removesuffix(_OURS) + _PEFTS: tensor for name, tensor in adapters.items()}
     save_file(named, folder / _FILE, metadata={"format": "pt"})
@@ -84,12 +78,10 @@ def load_adapters(folder: Path, model: PreTrainedModel) -> None:
 def merged(
     weights: Iterable[tuple[str, Tensor]], adapters: Mapping[str, Tensor], settings: LoraSettings
 ) -> Iterator[tuple[str, Tensor]]:
-    """Merge adapters into the base policy's weights, in fp32, under the names that they have in its folder.
+    """Merge adapters, by the model's names for them, into the base policy's weights, in fp32.
 
-    Args:
-        weights: of the base policy, by these names or by those of a model to which adapters were added.
-        adapters: by the model's names for them.
-        settings: that they were added with.
+    The weights have the names of the base policy's folder, or those of a model to which adapters were added; what is
+    merged has the names of the folder.
     """
     for inner, weight in weights:
         name, whole = inner.replace(_FROZEN, "."), weight.float()

@@ -10,11 +10,7 @@ from tasks.errors import SettingsError
 
 @contextmanager
 def enough_memory(what: str, fix: str) -> Iterator[None]:
-    """Turn torch's out-of-memory errors inside the block into errors that a user can fix.
-
-    Args:
-        what: the work, such as ``optimize``.
-        fix: which settings to change, and how.
+    """Turn torch's out-of-memory errors in ``what`` into errors that say which settings fix them.
 
     Raises:
         SettingsError: an allocation failed, on a GPU or on the CPU.

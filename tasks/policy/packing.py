@@ -33,13 +33,8 @@ class PackedLayout:
 
     def to(self, device: torch.device) -> "PackedLayout":
         """Move the layout to a device."""
-        return replace(
-            self,
-            to_rectangle_BL=self.to_rectangle_BL.to(device),
-            to_row_P=self.to_row_P.to(device),
-            position_P=self.position_P.to(device),
-            bound_C=self.bound_C.to(device),
-        )
+        moved: dict[str, Any] = {name: x.to(device) for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, **moved)
 
     def window(self, of_layer: int | None) -> int | None:
         """Return the window of a layer's attention; None where the window holds every sequence."""

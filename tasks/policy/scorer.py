@@ -55,13 +55,8 @@ def pack_flat(
 ) -> MicroBatch:
     """Pack R prompts and their responses.
 
-    No responses give a batch without response tokens that still passes through a model, as every process's must.
-
-    Args:
-        prompt_token_Q: the prompts' token ids, one prompt after the other.
-        prompt_R: their lengths.
-        response_token_T: the responses' token ids, one response after the other.
-        length_R: their lengths.
+    No responses give a batch without response tokens that still passes through a model, as every process's must. Token
+    ids stand one prompt, or one response, after the other; ``prompt_R`` and ``length_R`` are their lengths.
     """
     if not len(length_R):
         prompt_token_Q, prompt_R, length_R = np.zeros(1), np.ones(1, np.int64), np.zeros(1, np.int64)

@@ -4,34 +4,28 @@ Shapes: R responses.
 """
 
 import math
-import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.artifacts.tables import Rows
+from tasks.artifacts.tables import ROWS_AT_ONCE, Rows
 from tasks.errors import DataError
 
 Array = npt.NDArray[Any]
-AT_ONCE = 2**20
-"""Number of values of a column that are worked on at a time."""
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
 
 class Column:
-    """A column of values in a nameless file, which the system maps into memory and which ends with the process.
-
-    Args:
-        dtype: of the values.
-        folder: on whose disk they are kept; None for the system's folder of temporary files.
-    """
+    """A column of values in a nameless file, which the system maps into memory and which ends with the process."""
 
     def __init__(self, dtype: npt.DTypeLike, folder: Path | None = None) -> None:
         self._dtype = np.dtype(dtype)
@@ -45,7 +39,7 @@ class Column:
         """Return all values and close the column. What is written into them stays in this process's memory."""
         with self._file as file:
             file.flush()
-            return _array(file.fileno(), self._dtype, mmap.ACCESS_COPY)
+            return np.asarray(np.memmap(file, self._dtype, "c")) if file.tell() else np.zeros(0, self._dtype)
 
 
 def zeros(count: int, dtype: npt.DTypeLike, folder: Path | None = None) -> Array:
@@ -54,20 +48,12 @@ def zeros(count: int, dtype: npt.DTypeLike, folder: Path | None = None) -> Array
     Raises:
         OSError: the disk has no room for it.
     """
+    if not count:
+        return np.zeros(0, dtype)
     with tempfile.TemporaryFile(dir=folder) as file:
-        if count:
-            # Room that is missing is an error here; found while a mapped page is written it would be a signal.
-            os.posix_fallocate(file.fileno(), 0, count * np.dtype(dtype).itemsize)
-        return _array(file.fileno(), np.dtype(dtype), mmap.ACCESS_WRITE)
-
-
-def _array(handle: int, dtype: np.dtype[Any], access: int) -> Array:
-    size = os.fstat(handle).st_size
-    return np.frombuffer(mmap.mmap(handle, size, access=access) if size else b"", dtype)
-
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
+        # Room that is missing is an error here; found while a mapped page is written it would be a signal.
+        os.posix_fallocate(file.fileno(), 0, count * np.dtype(dtype).itemsize)
+        return np.asarray(np.memmap(file, dtype, "r+"))
 
 
 @dataclass(frozen=True)
@@ -98,23 +84,25 @@ class Ragged:
         """Return the indices into ``flat`` of all elements of some rows, row after row."""
         lengths = self.lengths_of(rows)
         ends = lengths.cumsum()
-        return np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - ends + lengths, lengths)
+        places: Ints = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - ends + lengths, lengths)
+        return places
 
 
 @dataclass(frozen=True)
 class Responses:
-    """R responses, those of a group beside each other.
-
-    ``reward_R`` is NaN where the verifier could not tell; ``group_R`` counts groups from 0; ``truncated_R`` says which
-    were cut off at the largest length.
-    """
+    """R responses, those of a group beside each other."""
 
     prompt_tokens: Ragged
     response_tokens: Ragged
     engine_logp: Ragged
     reward_R: Floats
+    """NaN where the verifier could not tell."""
     group_R: Ints
+    """Groups, counted from 0."""
     truncated_R: npt.NDArray[np.bool_]
+    """Those that were cut off at the largest length."""
+    folder: Path | None = None
+    """On whose disk columns of the responses are kept; None for the system's folder of temporary files."""
 
     @property
     def group_size(self) -> int:
@@ -134,39 +122,31 @@ class Responses:
 def collect(
     rollouts: Iterable[pa.Table], verdicts: Iterable[pa.Table], group_size: int, folder: Path | None = None
 ) -> Responses:
-    """Join rollout tables and the verdicts on them, which must be in the same order.
+    """Join rollout tables and the verdicts on them, which must be in the same order but may be cut anywhere.
 
-    The tables are taken one at a time, and all columns are kept in files.
-
-    Args:
-        rollouts: tables of whole responses; a group may begin in one and end in another.
-        verdicts: tables cut anywhere.
-        group_size: responses per prompt.
-        folder: on whose disk the columns are kept; None for the system's folder of temporary files.
+    The tables are taken one at a time, and all columns are kept in files; for their ``folder`` see ``Responses``.
 
     Raises:
         DataError: the tables name different responses, or a group is not whole.
     """
     prompts, responses, engine = (_Lists(dtype, folder) for dtype in (np.int32, np.int32, np.float32))
     reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
-    judged, left = Rows(verdicts), iter(rollouts)
-    count, prompt_id = 0, ""
-    for table in left:
+    made, judged = Rows(rollouts), Rows(verdicts)
+    whole_groups = -(-ROWS_AT_ONCE // group_size) * group_size
+    while (table := made.take(whole_groups)).num_rows:
+        table, first = table.combine_chunks(), made.taken - table.num_rows
         beside = judged.take(table.num_rows)
         if not _same_responses(table, beside):
-            raise _other_responses(judged, count + table.num_rows, left)
-        prompt_id = _check_groups(table, count, group_size, prompt_id)
-        prompts.add(_column(table, "prompt_token_ids"))
-        responses.add(_column(table, "response_token_ids"))
-        engine.add(_column(table, "engine_logp"))
+            raise _other_responses(made, judged)
+        _check_groups(table, group_size)
+        prompts.add(table["prompt_token_ids"])
+        responses.add(table["response_token_ids"])
+        engine.add(table["engine_logp"])
         reward.add(beside["reward"].to_numpy())
-        group.add((count + np.arange(table.num_rows)) // group_size)
+        group.add((first + np.arange(table.num_rows)) // group_size)
         truncated.add(pc.equal(table["finish_reason"], "length").to_numpy())
-        count += table.num_rows
     if judged.take(1).num_rows:
-        raise _other_responses(judged, count, left)
-    if count % group_size:
-        raise DataError(f"prompt {prompt_id}: its group has {count % group_size} of {group_size} responses.")
+        raise _other_responses(made, judged)
     return Responses(
         prompt_tokens=prompts.ragged(),
         response_tokens=responses.ragged(),
@@ -174,6 +154,7 @@ def collect(
         reward_R=reward.mapped(),
         group_R=group.mapped(),
         truncated_R=truncated.mapped(),
+        folder=folder,
     )
 
 
@@ -181,62 +162,49 @@ class _Lists:
     """Two columns for rows of unequal length."""
 
     def __init__(self, dtype: npt.DTypeLike, folder: Path | None) -> None:
-        self._flat, self._offsets = Column(dtype, folder), Column(np.int64, folder)
-        self._offsets.add([0])
-        self._end = 0
+        self._flat, self._lengths = Column(dtype, folder), Column(np.int64, folder)
+        self._lengths.add([0])
 
-    def add(self, lists: pa.ListArray) -> None:
-        ends = self._end + np.cumsum(lists.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
-        self._flat.add(lists.flatten().to_numpy(zero_copy_only=False))
-        self._offsets.add(ends)
-        self._end = int(ends[-1]) if len(ends) else self._end
+    def add(self, lists: pa.ChunkedArray) -> None:
+        self._flat.add(pc.list_flatten(lists).to_numpy())
+        self._lengths.add(pc.list_value_length(lists).to_numpy())
 
     def ragged(self) -> Ragged:
-        return Ragged(self._flat.mapped(), self._offsets.mapped())
-
-
-def _column(table: pa.Table, name: str) -> pa.Array:
-    return pa.concat_arrays(table[name].chunks) if table[name].num_chunks else pa.array([], table[name].type)
+        offsets = self._lengths.mapped()
+        return Ragged(self._flat.mapped(), offsets.cumsum(out=offsets))
 
 
 def _same_responses(table: pa.Table, beside: pa.Table) -> bool:
     return table.num_rows == beside.num_rows and all(
-        bool(pc.all(pc.equal(table[name], beside[name]), min_count=0).as_py()) for name in ("prompt_id", "sample_index")
+        bool(pc.all(pc.equal(table[name], beside[name])).as_py()) for name in ("prompt_id", "sample_index")
     )
 
 
-def _other_responses(judged: Rows, responses: int, left: Iterable[pa.Table]) -> DataError:
+def _other_responses(made: Rows, judged: Rows) -> DataError:
     return DataError(
-        f"verdicts name {judged.taken + judged.rest()} responses and rollouts "
-        f"{responses + sum(table.num_rows for table in left)}, or in another order: verify again."
+        f"verdicts name {judged.taken + judged.rest()} responses and rollouts {made.taken + made.rest()}, or in "
+        "another order: verify again."
     )
 
 
-def _check_groups(table: pa.Table, first: int, group_size: int, group: str) -> str:
-    """Check that rows from ``first`` on, the first of them perhaps still of ``group``, continue in whole groups.
-
-    Returns:
-        The last row's prompt_id.
+def _check_groups(table: pa.Table, group_size: int) -> None:
+    """Check that rows are whole groups, in order.
 
     Raises:
-        DataError: another response was due.
+        DataError: another response was due, or some are missing at the end.
     """
-    if not table.num_rows:
-        return group
-    names, sample_index = _column(table, "prompt_id"), table["sample_index"].to_numpy()
     row = np.arange(table.num_rows)
-    index = (first + row) % group_size
-    # The name of the group's first row, which may stand before these rows.
-    known = pa.concat_arrays([pa.array([group], names.type), names])
-    due = known.take(pa.array(np.maximum(row - index, -1) + 1))
-    wrong = (sample_index != index) | ~pc.equal(names, due).to_numpy(zero_copy_only=False)
+    names, sample_index = table["prompt_id"], table["sample_index"].to_numpy()
+    due = names.take(pa.array(row - row % group_size))
+    wrong = (sample_index != row % group_size) | ~pc.equal(names, due).to_numpy()
     if wrong.any():
         place = int(wrong.argmax())
         raise DataError(
-            f"response {(names[place].as_py(), int(sample_index[place]))}: {(due[place].as_py(), int(index[place]))} "
+            f"response {(names[place].as_py(), int(sample_index[place]))}: {(due[place].as_py(), place % group_size)} "
             f"was due. Every group must have {group_size} responses, in order."
         )
-    return str(due[-1].as_py())
+    if rest := len(row) % group_size:
+        raise DataError(f"prompt {names[-1].as_py()}: its group has {rest} of {group_size} responses.")
 
 
 def mean_reward(reward_R: Floats) -> float:
@@ -250,42 +218,11 @@ def group_order(groups: int, seed: Sequence[int]) -> Ints:
     return np.random.default_rng(list(seed)).permutation(groups)
 
 
-class Batches(Sequence[Ints]):
-    """The rows of each batch, computed when they are asked for.
+def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> list[Ints]:
+    """Plan the rows of each batch: a permutation of whole groups that the seed determines, each used once.
 
-    Args:
-        order: of the groups.
-        group_size: responses in each.
-        groups_per_batch: divides their number.
-    """
-
-    def __init__(self, order: Ints, group_size: int, groups_per_batch: int) -> None:
-        self._order = order.reshape(-1, groups_per_batch)
-        self._group_size = group_size
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    @overload
-    def __getitem__(self, place: int) -> Ints: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Ints]: ...
-
-    def __getitem__(self, place: int | slice) -> Ints | list[Ints]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(len(self))[place]]
-        rows: Ints = self._order[place][:, None] * self._group_size + np.arange(self._group_size)
-        return rows.reshape(-1)
-
-
-def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence[int]) -> Batches:
-    """Plan the rows of each batch: a random permutation of whole groups, each used once.
-
-    Args:
-        responses: of the stage.
-        responses_per_update: a multiple of the group size that divides the number of responses.
-        seed: determines the permutation.
+    Raises:
+        DataError: ``responses_per_update`` is no multiple of the group size that divides the number of responses.
     """
     size, count = responses.group_size, len(responses.group_R)
     if count % responses_per_update or responses_per_update % size:
@@ -293,19 +230,15 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
             f"optimize.responses_per_update: {responses_per_update} does not cut {count} responses "
             f"in groups of {size} into whole updates."
         )
-    return Batches(group_order(responses.groups, seed), size, responses_per_update // size)
+    rows = group_order(responses.groups, seed)[:, None] * size + np.arange(size)
+    return list(rows.reshape(-1, responses_per_update))
 
 
 def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int, padded: bool = False) -> list[Ints]:
     """Sort the rows of an update by length and cut them so that no part has more tokens than the budget.
 
-    A response that is longer than the budget by itself gets a part of its own.
-
-    Args:
-        sequence_tokens_R: tokens of all responses, each with its prompt.
-        rows: of the update.
-        token_budget: of a part.
-        padded: every response takes as much as the longest of its part.
+    A response that is longer than the budget by itself gets a part of its own. If ``padded``, every response takes as
+    much as the longest of its part.
     """
     by_length = rows[np.argsort(sequence_tokens_R[rows], kind="stable")]
     parts: list[list[int]] = []

@@ -7,10 +7,9 @@ derived again. Every process of a backend must make the same calls; the leader w
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -45,13 +44,9 @@ _TAKEN_ALONG = (
 
 
 def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettings | None = None) -> None:
-    """Write the model, and the files of the policy that it came from which training does not change.
+    """Write the model, and the files of the previous policy which training does not change.
 
-    Args:
-        folder: to write to.
-        backend: that holds the weights.
-        previous: the policy that it came from; with ``lora`` the base policy.
-        lora: what is trained are such adapters: they are written, and merged with the base policy's weights.
+    With ``lora`` the previous policy is the base policy; the adapters are written, and merged with its weights.
     """
     weights = distributed.gather_on_rank0(backend.weights())
     if distributed.rank() > 0:
@@ -75,23 +70,10 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
 def save_optimizer(folder: Path, backend: Backend, updates: int) -> None:
     """Write AdamW's moments under the names of the parameters."""
     moments = distributed.gather_on_rank0(backend.moments())
-    if distributed.rank() > 0:
-        return
-    (folder / _MOMENTS).parent.mkdir()
-    save_file(moments, folder / _MOMENTS)
-    (folder / _PROGRESS).write_text(json.dumps({"updates": updates}))
-
-
-def save_weights(path: Path, backend: Backend) -> None:
-    """Write the parameters alone, bit by bit."""
-    weights = distributed.gather_on_rank0(backend.weights())
     if distributed.rank() == 0:
-        save_file(weights, path)
-
-
-def load_weights(path: Path, backend: Backend) -> None:
-    """Load the parameters that ``save_weights`` wrote into a backend."""
-    backend.set_weights(load_file(path))
+        (folder / _MOMENTS).parent.mkdir()
+        save_file(moments, folder / _MOMENTS)
+        (folder / _PROGRESS).write_text(json.dumps({"updates": updates}))
 
 
 def load_optimizer(folder: Path, backend: Backend) -> int:
@@ -113,41 +95,48 @@ def load_optimizer(folder: Path, backend: Backend) -> int:
     return updates
 
 
+def save_weights(path: Path, backend: Backend) -> None:
+    """Write the parameters alone, bit by bit; ``backend.set_weights`` takes them back."""
+    weights = distributed.gather_on_rank0(backend.weights())
+    if distributed.rank() == 0:
+        save_file(weights, path)
+
+
 Columns = dict[str, npt.NDArray[np.float32]]
-_WEIGHTS, _COLUMNS, _STATE = "weights.safetensors", "columns.safetensors", "state.json"
-Found = TypeVar("Found")
+"""Log-probabilities of response tokens, by policy."""
+_WEIGHTS, _COLUMNS, _OUTCOME = "weights.safetensors", "columns.safetensors", "outcome.json"
 _TRAIN, _LOGP = "train", "logp"
 
 
 class Resume:
-    """Reads and writes the states of an unfinished stage."""
+    """Reads and writes the states of an unfinished stage.
+
+    A state has what the updates changed, and the columns of the responses that were being learned from. Columns are
+    kept by themselves too, because they may take as long as many updates.
+    """
 
     def __init__(self, progress: Progress, operation: OperationSettings) -> None:
-        self.progress = progress
+        self.columns: Columns = {}
+        """Those of the state that was restored."""
+        self._progress = progress
         self._every, self._kept = operation.updates_per_checkpoint, operation.checkpoints_kept
+        self._saved = 0
 
-    def logp(self) -> Columns:
-        """Return log-probabilities of the stage's tokens that were computed before; empty when there are none."""
-        folder = self.load_on_all_ranks(_LOGP, 0, lambda: self.progress.get(_LOGP, 0))
+    def logp(self, first: int) -> Columns:
+        """Return the columns of the responses that the update ``first`` begins with; empty when there are none."""
+        folder = distributed.find_on_all_ranks(_LOGP, first, lambda: self._progress.get(_LOGP, first))
         return {} if folder is None else _mapped(folder / _COLUMNS)
 
-    def keep_logp(self, columns: Columns) -> None:
-        """Save log-probabilities of the stage's tokens, by policy."""
-        self.progress.put(_LOGP, 0, lambda folder: save_columns(columns, folder / _COLUMNS))
+    def keep_logp(self, first: int, columns: Columns) -> None:
+        """Save the columns of the responses that the update ``first`` begins with."""
+        self._progress.put(_LOGP, first, lambda folder: save_columns(columns, folder / _COLUMNS))
 
-    def due(self, done: int, total: int, saved: int = 0) -> bool:
-        """Return whether to save after ``done`` of the stage's updates, when the last state is of ``saved`` updates."""
-        return done < total and (done - saved >= self._every or bool(distributed.broadcast_int(asked())))
+    def due(self, done: int) -> bool:
+        """Return whether to save after ``done`` of the stage's updates."""
+        return done - self._saved >= self._every or bool(distributed.broadcast_int(asked()))
 
-    def save(
-        self,
-        done: int,
-        backend: Backend,
-        updates: int,
-        outcomes: Sequence[Outcome],
-        columns: Columns,
-    ) -> None:
-        """Save the state after ``done`` updates of the stage, and delete states that are older than those kept.
+    def save(self, backend: Backend, updates: int, outcome: Outcome, columns: Columns) -> None:
+        """Save the state after an update, and delete states that are older than those kept.
 
         Raises:
             Interrupted: a stop was asked for.
@@ -156,53 +145,34 @@ class Resume:
         def fill(folder: Path) -> None:
             save_weights(folder / _WEIGHTS, backend)
             save_optimizer(folder, backend, updates)
-            save_columns(columns, folder / _COLUMNS)
-            (folder / _STATE).write_text(json.dumps([asdict(outcome) for outcome in outcomes]))
+            save_columns({name: one for name, one in columns.items() if name != "engine"}, folder / _COLUMNS)
+            (folder / _OUTCOME).write_text(json.dumps(asdict(outcome)))
 
-        self.progress.put(_TRAIN, done, fill)
-        self.progress.keep_newest(_TRAIN, self._kept)
+        self._saved = len(outcome.rows)
+        self._progress.put(_TRAIN, self._saved, fill)
+        self._progress.keep_newest(_TRAIN, self._kept)
         if distributed.broadcast_int(asked()):
             stop(f"update {updates}")
 
-    def done(self) -> int:
-        """Return how many updates of the stage the newest state includes; 0 when there is none."""
-        newest = self.progress.newest(_TRAIN)
-        return newest[0] if newest else 0
-
-    def restore(self, backend: Backend) -> "tuple[int, int, list[Outcome], Columns] | None":
-        """Load the newest state into the backend.
+    def restore(self, backend: Backend, goes_on: Callable[[int], bool]) -> tuple[int, Outcome] | None:
+        """Load the newest state into the backend, unless ``goes_on`` says that its updates cannot be gone on from.
 
         Returns:
-            Updates done of the stage, updates done of the run, what training gave so far, and columns of tokens; None
-            when there is no state.
+            Updates of the run, and what training on the stage gave so far; None when there is no state.
         """
-        newest = self.progress.newest(_TRAIN)
-        done = distributed.broadcast_int(newest[0] if newest else 0)
-        folder = self.load_on_all_ranks(_TRAIN, done, lambda: newest[1] if newest and newest[0] == done else None)
+        number, newest = self._progress.newest(_TRAIN) or (0, None)
+        done = distributed.broadcast_int(number)
+        # A state of another version of the project has no outcome.
+        mine = newest if number == done and newest and (newest / _OUTCOME).is_file() else None
+        folder = distributed.find_on_all_ranks(_TRAIN, done, lambda: mine)
         if folder is None:
             return None
-        load_weights(folder / _WEIGHTS, backend)
-        updates = load_optimizer(folder, backend)
-        outcomes = [Outcome(**plain) for plain in json.loads((folder / _STATE).read_text())]
-        return done, updates, outcomes, _mapped(folder / _COLUMNS)
-
-    def load_on_all_ranks(self, name: str, number: int, find: Callable[[], Found | None]) -> Found | None:
-        """Find a part at rank 0 and then in every process; None when rank 0 does not find it.
-
-        Raises:
-            ArtifactError: the leader finds it, and this process does not.
-        """
-        found = find() if distributed.rank() == 0 else None
-        if not distributed.broadcast_int(found is not None):
+        if not goes_on(done):
+            self._progress.clear()
             return None
-        if distributed.rank() > 0:
-            found = find()
-        if found is None:
-            raise ArtifactError(
-                f"{name} {number}: process {distributed.rank()} does not find what the "
-                "leader found. Give all processes the same store."
-            )
-        return found
+        backend.set_weights(load_file(folder / _WEIGHTS))
+        self._saved, self.columns = done, _mapped(folder / _COLUMNS)
+        return load_optimizer(folder, backend), Outcome(**json.loads((folder / _OUTCOME).read_text()))
 
 
 def _mapped(path: Path) -> Columns:

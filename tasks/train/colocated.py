@@ -1,15 +1,14 @@
-"""Generate, verify and train in one process, or in each of several, on the same devices.
+"""Generate, verify and train in one process, or in each of several, on the same devices: any preset at any mu.
 
 Each of several processes has an engine, which generates its share of a refresh's responses, and all of them train on
 all responses together.
 """
 
-import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -17,23 +16,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from torch import Tensor
 
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.progress import Progress
+from tasks.artifacts.tables import (
+    ROLLOUTS,
+    VERDICTS,
+    read_table,
+    rollouts_schema,
+    save_table,
+    table_writer,
+    to_table,
+)
 from tasks.errors import SettingsError
+from tasks.interruption import heeding
 from tasks.policy.loading import load_tokenizer, stop_token_ids
 from tasks.policy.lora import merged
-from tasks.policy.memory import enough_memory
-from tasks.policy.scorer import Scorer
+from tasks.progress import bar
 from tasks.resident import release
-from tasks.rollout.engine import Work
 from tasks.rollout.engines import load_engine
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import unfit_prompts
-from tasks.rollout.step import Missing, sample
-from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.rollout.step import Missing, sample, timed_calls
+from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.tracking.journal import shown
 from tasks.train import distributed
-from tasks.train.batches import collect, group_order
-from tasks.train.outcome import Outcome, PartOfStage, Row
-from tasks.train.stage import OUT_OF_MEMORY_FIX, load_trainer
+from tasks.train.batches import Ints, Responses, collect, group_order
+from tasks.train.checkpoint import Resume
+from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_of
 from tasks.train.trainer import Phase
 from tasks.verify.step import Tally, pair, table_verdicts, verdict_rows
 from tasks.verify.verdicts import FAILURES, Verdict
@@ -41,138 +50,223 @@ from tasks.verify.verifier import check_failures, shared_verifier
 
 Prompt = Mapping[str, Any]
 """A row of the prompts table."""
+_REFRESH = "refresh"
+_ROLLOUTS, _VERDICTS = "rollouts.parquet", "verdicts.parquet"
+
+
+@heeding
+def train_alternating(
+    store: Store,
+    rollout: RolloutSettings,
+    verify: VerifySettings,
+    optimize: OptimizeSettings,
+    updates_per_rollout: int,
+    reference: ArtifactRef,
+    policy: ArtifactRef,
+    prompts: Sequence[ArtifactRef],
+    stage: int,
+    seed: int,
+    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+) -> ArtifactRef:
+    """Consume a stage's prompts in the order in which ``optimize_stage`` does, with a refresh every mu updates.
+
+    With mu, ``updates_per_rollout``, equal to the stage's updates it makes the same updates as generate, verify and
+    optimize one after the other. Several processes may do it together, each with an engine of its own on its own
+    device; the leader writes. ``reference`` is the run's base policy, ``prompts`` are the stage's shards, and stages
+    count from 0.
+
+    Returns:
+        The next policy; its parents are the rollouts and verdicts of all refreshes.
+
+    Raises:
+        DataError: too many responses are missing.
+        GateError: the verifier could not tell too often, or see ``Trainer.train``.
+        Interrupted: SIGTERM came, and the state is saved.
+    """
+    settings = {
+        **optimize.model_dump(mode="json"),
+        "updates_per_rollout": updates_per_rollout,
+        "rollout": rollout.model_dump(mode="json"),
+        "verify": verify.model_dump(mode="json"),
+    }
+    parents: dict[str, Any] = {"policy": policy, "prompts": prompts, **reference_parent(optimize, reference)}
+    part = f"stage {stage + 1} alternate"
+    with store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
+        with draft.phase("load"):
+            sources = (reference, policy, prompts, stage, seed)
+            loop = Colocated(
+                store, rollout, verify, optimize, updates_per_rollout, *sources, draft.phase, store.progress
+            )
+        with (
+            shown(operation.tracker, store, part, settings) as show,
+            store.write("verdicts", settings=verify, parents={}, seed=seed) as judged,
+            table_writer(judged.path / _VERDICTS, VERDICTS) as add_verdicts,
+            closing(loop),
+        ):
+            with (
+                store.write("rollouts", settings=rollout, parents=parents, seed=seed) as rolled,
+                table_writer(rolled.path / _ROLLOUTS, rollouts_schema(rollout.max_new_tokens)) as add_rollouts,
+                bar(part, len(loop.refreshes)) as progress,
+            ):
+
+                def refresh(number: int) -> tuple[Responses, Sequence[Ints]]:
+                    progress.reach(number)
+                    rollouts, verdicts = loop.refresh(number)
+                    add_rollouts(rollouts)
+                    add_verdicts(verdicts)
+                    return loop.batches(rollouts, verdicts)
+
+                outcome = make_updates(
+                    loop.trainer,
+                    refresh,
+                    refreshes=len(loop.refreshes),
+                    updates_per_rollout=updates_per_rollout,
+                    responses=loop.responses,
+                    stage=stage,
+                    phase=draft.phase,
+                    after_update=partial(show, "optimize"),
+                    resume=Resume(store.progress, operation),
+                    kept=loop.kept,
+                )
+                rolled.facts.update(
+                    missing=loop.missing.responses,
+                    missing_prompts=loop.missing.prompts,
+                    **timed_calls(loop.call_seconds, distributed.gather(loop.engine.work)),
+                    **loop.limit.facts(part),
+                )
+            judged.parents["rollouts"] = [rolled.ref]
+            judged.facts.update(loop.tally.facts())
+        draft.parents.update(rollouts=[rolled.ref], verdicts=judged.ref)
+        save(draft, loop.trainer, loop.start, outcome, stage, updates_per_rollout)
+    return draft.ref
 
 
 class Colocated:
-    """An engine that generates and a trainer that learns, in turn, on the same devices; a context manager.
+    """An engine that generates and a trainer that learns, in turn, on the same devices, until it is closed.
 
-    Args:
-        folder: of the policy to start from.
-        rollout: how to sample.
-        verify: the verifier's.
-        optimize: of the updates.
-        policy_digest: of the policy to start from.
-        prompts: of the whole stage.
-        stage: counts from 0.
-        seed: the run's.
-        phase: times the phases of a refresh.
-        start: the base policy, beside whose weights adapters are trained.
-        reference: loads the base policy, where the objective has a KL to it.
+    The arguments are those of ``train_alternating``; ``phase`` times the phases of a refresh, and ``progress`` keeps
+    its rollouts and verdicts.
+
+    Raises:
+        SettingsError: refreshes do not divide the prompts.
     """
 
     def __init__(
         self,
-        folder: Path,
+        store: Store,
         rollout: RolloutSettings,
         verify: VerifySettings,
         optimize: OptimizeSettings,
-        policy_digest: str,
-        prompts: Sequence[Prompt],
+        updates_per_rollout: int,
+        reference: ArtifactRef,
+        policy: ArtifactRef,
+        prompts: Sequence[ArtifactRef],
         stage: int,
         seed: int,
         phase: Phase,
-        start: Path | None = None,
-        reference: Callable[[], Scorer | None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
+        rows = [row for path in store.paths(prompts) for row in read_table(path / "prompts.parquet").to_pylist()]
+        self.refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, stage))
+        """The prompts of every refresh."""
+        self.responses = len(rows) * rollout.responses_per_prompt
+        """Responses of the whole stage."""
+        folder, base = store.path(policy), base_policy(store, optimize, reference)
+        self.start = start_of(optimize, folder, base)
+        """The folder whose weights are loaded."""
         release()
         self.tokenizer = load_tokenizer(folder)
         # First the engine: vLLM looks at how much of a GPU's memory is free.
         self.engine = load_engine(folder, rollout.engine, takes_turns=True)
-        with ExitStack() as closing:
-            closing.callback(self.engine.close)
+        with ExitStack() as stack:
+            stack.callback(self.engine.close)
             self.engine.rest()
-            self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, start)
-            self._reference = reference() if reference else None
+            self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, base)
             workers = -(-verify.workers // distributed.world_size())
             self.verifier = shared_verifier(verify.model_copy(update={"workers": workers}))
-            self.outcomes: list[Outcome] = []
             self.call_seconds: list[float | None] = []
             """Seconds of generation of every refresh; None where its responses were found."""
             self.tally = Tally()
-            limit = f"rollout.max_new_tokens {rollout.max_new_tokens}"
-            self.limit = AtLimit(self.tokenizer, stop_token_ids(folder), limit)
-            self._responses = len(prompts) * rollout.responses_per_prompt
-            self._failures: list[tuple[Verdict, str]] = []
-            self.missing = Missing(self._responses, rollout.max_missing_share)
-            self._unfit = unfit_prompts(self.tokenizer, prompts, self.engine.context_tokens, rollout.max_new_tokens)
+            stops, limit = stop_token_ids(folder), f"rollout.max_new_tokens {rollout.max_new_tokens}"
+            self.limit = AtLimit(self.tokenizer, stops, limit)
+            self._failed: list[Verdict] = []
+            self._failed_prompts: list[str] = []
+            self.missing = Missing(self.responses, rollout.max_missing_share)
+            self._unfit = unfit_prompts(self.tokenizer, rows, self.engine.context_tokens, rollout.max_new_tokens)
             for name, reason in self._unfit.items():
                 self.missing.add(name, rollout.responses_per_prompt, reason)
             self._rollout, self._verify, self._optimize = rollout, verify, optimize
-            self._policy_digest, self._stage, self._seed, self._phase = policy_digest, stage, seed, phase
-            closing.pop_all()
+            self._policy_digest, self._stage, self._seed, self._phase = policy.digest, stage, seed, phase
+            self._progress = progress
+            stack.pop_all()
 
-    def __enter__(self) -> "Colocated":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Release the engine."""
         self.engine.close()
 
     def to_generation(self) -> None:
         """Wake the engine, with the weights as they are now."""
         with self._phase("switch"):
-            self.engine.update_weights(self._weights())
+            backend, lora = self.trainer.backend, self._optimize.lora
+            weights: Iterable[tuple[str, Tensor]] = backend.weights()
+            if lora is not None:
+                weights = merged(backend.frozen(), dict(weights), lora)
+            self.engine.update_weights(weights)
 
     def to_training(self) -> None:
         """Let the engine rest, so that the trainer has the memory."""
         with self._phase("switch"):
             self.engine.rest()
 
-    def refresh(
-        self,
-        prompts: Sequence[Prompt],
-        after_update: Callable[[Row], None] | None = None,
-        noted: Collection[int] = (),
-    ) -> tuple[pa.Table, pa.Table]:
-        """Generate, verify, and make the updates of one refresh; return its rollouts and verdicts.
+    def kept(self, refreshes: int) -> bool:
+        """Return whether the tables of the first refreshes were kept."""
+        return all(self._find(number) is not None for number in range(refreshes))
 
-        Args:
-            prompts: of the refresh.
-            after_update: as for ``Trainer.train``, as is ``noted``.
-            noted: of this refresh's updates.
+    def refresh(self, number: int) -> tuple[pa.Table, pa.Table]:
+        """Return rollouts and verdicts of a refresh, which are made unless they were kept.
 
         Raises:
             DataError: more responses of the stage are missing than ``rollout.max_missing_share`` allows.
-            GateError: the verifier could not tell too often, or see ``Trainer.train``.
+            GateError: the verifier could not tell too often.
         """
+        if (folder := self._find(number)) is not None:
+            rollouts, verdicts = read_table(folder / _ROLLOUTS), read_table(folder / _VERDICTS)
+            self.call_seconds.append(None)
+        else:
+            rollouts, verdicts = self._generate(self.refreshes[number])
+        self.count(rollouts, verdicts)
+        if self._progress is not None and folder is None:
+
+            def fill(into: Path) -> None:
+                save_table(into / _ROLLOUTS, rollouts)
+                save_table(into / _VERDICTS, verdicts)
+
+            self._progress.put(_REFRESH, number, fill)
+        return rollouts, verdicts
+
+    def _generate(self, prompts: Sequence[Prompt]) -> tuple[pa.Table, pa.Table]:
         self.to_generation()
         with self._phase("generate"):
             began = time.perf_counter()
             name = f"{self._policy_digest}+{self.trainer.updates}"
+            places = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
+            own = [prompts[place] for place in places]
             sampled = sample(
-                self.engine,
-                self.tokenizer,
-                self._rollout,
-                share(prompts),
-                name,
-                self._stage,
-                self._seed,
-                unfit=self._unfit,
+                self.engine, self.tokenizer, self._rollout, own, name, self._stage, self._seed, unfit=self._unfit
             )
-            rollouts = gathered(to_table(sampled, ROLLOUTS))
+            rollouts = _gathered(to_table(sampled, ROLLOUTS))
             self.call_seconds.append(time.perf_counter() - began)
         with self._phase("verify"):
             judged = self.verifier.verify([pair(row) for row in sampled])
-            verdicts = gathered(to_table(verdict_rows(sampled, judged), VERDICTS))
-            self.count(rollouts, verdicts)
+            verdicts = _gathered(to_table(verdict_rows(sampled, judged), VERDICTS))
         self.to_training()
+        return rollouts, verdicts
+
+    def batches(self, rollouts: pa.Table, verdicts: pa.Table) -> tuple[Responses, Sequence[Ints]]:
+        """Return the responses of a refresh and the rows of its batches, which follow each other."""
         with self._phase("switch"):
             responses = collect([rollouts], [verdicts], self._rollout.responses_per_prompt)
-        rows = np.arange(rollouts.num_rows).reshape(-1, self._optimize.responses_per_update)
-        with enough_memory("optimize", OUT_OF_MEMORY_FIX):
-            outcome = self.trainer.train(
-                responses,
-                list(rows),
-                self._stage,
-                self._phase,
-                self._reference,
-                part=PartOfStage(self._responses, sum(outcome.dropped for outcome in self.outcomes)),
-                after_update=after_update,
-                noted=noted,
-            )
-        self.outcomes.append(outcome)
-        return rollouts, verdicts
+        return responses, list(np.arange(rollouts.num_rows).reshape(-1, self._optimize.responses_per_update))
 
     def count(self, rollouts: pa.Table, verdicts: pa.Table) -> None:
         """Count the tables of a refresh, and check the limits of the stage.
@@ -185,24 +279,20 @@ class Colocated:
         self.limit.add_table(rollouts)
         judged = table_verdicts(verdicts)
         self.tally.add_verdicts(judged)
-        pairs = zip(judged, rollouts["prompt_id"].to_pylist(), strict=True)
-        self._failures += [(verdict, name) for verdict, name in pairs if verdict.outcome in FAILURES]
-        failed, names = [one for one, _ in self._failures], [name for _, name in self._failures]
-        check_failures(failed, self._verify, names, self._responses)
+        for verdict, name in zip(judged, rollouts["prompt_id"].to_pylist(), strict=True):
+            if verdict.outcome in FAILURES:
+                self._failed.append(verdict)
+                self._failed_prompts.append(name)
+        check_failures(self._failed, self._verify, self._failed_prompts, self.responses)
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
             if name not in self._unfit:
                 self.missing.add(name, 1, "the engine gave it up.")
 
-    def _weights(self) -> Iterable[tuple[str, Tensor]]:
-        """Return the policy's weights, whole; every process must go through all of them."""
-        backend, lora = self.trainer.backend, self._optimize.lora
-        return backend.weights() if lora is None else merged(backend.frozen(), dict(backend.weights()), lora)
-
-
-def share(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """Return this process's prompts; all processes together have each prompt once, in order."""
-    places = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
-    return [prompts[place] for place in places]
+    def _find(self, number: int) -> Path | None:
+        progress = self._progress
+        if progress is None:
+            return None
+        return distributed.find_on_all_ranks(_REFRESH, number, lambda: progress.get(_REFRESH, number))
 
 
 def plan_refreshes(
@@ -228,17 +318,5 @@ def plan_refreshes(
     return [ordered[start : start + groups] for start in range(0, len(rows), groups)]
 
 
-def gathered(table: pa.Table) -> pa.Table:
-    """Gather the rows of every process's table, in the order of their ranks, in every process."""
-    if distributed.world_size() == 1:
-        return table
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    parts = distributed.gather_bytes(sink.getvalue().to_pybytes())
-    return pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts]).combine_chunks()
-
-
-def gathered_work(work: Work) -> list[Work]:
-    """Gather the work of every process's engine, in the order of their ranks, in every process."""
-    return [Work(*json.loads(one)) for one in distributed.gather_bytes(json.dumps(work).encode())]
+def _gathered(table: pa.Table) -> pa.Table:
+    return pa.concat_tables(distributed.gather(table)).combine_chunks()

@@ -1,9 +1,10 @@
-"""One row of numbers per update: what the objective did to its tokens, and how far the policy has moved.
+"""What an update did: a row of numbers over all its tokens, and two of its responses token by token.
+
+Which tokens the veto leaves out follows from the weights at the update, which nothing keeps: so a few updates of a
+stage note it, of the best and the worst response of one group.
 
 Legend of shapes: T response tokens of a micro-batch, N those of the whole update, R responses, C columns.
 """
-
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,11 @@ import torch
 from torch import Tensor
 
 from tasks.train import distributed
+from tasks.train.advantages import Selection
+from tasks.train.batches import Floats, Ints, Responses
 from tasks.train.histogram import EDGES
 from tasks.train.objective import ObjectiveResult
+from tasks.train.outcome import Row
 from tasks.train.tokens import TokenBatch
 
 _COLUMNS = ("log_ratio", "advantage", "entropy", "clipped", "vetoed", "rejected", "trigger")
@@ -35,21 +39,14 @@ class UpdateStatistics:
         """The column response_T and the columns named above, of every micro-batch."""
 
     def add(self, result: ObjectiveResult, tokens: TokenBatch, entropy_T: Tensor) -> None:
-        """Add a micro-batch.
-
-        Args:
-            result: of the objective on ``tokens``.
-            tokens: of the micro-batch.
-            entropy_T: of the current policy at every token, nats.
-        """
+        """Add a micro-batch with its result and the current policy's entropies, in nats."""
         flags = (result.clipped_T, result.vetoed_T, result.rejected_T, result.trigger_T)
         columns = (tokens.response_T, tokens.log_ratio_T, tokens.advantage_T.detach(), entropy_T.detach(), *flags)
         self._tokens.append(columns)
         self._sums.append((result.loss_sum.detach(), result.denominator, tokens.responses))
 
-    @cached_property
-    def _gathered(self) -> tuple[list[float], _Numbers, _Flags]:
-        """Gather [loss, denominator, responses], the columns [C, N], and which tokens begin a response [N]."""
+    def _gather(self) -> tuple[list[float], _Numbers, _Flags]:
+        """Return [loss, denominator, responses], the columns [C, N], and which tokens begin a response [N]."""
         sums = np.zeros(3)
         table = np.zeros((1 + len(_COLUMNS), sum(len(tokens[0]) for tokens in self._tokens)))
         start = 0
@@ -61,32 +58,18 @@ class UpdateStatistics:
             for place, column in enumerate(columns, 1):
                 table[place, start:end] = column
             start = end
-        if distributed.world_size() > 1:
-            sums = distributed.all_reduce_sum(torch.from_numpy(sums)).numpy()
-            table = distributed.gather_rows(torch.from_numpy(table).T).T.numpy()
-        return sums.tolist(), table[1:], table[0] > 0
+        parts = distributed.gather((sums, table))
+        table = np.concatenate([part for _, part in parts], axis=1)
+        return np.sum([part for part, _ in parts], axis=0).tolist(), table[1:], table[0] > 0
 
     def row(self) -> dict[str, float | int | list[int] | None]:
-        """Compute the update's numbers; a number about nothing, such as a ratio of no negative tokens, is None.
+        """Compute the update's numbers, which docs/metrics.md explains; one about nothing is None.
 
-        - tokens, responses: counts.
-        - loss: the surrogate, after division.
-        - clip_fraction, veto_fraction, reject_fraction: share of the tokens.
-        - veto_fraction_negative: vetoed tokens with A < 0 among tokens with A < 0 (A is the advantage).
-        - trigger_share_negative: responses with a trigger among those with A < 0.
-        - trigger_position: over those, the mean share of the response that precedes its first trigger.
-        - ratio_mean, _max, _p01, _p50, _p99 of tokens with A < 0 (_negative) and A > 0 (_positive).
-        - ess: effective sample size over tokens, (sum r)^2 / (N sum r^2) with r the ratio; 1 when on-policy.
-        - kl_k1, kl_k3: means of -log r and of r - 1 - log r. Tokens come from the behavior policy, so both estimate
-          KL(behavior || current), in nats per token (k1 and k3 of Schulman, "Approximating KL divergence").
-        - entropy: of the current policy, nats per token.
-        - zero_advantage_share: responses with A = 0.
-        - advantage_histogram, _kept: tokens by advantage, of all and of those that are not vetoed; EDGES.
-        - ratio_histogram_negative, _positive: tokens with A < 0 and with A > 0 by log r; EDGES.
-
-        Shares of responses are among those that have a token. Log-ratios are clamped as in the objective.
+        Tokens come from the behavior policy, so with r the ratio -log r (kl_k1) and r - 1 - log r (kl_k3) both estimate
+        KL(behavior || current), in nats per token (Schulman, "Approximating KL divergence"). The effective sample size
+        (ess) is (sum r)^2 / (N sum r^2).
         """
-        (loss, denominator, responses), columns, begins_N = self._gathered
+        (loss, denominator, responses), columns, begins_N = self._gather()
         log_ratio_N, advantage_N = columns[:2]
         vetoed_N, trigger_N = (columns[_COLUMNS.index(name)] > 0 for name in ("vetoed", "trigger"))
         means = columns.mean(1).tolist() if len(log_ratio_N) else [None] * len(_COLUMNS)
@@ -123,12 +106,7 @@ class UpdateStatistics:
 
 
 def _trigger_positions(trigger_N: _Flags, first_R: npt.NDArray[np.int64]) -> _Numbers:
-    """Return the share of every response's tokens before its first trigger, NaN without one.
-
-    Args:
-        trigger_N: which tokens are triggers.
-        first_R: index of every response's first token.
-    """
+    """Return the share of every response's tokens before its first trigger, NaN without one."""
     position_R = np.full(len(first_R), np.nan)
     place = trigger_N.nonzero()[0]
     if len(place):
@@ -161,3 +139,66 @@ def _of_ratios(ascending: _Numbers) -> dict[str, float | None]:
 
 def _mean(values: _Numbers | _Flags) -> float | None:
     return float(values.sum() / len(values)) if len(values) else None  # numpy's mean takes twice as long
+
+
+_NOTED_UPDATES = 5
+"""Number of updates of a stage that note their tokens."""
+_FLAGS = ("clipped", "trigger", "vetoed", "rejected")
+_NOTED = ("ratio", "logp", "behavior_logp", *_FLAGS)
+
+
+def noted_updates(updates: int) -> list[int]:
+    """Return which of a stage's updates are noted, from 0: the first, the last and evenly spaced ones between."""
+    return sorted({round(place) for place in np.linspace(0, updates - 1, _NOTED_UPDATES)})
+
+
+class CloseUp:
+    """Collects the micro-batches of an update and chooses two of its responses, the same in every process."""
+
+    def __init__(self, responses: Responses, selection: Selection, rows: Ints) -> None:
+        self._responses = responses
+        self._advantage_R = selection.advantage_R.numpy()
+        self._rows = selection.active_rows(rows)
+        self._tokens: dict[int, Floats] = {}
+        """Columns of this process's responses by row, each [columns, tokens]."""
+
+    def add(self, rows: Ints, tokens: TokenBatch, result: ObjectiveResult) -> None:
+        """Add a micro-batch, which consists of these rows."""
+        if not len(rows):
+            return
+        flags = (result.clipped_T, result.trigger_T, result.vetoed_T, result.rejected_T)
+        columns = (tokens.ratio_T, tokens.logp_T.detach(), tokens.behavior_logp_T, *flags)
+        table = torch.stack([column.float() for column in columns]).cpu().numpy()
+        ends = np.cumsum(self._responses.response_tokens.lengths_of(rows))
+        self._tokens.update(zip(rows.tolist(), np.split(table, ends[:-1], axis=1), strict=True))
+
+    def examples(self, place: Row) -> list[Row]:
+        """Return the best and the worst response of a group, each with its tokens; every process must call this.
+
+        It is the first group of the update with a vetoed token; else the first with different advantages, else the
+        first. Of the worst responses it is the one with most vetoed tokens. ``place`` is stage, update and staleness.
+        """
+        if not len(self._rows):
+            return []
+        tokens = {row: table for own in distributed.gather(self._tokens) for row, table in own.items()}
+        vetoed = np.array([tokens[row][_NOTED.index("vetoed")].sum() for row in self._rows.tolist()])
+        advantage, group = self._advantage_R[self._rows], self._responses.group_R[self._rows]
+        groups = [group == number for number in dict.fromkeys(group.tolist())]
+        differ = [own for own in groups if np.ptp(advantage[own]) > 0] or groups
+        own = next((own for own in differ if vetoed[own].any()), differ[0])
+        best = max(np.flatnonzero(own), key=lambda one: advantage[one])
+        worst = max(np.flatnonzero(own), key=lambda one: (-advantage[one], vetoed[one]))
+        chosen = [int(self._rows[one]) for one in dict.fromkeys((best, worst))]
+        return [{**place, **self._example(row, tokens[row])} for row in chosen]
+
+    def _example(self, row: int, table: Floats) -> Row:
+        responses, reward = self._responses, float(self._responses.reward_R[row])
+        columns = dict(zip(_NOTED, table, strict=True))
+        return {
+            "reward": None if np.isnan(reward) else reward,
+            "advantage": float(self._advantage_R[row]),
+            "prompt_token_ids": responses.prompt_tokens[row].tolist(),
+            "response_token_ids": responses.response_tokens[row].tolist(),
+            **{name: columns[name].tolist() for name in _NOTED if name not in _FLAGS},
+            **{name: columns[name].astype(bool).tolist() for name in _FLAGS},
+        }

@@ -1,14 +1,29 @@
-"""Collective operations of the processes that train one policy together; they cost a single process nothing.
+"""Several processes that train one policy together: joining them, and their collective operations.
 
-Tensors that are sent here are on the CPU: gloo carries them, also beside NCCL.
+Rank 0 does what a single process would, the others follow it. The operations cost a single process nothing. Tensors
+that are sent here are on the CPU: gloo carries them, also beside NCCL.
 """
 
-from collections.abc import Iterable
-from itertools import accumulate
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from tasks.artifacts import StoreRef, work
+from tasks.artifacts.follower import FollowerStore
+from tasks.artifacts.work import Made
+from tasks.errors import ArtifactError, SettingsError
+
+_PATIENCE = timedelta(hours=2)
+"""Time that a process waits for the others, also while rank 0 waits for another run that does the same work."""
+_VALUES_AT_ONCE = 2**20
+Own = TypeVar("Own")
 
 
 def world_size() -> int:
@@ -21,45 +36,26 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
-def gather_rows(rows: Tensor) -> Tensor:
-    """Gather the rows of all processes, in the order of their ranks, in every process.
-
-    Args:
-        rows: [rows, ...]; processes may have different numbers of rows.
-    """
-    if world_size() == 1:
-        return rows
-    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(world_size())]
-    dist.all_gather(counts, torch.tensor([len(rows)]))
-    longest = max(int(length) for length in counts)
-    padded = torch.zeros(longest, *rows.shape[1:], dtype=rows.dtype)
-    padded[: len(rows)] = rows
-    parts = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(parts, padded)
-    return torch.cat([part[: int(length)] for part, length in zip(parts, counts, strict=True)])
-
-
-def gather_bytes(own: bytes) -> list[bytes]:
+def gather(own: Own) -> list[Own]:
     """Gather what each process gives, in the order of their ranks, in every process."""
-    lengths = gather_rows(torch.tensor([[len(own)]])).flatten().tolist()
-    flat = gather_rows(torch.frombuffer(bytearray(own), dtype=torch.uint8)).numpy().tobytes()
-    return [flat[end - length : end] for length, end in zip(lengths, accumulate(lengths), strict=True)]
+    if world_size() == 1:
+        return [own]
+    found: list[Any] = [None] * world_size()
+    dist.all_gather_object(found, own)
+    return found
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """Gather the rows of all processes, which may have different numbers of them."""
+    return torch.cat(gather(rows))
 
 
 def all_reduce_sum(values: Tensor) -> Tensor:
-    """Return the element-wise sum over all processes, in every process."""
-    if world_size() == 1:
-        return values
-    summed = values.clone()
-    dist.all_reduce(summed)
-    return summed
-
-
-def all_reduce_in_place(values: Tensor, at_once: int) -> None:
-    """Replace values by their element-wise sum over all processes, ``at_once`` values at a time."""
+    """Replace values by their element-wise sum over all processes, and return them."""
     if world_size() > 1:
-        for part in values.split(at_once):
+        for part in values.view(-1).split(_VALUES_AT_ONCE):
             dist.all_reduce(part)
+    return values
 
 
 def broadcast_int(number: int) -> int:
@@ -78,3 +74,75 @@ def gather_on_rank0(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         if rank() == 0:
             kept[name] = tensor.detach().cpu().contiguous()
     return kept
+
+
+def find_on_all_ranks(name: str, number: int, find: Callable[[], Own | None]) -> Own | None:
+    """Find a part of unfinished work at rank 0 and then in every process; None when rank 0 does not find it.
+
+    Raises:
+        ArtifactError: the leader finds it, and this process does not.
+    """
+    found = find() if rank() == 0 else None
+    if not broadcast_int(found is not None):
+        return None
+    found = found or find()
+    if found is None:
+        raise ArtifactError(
+            f"{name} {number}: process {rank()} does not find what the leader found. Give all processes the same store."
+        )
+    return found
+
+
+def once_together(
+    ref: StoreRef, name: str, version: str, logic: Callable[..., Made], *inputs: Any, **named: Any
+) -> Made | None:
+    """Call ``work.once`` in each process of a group, which torchrun started.
+
+    Returns:
+        What the step made, in the leader; None elsewhere.
+
+    Raises:
+        SettingsError: there are more processes than GPUs.
+    """
+    with _joined():
+        return once_led(ref, name, version, logic, *inputs, **named)
+
+
+def once_led(
+    ref: StoreRef, name: str, version: str, logic: Callable[..., Made], *inputs: Any, **named: Any
+) -> Made | None:
+    """Do what ``once_together`` does in processes that are joined already."""
+    if rank() > 0:
+        if broadcast_int(0):
+            logic(FollowerStore(ref, work.work_key(name, version, inputs)), *inputs, **named)
+        return None
+    followed = False
+
+    @wraps(logic)
+    def lead(*given: Any, **by_name: Any) -> Made:
+        nonlocal followed
+        followed = bool(broadcast_int(1))
+        return logic(*given, **by_name)
+
+    try:
+        return work.once(ref, name, version, lead, *inputs, **named)
+    finally:
+        if not followed:
+            broadcast_int(0)
+
+
+@contextmanager
+def _joined() -> Iterator[None]:
+    local, here = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    on_gpus = torch.cuda.is_available()
+    if on_gpus:
+        if here > torch.cuda.device_count():
+            raise SettingsError(
+                f"optimize.backend.processes: {here} on a machine with {torch.cuda.device_count()} GPUs. Lower it."
+            )
+        torch.cuda.set_device(local)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo", timeout=_PATIENCE)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""What training on a set of rollouts gave."""
+"""What training on the responses of a stage has given so far."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,51 +11,54 @@ Row = dict[str, Any]
 
 @dataclass
 class Outcome:
-    """What training on a set of rollouts gave."""
-
-    rows: list[Row] = field(default_factory=list)
-    """One row of diagnostics per update."""
-    groups: int = 0
-    zero_variance_groups: int = 0
-    unscored: int = 0
-    teaches: bool = True
-    """Whether some advantage is not 0."""
-    dropped: int = 0
-    """Responses with log-probabilities that are not finite."""
-    logp_mismatch: float = 0.0
-    """Mean absolute difference of the engine's and the trainer's log-probabilities."""
-    logp_mismatch_max: float = 0.0
-    examples: list[Row] = field(default_factory=list)
-    """Responses of the updates that were to be noted, with their tokens."""
-
-
-@dataclass(frozen=True)
-class PartOfStage:
-    """The size of the whole stage, where its responses come refresh by refresh."""
+    """What training on a stage has given so far; every generation of rollouts adds to it."""
 
     responses: int
     """Responses of the whole stage."""
+    noted: list[int] = field(default_factory=list)
+    """Updates of the stage, from 0, that note what they do to the tokens of two responses."""
+    rows: list[Row] = field(default_factory=list)
+    """One row of diagnostics per update."""
+    examples: list[Row] = field(default_factory=list)
+    """The responses of the noted updates, with their tokens."""
+    groups: int = 0
+    zero_variance_groups: int = 0
+    unscored: int = 0
     dropped: int = 0
-    """Responses before these with log-probabilities that are not finite."""
+    """Responses with log-probabilities that are not finite."""
+    teaches: bool = False
+    """Whether some advantage is not 0."""
+    mismatches: list[float] = field(default_factory=list)
+    """Mean absolute difference of the engine's and the trainer's log-probabilities, of every generation of rollouts."""
+    logp_mismatch_max: float = 0.0
 
+    def check_teaches(self, updates: int, reward: float) -> None:
+        """Check that some response of the stage, which has so many updates, has an advantage.
 
-def nothing_to_learn(groups: int, uniform: int, updates: int, reward: float) -> NothingToLearnError:
-    """Make the error of a stage without an advantage.
-
-    Args:
-        groups: of the stage.
-        uniform: those whose rewards are all the same.
-        updates: of the stage.
-        reward: their mean.
-    """
-    if uniform < groups:
-        return NothingToLearnError(
-            f"optimize: {uniform} of the {groups} groups of {updates} updates have one reward each (mean "
-            f"{reward:.3f}), and of the others every advantage is 0 or every response is left out, as "
-            "optimize.objective.data.truncated mask does with those that were cut off. Raise rollout.max_new_tokens, "
-            "or use prompts that the policy solves sometimes."
+        Raises:
+            NothingToLearnError: none has.
+        """
+        if self.teaches:
+            return
+        uniform = f"the {self.groups} groups of {updates} updates have one reward each (mean {reward:.3f})"
+        if self.zero_variance_groups < self.groups:
+            raise NothingToLearnError(
+                f"optimize: {self.zero_variance_groups} of {uniform}, and of the others every advantage is 0 or every "
+                "response is left out, as optimize.objective.data.truncated mask does with those that were cut off. "
+                "Raise rollout.max_new_tokens, or use prompts that the policy solves sometimes."
+            )
+        raise NothingToLearnError(
+            f"optimize: {uniform}, so every advantage is 0. Use prompts that the policy solves sometimes, or more "
+            "responses per prompt."
         )
-    return NothingToLearnError(
-        f"optimize: the {groups} groups of {updates} updates have one reward each (mean {reward:.3f}), so every "
-        "advantage is 0. Use prompts that the policy solves sometimes, or more responses per prompt."
-    )
+
+    def facts(self) -> dict[str, Any]:
+        """Return the counts of the stage for a manifest."""
+        return {
+            "groups": self.groups,
+            "zero_variance_groups": self.zero_variance_groups,
+            "unscored": self.unscored,
+            "dropped": self.dropped,
+            "logp_mismatch": sum(self.mismatches) / len(self.mismatches),
+            "logp_mismatch_max": self.logp_mismatch_max,
+        }

@@ -1,6 +1,6 @@
-"""Train on a stage's rollouts and verdicts: load, train, save the next policy."""
+"""Train for a stage: load, make the updates, with new rollouts every so many, and save the next policy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,31 +16,24 @@ from tasks.policy.fitting import fitting_scorer
 from tasks.policy.loading import OPTIMIZER, load_model
 from tasks.policy.lora import ADAPTER, add_adapters, load_adapters
 from tasks.policy.memory import enough_memory
-from tasks.policy.scorer import Scorer
 from tasks.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.tracking.journal import shown
 from tasks.train.backends import open_backend
-from tasks.train.batches import Responses, collect, plan_batches
+from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
-from tasks.train.examples import noted_updates
+from tasks.train.diagnostics import noted_updates
 from tasks.train.outcome import Outcome
-from tasks.train.trainer import Trainer
+from tasks.train.trainer import AfterUpdate, Phase, Trainer
 
-OUT_OF_MEMORY_FIX = (
+_OUT_OF_MEMORY_FIX = (
     "Lower optimize.tokens_per_micro_batch or optimize.logp_chunk_tokens, set optimize.backend.gradient_checkpointing, "
     "or share the state over more processes (optimize.backend)."
 )
-_COLUMNS = [
-    "prompt_id",
-    "sample_index",
-    "prompt_token_ids",
-    "response_token_ids",
-    "engine_logp",
-    "finish_reason",
-    "policy",
-]
-_JUDGED = ["prompt_id", "sample_index", "reward"]
+_NAMES = ["prompt_id", "sample_index"]
+_SAMPLED = [*_NAMES, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
+Rollouts = Callable[[int], tuple[Responses, Sequence[Ints]]]
+"""A function that gives the responses of a refresh, which is numbered from 0, and the rows of its batches."""
 
 
 @heeding
@@ -57,16 +50,8 @@ def optimize_stage(
 ) -> ArtifactRef:
     """Train on every response of a stage once, in updates of ``responses_per_update``.
 
-    Args:
-        store: of all artifacts.
-        settings: of the step.
-        reference: the run's base policy; read by an objective with a KL to it.
-        policy: the one that sampled the rollouts.
-        rollouts: the stage's shards.
-        verdicts: on all of them, in their order.
-        stage: counts from 0.
-        seed: the run's; with the stage it determines the order of updates.
-        operation: how often the state is saved, and where numbers are shown.
+    The rollouts are shards that the policy sampled, with verdicts in their order. The run's base policy is the
+    reference of a KL to it. The order of the updates depends on the seed and the stage, which counts from 0.
 
     Returns:
         The next policy: a Hugging Face folder with the optimizer's state, metrics.parquet with a row per update, and
@@ -88,26 +73,81 @@ def optimize_stage(
         with draft.phase("load"):
             made = store.manifest(rollouts[0]).settings
             responses = stage_responses(store, policy, rollouts, verdicts, scratch)
-            folder = store.path(policy)
-            start = start_of(store, settings, reference, folder)
-            trainer = load_trainer(folder, settings, made["max_new_tokens"], seed, start)
-            base = load_reference(store, settings, reference)
+            folder, base = store.path(policy), base_policy(store, settings, reference)
+            trainer = load_trainer(folder, settings, made["max_new_tokens"], seed, base)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
-        resume = Resume(store.progress, operation)
-        with enough_memory("optimize", OUT_OF_MEMORY_FIX):
-            outcome = trainer.train(
-                responses,
-                batches,
-                stage,
-                draft.phase,
-                base,
-                after_update=partial(show, "optimize"),
-                resume=resume,
-                noted=noted_updates(len(batches) * settings.objective.schedule.updates_per_batch),
-                scratch=scratch,
-            )
-        save(draft, trainer, start, settings, [outcome], stage, len(outcome.rows))
+        updates = len(batches) * settings.objective.schedule.updates_per_batch
+        outcome = make_updates(
+            trainer,
+            lambda _: (responses, batches),
+            refreshes=1,
+            updates_per_rollout=updates,
+            responses=len(responses.group_R),
+            stage=stage,
+            phase=draft.phase,
+            after_update=partial(show, "optimize"),
+            resume=Resume(store.progress, operation),
+        )
+        save(draft, trainer, start_of(settings, folder, base), outcome, stage, updates)
     return draft.ref
+
+
+def make_updates(
+    trainer: Trainer,
+    rollouts: Rollouts,
+    refreshes: int,
+    updates_per_rollout: int,
+    responses: int,
+    stage: int,
+    phase: Phase,
+    after_update: AfterUpdate,
+    resume: Resume | None = None,
+    kept: Callable[[int], bool] = lambda _: True,
+    must_teach: bool = True,
+) -> Outcome:
+    """Make all updates of a stage, with new rollouts every ``updates_per_rollout`` of them.
+
+    The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. An interrupted stage goes on
+    from the newest state of ``resume``.
+
+    Args:
+        trainer: of the policy.
+        rollouts: asked for the refreshes one after the other, each once the updates on those before it are made.
+        refreshes: of the stage.
+        updates_per_rollout: mu.
+        responses: of the stage.
+        stage: see ``Trainer.train``, as for phase and resume.
+        phase: see there.
+        after_update: called with the diagnostics of every update, those before an interruption first.
+        resume: see there.
+        kept: whether the rollouts of so many refreshes can be given again after an interruption.
+        must_teach: it is an error if all advantages of the stage are zero.
+
+    Raises:
+        SettingsError: the memory does not hold the training; or see ``Trainer.train``.
+    """
+    outcome = Outcome(responses, noted_updates(refreshes * updates_per_rollout))
+    if resume and (state := resume.restore(trainer.backend, lambda done: kept(-(-done // updates_per_rollout)))):
+        trainer.updates, outcome = state
+        for row in outcome.rows:
+            after_update(row)
+    for number in range(refreshes):
+        first, last = number * updates_per_rollout, number == refreshes - 1
+        collected, batches = rollouts(number)
+        if len(outcome.rows) < first + updates_per_rollout:
+            with enough_memory("optimize", _OUT_OF_MEMORY_FIX):
+                trainer.train(
+                    collected,
+                    batches,
+                    stage,
+                    phase,
+                    outcome=outcome,
+                    first=first,
+                    last=last and must_teach,
+                    after_update=after_update,
+                    resume=resume,
+                )
+    return outcome
 
 
 def stage_responses(
@@ -118,10 +158,19 @@ def stage_responses(
     Raises:
         DataError: the rollouts are not of this policy, or do not fit the verdicts.
     """
-    shards = zip(rollouts, store.paths(rollouts), strict=True)
-    sampled = (table for shard, path in shards for table in _own(shard, path, policy))
-    judged = stream_table(store.path(verdicts) / "verdicts.parquet", _JUDGED)
-    return collect(sampled, judged, store.manifest(rollouts[0]).settings["responses_per_prompt"], scratch)
+
+    def sampled() -> Iterator[pa.Table]:
+        for shard, folder in zip(rollouts, store.paths(rollouts), strict=True):
+            for table in stream_table(folder / "rollouts.parquet", _SAMPLED):
+                for other in set(table["policy"].unique().to_pylist()) - {policy.digest}:
+                    raise DataError(
+                        f"{shard}: sampled by policy {other[:16]}, but policy {policy.digest[:16]} is to be optimised. "
+                        "Generate again."
+                    )
+                yield table
+
+    judged = stream_table(store.path(verdicts) / "verdicts.parquet", [*_NAMES, "reward"])
+    return collect(sampled(), judged, store.manifest(rollouts[0]).settings["responses_per_prompt"], scratch)
 
 
 def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict[str, ArtifactRef]:
@@ -129,41 +178,32 @@ def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict
     return {"reference": reference} if settings.objective.needs_reference or settings.lora else {}
 
 
-def start_of(store: Store, settings: OptimizeSettings, reference: ArtifactRef, folder: Path) -> Path:
+def base_policy(store: Store, settings: OptimizeSettings, reference: ArtifactRef) -> Path | None:
+    """Return the folder of the base policy, where the objective or adapters need it."""
+    return store.path(reference, without=OPTIMIZER) if reference_parent(settings, reference) else None
+
+
+def start_of(settings: OptimizeSettings, folder: Path, base: Path | None) -> Path:
     """Return the folder whose weights are loaded: the policy's own, or the base policy's where adapters are trained."""
-    return folder if settings.lora is None else store.path(reference, without=OPTIMIZER)
-
-
-def load_reference(store: Store, settings: OptimizeSettings, reference: ArtifactRef) -> Scorer | None:
-    """Load the base policy, where the objective needs it."""
-    if not settings.objective.needs_reference:
-        return None
-    return fitting_scorer(load_model(store.path(reference, without=OPTIMIZER)), settings.logp_chunk_tokens)
+    return base if base and settings.lora else folder
 
 
 def load_trainer(
-    folder: Path, settings: OptimizeSettings, max_response_tokens: int, seed: int, start: Path | None = None
+    folder: Path, settings: OptimizeSettings, max_response_tokens: int, seed: int, base: Path | None = None
 ) -> Trainer:
     """Make the trainer of a policy folder, with the optimizer's state when the policy has one.
 
-    Whatever this process still holds for generation is closed: its memory is needed.
-
-    Args:
-        folder: of the policy.
-        settings: of the step.
-        max_response_tokens: most tokens that a response can have.
-        seed: the run's.
-        start: the base policy, beside whose weights adapters are trained.
+    Whatever this process still holds for generation is closed: its memory is needed. ``base`` is the base policy, for
+    an objective with a KL to it, and for adapters, which are trained beside its weights.
 
     Raises:
         DataError: adapters are to be trained beside weights that were trained themselves, or the model is of a kind
             that cannot be scored.
     """
     release()
-    start = start or folder
     # DeepSpeed takes to its GPU what stays there: in bfloat16 its part alone of the fp32 weights.
     place = "cpu" if settings.backend.kind == "deepspeed" else None
-    model = load_model(start, place=place)
+    model = load_model(start_of(settings, folder, base), place=place)
     if settings.lora is not None:
         add_adapters(model, settings.lora, seed)
         if (folder / ADAPTER).is_dir():
@@ -173,49 +213,22 @@ def load_trainer(
                 f"{folder}: all weights of this policy were trained, so optimize.lora cannot go on from it. Start from "
                 "the base policy, or leave optimize.lora out."
             )
-    scorer = fitting_scorer(model, settings.logp_chunk_tokens)
-    trainer = Trainer(open_backend(scorer, settings), settings, max_response_tokens, seed)
-    trainer.updates = load_optimizer(folder, trainer.backend)
-    return trainer
+    backend = open_backend(fitting_scorer(model, settings.logp_chunk_tokens), settings)
+    updates = load_optimizer(folder, backend)
+    reference = None
+    if base and settings.objective.needs_reference:
+        reference = fitting_scorer(load_model(base), settings.logp_chunk_tokens)
+    return Trainer(backend, settings, max_response_tokens, seed, reference, updates)
 
 
 def save(
-    draft: Draft,
-    trainer: Trainer,
-    previous: Path,
-    settings: OptimizeSettings,
-    outcomes: Sequence[Outcome],
-    stage: int,
-    updates_per_rollout: int,
+    draft: Draft, trainer: Trainer, previous: Path, outcome: Outcome, stage: int, updates_per_rollout: int
 ) -> None:
     """Write the policy, the optimizer's state, the diagnostics and the facts of a stage."""
     with draft.phase("save"):
-        save_policy(draft.path, trainer.backend, previous, settings.lora)
+        save_policy(draft.path, trainer.backend, previous, trainer.settings.lora)
         save_optimizer(draft.path, trainer.backend, trainer.updates)
-        rows: list[dict[str, Any]] = [row for outcome in outcomes for row in outcome.rows]
-        write_table(draft.path / "metrics.parquet", rows, metrics_schema(list(rows[0])))
-        examples = [row for outcome in outcomes for row in outcome.examples]
-        write_table(draft.path / "examples.parquet", examples, EXAMPLES)
-    draft.facts.update(
-        stage=stage + 1,
-        updates=trainer.updates,
-        preset=settings.preset,
-        updates_per_rollout=updates_per_rollout,
-        groups=sum(outcome.groups for outcome in outcomes),
-        zero_variance_groups=sum(outcome.zero_variance_groups for outcome in outcomes),
-        unscored=sum(outcome.unscored for outcome in outcomes),
-        dropped=sum(outcome.dropped for outcome in outcomes),
-        logp_mismatch=sum(outcome.logp_mismatch for outcome in outcomes) / len(outcomes),
-        logp_mismatch_max=max(outcome.logp_mismatch_max for outcome in outcomes),
-    )
-
-
-def _own(shard: ArtifactRef, folder: Path, policy: ArtifactRef) -> Iterator[pa.Table]:
-    for table in stream_table(folder / "rollouts.parquet", _COLUMNS):
-        for digest in table["policy"].unique().to_pylist():
-            if digest != policy.digest:
-                raise DataError(
-                    f"{shard}: sampled by policy {digest[:16]}, but policy {policy.digest[:16]} is to be optimised. "
-                    "Generate again."
-                )
-        yield table
+        write_table(draft.path / "metrics.parquet", outcome.rows, metrics_schema(list(outcome.rows[0])))
+        write_table(draft.path / "examples.parquet", outcome.examples, EXAMPLES)
+    facts: dict[str, Any] = {"stage": stage + 1, "updates": trainer.updates, "preset": trainer.settings.preset}
+    draft.facts.update(facts, updates_per_rollout=updates_per_rollout, **outcome.facts())

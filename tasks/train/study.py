@@ -1,8 +1,7 @@
 """Train in one process and evaluate at equal distances: the unit of the laboratory."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,12 @@ from tasks.evaluate.step import sample_held_out
 from tasks.progress import bar
 from tasks.rollout.engine import Sampling
 from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
-from tasks.train.colocated import Colocated, plan_refreshes
+from tasks.train.batches import Ints, Responses
+from tasks.train.colocated import Colocated
 from tasks.train.outcome import Row
-from tasks.train.stage import load_reference
+from tasks.train.stage import make_updates
 from tasks.verify import Outcome
 from tasks.verify.step import pair
-
-
-@contextmanager
-def _untimed(_: str) -> Iterator[None]:
-    yield
 
 
 def run_study(
@@ -42,19 +37,8 @@ def run_study(
     """Train a policy on all prompts once, and evaluate it before, along the way and at the end.
 
     A run that a gate stops, because its gradient is not finite, keeps the accuracy that it had: a collapse is a result.
-
-    Args:
-        store: of all artifacts.
-        rollout: how to sample.
-        verify: the verifier's.
-        optimize: of the updates.
-        evaluate: avg@k on the benchmark, the only one; no greedy responses.
-        updates_per_rollout: mu.
-        evaluations: how many after the first; divides the updates.
-        policy: the base policy.
-        prompts: shards of the run's prompts.
-        held_out: its problems.
-        seed: the run's.
+    There are ``evaluations`` after the first, of avg@k on the only benchmark, without greedy responses; the policy is
+    the base policy.
 
     Returns:
         A study artifact: curve.parquet with the accuracy of every problem at every evaluation, and metrics.parquet.
@@ -76,30 +60,25 @@ def run_study(
     }
     parents: Parents = {"policy": policy, "prompts": list(prompts), "held_out": [benchmark]}
     with store.write("study", settings=settings, parents=parents, seed=seed) as draft:
-        shards = store.paths(prompts)
-        rows = [row for shard in shards for row in read_table(shard / "prompts.parquet").to_pylist()]
         problems = read_table(store.path(benchmark) / "prompts.parquet").to_pylist()
-        refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, 0))
-        updates = len(refreshes) * updates_per_rollout
-        if updates % evaluations:
-            raise SettingsError(f"evaluations: {evaluations} does not divide the {updates} updates of the study")
-        base = partial(load_reference, store, optimize, policy)
-        loop = Colocated(
-            store.path(policy), rollout, verify, optimize, policy.digest, rows, 0, seed, _untimed, reference=base
-        )
+        sources = (policy, policy, prompts, 0, seed)
+        loop = Colocated(store, rollout, verify, optimize, updates_per_rollout, *sources, lambda _: nullcontext())
         curve: list[dict[str, Any]] = []
         metrics: list[Row] = []
         stopped = ""
-        with (
-            draft.phase("study"),
-            loop,
-            bar(f"study {optimize.preset} mu {updates_per_rollout} seed {seed}", updates) as progress,
-        ):
+        updates = len(loop.refreshes) * updates_per_rollout
+        title = f"study {optimize.preset} mu {updates_per_rollout} seed {seed}"
+        with draft.phase("study"), closing(loop), bar(title, updates) as progress:
+            if updates % evaluations:
+                raise SettingsError(f"evaluations: {evaluations} does not divide the {updates} updates of the study")
             loop.to_generation()
             curve.append(_measure(loop, measured, problems, 0, seed))
 
+            def refresh(number: int) -> tuple[Responses, Sequence[Ints]]:
+                return loop.batches(*loop.refresh(number))
+
             def after_update(row: Row) -> None:
-                metrics.append(row)  # At once: a refresh that ends in a collapse gives no outcome.
+                metrics.append(row)  # At once: what ends in a collapse gives no outcome.
                 done = row["update"]
                 progress.advance(note=f"accuracy {curve[-1]['accuracy']:.3f}")
                 if done % (updates // evaluations) == 0:
@@ -108,8 +87,17 @@ def run_study(
                     loop.to_training()
 
             try:
-                for refresh in refreshes:
-                    loop.refresh(refresh, after_update)
+                make_updates(
+                    loop.trainer,
+                    refresh,
+                    refreshes=len(loop.refreshes),
+                    updates_per_rollout=updates_per_rollout,
+                    responses=loop.responses,
+                    stage=0,
+                    phase=lambda _: nullcontext(),
+                    after_update=after_update,
+                    must_teach=False,
+                )
             except GateError as error:
                 stopped = error.message
                 loop.to_generation()

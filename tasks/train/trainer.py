@@ -4,12 +4,11 @@ Shapes: T response tokens of a micro-batch, R responses.
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from tasks.errors import GateError
 from tasks.policy.scorer import Scorer
@@ -20,29 +19,31 @@ from tasks.train.backends import Backend
 from tasks.train.batches import Ints, Responses, mean_reward
 from tasks.train.bounds import update_bounds
 from tasks.train.checkpoint import Resume
-from tasks.train.diagnostics import UpdateStatistics
-from tasks.train.examples import CloseUp
+from tasks.train.diagnostics import CloseUp, UpdateStatistics
 from tasks.train.objective import Bounds, objective
-from tasks.train.outcome import Outcome, PartOfStage, Row
-from tasks.train.scoring import Scoring, StageTokens
-from tasks.train.tokens import TokenBatch, log_ratio
+from tasks.train.outcome import Outcome, Row
+from tasks.train.scoring import StageTokens
 
 Phase = Callable[[str], AbstractContextManager[None]]
 AfterUpdate = Callable[[Row], None]
 
 
+@dataclass
 class Trainer:
     """A policy that is being optimised; AdamW's moments and the count of updates outlast stages.
 
     Several processes may hold the policy together: each works on its share of every update's micro-batches.
     """
 
-    def __init__(self, backend: Backend, settings: OptimizeSettings, max_response_tokens: int, seed: int = 0) -> None:
-        self.updates = 0
-        self.backend = backend
-        self._settings = settings
-        self._max_response_tokens = max_response_tokens
-        self._scoring = Scoring(backend, settings, max_response_tokens, seed)
+    backend: Backend
+    settings: OptimizeSettings
+    max_response_tokens: int
+    seed: int = 0
+    """The run's."""
+    reference: Scorer | None = None
+    """The base policy, for an objective with a KL to it."""
+    updates: int = 0
+    """Updates of the run so far."""
 
     def train(
         self,
@@ -50,26 +51,24 @@ class Trainer:
         batches: Sequence[Ints],
         stage: int,
         phase: Phase,
-        reference: Scorer | None = None,
-        part: PartOfStage | None = None,
+        outcome: Outcome | None = None,
+        first: int = 0,
+        last: bool = True,
         after_update: AfterUpdate | None = None,
         resume: Resume | None = None,
-        noted: Collection[int] = (),
-        scratch: Path | None = None,
     ) -> Outcome:
         """Make ``schedule.updates_per_batch`` updates per element of ``batches``, over the rows that it names.
 
         Args:
-            responses: sampled by the policy as it is now.
+            responses: sampled by the policy as it was before the first of these updates.
             batches: rows of every batch, in order; no row is in two.
-            stage: counts from 0, for the diagnostics.
+            stage: counts from 0.
             phase: times the phases logp and optimize.
-            reference: the base policy, for an objective with a KL to it.
-            part: the stage has other rollouts too, so that zero advantages are no reason to stop yet.
-            after_update: called after every update with its diagnostics, and with those before an interruption.
-            resume: saves where training stands, and finds where it stood when it was interrupted.
-            noted: the staleness of updates that note what they do to the tokens of two responses.
-            scratch: where log-probabilities are kept on disk; None for the system's folder of temporary files.
+            outcome: of the stage so far, which is added to; None if these responses are the whole stage.
+            first: updates of the stage before these responses. What ``outcome`` has more was made with them.
+            last: no other responses of the stage follow, so that it is an error if all advantages were zero.
+            after_update: called after every update with its diagnostics.
+            resume: saves where training stands.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero.
@@ -77,25 +76,29 @@ class Trainer:
                 gradient is not finite.
             Interrupted: a stop was asked for, and ``resume`` saved the state.
         """
-        schedule = self._settings.objective.schedule
-        total = len(batches) * schedule.updates_per_batch
+        outcome = outcome or Outcome(len(responses.group_R))
+        schedule = self.settings.objective.schedule
+        total, done = len(batches) * schedule.updates_per_batch, len(outcome.rows) - first
         with phase("logp"):
-            work = StageTokens.of(responses, stage, scratch)
-            outcome = self._scoring.prepare(work, batches, self.updates, reference, part, resume)
-        saved = 0
-        if resume and (state := resume.restore(self.backend)):
-            saved, self.updates, (outcome,), columns = state
-            work.logp |= columns
-            if after_update:
-                for row in outcome.rows:
-                    after_update(row)
+            seed = (self.seed, stage, self.updates - done)
+            work = StageTokens(responses, self.backend, self.settings, self.max_response_tokens, seed)
+            if resume and done:
+                work.restore(resume.columns)
+            else:
+                work.score(batches, first, self.reference, resume)
+                work.count(outcome, batches)
+                if last:
+                    outcome.check_teaches(first + total, mean_reward(responses.reward_R))
         with phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
-            progress.reach(saved)
-            for staleness in range(saved, total):
+            progress.reach(done)
+            for staleness in range(done, total):
                 batch = staleness // schedule.updates_per_batch
-                if staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0:
-                    self._refresh_proximal(work, batches[batch : batch + schedule.batches_per_proximal])
-                close_up = CloseUp(responses, work.selection, batches[batch]) if staleness in noted else None
+                fresh = staleness % (schedule.updates_per_batch * schedule.batches_per_proximal) == 0
+                if fresh and self.settings.objective.needs_proximal:
+                    proximal = batches[batch : batch + schedule.batches_per_proximal]
+                    work.logp["proximal"] = work.logp_of(proximal, self.backend, "proximal logp")
+                noted = len(outcome.rows) in outcome.noted
+                close_up = CloseUp(responses, work.selection, batches[batch]) if noted else None
                 row = self._update(work, batches[batch], close_up)
                 place = {"stage": stage + 1, "update": self.updates, "staleness": staleness}
                 outcome.rows.append({**place, **row})
@@ -103,26 +106,25 @@ class Trainer:
                 progress.advance(note=f"reward {row['reward']:.3f}")
                 if after_update:
                     after_update(outcome.rows[-1])
-                if resume and resume.due(staleness + 1, total, saved):
-                    saved = staleness + 1
-                    moving = {name: column for name, column in work.logp.items() if name == "proximal"}
-                    resume.save(saved, self.backend, self.updates, [outcome], moving)
+                if resume and not (last and staleness + 1 == total) and resume.due(len(outcome.rows)):
+                    resume.save(self.backend, self.updates, outcome, work.logp)
         return outcome
 
     def _update(self, work: StageTokens, rows: Ints, close_up: CloseUp | None = None) -> Row:
         """Make one update over those of some rows that take part, and return its diagnostics."""
-        micro_rows = self._scoring.micro_rows(work, rows)
+        micro_rows = work.micro_rows(rows)
         bounds = self._bounds(work, micro_rows)
         statistics, denominator = UpdateStatistics(), torch.zeros((), dtype=torch.int64)
         for place, own in enumerate(micro_rows):
-            tokens, entropy_T = self._forward(work, own)
-            result = objective(tokens, self._settings.objective, self._max_response_tokens, bounds)
+            tokens, entropy_T = work.forward(own)
+            result = objective(tokens, self.settings.objective, self.max_response_tokens, bounds)
             self.backend.backward(result.loss_sum, last=place == len(micro_rows) - 1)
             denominator = denominator.to(result.denominator.device) + result.denominator
             statistics.add(result, tokens, entropy_T)
             if close_up:
                 close_up.add(own, tokens, result)
-        learning_rate = self._learning_rate()
+        warm = min(1.0, (self.updates + 1) / (self.settings.warmup_updates + 1))
+        learning_rate = self.settings.learning_rate * warm
         grad_norm = self.backend.step(int(distributed.all_reduce_sum(denominator.cpu())), learning_rate)
         if not math.isfinite(grad_norm):
             raise GateError(
@@ -140,30 +142,10 @@ class Trainer:
             **statistics.row(),
         }
 
-    def _forward(self, work: StageTokens, rows: Ints) -> tuple[TokenBatch, Tensor]:
-        """Return a micro-batch as the objective takes it, and the entropy of its tokens."""
-        packed = work.micro_batch(rows)
-        logp_T, entropy_T = self.backend(packed)
-        return work.token_batch(rows, packed.response_T, logp_T), entropy_T
-
-    @torch.no_grad()
     def _bounds(self, work: StageTokens, micro_rows: list[Ints]) -> Bounds:
         """Return the interval of the ratio; one that is found anew needs the whole update's log-ratios first."""
-        gate = self._settings.objective.gate
+        gate = self.settings.objective.gate
         if gate.interval is not None:
             return Bounds(*gate.interval)
-        log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
-        for rows in micro_rows:
-            tokens, _ = self._forward(work, rows)
-            below_T = tokens.behavior_logp_T if tokens.proximal_logp_T is None else tokens.proximal_logp_T
-            log_ratios.append(log_ratio(tokens.logp_T, below_T).cpu())
-            advantages.append(tokens.advantage_T.cpu())
-        return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate, distributed.gather_rows)
-
-    def _learning_rate(self) -> float:
-        """Return the rate of the next update, which rises over the first ``warmup_updates``."""
-        return self._settings.learning_rate * min(1.0, (self.updates + 1) / (self._settings.warmup_updates + 1))
-
-    def _refresh_proximal(self, work: StageTokens, batches: Sequence[Ints]) -> None:
-        if self._settings.objective.needs_proximal:
-            work.logp["proximal"] = self._scoring.logp(work, batches, self.backend, "proximal logp")
+        log_ratio_N, advantage_N = work.log_ratios(micro_rows)
+        return update_bounds(log_ratio_N, advantage_N, gate, distributed.gather_rows)

@@ -17,7 +17,7 @@ from tasks.report.step import write_report
 from tasks.resident import release
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, RunSettings
-from tasks.train.alternating import train_alternating
+from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 

@@ -3,6 +3,7 @@
 from copy import deepcopy
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -12,10 +13,12 @@ from transformers import (
     FalconH1Config,
     Gemma2Config,
     Gemma3TextConfig,
+    GPT2Config,
     GptOssConfig,
     GraniteConfig,
     Lfm2Config,
     Llama4TextConfig,
+    LlamaConfig,
     MambaConfig,
     MptConfig,
     PhiConfig,
@@ -23,14 +26,29 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen2MoeConfig,
+    Qwen3Config,
     Qwen3MoeConfig,
     Qwen3NextConfig,
     StableLmConfig,
 )
 
 from tasks.policy.loading import load_tokenizer
-from tests.policy.test_scorer import FAMILIES, SHAPE
 
+SHAPE = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+FAMILIES = {
+    "qwen3": Qwen3Config(**SHAPE, head_dim=8, tie_word_embeddings=True),
+    "qwen2": Qwen2Config(**SHAPE, tie_word_embeddings=False),
+    "llama": LlamaConfig(**SHAPE),
+    "gpt2": GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=64, attn_pdrop=0.0),
+}
 LAYERS = {"num_hidden_layers": 2, "hidden_size": 32, "vocab_size": 40}
 HEADS = {**SHAPE, "head_dim": 8}
 MAMBA = {"mamba_n_heads": 4, "mamba_n_groups": 1, "mamba_d_state": 8}
@@ -102,3 +120,24 @@ def brought(config: PretrainedConfig, policy: Path, folder: Path, spread: float 
     made(config, spread=spread).save_pretrained(folder)
     load_tokenizer(policy).save_pretrained(folder)
     return folder
+
+
+def model(config: PretrainedConfig, attention: str) -> PreTrainedModel:
+    """A model as transformers initialises it."""
+    torch.manual_seed(0)
+    made: PreTrainedModel = AutoModelForCausalLM.from_config(deepcopy(config), attn_implementation=attention)
+    return made.eval()
+
+
+def sequences(seed: int, lengths: list[tuple[int, int]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Prompts and responses of some lengths."""
+    random = np.random.default_rng(seed)
+    prompts = [random.integers(0, 40, p) for p, _ in lengths]
+    return prompts, [random.integers(0, 40, r) for _, r in lengths]
+
+
+def plain_logp(reference: PreTrainedModel, prompt: np.ndarray, response: np.ndarray) -> torch.Tensor:
+    """Log-probabilities of a response by itself."""
+    ids = torch.from_numpy(np.concatenate([prompt, response]))[None]
+    logp = reference(input_ids=ids).logits[0].log_softmax(-1)
+    return logp[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None]).squeeze(1)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +55,41 @@ def indexed(*names: object) -> Spoil:
         (folder / INDEX).write_text(json.dumps({"weight_map": dict(enumerate(names))}))
 
     return spoil
+
+
+def index(text: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        (folder / WEIGHTS).unlink()
+        (folder / INDEX).write_text(text)
+
+    return spoil
+
+
+def weight(value: float, dtype: torch.dtype) -> Spoil:
+    def spoil(folder: Path) -> None:
+        weights = {name: one.to(dtype) for name, one in load_file(folder / WEIGHTS).items()}
+        weights["model.norm.weight"][3] = value
+        save_file(weights, folder / WEIGHTS, {"format": "pt"})
+
+    return spoil
+
+
+def more_tokens(folder: Path) -> None:
+    tokenizer = load_tokenizer(folder)
+    tokenizer.add_tokens(["<more>"])
+    tokenizer.save_pretrained(folder)
+
+
+def vocabulary(change: Callable[[dict[str, Any]], object]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        change(tokenizer["model"])
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+    return spoil
+
+
+NOT_FINITE = r"1 of the weights hold NaN or infinite numbers, such as model\.norm\.weight\. .* checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -114,25 +148,21 @@ def test_a_file_that_cannot_be_read_is_named(store: Store, folder: Path, name: s
         (config(hidden_size="large"), r"cannot load config\.json: .*'hidden_size' expected int, got str"),
         (config(num_hidden_layers=9), r"cannot load config\.json: .*`num_hidden_layers` \(9\) must be equal"),
         (config(quantization_config={"quant_method": "fp8"}), r"its weights are quantized \(fp8\).* in bfloat16"),
+        (index("{}"), r"model\.safetensors\.index\.json: no weight_map. Save the model"),
+        (index('{"weight_map": []}'), r"model\.safetensors\.index\.json: no weight_map. Save the model"),
+        (weight(math.nan, torch.float32), NOT_FINITE),
+        (weight(-math.inf, torch.bfloat16), NOT_FINITE),
+        (more_tokens, "the tokenizer has 23 tokens and the model's vocabulary 22"),
+        (vocabulary(lambda one: one["vocab"].update({"+": 99})), "the tokenizer has 100 tokens and .* vocabulary 22"),
+        (
+            vocabulary(lambda one: (one["vocab"].pop("1"), one.update(unk_token="<unknown>"))),
+            r"the policy's tokenizer cannot take the prompts: Exception: WordLevel error: Missing \[UNK\]",
+        ),
     ],
 )
 def test_a_folder_that_is_spoiled_is_refused(store: Store, folder: Path, spoil: Spoil, message: str) -> None:
     spoil(folder)
     refused(store, folder, message)
-
-
-def test_an_index_without_files(store: Store, folder: Path) -> None:
-    (folder / WEIGHTS).unlink()
-    for index in ("{}", '{"weight_map": []}'):
-        (folder / INDEX).write_text(index)
-        refused(store, folder, re.escape(f"{INDEX}: no weight_map. Save the model"))
-
-
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(store: Store, folder: Path) -> None:
-    tokenizer = load_tokenizer(folder)
-    tokenizer.add_tokens(["<more>"])
-    tokenizer.save_pretrained(folder)
-    refused(store, folder, r"the tokenizer has 23 tokens and the model's vocabulary 22")
 
 
 def test_weights_of_other_shapes_than_the_configuration_says_are_named(store: Store, folder: Path) -> None:
@@ -141,17 +171,6 @@ def test_weights_of_other_shapes_than_the_configuration_says_are_named(store: St
     save_file(weights, folder / WEIGHTS, {"format": "pt"})
     with pytest.raises(DataError, match=r"1 weights have other shapes .* model\.norm\.weight: \[(\d+)\] where it says"):
         load_model(take(store, folder))
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_weights_that_are_no_numbers_are_refused(store: Store, folder: Path, bad: float, dtype: torch.dtype) -> None:
-    weights = {name: weight.to(dtype) for name, weight in load_file(folder / WEIGHTS).items()}
-    weights["model.norm.weight"][3] = bad
-    save_file(weights, folder / WEIGHTS, {"format": "pt"})
-    refused(
-        store, folder, r"1 of the weights hold NaN or infinite numbers, such as model\.norm\.weight\. .* checkpoint"
-    )
 
 
 def test_a_model_whose_probabilities_are_no_numbers_is_told_of_its_weights(store: Store, folder: Path) -> None:
@@ -198,20 +217,3 @@ def test_a_template_is_tried_where_prompts_are_chats(
     folder = llama(tmp_path / "llama", byte_tokenizer(template=template))
     refused(store, folder, message, chat=True)
     take(store, folder)
-
-
-def test_ids_of_a_tokenizer_beyond_the_vocabulary_are_refused(store: Store, folder: Path) -> None:
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    tokenizer["model"]["vocab"]["+"] = 99
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    refused(store, folder, r"the tokenizer has 100 tokens and the model's vocabulary 22")
-
-
-def test_a_tokenizer_that_cannot_take_a_text_is_refused(store: Store, folder: Path) -> None:
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    tokenizer["model"]["unk_token"] = "<unknown>"
-    del tokenizer["model"]["vocab"]["1"]
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    refused(
-        store, folder, r"the policy's tokenizer cannot take the prompts: Exception: WordLevel error: Missing \[UNK\]"
-    )

@@ -16,7 +16,7 @@ from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer, pack
 from tasks.settings import OptimizeSettings
 from tasks.train.backends import open_backend
-from tests.policy.test_scorer import FAMILIES, model, sequences
+from tests.policy.families import FAMILIES, model, sequences
 
 INSTALLED = importlib.util.find_spec("liger_kernel") is not None
 needs_liger = pytest.mark.skipif(not INSTALLED, reason="liger-kernel is not installed: make test-liger")

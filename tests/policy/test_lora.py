@@ -16,7 +16,7 @@ from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import save_optimizer, save_policy
 from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
-from tests.policy.test_scorer import FAMILIES, model
+from tests.policy.families import FAMILIES, model
 from tests.train import test_trainer
 from tests.train.test_trainer import Small, untimed
 

@@ -56,11 +56,6 @@ def test_a_tiny_policy_is_a_hugging_face_folder(small: Small) -> None:
     assert model(torch.tensor([tokenizer("12+3*4=")["input_ids"]])).logits.shape == (1, 7, len(tokenizer))
 
 
-def test_a_folder_is_taken_as_it_is(small: Small, store: Store, folder: Path) -> None:
-    _, policy = small
-    assert take(store, folder) == policy
-
-
 def test_a_policy_of_another_store_is_taken_without_its_manifest(small: Small, store: Store) -> None:
     other, policy = small
     taken = take(store, other.path(policy))
@@ -106,14 +101,16 @@ def test_weights_in_several_files_are_those_that_the_index_names(store: Store, f
         take(store, folder)
 
 
-def test_a_folder_that_is_not_there(store: Store) -> None:
-    with pytest.raises(DataError, match=r"policy.path: './nowhere' is no folder"):
-        take(store, "./nowhere")
-
-
-def test_a_hub_name_without_a_network_says_what_failed(store: Store) -> None:
-    with pytest.raises(DataError, match="'no-one/no-model' is no folder here and could not be fetched"):
-        take(store, "no-one/no-model")
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("./nowhere", r"policy.path: './nowhere' is no folder"),
+        ("no-one/no-model", "'no-one/no-model' is no folder here and could not be fetched"),
+    ],
+)
+def test_a_source_that_is_not_there(store: Store, source: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        take(store, source)
 
 
 def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folder: Path, bucket: str) -> None:

@@ -1,81 +1,51 @@
-"""Packed = unpacked and chunked = plain, in loss and gradients."""
+"""Every model gives a batch what its responses have alone, and their gradients: packed where it can, else padded."""
 
-from copy import deepcopy
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import (
-    AutoModelForCausalLM,
-    GPT2Config,
-    LlamaConfig,
-    PretrainedConfig,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen3Config,
-)
+from transformers import Qwen2Config
 
 from tasks.errors import DataError
+from tasks.policy.fitting import fitting_scorer
 from tasks.policy.logp import chunked_logp
 from tasks.policy.packing import PACKED_ATTENTION
 from tasks.policy.scorer import Scorer, pack
-
-SHAPE = {
-    "vocab_size": 40,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-}
-FAMILIES = {
-    "qwen3": Qwen3Config(**SHAPE, head_dim=8, tie_word_embeddings=True),
-    "qwen2": Qwen2Config(**SHAPE, tie_word_embeddings=False),
-    "llama": LlamaConfig(**SHAPE),
-    "gpt2": GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=64, attn_pdrop=0.0),
-}
+from tests.policy.families import FAMILIES, PACKABLE, PADDED, SHAPE, WINDOWED, made, model, plain_logp, sequences
 
 
-def model(config: PretrainedConfig, attention: str) -> PreTrainedModel:
-    torch.manual_seed(0)
-    made: PreTrainedModel = AutoModelForCausalLM.from_config(deepcopy(config), attn_implementation=attention)
-    return made.eval()
+@pytest.mark.parametrize("kind", [*PACKABLE, *PADDED])
+def test_a_batch_gives_what_each_response_has_alone(kind: str) -> None:
+    config = {**PACKABLE, **PADDED}[kind]
+    scorer, reference = fitting_scorer(made(config), 7), made(config, "eager")
+    assert (scorer.model.config._attn_implementation == PACKED_ATTENTION) is (kind in PACKABLE)
+    prompts, responses = sequences(1, [(3, 5), (7, 1), (1, 9), (4, 4)])
+    logp_T, _ = scorer(pack(prompts, responses))
+    expected_T = torch.cat([plain_logp(reference, p, r) for p, r in zip(prompts, responses, strict=True)])
+    torch.testing.assert_close(logp_T, expected_T, rtol=0, atol=1e-5)
+    (logp_T * torch.linspace(-1, 1, len(logp_T))).mean().backward()
+    (expected_T * torch.linspace(-1, 1, len(logp_T))).mean().backward()
+    for (name, ours), theirs in zip(scorer.model.named_parameters(), reference.parameters(), strict=True):
+        if theirs.grad is None:
+            assert ours.grad is None or not ours.grad.any()
+            continue
+        largest = float(theirs.grad.abs().max())
+        message = f"{name}: gradients up to {largest}"
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-5 * max(1, largest), msg=message)
 
 
-def sequences(seed: int, lengths: list[tuple[int, int]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    random = np.random.default_rng(seed)
-    prompts = [random.integers(0, 40, p) for p, _ in lengths]
-    return prompts, [random.integers(0, 40, r) for _, r in lengths]
+def test_a_window_shorter_than_a_sequence_hides_what_is_before_it() -> None:
+    windowed, wide = model(WINDOWED, PACKED_ATTENTION), model(Qwen2Config(**SHAPE), PACKED_ATTENTION)
+    batch = pack(*sequences(1, [(3, 9)]))
+    assert (Scorer(windowed, 8)(batch)[0] - Scorer(wide, 8)(batch)[0]).abs().max() > 1e-4
 
 
-def plain_logp(reference: PreTrainedModel, prompt: np.ndarray, response: np.ndarray) -> torch.Tensor:
-    ids = torch.from_numpy(np.concatenate([prompt, response]))[None]
-    logp = reference(input_ids=ids).logits[0].log_softmax(-1)
-    return logp[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None]).squeeze(1)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_packed_and_chunked_equals_one_sequence_at_a_time(family: str) -> None:
-    packed, reference = model(FAMILIES[family], PACKED_ATTENTION), model(FAMILIES[family], "eager")
-    prompts, responses = sequences(1, [(3, 5), (7, 1), (1, 9), (4, 4), (2, 12)])
-    batch = pack(prompts, responses)
-    logp_T, entropy_T = Scorer(packed, chunk_tokens=7)(batch)
-    expected = torch.cat([plain_logp(reference, p, r) for p, r in zip(prompts, responses, strict=True)])
-    torch.testing.assert_close(logp_T, expected, rtol=0, atol=1e-6)
-    assert batch.response_T.bincount().tolist() == [5, 1, 9, 4, 12]
-    assert (entropy_T >= 0).all()
-
-    weight = torch.linspace(-1, 1, len(expected))
-    loss, expected_loss = (logp_T * weight).mean(), (expected * weight).mean()
-    torch.testing.assert_close(loss, expected_loss, rtol=0, atol=1e-6)
-    loss.backward()
-    expected_loss.backward()
-    for (name, ours), theirs in zip(packed.named_parameters(), reference.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
+def test_a_model_that_is_scored_in_no_way_is_refused_with_what_each_gave() -> None:
+    found = made(FAMILIES["llama"])
+    found.lm_head.register_forward_hook(lambda _module, _arguments, logits_BLV: logits_BLV**3)
+    with pytest.raises(DataError, match=r"llama model cannot .*packed: differ by .*; sdpa: differ .*; eager: differ"):
+        fitting_scorer(found, 8)
 
 
 def test_prompts_and_responses_go_in_pairs() -> None:
@@ -97,44 +67,23 @@ def test_any_packing_gives_each_response_its_own_logp(lengths: list[tuple[int, i
     together, _ = scorer(pack(prompts, responses))
     alone = torch.cat([scorer(pack([p], [r]))[0] for p, r in zip(prompts, responses, strict=True)])
     torch.testing.assert_close(together, alone, rtol=0, atol=2e-6)
+    assert pack(prompts, responses).response_T.bincount().tolist() == [length for _, length in lengths]
 
 
+@pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("chunk", [1, 3, 10, 100])
-def test_chunked_logp_has_the_gradients_of_plain_log_softmax(chunk: int) -> None:
-    torch.manual_seed(1)
-    hidden, weight = torch.randn(10, 6, dtype=torch.float64), torch.randn(9, 6, dtype=torch.float64)
-    target = torch.randint(9, (10,))
-    ours = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
-    plain = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
-    logp, entropy = chunked_logp(*ours, target, chunk)
-    full = (plain[0] @ plain[1].T).log_softmax(1)
-    expected = full.gather(1, target[:, None]).squeeze(1)
-    torch.testing.assert_close(logp.double(), expected, rtol=0, atol=1e-6)
-    torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(1), rtol=0, atol=1e-6)
-    upstream = torch.randn(10)
-    logp.backward(upstream)
-    expected.backward(upstream.double())
-    for a, b in zip(ours, plain, strict=True):
-        torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=1e-6)
-
-
-def test_entropy_has_no_gradient() -> None:
-    hidden = torch.randn(4, 6, requires_grad=True)
-    _, entropy = chunked_logp(hidden, torch.randn(9, 6), torch.randint(9, (4,)), 2)
-    assert not entropy.requires_grad
-
-
-def test_capped_logits_have_the_gradients_of_plain_ones() -> None:
+def test_chunked_logp_has_the_gradients_of_plain_log_softmax(chunk: int, cap: float | None) -> None:
     torch.manual_seed(1)
     hidden, weight = torch.randn(10, 6, dtype=torch.float64), torch.randn(9, 6, dtype=torch.float64)
     target, upstream = torch.randint(9, (10,)), torch.randn(10)
-    ours = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
-    plain = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
-    logp, entropy = chunked_logp(*ours, target, 3, cap=2.0)
-    full = (2 * (plain[0] @ plain[1].T / 2).tanh()).log_softmax(1)
+    ours, plain = ([one.clone().requires_grad_() for one in (hidden, weight)] for _ in range(2))
+    logp, entropy = chunked_logp(*ours, target, chunk, cap)
+    logits = plain[0] @ plain[1].T
+    full = (logits if cap is None else cap * (logits / cap).tanh()).log_softmax(1)
     expected = full.gather(1, target[:, None]).squeeze(1)
     torch.testing.assert_close(logp.double(), expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(1), rtol=0, atol=1e-6)
+    assert not entropy.requires_grad
     logp.backward(upstream)
     expected.backward(upstream.double())
     for a, b in zip(ours, plain, strict=True):

@@ -11,10 +11,11 @@ from transformers import PreTrainedTokenizerFast
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
+from tasks.policy import prompts
 from tasks.policy.loading import load_tokenizer
-from tasks.rollout import requests
+from tasks.policy.prompts import token_ids
 from tasks.rollout.engine import sampling_seed
-from tasks.rollout.requests import build_requests, token_ids
+from tasks.rollout.requests import build_requests
 from tasks.settings import PromptsSettings
 from tests.llama import CHATML, byte_tokenizer
 from tests.prepared import prepare_held_out, prepare_stage
@@ -161,7 +162,7 @@ def test_a_prompt_that_ends_with_the_end_of_a_text_is_refused(template: str | No
 def test_a_doubled_beginning_of_a_text_is_said_once(
     adds: str, template: str | None, asked: dict[str, Any], times: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    requests._warn.cache_clear()
+    prompts._warn.cache_clear()
     tokenizer = byte_tokenizer(adds=adds, template=template)
     for _ in range(3):
         (ids,) = token_ids(tokenizer, [asked])

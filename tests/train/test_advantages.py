@@ -1,7 +1,10 @@
-"""Advantages by hand, and what rounding, missing rewards and lone responses do to them."""
+"""Which responses of a stage take part, with what reward and what advantage: by hand, and for any groups."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -9,108 +12,277 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tasks.errors import SettingsError
-from tasks.settings import AdvantageSettings
-from tasks.train.advantages import Advantages, group_advantages
+from tasks.settings import PRESETS, AdvantageSettings, OptimizeSettings
+from tasks.train.advantages import Advantages, Selection, group_advantages, overlong_penalty, select
+from tasks.train.batches import Ragged, Responses
+from tests.train.test_objective import Response, batch_of, close, update
 
 NAN = float("nan")
+LONGEST = 20
 
 
-def advantages(rewards: list[float], groups: list[int] | None = None, **settings: Any) -> Advantages:
-    return group_advantages(
-        torch.tensor(rewards, dtype=torch.float32),
-        torch.tensor(groups if groups is not None else [0] * len(rewards), dtype=torch.int64),
-        AdvantageSettings.parse({"epsilon": 0, **settings}),
+def settings(name: str, **over: Any) -> OptimizeSettings:
+    return OptimizeSettings.parse({"preset": name, "responses_per_update": 4, "objective": over})
+
+
+def responses_of(
+    groups: Sequence[Sequence[float]], lengths: Sequence[int] | None = None, truncated: Sequence[int] = ()
+) -> Responses:
+    """Responses of given rewards, group by group."""
+    rewards = [reward for group in groups for reward in group]
+    sizes = np.asarray(lengths if lengths is not None else [3] * len(rewards), dtype=np.int64)
+    response = Ragged(np.zeros(sizes.sum(), dtype=np.int64), np.append(0, sizes.cumsum()))
+    prompt = Ragged(np.zeros(len(rewards), dtype=np.int64), np.arange(len(rewards) + 1))
+    return Responses(
+        prompt_tokens=prompt,
+        response_tokens=response,
+        engine_logp=Ragged(np.zeros(sizes.sum(), dtype=np.float32), response.offsets),
+        reward_R=np.asarray(rewards, dtype=np.float32),
+        group_R=np.repeat(np.arange(len(groups)), [len(group) for group in groups]),
+        truncated_R=np.isin(np.arange(len(rewards)), list(truncated)),
     )
 
 
+def selected(
+    name: str,
+    groups: Sequence[Sequence[float]],
+    lengths: Sequence[int] | None = None,
+    truncated: Sequence[int] = (),
+    dropped: Sequence[int] = (),
+    seed: Sequence[int] = (0, 0, 0),
+    **over: Any,
+) -> Selection:
+    responses = responses_of(groups, lengths, truncated)
+    dropped_R = np.isin(np.arange(len(responses.reward_R)), list(dropped))
+    return select(responses, settings(name, **over), LONGEST, dropped_R, seed)
+
+
+def advantages(*arguments: Any, **over: Any) -> list[float]:
+    return selected(*arguments, **over).advantage_R.tolist()
+
+
+def near(values: Any) -> Any:
+    """Within what the epsilon of a scale changes."""
+    return pytest.approx(values, abs=2e-5)
+
+
+def compared(rewards: Sequence[float], groups: Sequence[int] | None = None, **over: Any) -> Advantages:
+    """Advantages without an epsilon; all rewards are of one group unless others are given."""
+    return group_advantages(
+        torch.tensor(rewards, dtype=torch.float32),
+        torch.tensor(groups if groups is not None else [0] * len(rewards), dtype=torch.int64),
+        AdvantageSettings.parse({"epsilon": 0, **over}),
+    )
+
+
+def scale(kind: str, **over: Any) -> dict[str, Any]:
+    return {"advantage": {"scale": kind, **over}}
+
+
+LOGAVGEXP = {"baseline": "logavgexp"}
+ONE, HALF = [1, 0, 0, 0], [1, 1, 0, 0]
+
+
 @pytest.mark.parametrize(
-    ("scale", "rewards", "expected"),
+    ("name", "groups", "over", "expected"),
     [
-        ("std", [1, 0, 0, 1], [0.8660254, -0.8660254, -0.8660254, 0.8660254]),
-        ("std_biased", [1, 0, 0, 1], [1, -1, -1, 1]),
-        ("none", [1, 0, 0, 1], [0.5, -0.5, -0.5, 0.5]),
-        ("std", [1, 0, 0, 0], [1.5, -0.5, -0.5, -0.5]),
-        ("std_biased", [1, 0, 0, 0], [1.7320508, -0.5773503, -0.5773503, -0.5773503]),
-        ("none", [1, 0, 0, 0], [0.75, -0.25, -0.25, -0.25]),
-        ("std", [1, 1, 1, 1], [0, 0, 0, 0]),
-        ("std_biased", [1, 1, 1, 1], [0, 0, 0, 0]),
-        ("none", [1, 1, 1, 1], [0, 0, 0, 0]),
+        ("grpo", [ONE, HALF], scale("std"), [1.5, *[-0.5] * 3, *[0.8660254] * 2, *[-0.8660254] * 2]),
+        ("grpo", [ONE, HALF], scale("std_biased"), [1.7320508, *[-0.5773503] * 3, 1, 1, -1, -1]),
+        ("grpo", [ONE, HALF], scale("sqrt_eps"), [1.7320508, *[-0.5773503] * 3, 1, 1, -1, -1]),
+        # Three of eight rewards are 1: standard deviation 0.5175492.
+        ("grpo", [ONE, HALF], scale("batch_std"), [1.4491377, *[-0.4830459] * 3, *[0.9660918] * 2, *[-0.9660918] * 2]),
+        ("grpo", [ONE, HALF], scale("none"), [0.75, *[-0.25] * 3, 0.5, 0.5, -0.5, -0.5]),
+        ("grpo", [HALF], scale("std", epsilon=0.25), [0.5 / (3**-0.5 + 0.25)] * 2 + [-0.5 / (3**-0.5 + 0.25)] * 2),
+        (
+            "grpo",
+            [HALF],
+            scale("batch_std", epsilon=0.25),
+            [0.5 / (3**-0.5 + 0.25)] * 2 + [-0.5 / (3**-0.5 + 0.25)] * 2,
+        ),
+        ("grpo", [HALF], scale("std_biased", epsilon=0.25), [0.5 / 0.75] * 2 + [-0.5 / 0.75] * 2),
+        ("grpo", [HALF], scale("sqrt_eps", epsilon=0.25), [0.5**0.5] * 2 + [-(0.5**0.5)] * 2),
+        ("opmd", [ONE], {"advantage": LOGAVGEXP}, [0.6426260, *[-0.3573740] * 3]),
+        ("opmd", [[2, 2, 2]], {"advantage": LOGAVGEXP}, [0, 0, 0]),
+        # tau log mean exp(R / tau) goes from the mean to the largest reward as tau goes from large to small.
+        ("opmd", [ONE], {"advantage": {**LOGAVGEXP, "temperature": 1e6}}, [0.75, *[-0.25] * 3]),
+        (
+            "opmd",
+            [ONE],
+            {"advantage": {**LOGAVGEXP, "temperature": 1e-4}},
+            [1e-4 * math.log(4), *[1e-4 * math.log(4) - 1] * 3],
+        ),
+        # Groups without two different rewards learn a little from all their responses.
+        ("asymre", [ONE, [1] * 4, [0] * 4], {}, [0.85, *[-0.15] * 3, *[0.1] * 8]),
+        ("topr", [ONE, [1] * 4, [0, 0, NAN, 0]], {}, [0.5, *[-0.5] * 3, *[0.5] * 4, -0.5, -0.5, 0, -0.5]),
+        # Rewards 1, 0.5, 0, -1 of mean 0.125 and standard deviation 0.8539, with the penalty of long responses.
+        ("dapo", [HALF], {"lengths": [16, 18, 16, 20]}, [1.0246951, 0.4391550, -0.1463850, -1.3174651]),
+        ("grpo", [HALF], {"lengths": [16, 18, 16, 20]}, [0.8660254] * 2 + [-0.8660254] * 2),
+        # Only so many below the mean of their group as are above it, and none at it.
+        ("red_drop", [[1, 1, 1, 0]], {}, [0.25, 0.25, 0.25, -0.75]),
+        ("red_drop", [[1, 0, 1, 0]], {}, [0.5, -0.5, 0.5, -0.5]),
+        ("red_drop", [[0] * 4, [1] * 4], {}, [0] * 8),
+        ("red_drop", [[1, 0.5, 0]], {}, [0.5, 0, -0.5]),
     ],
 )
-def test_by_hand(scale: str, rewards: list[float], expected: list[float]) -> None:
-    got = advantages(rewards, scale=scale)
-    assert got.advantage_R.dtype == torch.float32
-    assert got.advantage_R.tolist() == pytest.approx(expected, abs=1e-7)
-    assert (got.groups, got.zero_variance_groups, got.unscored) == (1, int(not any(expected)), 0)
+def test_by_hand(name: str, groups: list[list[float]], over: dict[str, Any], expected: list[float]) -> None:
+    selection = selected(name, groups, **over)
+    assert selection.advantage_R.dtype == torch.float32
+    assert selection.advantage_R.tolist() == near(expected)
+    assert selection.takes_part_R.all()
 
 
 def test_the_deviation_of_the_stage_divides_every_group() -> None:
     """Also groups of one response, and those whose rewards are equal where they have an advantage."""
-    alone = advantages([10, 0, 0, 10, 5], list(range(5)), scale="batch_std")
+    alone = compared([10, 0, 0, 10, 5], range(5), scale="batch_std")
     assert alone.advantage_R.tolist() == pytest.approx([2, 0, 0, 2, 1])
-    groups = advantages([1, 1, 1, 1, 1, 0, 0, 0], [0] * 4 + [1] * 4, scale="batch_std", baseline="none")
+    groups = compared([1, 1, 1, 1, 1, 0, 0, 0], [0] * 4 + [1] * 4, scale="batch_std", baseline="none")
     assert groups.advantage_R.tolist() == pytest.approx([1 / 0.5175492] * 5 + [0] * 3)
-    equal = advantages([1, 1, 1], [0, 0, 1], scale="batch_std", baseline="none")
+    equal = compared([1, 1, 1], [0, 0, 1], scale="batch_std", baseline="none")
     assert equal.advantage_R.tolist() == [1, 1, 1]
 
 
-def test_epsilon_is_added_to_the_standard_deviation() -> None:
-    assert advantages([1, 0, 0, 1], epsilon=0.25).advantage_R[0] == pytest.approx(0.5 / (3**-0.5 + 0.25))
-
-
-@pytest.mark.parametrize("scale", ["std", "std_biased", "none"])
-@pytest.mark.parametrize("size", [2, 3, 7, 64])
+@pytest.mark.parametrize("kind", ["std", "std_biased", "none"])
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e-30, -7.7, 1e30])
-def test_equal_rewards_give_exactly_zero(scale: str, size: int, reward: float) -> None:
-    assert advantages([reward] * size, scale=scale, epsilon=1e-6).advantage_R.tolist() == [0] * size
+def test_equal_rewards_give_exactly_zero(kind: str, reward: float) -> None:
+    for size in (2, 3, 7, 64):
+        assert compared([reward] * size, scale=kind, epsilon=1e-6).advantage_R.tolist() == [0] * size
 
 
-def test_responses_without_a_reward_stand_outside() -> None:
-    got = advantages([1, NAN, 0, 0, 1, NAN, NAN, 0, 0], [0, 0, 0, 0, 0, 1, 1, 1, 1])
-    assert got.advantage_R[[0, 2, 3, 4]].tolist() == advantages([1, 0, 0, 1]).advantage_R.tolist()
-    assert got.advantage_R[[1, 5, 6, 7, 8]].tolist() == [0] * 5
-    assert (got.groups, got.zero_variance_groups, got.unscored) == (2, 1, 3)
+@pytest.mark.parametrize(
+    ("rewards", "groups", "kind", "expected", "counts"),
+    [
+        (
+            [1, NAN, 0, 0, 1, NAN, NAN, 0, 0],
+            [0] * 5 + [1] * 4,
+            "none",
+            [0.5, 0, -0.5, -0.5, 0.5, 0, 0, 0, 0],
+            (2, 1, 3),
+        ),
+        ([1, NAN, NAN, NAN], [0, 0, 1, 1], "std", [0] * 4, (2, 2, 3)),
+        ([1, NAN, NAN, NAN], [0, 0, 1, 1], "none", [0] * 4, (2, 2, 3)),
+        # A prompt's only response has its reward.
+        ([1, 0.25, NAN], [0, 1, 2], "none", [1, 0.25, 0], (3, 1, 1)),
+        ([], [], "std", [], (0, 0, 0)),
+    ],
+)
+def test_responses_without_a_reward_stand_outside(
+    rewards: list[float], groups: list[int], kind: str, expected: list[float], counts: tuple[int, int, int]
+) -> None:
+    got = compared(rewards, groups, scale=kind)
+    assert got.advantage_R.tolist() == expected
+    assert (got.groups, got.zero_variance_groups, got.unscored) == counts
 
 
-@pytest.mark.parametrize("scale", ["std", "std_biased", "none"])
-def test_a_group_with_one_reward_or_none_says_nothing(scale: str) -> None:
-    got = advantages([1, NAN, NAN, NAN], [0, 0, 1, 1], scale=scale)
-    assert got.advantage_R.tolist() == [0] * 4
-    assert got.zero_variance_groups == 2
-
-
-def test_a_prompts_only_response_has_its_reward() -> None:
-    got = advantages([1, 0.25, NAN], [0, 1, 2], scale="none")
-    assert got.advantage_R.tolist() == [1, 0.25, 0]
-    assert (got.groups, got.zero_variance_groups, got.unscored) == (3, 1, 1)
-
-
-@pytest.mark.parametrize("scale", ["std", "std_biased"])
-def test_a_prompts_only_response_has_no_standard_deviation(scale: str) -> None:
-    with pytest.raises(SettingsError, match=rf"scale '{scale}': group 7 has one response.*allowed: none"):
-        advantages([1, 0, 1], [3, 3, 7], scale=scale)
-
-
-def test_no_responses() -> None:
-    got = advantages([], [])
-    assert got.advantage_R.tolist() == []
-    assert (got.groups, got.zero_variance_groups, got.unscored) == (0, 0, 0)
+@pytest.mark.parametrize("kind", ["std", "std_biased"])
+def test_a_prompts_only_response_has_no_standard_deviation(kind: str) -> None:
+    with pytest.raises(SettingsError, match=rf"scale '{kind}': group 7 has one response.*allowed: none"):
+        compared([1, 0, 1], [3, 3, 7], scale=kind)
 
 
 rewards = st.sampled_from([0.0, 1.0, 0.1, 0.3, -0.5, NAN])
-groups = st.lists(st.lists(rewards, min_size=2, max_size=6), min_size=1, max_size=5)
+some_groups = st.lists(st.lists(rewards, min_size=2, max_size=6), min_size=1, max_size=5)
 
 
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
-@given(groups, st.sampled_from(["std", "std_biased", "none"]), st.data())
-def test_groups_are_on_their_own_wherever_they_stand(rows: list[list[float]], scale: str, data: st.DataObject) -> None:
+@given(some_groups, st.sampled_from(["std", "std_biased", "none"]), st.data())
+def test_groups_are_on_their_own_wherever_they_stand(rows: list[list[float]], kind: str, data: st.DataObject) -> None:
     flat = [(reward, group) for group, row in enumerate(rows) for reward in row]
     order = data.draw(st.permutations(range(len(flat))))
-    mixed = advantages([flat[i][0] for i in order], [10 - 3 * flat[i][1] for i in order], scale=scale)
+    mixed = compared([flat[i][0] for i in order], [10 - 3 * flat[i][1] for i in order], scale=kind)
     back = torch.empty(len(flat)).scatter_(0, torch.tensor(order), mixed.advantage_R)
-    alone = [advantages(row, scale=scale) for row in rows]
+    alone = [compared(row, scale=kind) for row in rows]
     torch.testing.assert_close(back, torch.cat([one.advantage_R for one in alone]), rtol=1e-6, atol=1e-7)
     assert mixed.zero_variance_groups == sum(one.zero_variance_groups for one in alone)
     for one in alone:
         assert float(one.advantage_R.sum()) == pytest.approx(0, abs=1e-5)
         assert bool(one.advantage_R.any()) == (one.zero_variance_groups == 0)
+
+
+def test_the_overlong_penalty_by_hand() -> None:
+    lengths = np.array([1, 16384, 17408, 18432, 20480, 30000])
+    assert overlong_penalty(lengths, 20480, 0.2).tolist() == [0, 0, -0.25, -0.5, -1, -1]
+    assert overlong_penalty(np.array([0, 10, 20]), 20, 1.0).tolist() == [0, -0.5, -1]
+
+
+def test_the_rewards_of_a_stage_are_left_as_they_were() -> None:
+    responses = responses_of([[1, 0, 1, 0]], lengths=[20, 20, 3, 3], truncated=[0])
+    before = responses.reward_R.copy()
+    select(responses, settings("dapo", data={"truncated": "mask"}), LONGEST, np.zeros(4, dtype=bool), (0,))
+    assert responses.reward_R.tolist() == before.tolist()
+
+
+def test_balanced_drop_draws_by_the_seed() -> None:
+    seen = set()
+    for seed in range(20):
+        selection = selected("red_drop", [[1, 0, 0, 0]], seed=(7, 1, seed))
+        got = selection.advantage_R.tolist()
+        assert got[0] == 0.5
+        assert sorted(got[1:]) == [-0.5, 0, 0]
+        assert selection.surplus == 2
+        assert got == advantages("red_drop", [[1, 0, 0, 0]], seed=(7, 1, seed))
+        seen.add(got.index(-0.5))
+    assert seen == {1, 2, 3}
+    # A response without a reward is neither above nor below, and every group is balanced by itself.
+    selection = selected("red_drop", [[1, NAN, 0, 0], [1, 0, 1, 0]])
+    assert sorted(selection.advantage_R.tolist()[:4]) == [-0.5, 0, 0, 0.5]
+    assert selection.advantage_R.tolist()[4:] == [0.5, -0.5, 0.5, -0.5]
+    assert (selection.unscored, selection.surplus) == (1, 1)
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "red_drop"])
+def test_without_balanced_drop_the_seed_changes_nothing(name: str) -> None:
+    groups = [[1, 0, 0, 0], [1, 1, 0, NAN]]
+    assert advantages(name, groups, seed=(1,)) == advantages(name, groups, seed=(2,))
+
+
+def gradient_of(selection: Selection, ratios: Sequence[Sequence[float]], chosen: OptimizeSettings) -> list[float]:
+    """Of an update over the responses that take part, as the trainer leaves the others out."""
+    taken = np.flatnonzero(selection.takes_part_R)
+    rows: list[Response] = [(float(selection.advantage_R[place]), ratios[place]) for place in taken]
+    return update([batch_of(rows)], chosen.objective)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("dapo", 10 / 6), ("relaxed", 10 / 6), ("grpo", 2), ("dr_grpo", 2), ("topr", 2)],
+)
+def test_dropping_groups_without_variance_changes_the_denominator_alone(name: str, share: float) -> None:
+    groups, ratios = [[1, 0], [1, 1]], [[1.1, 0.9], [1.0, 0.9, 1.1, 1.0], [1.0], [2.0, 0.5, 1.0]]
+    over = {"baseline": "mean", "baseline_offset": 0}
+    kept, dropped = (
+        gradient_of(selected(name, groups, data=rule, advantage=over), ratios, settings(name, data=rule))
+        for rule in ({"zero_variance": "keep"}, {"zero_variance": "drop"})
+    )
+    assert kept[6:] == [0] * 4
+    assert any(dropped)
+    assert dropped == close([share * g for g in kept[:6]])
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_groups_without_variance_take_part_unless_the_preset_drops_them(name: str) -> None:
+    selection = selected(name, [[1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, NAN]])
+    leaves_out = name in ("dapo", "off_policy_grpo")
+    assert selection.takes_part_R.tolist() == [True] * 4 + [not leaves_out] * 8
+    assert selection.zero_variance_groups == 2
+    if name not in ("asymre", "topr"):
+        assert selection.advantage_R[4:].tolist() == [0] * 8
+
+
+def test_masked_truncated_responses_are_compared_but_not_trained_on() -> None:
+    groups = [[1, 0, 0, 0], [1, 1, 0, 0]]
+    got = selected("grpo", groups, truncated=[3, 6, 7], data={"truncated": "mask"})
+    assert got.takes_part_R.tolist() == [True, True, True, False, True, True, False, False]
+    assert got.advantage_R.tolist() == near([1.5, -0.5, -0.5, 0, 0.8660254, 0.8660254, 0, 0])
+    assert got.unscored == 0
+    assert advantages("grpo", groups, truncated=[3, 6, 7]) == advantages("grpo", groups)
+    # What is left of the second group has one reward; as a whole it has two.
+    both = {"truncated": "mask", "zero_variance": "drop"}
+    assert selected("grpo", groups, truncated=[3, 6, 7], data=both).takes_part_R.tolist() == got.takes_part_R.tolist()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_responses_that_cannot_be_used_take_no_part(name: str) -> None:
+    got = selected(name, [[1, 0, 0, 1], [1, 1, 0, 0]], dropped=[1, 6])
+    assert got.takes_part_R.tolist() == [place not in (1, 6) for place in range(8)]
+    assert got.advantage_R[[1, 6]].tolist() == [0, 0]
+    assert torch.isfinite(got.advantage_R).all()

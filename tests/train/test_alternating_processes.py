@@ -18,13 +18,12 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
-from tasks.train.alternating import train_alternating
+from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.prepared import prepare_stage
-from tests.train.alternating_together import Job, alternated
-from tests.train.test_examples import alike
-from tests.train.together import farthest
+from tests.train.test_diagnostics import alike
+from tests.train.together import Job, alternated, farthest
 from tools import ROOT
 
 pytest.importorskip("deepspeed")

@@ -16,9 +16,9 @@ from tasks.policy.checks import check_folder
 from tasks.policy.loading import load_tokenizer
 from tasks.train.batches import Responses, micro_batches, shares
 from tests.train import test_trainer
-from tests.train.test_examples import alike
+from tests.train.test_diagnostics import alike
 from tests.train.test_trainer import Small
-from tests.train.together import FIRST, HALF, LAST, Tensors, farthest, moments, together, work
+from tests.train.together import FIRST, HALF, LAST, Tensors, farthest, joined, moments, work, work_all
 from tools import ROOT
 
 pytest.importorskip("deepspeed")
@@ -49,7 +49,7 @@ def pairs(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathF
     for stage in ("2", "3"):
         jobs.append(((*common, out / f"bf16-{stage}", 0, {**zero(stage), "dtype": "bfloat16"}), {}))
         jobs.append(((*common, out / f"lora-{stage}", 0, zero(stage)), {"lora": LORA}))
-    together(2, out / "meeting", jobs)
+    joined(2, out / "meeting", work_all, jobs)
     return out
 
 
@@ -59,9 +59,14 @@ def pair(pairs: Path, request: pytest.FixtureRequest) -> Path:
     return pairs / request.param
 
 
-def test_gradients_are_those_of_one_process(alone: Path, pair: Path) -> None:
+def test_two_processes_make_what_one_makes(alone: Path, pair: Path) -> None:
     # After the first step the first moment is a tenth of the gradient.
     assert farthest(moments(pair, str(FIRST)), moments(alone, str(FIRST))) < 1e-7
+    first, ours, theirs = (
+        load_file(out / f"{update}.safetensors") for out, update in ((alone, FIRST), (pair, LAST), (alone, LAST))
+    )
+    assert farthest(ours, theirs) < 1e-5 < 1e-3 < farthest(first, theirs)
+    alike(*(json.loads((out / "examples.json").read_text()) for out in (pair, alone)), within=1e-3)
 
 
 def test_rows_are_those_of_one_process(alone: Path, pair: Path) -> None:
@@ -72,22 +77,8 @@ def test_rows_are_those_of_one_process(alone: Path, pair: Path) -> None:
         for name in ("tokens", "responses", "stage", "update", "reward", "advantage_histogram"):
             assert row[name] == expected[name]
         for name in ("loss", "grad_norm", "entropy", "kl_k3", "ess", "ratio_p99_negative"):
-            if expected[name] is None:
-                assert row[name] is None
-            else:
-                assert row[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
-
-
-def test_the_same_responses_are_noted_as_by_one_process(alone: Path, pair: Path) -> None:
-    ours, theirs = (json.loads((out / "examples.json").read_text()) for out in (pair, alone))
-    alike(ours, theirs, 1e-3)
-
-
-def test_twenty_updates_lead_to_the_weights_of_one_process(alone: Path, pair: Path) -> None:
-    ours, theirs = (load_file(out / f"{LAST}.safetensors") for out in (pair, alone))
-    assert farthest(ours, theirs) < 1e-5
-    first = load_file(alone / f"{FIRST}.safetensors")
-    assert farthest(first, theirs) > 1e-3
+            close = None if expected[name] is None else pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+            assert row[name] == close
 
 
 def test_a_state_of_two_processes_goes_on_in_one(

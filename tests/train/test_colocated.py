@@ -1,7 +1,6 @@
 """Generator and trainer in one process: gates look at the whole stage, and nothing stays open."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, to_table
+from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import GateError, SettingsError
 from tasks.policy.loading import load_tokenizer
 from tasks.rollout.engine import Engine
@@ -29,29 +28,27 @@ OPTIMIZE = OptimizeSettings(preset="grpo", responses_per_update=16)
 
 
 @pytest.fixture(scope="module")
-def prompts(small: Small) -> list[dict[str, Any]]:
-    store = small[0]
-    shards = prepare_stage(store, PROMPTS, 0, 0)
-    return [row for shard in shards for row in read_table(store.path(shard) / "prompts.parquet").to_pylist()]
+def shards(small: Small) -> list[ArtifactRef]:
+    return prepare_stage(small[0], PROMPTS, 0, 0)
 
 
-def loop_of(folder: Path, prompts: Sequence[dict[str, Any]], optimize: OptimizeSettings = OPTIMIZE) -> Colocated:
+def loop_of(
+    store: Store, policy: ArtifactRef, shards: list[ArtifactRef], optimize: OptimizeSettings = OPTIMIZE
+) -> Colocated:
     verify = VerifySettings(workers=1, max_failure_share=0.05)
-    return Colocated(folder, ROLLOUT, verify, optimize, "digest", prompts, 0, 0, untimed)
+    return Colocated(store, ROLLOUT, verify, optimize, 4, policy, policy, shards, 0, 0, untimed)
 
 
-def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(
-    small: Small, prompts: list[dict[str, Any]]
-) -> None:
+def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(small: Small, shards: list[ArtifactRef]) -> None:
     responses = [
-        {"prompt_id": row["prompt_id"], "sample_index": sample, "response_token_ids": [1], "finish_reason": "stop"}
-        for row in prompts[:4]
+        {"prompt_id": f"p{row}", "sample_index": sample, "response_token_ids": [1], "finish_reason": "stop"}
+        for row in range(4)
         for sample in range(4)
     ]
     table = to_table(responses, ROLLOUTS)
     judged = [Verdict(Outcome.WRONG, 0.0, "1", True)] * 14 + [Verdict(Outcome.TIMEOUT, None, "9", True)] * 2
     failing = to_table(verdict_rows(responses, judged), VERDICTS)
-    with loop_of(small[0].path(small[1]), prompts) as loop:
+    with closing(loop_of(*small, shards)) as loop:
         loop.count(table, failing)  # 2 of 16, and of a stage of 64 less than 5 %
         with pytest.raises(GateError, match=r"4 timeouts and 0 crashes among 64 responses, a share of 0\.0625"):
             loop.count(table, failing)
@@ -59,13 +56,15 @@ def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_engine_is_closed_when_the_trainer_cannot_be_loaded(
-    small: Small, prompts: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Small, shards: list[ArtifactRef], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokenizer = load_tokenizer(small[0].path(small[1]))
+    store, policy = small
+    tokenizer = load_tokenizer(store.path(policy))
     config = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=1, n_head=4, n_positions=64, eos_token_id=1)
     torch.manual_seed(0)
-    GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    with store.write("policy", settings={}, parents={}, seed=0) as draft:
+        GPT2LMHeadModel(config).save_pretrained(draft.path)
+        tokenizer.save_pretrained(draft.path)
     engines: list[Engine] = []
 
     def watched(*arguments: Any, **options: Any) -> Engine:
@@ -75,7 +74,7 @@ def test_the_engine_is_closed_when_the_trainer_cannot_be_loaded(
     monkeypatch.setattr(loops, "load_engine", watched)
     adapters = OptimizeSettings.parse({**OPTIMIZE.model_dump(mode="json"), "lora": {"rank": 2}})
     with pytest.raises(SettingsError, match="Conv1D"):
-        loop_of(tmp_path, prompts, adapters)
+        loop_of(store, draft.ref, shards, adapters)
     (engine,) = engines
     with pytest.raises(AttributeError):  # It holds no model any more.
         engine.rest()

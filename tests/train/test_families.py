@@ -18,7 +18,7 @@ from tasks.train.stage import load_trainer
 from tests.policy.families import PACKABLE, PADDED, brought
 from tests.train import test_trainer
 from tests.train.test_trainer import settings, untimed, verdicts
-from tests.train.together import FIRST, farthest, moments, together, work
+from tests.train.together import FIRST, farthest, joined, moments, work, work_all
 from tools import ROOT
 
 Small = tuple[Store, ArtifactRef]
@@ -70,11 +70,8 @@ def test_processes_that_share_weights_do_what_one_does(small: Small, responses: 
     file = ROOT / "configs/deepspeed/zero3.json"
     backend = {"kind": "deepspeed", "deepspeed": str(file), "processes": 2}
     folders = {kind: brought(KINDS[kind], small[0].path(small[1]), tmp_path / kind / "brought") for kind in SHARED}
-    together(
-        2,
-        tmp_path / "meeting",
-        [((of, responses, tmp_path / kind / "two", 0, backend), {}) for kind, of in folders.items()],
-    )
+    jobs = [((of, responses, tmp_path / kind / "two", 0, backend), {}) for kind, of in folders.items()]
+    joined(2, tmp_path / "meeting", work_all, jobs)
     for kind, folder in folders.items():
         work(folder, responses, tmp_path / kind / "one", 0, {})
         # A tenth of the gradient; later AdamW makes steps of what rounding left of gradients that are 0.

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS, Rows, stream_table, table_writer
+from tasks.artifacts.tables import ROLLOUTS, VERDICTS, stream_table, table_writer
 from tasks.settings import OptimizeSettings
 from tasks.train.advantages import select
 from tasks.train.batches import Column, Responses, collect, plan_batches, zeros
@@ -90,9 +90,3 @@ def test_a_column_is_what_was_added(tmp_path: Path) -> None:
     assert written.tolist() == [0, 2, 0]
     assert len(zeros(0, np.float32, tmp_path)) == 0
     assert list(tmp_path.iterdir()) == []
-
-
-def test_rows_are_taken_in_order() -> None:
-    rows = Rows(pa.table({"n": numbers}) for numbers in ([0, 1, 2], [3], [4, 5, 6, 7]))
-    assert [rows.take(count)["n"].to_pylist() for count in (2, 3, 1)] == [[0, 1], [2, 3, 4], [5]]
-    assert (rows.taken, rows.rest()) == (6, 2)

@@ -15,8 +15,8 @@ from tasks.settings import OperationSettings
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import Resume
 from tasks.train.outcome import Outcome, Row
-from tasks.train.scoring import Scoring
-from tasks.train.stage import load_reference, load_trainer
+from tasks.train.scoring import StageTokens
+from tasks.train.stage import load_trainer, make_updates
 from tests.faults.steps import Killed
 from tests.train import test_trainer
 from tests.train.test_trainer import Small, settings, untimed
@@ -36,8 +36,7 @@ def attempt(
     """Trains in what could be a new process; returns the updates that were made here besides the results."""
     base, policy = small
     chosen = settings(**{"responses_per_update": 8, "tokens_per_micro_batch": 100, **changes})
-    trainer = load_trainer(base.path(policy), chosen, 12, 0)
-    reference = load_reference(base, chosen, policy)
+    trainer = load_trainer(base.path(policy), chosen, 12, 0, base.path(policy))
     made: list[int] = []
     update = trainer._update
 
@@ -53,8 +52,16 @@ def attempt(
     trainer._update = counted
     plan = plan_batches(responses, 8, (0, 0))
     resume = None if store is None else Resume(store.progress, OperationSettings(updates_per_checkpoint=every))
-    outcome = trainer.train(
-        responses, plan, 0, untimed, reference, after_update=seen, resume=resume, noted=(0, 2, len(plan) - 1)
+    outcome = make_updates(
+        trainer,
+        lambda _: (responses, plan),
+        refreshes=1,
+        updates_per_rollout=len(plan),
+        responses=len(responses.group_R),
+        stage=0,
+        phase=untimed,
+        after_update=seen,
+        resume=resume,
     )
     return outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}, made
 
@@ -99,7 +106,7 @@ def test_killed_and_started_again_the_weights_are_the_same_bits(
     assert made == [update for update in all_of_them if update > 4]
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
     assert again == outcome
-    assert {row["staleness"] for row in again.examples} == {0, 2, 5}
+    assert {row["staleness"] for row in again.examples} == {0, 1, 2, 4, 5}
 
 
 @pytest.mark.usefixtures("threads")
@@ -107,13 +114,13 @@ def test_log_probabilities_of_the_stage_are_computed_once(
     small: Small, responses: Responses, working: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored: list[str] = []
-    inner = Scoring.logp
+    inner = StageTokens.logp_of
 
     def score(self: Any, *inputs: Any) -> Any:
         scored.append(inputs[-1])
         return inner(self, *inputs)
 
-    monkeypatch.setattr(Scoring, "logp", score)
+    monkeypatch.setattr(StageTokens, "logp_of", score)
     with pytest.raises(Killed):
         attempt(small, responses, working, killed_at(1))
     attempt(small, responses, working)

@@ -1,6 +1,6 @@
 """How updates consume responses, on the small policy: batches that are used again, proximal policies, every preset."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,23 +12,13 @@ from tasks.policy.loading import load_model
 from tasks.policy.scorer import Scorer
 from tasks.settings import MODIFIERS, PRESETS
 from tasks.train.batches import Ragged, Responses, plan_batches
-from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
 from tests.train import test_trainer
-from tests.train.test_trainer import Small, settings, train, untimed, with_
+from tests.train.test_trainer import Small, settings, train, untimed
 
 responses = test_trainer.responses
 FAST = 0.02
 """A learning rate that moves most ratios out of [0.8, 1.2] in one update."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The policy is so small that threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def rows_of(small: Small, responses: Responses, **changes: Any) -> list[dict[str, Any]]:
@@ -64,37 +54,38 @@ def test_a_batch_is_used_for_as_many_updates_as_asked_one_after_the_other(
     assert [row["kl_k1"] == 0 for row in rows] == [True] + [False] * (2 * again - 1)
 
 
-def test_off_policy_grpo_never_clips_when_every_batch_is_used_once(small: Small, responses: Responses) -> None:
-    rows = rows_of(small, responses, preset="off_policy_grpo")
-    assert clips(rows) == [False] * 3
-    assert all(moved(row) for row in rows[1:])
-    assert clips(rows_of(small, responses, preset="grpo")) == [False, True, True]
+UNCAPPED = {"behavior_cap": 1e6}
 
 
-def test_off_policy_grpo_clips_around_the_weights_before_each_batch(small: Small, responses: Responses) -> None:
-    once_more = {"schedule": {"updates_per_batch": 2}}
-    rows = rows_of(small, responses, preset="off_policy_grpo", objective=once_more)
-    assert clips(rows) == [False, True] * 3
-    shared = {"schedule": {"updates_per_batch": 2, "batches_per_proximal": 2}}
-    rows = rows_of(small, responses, preset="off_policy_grpo", objective=shared)
-    assert clips(rows) == [False, True, True, True, False, True]
-
-
-def test_decoupled_ppo_clips_around_the_weights_before_its_batches(small: Small, responses: Responses) -> None:
-    uncapped = {"behavior_cap": 1e6}
-    for each, expected in (
-        (1, [False, False, False]),
-        (2, [False, True, False]),
-        (3, [False, True, True]),
-        (4, [False, True, True]),
-    ):
-        over = {"schedule": {"batches_per_proximal": each}, "weight": uncapped}
-        rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
-        assert clips(rows) == expected
-        assert all(moved(row) for row in rows[1:])
-        assert [row["reject_fraction"] for row in rows] == [0] * 3
-    over = {"schedule": {"batches_per_proximal": 1, "updates_per_batch": 2}, "weight": uncapped}
-    assert clips(rows_of(small, responses, preset="decoupled_ppo", objective=over)) == [False, True] * 3
+@pytest.mark.parametrize(
+    ("preset", "over", "expected"),
+    [
+        ("grpo", {}, [False, True, True]),
+        # Around the weights before each batch: one that is used once is never clipped.
+        ("off_policy_grpo", {}, [False] * 3),
+        ("off_policy_grpo", {"schedule": {"updates_per_batch": 2}}, [False, True] * 3),
+        (
+            "off_policy_grpo",
+            {"schedule": {"updates_per_batch": 2, "batches_per_proximal": 2}},
+            [False, True, True, True, False, True],
+        ),
+        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 1}, "weight": UNCAPPED}, [False] * 3),
+        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 2}, "weight": UNCAPPED}, [False, True, False]),
+        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 3}, "weight": UNCAPPED}, [False, True, True]),
+        (
+            "decoupled_ppo",
+            {"schedule": {"batches_per_proximal": 1, "updates_per_batch": 2}, "weight": UNCAPPED},
+            [False, True] * 3,
+        ),
+    ],
+)
+def test_ratios_are_clipped_around_the_weights_before_the_batches_that_share_them(
+    small: Small, responses: Responses, preset: str, over: dict[str, Any], expected: list[bool]
+) -> None:
+    rows = rows_of(small, responses, preset=preset, objective=over)
+    assert clips(rows) == expected
+    assert preset == "grpo" or all(moved(row) for row in rows[1:])
+    assert [row["reject_fraction"] for row in rows] == [0] * len(rows)
 
 
 def test_decoupled_ppo_leaves_out_tokens_whose_proximal_policy_is_far_from_behavior(
@@ -135,17 +126,10 @@ def test_an_update_that_every_response_has_left_changes_no_direction(
     rewards = responses.reward_R.copy()
     rewards[idle] = 1
     over = {"data": {"zero_variance": "drop", "overlong_buffer_share": None}}
-    rows = rows_of(small, with_(responses, reward_R=rewards), preset=name, objective=over)
+    rows = rows_of(small, replace(responses, reward_R=rewards), preset=name, objective=over)
     assert [row["tokens"] > 0 for row in rows] == [True, False, True]
     assert [row["grad_norm"] > 0 for row in rows] == [True, False, True]
     assert rows[1]["loss"] == 0
-
-
-def test_decoupled_ppo_shares_a_proximal_policy_among_four_batches(small: Small, responses: Responses) -> None:
-    chosen = settings(preset="decoupled_ppo", learning_rate=FAST, tokens_per_micro_batch=400)
-    trainer = load_trainer(small[0].path(small[1]), chosen, 12, 0)
-    outcome = trainer.train(responses, [*plan_batches(responses, 16, (0, 0))] * 2, 0, untimed)
-    assert clips(outcome.rows) == [False, True, True, True, False, True]
 
 
 def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_policy(
@@ -156,8 +140,8 @@ def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_poli
     def first(coefficient: float, base: Scorer) -> dict[str, Any]:
         regulariser = {"kind": "reference_kl", "coefficient": coefficient}
         chosen = settings(preset="grpo", tokens_per_micro_batch=400, objective={"regulariser": regulariser})
-        trainer = load_trainer(folder, chosen, 12, 0)
-        return trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed, base).rows[0]
+        trainer = replace(load_trainer(folder, chosen, 12, 0), reference=base)
+        return trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed).rows[0]
 
     same, other = (Scorer(load_model(folder), 1024) for _ in range(2))
     with torch.no_grad():
@@ -173,7 +157,7 @@ def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_poli
 def with_a_noisy_engine(responses: Responses) -> Responses:
     """Log-probabilities of an engine that is half a nat off."""
     noise = np.random.default_rng(0).normal(0, 0.5, len(responses.engine_logp.flat)).astype(np.float32)
-    return with_(responses, engine_logp=Ragged(responses.engine_logp.flat + noise, responses.engine_logp.offsets))
+    return replace(responses, engine_logp=Ragged(responses.engine_logp.flat + noise, responses.engine_logp.offsets))
 
 
 def test_masked_importance_sampling_leaves_tokens_out_and_truncated_does_not(
@@ -187,25 +171,13 @@ def test_masked_importance_sampling_leaves_tokens_out_and_truncated_does_not(
         train(small, noisy, modifier="tis")
 
 
-@pytest.fixture(scope="module")
-def outcomes(small: Small, responses: Responses) -> dict[tuple[str, str], tuple[Outcome, dict[str, torch.Tensor]]]:
-    """Two updates by every preset with every modifier, from one policy and one set of responses."""
-    noisy = with_a_noisy_engine(responses)
-    found = {}
-    for name in PRESETS:
-        for modifier in MODIFIERS:
-            changes = {"preset": name, "modifier": modifier, "max_logp_mismatch": 1.0, "learning_rate": FAST}
-            _, outcome, weights = train(small, noisy, updates=2, tokens_per_micro_batch=400, **changes)
-            found[name, modifier] = outcome, weights
-    return found
-
-
 @pytest.mark.parametrize("modifier", MODIFIERS)
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_trains_with_every_modifier(outcomes: Any, name: str, modifier: str) -> None:
-    outcome, weights = outcomes[name, modifier]
-    assert len(outcome.rows) == 2
+def test_every_preset_trains_with_every_modifier(small: Small, responses: Responses, name: str, modifier: str) -> None:
+    changes = {"preset": name, "modifier": modifier, "max_logp_mismatch": 1.0, "learning_rate": FAST}
+    _, outcome, weights = train(small, with_a_noisy_engine(responses), updates=2, tokens_per_micro_batch=400, **changes)
     assert all(weight.isfinite().all() for weight in weights.values())
+    assert len(outcome.rows) == 2
     for row in outcome.rows:
         assert np.isfinite(row["loss"])
         assert 0 < row["grad_norm"] < 1e3

@@ -1,7 +1,5 @@
 """A study is a training run with its accuracy along the way."""
 
-from pathlib import Path
-
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
@@ -93,20 +91,26 @@ def test_the_updates_before_a_collapse_are_told(start) -> None:
     assert 1 <= len(told) < 8
 
 
-def test_evaluations_that_do_not_divide_the_updates_are_refused(start) -> None:
-    with pytest.raises(SettingsError, match="evaluations: 3 does not divide the 8 updates"):
-        run(start, 8, 3)
+ZERO = f"optimize.backend.kind=deepspeed optimize.backend.deepspeed={ROOT / 'configs/deepspeed/zero2.json'}"
 
 
-def test_a_store_keeps_nothing_of_a_refused_study(start, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("evaluations", "changes", "message"),
+    [
+        (3, "", "evaluations: 3 does not divide the 8 updates"),
+        (4, ZERO, r"optimize.backend.kind: deepspeed in a study.*; allowed: torch"),
+    ],
+)
+def test_what_a_study_cannot_do_is_refused(start, evaluations: int, changes: str, message: str) -> None:
     store = start[0]
     before = len(list(store.manifests("study")))
-    with pytest.raises(SettingsError):
-        run(start, 8, 5)
+    with pytest.raises(SettingsError, match=message):
+        run(start, 8, evaluations, changes)
     assert len(list(store.manifests("study"))) == before
 
 
-def test_several_processes_are_refused(start) -> None:
-    zero = ROOT / "configs/deepspeed/zero2.json"
-    with pytest.raises(SettingsError, match=r"optimize.backend.kind: deepspeed in a study.*; allowed: torch"):
-        run(start, 8, changes=f"optimize.backend.kind=deepspeed optimize.backend.deepspeed={zero}")
+def test_rollouts_that_teach_nothing_are_a_result(start) -> None:
+    # All responses that are cut off are left out, and at one token all are.
+    made = run(start, 8, 2, "rollout.max_new_tokens=1 optimize.objective.data.truncated=mask")
+    assert start[0].manifest(made).facts["stopped"] == ""
+    assert read_table(start[0].path(made) / "curve.parquet")["update"].to_pylist() == [0, 4, 8]

@@ -9,12 +9,11 @@ from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
 from tasks.policy.step import prepare_policy
 from tasks.settings import EngineSettings, OptimizeSettings, PolicySettings
-from tasks.train.alternating import train_alternating
+from tasks.train.colocated import train_alternating
 from tests.conftest import SMALL
 from tests.prepared import prepare_stage
-from tests.train.alternating_together import Job, alternated
 from tests.train.test_alternating_processes import OFTEN, PROMPTS, ROLLOUT, VERIFY, optimize
-from tests.train.together import farthest
+from tests.train.together import Job, alternated, farthest
 
 pytest.importorskip("vllm")
 

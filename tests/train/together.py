@@ -1,7 +1,10 @@
-"""Training by several processes, and by one, in the same calls: what the tests of backends compare."""
+"""Training by several processes joined by gloo, as Elastic's are, and by one, in the same calls."""
 
 import json
 import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,14 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file
 
+from tasks.artifacts import ArtifactRef, StoreRef
+from tasks.artifacts.progress import Progress
+from tasks.interruption import Interrupted
 from tasks.train import distributed
 from tasks.train.batches import Responses, plan_batches
-from tasks.train.checkpoint import load_optimizer, load_weights, save_optimizer, save_policy, save_weights
+from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy, save_weights
+from tasks.train.colocated import train_alternating
+from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
 from tests.train.test_trainer import settings, untimed
 
@@ -21,6 +29,19 @@ Tensors = dict[str, torch.Tensor]
 BATCH = 8
 FIRST, HALF, LAST = 1, 12, 20
 """Updates after which the state is saved."""
+
+
+def joined(count: int, meeting: Path, function: Callable[..., None], *inputs: Any) -> None:
+    """Calls a function in every one of some processes; ``meeting`` is a file that is not there yet."""
+    mp.spawn(_rank, (count, str(meeting), function, inputs), nprocs=count)
+
+
+def _rank(rank: int, count: int, meeting: str, function: Callable[..., None], inputs: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1")
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count)
+    function(*inputs)
+    dist.destroy_process_group()
 
 
 def rounds(responses: Responses, after: int) -> list[tuple[int, list[Any]]]:
@@ -36,11 +57,12 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
     chosen = settings(responses_per_update=BATCH, backend=backend, max_logp_mismatch=100, **changes)
     trainer = load_trainer(folder, chosen, 12, 0)
     if begin:
-        load_weights(out / f"{begin}.safetensors", trainer.backend)
+        trainer.backend.set_weights(load_file(out / f"{begin}.safetensors"))
         trainer.updates = load_optimizer(out / str(begin), trainer.backend)
     rows, examples = [], []
     for start, batches in rounds(responses, begin):
-        outcome = trainer.train(responses, batches, start, untimed, noted=(0, len(batches) - 1))
+        outcome = Outcome(len(responses.group_R), noted=[0, len(batches) - 1])
+        trainer.train(responses, batches, start, untimed, outcome)
         rows += outcome.rows
         examples += outcome.examples
         if trainer.updates in (FIRST, HALF, LAST):
@@ -57,18 +79,10 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
             (out / "examples.json").write_text(json.dumps(examples))
 
 
-def _rank(rank: int, count: int, meeting: str, jobs: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1")
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count)
+def work_all(jobs: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
+    """``work`` with each of some inputs."""
     for inputs, changes in jobs:
         work(*inputs, **changes)
-    dist.destroy_process_group()
-
-
-def together(count: int, meeting: Path, jobs: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
-    """``work`` with each of some inputs, in processes that are joined by gloo."""
-    mp.spawn(_rank, (count, str(meeting), jobs), nprocs=count)
 
 
 def moments(out: Path, name: str) -> Tensors:
@@ -80,3 +94,48 @@ def farthest(one: Tensors, other: Tensors) -> float:
     """The largest difference of two states."""
     assert one.keys() == other.keys()
     return max(float((one[name] - other[name]).detach().abs().max()) for name in one)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call of ``train_alternating``."""
+
+    name: str
+    inputs: tuple[Any, ...]
+    named: dict[str, Any] = field(default_factory=dict)
+    stopped: bool = False
+    """By SIGTERM to the leader, once a state is saved; then it is called again."""
+
+
+def alternated(count: int, ref: StoreRef, out: Path, jobs: list[Job]) -> dict[str, ArtifactRef]:
+    """The policies of some jobs, each made by all processes together, by the jobs' names; ``out`` is empty."""
+    joined(count, out / "meeting", _alternate, ref, out, jobs)
+    return {job.name: ArtifactRef(kind="policy", digest=(out / job.name).read_text()) for job in jobs}
+
+
+def _alternate(ref: StoreRef, out: Path, jobs: list[Job]) -> None:
+    for job in jobs:
+        leads = distributed.rank() == 0
+        try:
+            if job.stopped and leads:
+                _stop_after_a_state()
+            made = distributed.once_led(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
+        except Interrupted:
+            dist.barrier()
+            made = distributed.once_led(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
+        assert (made is not None) == leads
+        if made is not None:
+            (out / job.name).write_text(made.digest)
+
+
+def _stop_after_a_state() -> None:
+    """Sends this process SIGTERM once, as soon as a state of the trainer is saved."""
+    put = Progress.put
+
+    def put_and_stop(progress: Progress, name: str, number: int, fill: Callable[[Path], None]) -> None:
+        put(progress, name, number, fill)
+        if name == "train":
+            Progress.put = put  # type: ignore[method-assign]
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Progress.put = put_and_stop  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ from tasks.experiments.runs import load_run
 from tasks.report.ledger import training_clock
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
-from tasks.train.alternating import train_alternating
+from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.prepared import prepare_stage

@@ -180,7 +180,7 @@ def optimize(store: Store, stage: Stage, rows: int) -> Callable[[], object]:
         made = stage_responses(store, stage.policy, stage.rollouts, stage.verdicts, store.root)
         batches = plan_batches(made, settings.responses_per_update, (0, 0))[:UPDATES]
         trainer = load_trainer(store.path(stage.policy), settings, RESPONSE_TOKENS, 0)
-        trainer.train(made, batches, 0, lambda _: nullcontext(), scratch=store.root)
+        trainer.train(made, batches, 0, lambda _: nullcontext())
 
     return work
 

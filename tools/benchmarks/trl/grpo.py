@@ -22,7 +22,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.policy.loading import OPTIMIZER
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
-from tasks.train.alternating import train_alternating
+from tasks.train.colocated import train_alternating
 from tools.benchmarks.measured import Measured, Values, in_turn, ratio
 from tools.benchmarks.rollouts import PROMPT_COUNT, policy_and_prompts
 from tools.benchmarks.trl.sides import EPSILON, ON_CPU, PLAIN

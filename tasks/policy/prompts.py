@@ -1,0 +1,81 @@
+"""Token ids of prompts. Prompts are tokenised nowhere else."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from tasks.errors import DataError, explained
+from tasks.logs import logger
+from tasks.settings.base import DAY
+
+
+def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """Return the token ids of every row of a table of prompts.
+
+    Raises:
+        DataError: the tokenizer has no chat template for a chat, or it cannot take a prompt.
+    """
+    ids: list[list[int]] = [[] for _ in prompts]
+    alike: dict[str | None, list[int]] = {}
+    for place, row in enumerate(prompts):
+        alike.setdefault(row["date"] if row["chat"] else None, []).append(place)
+    # All at once: each alone would take several times as long.
+    for date, places in alike.items():
+        rows = [prompts[place] for place in places]
+        found = _plain(tokenizer, [row["prompt"] for row in rows]) if date is None else _chats(tokenizer, rows, date)
+        for place, own in zip(places, found, strict=True):
+            ids[place] = own
+    begin = tokenizer.bos_token_id
+    if begin is not None and any(own[:2] == [begin, begin] for own in ids):
+        _warn(
+            f"prompts begin with {tokenizer.bos_token!r} twice: once is the tokenizer's own doing, or its chat "
+            "template's. Remove the other from prompts.template, or from the chat template."
+        )
+    return ids
+
+
+@cache
+def _warn(text: str) -> None:
+    """Warn once, although prompts come in many portions."""
+    logger().warning("%s", text)
+
+
+def _plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+    """Tokenise texts, without the tokens that a tokenizer adds to close a text: the policy continues it."""
+    with explained("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
+        encoded = tokenizer(list(texts), return_special_tokens_mask=True)
+        ids = [list(own) for own in encoded["input_ids"]]
+        for own, added in zip(ids, encoded["special_tokens_mask"], strict=True):
+            while own and added[len(own) - 1]:
+                own.pop()
+    return ids
+
+
+def _chats(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]], date: str) -> list[list[int]]:
+    if not tokenizer.chat_template:
+        if any(row.get("messages") for row in rows):
+            raise DataError("the prompts are messages, but the policy's tokenizer has no chat template.")
+        raise DataError(
+            "prompts.chat, or chat of a benchmark: true, but the policy's tokenizer has no chat template; allowed: "
+            "false."
+        )
+    chats = [
+        json.loads(row["messages"]) if row.get("messages") else [{"role": "user", "content": row["prompt"]}]
+        for row in rows
+    ]
+    today = datetime.strptime(date, DAY)
+    advice = "Set prompts.chat: false, or change the template so that it takes a chat of one user's message."
+    with explained("the chat template of the policy's tokenizer cannot take the prompts", advice):
+        found: list[list[int]] = tokenizer.apply_chat_template(
+            chats,
+            add_generation_prompt=True,
+            return_dict=True,
+            # The two ways in which templates ask for today.
+            date_string=date,
+            strftime_now=today.strftime,
+        )["input_ids"]
+    return [list(own) for own in found]
