@@ -88,23 +88,23 @@ def test_decoupled_ppo_clips_around_the_weights_before_its_batches(small: Small,
         (3, [False, True, True]),
         (4, [False, True, True]),
     ):
-        over = {"schedule": {"batches_per_proximal": each}, "weight": uncapped}
+        over = {"schedule": {"batches_per_proximal": each}, "ratio": uncapped}
         rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
         assert clips(rows) == expected
         assert all(moved(row) for row in rows[1:])
         assert [row["reject_fraction"] for row in rows] == [0] * 3
-    over = {"schedule": {"batches_per_proximal": 1, "updates_per_batch": 2}, "weight": uncapped}
+    over = {"schedule": {"batches_per_proximal": 1, "updates_per_batch": 2}, "ratio": uncapped}
     assert clips(rows_of(small, responses, preset="decoupled_ppo", objective=over)) == [False, True] * 3
 
 
 def test_decoupled_ppo_leaves_out_tokens_whose_proximal_policy_is_far_from_behavior(
     small: Small, responses: Responses
 ) -> None:
-    over = {"schedule": {"batches_per_proximal": 1}, "weight": {"behavior_cap": 1.5}}
+    over = {"schedule": {"batches_per_proximal": 1}, "ratio": {"behavior_cap": 1.5}}
     rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
     assert rows[0]["reject_fraction"] == 0
     assert all(0 < row["reject_fraction"] < 1 for row in rows[1:])
-    over["weight"]["beyond_cap"] = "truncate"
+    over["ratio"]["beyond_cap"] = "truncate"
     rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
     assert [row["reject_fraction"] for row in rows] == [0] * 3
 
