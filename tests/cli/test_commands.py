@@ -29,7 +29,7 @@ def test_a_plan_names_every_derived_number() -> None:
         "rollout refreshes 4",
         "staleness 0 to 15",
         "evaluations 5",
-        "gate one_side [0, 5]",
+        "coefficient one_side(r, 0, 5) * veto(suffix, r > 2) * r * A",
         "policy 0.79 M",
     ):
         assert line in text
@@ -41,7 +41,7 @@ def test_a_plan_takes_overrides_and_stages() -> None:
     )
     assert "mu, updates per rollout 4" in text
     assert "rollout refreshes 8" in text
-    assert "gate one_side [0.8, 1.2]" in text
+    assert "coefficient one_side(r, 0.8, 1.2) * r * A" in text
 
 
 def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Store, ArtifactRef]) -> None:

@@ -1,6 +1,6 @@
 """The reference of settings: every field of every class, also where a section is one of several kinds."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import pytest
 from pydantic import Field
@@ -10,10 +10,18 @@ from tasks.cli.main import app
 from tasks.cli.settings import FILES, sections
 from tasks.errors import SettingsError
 from tasks.settings import RunSettings
-from tasks.settings.base import Number, Settings
+from tasks.settings.base import Kinds, Number, Settings
 
 
-class RingSettings(Settings):
+class PassSettings(Kinds):
+    """Which tokens pass."""
+
+    kind: str = "none"
+    most: int = 1
+    """A field of all kinds."""
+
+
+class RingPass(PassSettings):
     """Pass inside the interval and far outside of it."""
 
     kind: Literal["ring"] = "ring"
@@ -21,40 +29,42 @@ class RingSettings(Settings):
     """Ratio above which tokens pass again."""
 
 
-class OpenSettings(Settings):
+class OpenPass(PassSettings):
     """Let every token pass."""
 
-    kind: Literal["none"] = "none"
+    kind: Literal["none", "all"] = "none"
 
 
 class ParentSettings(Settings):
     """Fields that others inherit."""
 
-    gate: Annotated[RingSettings | OpenSettings, Field(discriminator="kind")] = OpenSettings()
+    gate: PassSettings = OpenPass()
     """Which tokens pass."""
 
 
 class WholeSettings(ParentSettings):
-    """A file with a union."""
+    """A file with kinds."""
 
-    others: list[Annotated[OpenSettings | RingSettings, Field(discriminator="kind")]] = Field([], max_length=2)
-    maybe: RingSettings | None = None
+    others: list[PassSettings] = Field([], max_length=2)
+    maybe: PassSettings | None = None
 
 
-def test_a_section_of_several_kinds_is_shown_kind_by_kind() -> None:
+def test_settings_of_several_kinds_are_one_section_that_names_the_kinds() -> None:
     found = {section.title: section for section in sections(WholeSettings)}
-    assert set(found) == {"`top level`", "`gate`, `kind: ring`", "`gate`, `kind: none`"}
-    ring = found["`gate`, `kind: ring`"]
-    assert ring.about == "Pass inside the interval and far outside of it."
-    assert [(one.path, one.type, one.default, one.meaning) for one in ring.entries][1] == (
+    assert set(found) == {"`top level`", "`gate`"}
+    kind, most, outer = found["`gate`"].entries
+    assert (kind.type, kind.default) == ("`ring` or `none` or `all`", "none")
+    assert "`none` or `all`: Let every token pass." in kind.meaning
+    assert (most.path, most.meaning) == ("gate.most", "A field of all kinds.")
+    assert (outer.path, outer.type, outer.default, outer.meaning) == (
         "gate.outer_high",
         "number, above 1",
         "3",
-        "Ratio above which tokens pass again.",
+        "With kind `ring`: Ratio above which tokens pass again.",
     )
     gate, others, maybe = found["`top level`"].entries
     assert gate.meaning == "Which tokens pass."
-    assert "(#gate-kind-ring) or " in gate.type
+    assert gate.type == "section [`gate`](#gate)"
     assert others.type.startswith("list of section [")
     assert maybe.type.endswith(" or null")
 

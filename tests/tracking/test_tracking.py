@@ -20,6 +20,7 @@ from tasks.errors import SettingsError
 from tasks.evaluate.step import evaluate_policy
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
+from tasks.settings.steps import WandbTracker
 from tasks.tracking import journal, trackers
 from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
@@ -233,7 +234,9 @@ def test_the_id_of_a_run_follows_from_its_settings() -> None:
     file = Path(__file__).parents[2] / "configs/tiny-cpu.yaml"
 
     def name(overrides: str) -> str:
-        return RunSettings.read(file, overrides).named_operation.tracker.run
+        run = RunSettings.read(file, f"operation.tracker.kind=wandb {overrides}").named_operation
+        assert isinstance(run.tracker, WandbTracker)
+        return run.tracker.run
 
     assert name("").startswith("mu_grpo-mu16-seed0-")
     assert name("store=elsewhere operation.checkpoints_kept=3 verify.workers=3") == name("")

@@ -69,12 +69,12 @@ UNCAPPED = {"behavior_cap": 1e6}
             {"schedule": {"updates_per_batch": 2, "batches_per_proximal": 2}},
             [False, True, True, True, False, True],
         ),
-        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 1}, "weight": UNCAPPED}, [False] * 3),
-        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 2}, "weight": UNCAPPED}, [False, True, False]),
-        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 3}, "weight": UNCAPPED}, [False, True, True]),
+        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 1}, "ratio": UNCAPPED}, [False] * 3),
+        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 2}, "ratio": UNCAPPED}, [False, True, False]),
+        ("decoupled_ppo", {"schedule": {"batches_per_proximal": 3}, "ratio": UNCAPPED}, [False, True, True]),
         (
             "decoupled_ppo",
-            {"schedule": {"batches_per_proximal": 1, "updates_per_batch": 2}, "weight": UNCAPPED},
+            {"schedule": {"batches_per_proximal": 1, "updates_per_batch": 2}, "ratio": UNCAPPED},
             [False, True] * 3,
         ),
     ],
@@ -91,11 +91,11 @@ def test_ratios_are_clipped_around_the_weights_before_the_batches_that_share_the
 def test_decoupled_ppo_leaves_out_tokens_whose_proximal_policy_is_far_from_behavior(
     small: Small, responses: Responses
 ) -> None:
-    over = {"schedule": {"batches_per_proximal": 1}, "weight": {"behavior_cap": 1.5}}
+    over = {"schedule": {"batches_per_proximal": 1}, "ratio": {"behavior_cap": 1.5}}
     rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
     assert rows[0]["reject_fraction"] == 0
     assert all(0 < row["reject_fraction"] < 1 for row in rows[1:])
-    over["weight"]["beyond_cap"] = "truncate"
+    over["ratio"]["beyond_cap"] = "truncate"
     rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
     assert [row["reject_fraction"] for row in rows] == [0] * 3
 
