@@ -22,12 +22,12 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
         DataError: there is nothing there.
         FetchError: it could not be fetched.
     """
-    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, retrying
+    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, patience, retrying
 
     prefix = uri.removeprefix("s3://").rstrip("/")
     try:
         files = connect(connections=8)
-        again = retrying()
+        again = retrying(patience())
         keys = [str(key) for key in again(files.find, prefix, maxdepth=1)]
         for key in keys:
             name = key.rpartition("/")[2]

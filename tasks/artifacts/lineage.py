@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pydantic import ValidationError
-
 from tasks.artifacts.files import StoredFile
 from tasks.artifacts.layout import KINDS, MADE, MANIFEST, PROGRESS, RUNS
 from tasks.artifacts.records import ArtifactRef, Manifest
 from tasks.artifacts.store import Store
-from tasks.artifacts.work import MadeRecord
+from tasks.artifacts.work import read_made
 
 _OF_RUN = re.compile(rf"{RUNS}/([0-9a-f]{{16}})\.json")
 
@@ -138,7 +136,8 @@ def read_contents(store: Store) -> Contents:
     Raises:
         ArtifactError: the disk or the server fails.
     """
-    files = {key: file for area in (*KINDS, PROGRESS, MADE, RUNS) for key, file in store.place.listing(area).items()}
+    place = store.places[-1]
+    files = {key: file for area in (*KINDS, PROGRESS, MADE, RUNS) for key, file in place.listing(area).items()}
     refs = [
         ArtifactRef.of(key.removesuffix(f"/{MANIFEST}"))
         for key in sorted(files)
@@ -147,12 +146,9 @@ def read_contents(store: Store) -> Contents:
     read = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, copied=False), strict=True))
     made = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
     records = {key: [f"report/{found[1]}"] for key in files if (found := _OF_RUN.fullmatch(key))}
-    for key, text in zip(made, store.place.read_all(made), strict=True):
-        try:
-            artifacts = MadeRecord.model_validate_json(text or b"").artifacts
-        except ValidationError:
-            continue
-        records[key] = [ref.folder for ref in (artifacts if isinstance(artifacts, list) else [artifacts])]
+    for key, text in zip(made, place.read_all(made), strict=True):
+        if record := read_made(text):
+            records[key] = [ref.folder for ref in record.listed]
     return Contents(
         manifests={name: found for name, found in read.items() if isinstance(found, Manifest)},
         # Of "place: what is wrong (details). What to do." the middle.

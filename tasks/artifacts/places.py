@@ -99,18 +99,13 @@ def _raise_unless_gone(error: OSError) -> None:
         raise error
 
 
-def bucket_of(uri: str, patience: float | None = None) -> "Bucket | None":
-    """Return the objects at an ``s3://`` address; None for a folder.
-
-    Args:
-        uri: the address.
-        patience: seconds for which a failing request is tried again; see ``Bucket``.
-    """
+def bucket_of(uri: str, seconds: float | None = None) -> "Bucket | None":
+    """Return the objects at an ``s3://`` address, see ``Bucket``; None for a folder."""
     if not uri.startswith("s3://"):
         return None
     from tasks.artifacts.s3 import Bucket  # Its packages take a second to load.
 
-    return Bucket(uri, patience)
+    return Bucket(uri, seconds)
 
 
 def local_copy(ref: StoreRef) -> Path:

@@ -30,10 +30,10 @@ def fingerprint(path: str | None) -> str:
 
 
 def _of_objects(uri: str) -> str:
-    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, retrying
+    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, patience, retrying
 
     try:
-        found = retrying()(connect(connections=1).find, uri, detail=True)
+        found = retrying(patience())(connect(connections=1).find, uri, detail=True)
     except TRANSFER_ERRORS as error:
         raise DataError(f"{uri} could not be listed: {error}") from error
     tags = [f"{name}={about.get('ETag')}/{about.get('size')}\n" for name, about in sorted(found.items())]

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tasks.artifacts import StoreRef, work
-from tasks.artifacts.follower import FollowerStore
+from tasks.artifacts import Store, StoreRef, work
 from tasks.artifacts.work import Made
 from tasks.errors import SettingsError
 from tasks.train import distributed
@@ -41,7 +40,7 @@ def once_led(
     """Do what ``once_together`` does in processes that are joined already."""
     if distributed.rank() > 0:
         if distributed.broadcast_int(0):
-            logic(FollowerStore(ref, work.work_key(name, version, inputs)), *inputs, **named)
+            logic(Store(ref, work=work.work_key(name, version, inputs), follows=True), *inputs, **named)
         return None
     followed = False
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import Store
-from tasks.artifacts.follower import FollowerStore
 from tasks.settings import TrackerSettings
 from tasks.tracking.journal import shown
 
@@ -23,14 +22,14 @@ def leader(store: Store) -> Store:
 
 
 def test_a_follower_finds_what_the_leader_saved(leader: Store) -> None:
-    newest = FollowerStore(leader.ref, "key").progress.newest("part")
+    newest = Store(leader.ref, work="key", follows=True).progress.newest("part")
     assert newest is not None
     assert (newest[0], (newest[1] / "state").read_text()) == (1, "one")
 
 
 def test_a_follower_goes_through_the_motions_and_leaves_nothing(leader: Store) -> None:
     before = files(leader.root)
-    follower = FollowerStore(leader.ref, "key")
+    follower = Store(leader.ref, work="key", follows=True)
     filled: list[str] = []
 
     def fill(folder: Path) -> None:

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tasks import interruption
-from tasks.artifacts import Store
-from tasks.artifacts.draft import Draft
+from tasks.artifacts import Draft, Store
 from tasks.interruption import Interrupted
 from tools.s3 import S3, server
 
@@ -111,7 +110,7 @@ def test_a_process_killed_while_it_saves_leaves_what_was_before(address: str, op
     put(opened(), 1, "one")
     code = f"""
 import os, signal
-from tasks.artifacts import Store
+from tasks.artifacts import Draft, Store
 store = Store(Store.open({address!r}).ref, work="w" * 32)
 def fill(folder):
     (folder / "state.txt").write_text("half")

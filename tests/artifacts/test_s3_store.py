@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.records import Manifest
 from tasks.artifacts.s3 import PART_BYTES
 from tasks.errors import ArtifactError
 from tools.s3 import S3
@@ -134,7 +133,6 @@ def test_many_artifacts_come_together_in_their_order(bucket: str, s3: S3) -> Non
     store.path(refs[7])
     folders = store.paths(refs)
     assert [(folder / "data.txt").read_text() for folder in folders] == [f"shard {number}" for number in range(40)]
-    assert all((folder / "manifest.json").is_file() for folder in folders)
     assert store.paths([]) == []
     forget_local_copy(store)
     s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{refs[5].folder}/data.txt")
@@ -151,7 +149,7 @@ def test_what_a_power_failure_leaves_of_a_local_copy_is_fetched_again(bucket: st
         (store.root / ref.folder / name).write_bytes(left)
     assert store.holds(ref)
     assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
-    assert Manifest.model_validate_json((store.root / ref.folder / "manifest.json").read_text()) == manifest
+    assert store.manifest(ref) == manifest
     assert write(store) == ref
 
 
@@ -162,11 +160,9 @@ def test_what_is_not_needed_is_not_fetched(bucket: str) -> None:
     folder = store.path(ref, without="sub")
     assert (folder / "other.txt").is_file()
     assert not (folder / "sub").exists()
-    assert not (folder / "manifest.json").exists()
     assert store.file(store.manifest(ref), "other.txt") == folder / "other.txt"
     assert not (folder / "sub").exists()
     assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
-    assert (folder / "manifest.json").is_file()
 
 
 def test_a_bucket_that_is_not_there_is_named(bucket: str) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.work import once
-from tasks.cli.check import check_store
-from tasks.cli.gc import delete_garbage, find_garbage
+from tasks.cli.store import garbage_tables
 from tasks.errors import ArtifactError
+from tasks.stored.check import check_store
+from tasks.stored.garbage import delete_garbage, find_garbage
 from tests.cli.synthetic import (
     DAYS,
     Run,
@@ -33,7 +34,7 @@ def test_nothing_of_finished_runs_goes(store: Store) -> None:
     garbage = find_garbage(store, hours=0)
     assert not garbage.items
     assert (garbage.runs, garbage.kept, garbage.spared) == (1, len(run.artifacts), 0)
-    assert "nothing to delete" in plain(garbage.shown(0))
+    assert "nothing to delete" in plain(garbage_tables(garbage, 0))
 
 
 def test_what_only_an_unfinished_run_refers_to_goes_and_what_it_shares_stays(store: Store) -> None:
@@ -47,7 +48,6 @@ def test_what_only_an_unfinished_run_refers_to_goes_and_what_it_shares_stays(sto
     delete_garbage(store, garbage)
     assert on_disk(store) == folders(*done.artifacts)
     assert not check_store(store, None).faults
-    assert not check_store(store, None).leftovers
     assert not find_garbage(store).items
 
 
@@ -68,7 +68,7 @@ def test_what_is_young_stays_with_all_that_it_descends_from(store: Store) -> Non
     garbage = find_garbage(store)
     assert names(garbage) == folders(*run.evaluations)
     assert garbage.spared == len(run.artifacts) - len(run.evaluations)
-    assert "younger than 24 h" in plain(garbage.shown(24))
+    assert "younger than 24 h" in plain(garbage_tables(garbage, 24))
     assert names(find_garbage(store, hours=0)) == folders(*run.artifacts)
 
 

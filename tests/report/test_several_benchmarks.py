@@ -10,7 +10,7 @@ import pytest
 
 from tasks.artifacts import Store
 from tasks.artifacts.tables import SAMPLES, write_table
-from tasks.cli.lineage import highlights
+from tasks.cli.store import highlights
 from tasks.decks.deck import draw_deck
 from tasks.errors import DataError
 from tasks.evaluate.average import average_evaluations
