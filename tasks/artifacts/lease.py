@@ -34,8 +34,6 @@ LOOK = 5.0
 """Seconds between two looks of a waiter."""
 TAKEN_OVER_AFTER = 60.0
 """Seconds without a beat after which a holder counts as dead."""
-LONG_DEAD_AFTER = 24 * 3600.0
-"""Seconds without a beat, by the clocks of two machines, after which nobody waits for another beat."""
 
 
 class LostLeaseError(ArtifactError):
@@ -211,17 +209,15 @@ class AtWork:
         return self._begun
 
     def _leases(self) -> dict[str, LeaseRecord]:
-        """Return the leases that are not released; a dead holder's is among them, unless it is dead for long."""
+        """Return the leases that are not released, those of dead holders among them."""
         bucket = self._store.remote
         if bucket is None:
             return {}
         newest: dict[str, str] = {}
-        for place, file in sorted(bucket.listing(PROGRESS).items()):
+        for place in sorted(bucket.listing(PROGRESS)):
             _, key, *inside = place.split("/")
             if inside[:1] == [LEASE]:
-                newest.pop(key, None)
-                if time.time() - file.modified < LONG_DEAD_AFTER:
-                    newest[key] = place
+                newest[key] = place
         found = zip(newest, map(_parsed, bucket.read_all(list(newest.values()))), strict=True)
         return {key: record for key, record in found if record is not None and not record.released}
 

@@ -116,18 +116,13 @@ class Contents(Lineage):
     @cached_property
     def folders(self) -> dict[str, dict[str, StoredFile]]:
         """Files by artifact (with or without a manifest) or by unfinished work, and in it by name."""
-        return by_folder(self.files)
-
-
-def by_folder(files: Mapping[str, StoredFile]) -> dict[str, dict[str, StoredFile]]:
-    """Return files by folder, as in ``policy/0123456789abcdef``, and in it by name."""
-    found: dict[str, dict[str, StoredFile]] = defaultdict(dict)
-    for key, file in files.items():
-        area, _, rest = key.partition("/")
-        name, _, inside = rest.partition("/")
-        if inside:
-            found[f"{area}/{name}"][inside] = file
-    return dict(found)
+        found: dict[str, dict[str, StoredFile]] = defaultdict(dict)
+        for key, file in self.files.items():
+            area, _, rest = key.partition("/")
+            name, _, inside = rest.partition("/")
+            if inside:
+                found[f"{area}/{name}"][inside] = file
+        return dict(found)
 
 
 def read_contents(store: Store) -> Contents:

@@ -190,16 +190,13 @@ def garbage_tables(garbage: Garbage, hours: float, deleted: bool = False, names:
 
 
 def _items(items: Sequence[Item], title: str) -> Table:
-    def row(chosen: Sequence[Item]) -> list[str]:
-        copied = size(sum(item.copied for item in chosen))
-        return [str(len(chosen)), size(sum(item.bytes for item in chosen)), copied]
-
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_footer=True)
     table.add_column("kind", "total", no_wrap=True)
-    for heading, total in zip(("number", "bytes", "local copy"), row(items), strict=True):
-        table.add_column(heading, total, justify="right", no_wrap=True)
+    table.add_column("number", str(len(items)), justify="right", no_wrap=True)
+    table.add_column("bytes", size(sum(item.bytes for item in items)), justify="right", no_wrap=True)
     for kind in dict.fromkeys(item.kind for item in items):
-        table.add_row(kind, *row([item for item in items if item.kind == kind]))
+        of_kind = [item.bytes for item in items if item.kind == kind]
+        table.add_row(kind, str(len(of_kind)), size(sum(of_kind)))
     return table
 
 

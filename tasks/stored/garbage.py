@@ -16,10 +16,10 @@ from graphlib import TopologicalSorter
 from filelock import FileLock, Timeout
 
 from tasks.artifacts import Store
-from tasks.artifacts.files import StoredFile, disk_errors
+from tasks.artifacts.files import disk_errors
 from tasks.artifacts.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS
 from tasks.artifacts.lease import AtWork
-from tasks.artifacts.lineage import Contents, by_folder, read_contents
+from tasks.artifacts.lineage import Contents, read_contents
 from tasks.artifacts.places import delete_folder
 from tasks.artifacts.records import Manifest
 from tasks.errors import ArtifactError
@@ -38,8 +38,6 @@ class Item:
     name: str
     """Its key in the store."""
     bytes: int
-    copied: int = 0
-    """Bytes of its local copy, for a store on S3."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +85,6 @@ class _Search:
 
     def __init__(self, store: Store, contents: Contents, work: AtWork, before: float) -> None:
         self._store, self._contents, self._work, self._before = store, contents, work, before
-        copied = [] if store.remote is None else [store.local.listing(area) for area in (*KINDS, PROGRESS)]
-        self._copies = by_folder({key: file for listed in copied for key, file in listed.items()})
 
     def garbage(self, keep: int | None) -> Garbage:
         """Return what goes when so many runs are kept."""
@@ -119,15 +115,15 @@ class _Search:
                 yield Item("records of runs" if key.startswith(f"{RUNS}/") else "records of work", key, file.bytes)
 
     def _folders(self) -> Iterator[Item]:
-        """Yield unfinished work, data that never got a manifest, and local copies of what S3 has no longer."""
-        for name in sorted({*self._contents.folders, *self._copies} - self._contents.manifests.keys()):
+        """Yield unfinished work, and data that never got a manifest."""
+        for name in sorted(self._contents.folders.keys() - self._contents.manifests.keys()):
             area, _, key = name.partition("/")
             if self._changed(name) > self._before:
                 continue
             if area == PROGRESS and key not in self._work.keys:
                 yield self._item("unfinished work", name)
             if area in KINDS and not self._work.keys:
-                yield self._item("data without manifest" if name in self._contents.folders else "local copies", name)
+                yield self._item("data without manifest", name)
 
     def _locks(self) -> Iterator[Item]:
         for path in sorted((self._store.root / LEASES).glob("*.lock")):
@@ -136,17 +132,12 @@ class _Search:
 
     def _changed(self, name: str) -> float:
         """Return when a folder was last changed; an artifact, when it was made or copied here."""
-        files: list[StoredFile] = [*self._contents.folders.get(name, {}).values()]
-        made = 0.0
-        if name in self._contents.manifests:
-            made = self._contents.manifests[name].timings.finished
-        else:
-            files += self._copies.get(name, {}).values()
-        return max([made, *(file.modified for file in files)])
+        manifest = self._contents.manifests.get(name)
+        made = manifest.timings.finished if manifest else 0.0
+        return max([made, *(file.modified for file in self._contents.folders.get(name, {}).values())])
 
     def _item(self, kind: str, name: str) -> Item:
-        stored, copied = self._contents.folders.get(name, {}), self._copies.get(name, {})
-        return Item(kind, name, *(sum(file.bytes for file in files.values()) for files in (stored, copied)))
+        return Item(kind, name, sum(file.bytes for file in self._contents.folders[name].values()))
 
 
 def _cut(manifest: Manifest) -> str | None:

@@ -10,8 +10,9 @@ import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROLLOUTS, VERDICTS
-from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
+from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage, read_rows
 from tasks.errors import DataError
+from tasks.stored.reports import Responses
 from tests.cli.synthetic import REWARDS, ROLLOUT, Run, command, finished, plain, rows_of, unfinished, words
 
 EVERYTHING = Chosen(groups=10, every=True)
@@ -224,11 +225,9 @@ def test_the_command_shows_a_stage_and_a_shard_of_a_store_on_s3(bucket: str) -> 
 
 def test_tables_of_large_stages_stay_arrows(store: Store) -> None:
     """Of a response that is not shown, neither token ids nor log-probabilities become Python's objects."""
-    from tasks.cli.inspect import _Origin, _rows
-
     run = finished(store, stages=1)
-    origin = _Origin("x", run.rollouts[0], run.verdicts[0], store.manifest(run.policies[1]))
-    rows = _rows(store, origin, origin.shards)
+    responses = Responses.learned("x", store.manifest(run.policies[1]))
+    rows = read_rows(store, responses, responses.rollouts)
     assert all(isinstance(row[name], pa.Scalar) for row in rows for name in ("response_token_ids", "engine_logp"))
 
 
