@@ -10,10 +10,10 @@ from tasks.errors import DataError, FetchError
 
 
 def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Copy the object at ``uri``, or those directly below it whose names are wanted, into a folder.
+    """Copy the object at ``s3://bucket/key``, or those directly below ``s3://bucket/prefix``, into a folder.
 
     Args:
-        uri: ``s3://bucket/key`` or ``s3://bucket/prefix``.
+        uri: the address.
         folder: the folder to copy to.
         setting: the setting that names the address, for errors.
         wanted: whether an object is wanted, by its name below the address.
@@ -57,7 +57,7 @@ def local_file(path: str, setting: str) -> Iterator[Path]:
 def snapshot(
     kind: Literal["model", "dataset"], name: str, revision: str | None, wanted: Sequence[str], setting: str
 ) -> Path:
-    """Return the folder with files of a model or data set of the hub; it is named by their commit.
+    """Return the folder with files of a model or data set of the Hugging Face hub; it is named by their commit.
 
     Files that were fetched before are found again when the hub does not answer.
 

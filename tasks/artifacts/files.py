@@ -47,15 +47,9 @@ class StoredFile(NamedTuple):
 
 
 def side_by_side(one: Callable[[Item], Made], items: Sequence[Item], at_once: int = _AT_ONCE) -> list[Made]:
-    """Return what a function that waits for a disk or a server makes of items, in their order.
+    """Return what a function that waits for a disk or a server makes of items, in their order; it is called in threads.
 
-    Args:
-        one: the function.
-        items: its arguments.
-        at_once: the largest number of calls at the same time, each in a thread.
-
-    Raises:
-        Exception: the first error of a call; calls that have not begun by then are not made.
+    The first error of a call is raised; calls that have not begun by then are not made.
     """
     if len(items) < 2:
         return [one(item) for item in items]
@@ -92,11 +86,7 @@ def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
 
 
 def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
-    """Compare files with their digests.
-
-    Raises:
-        DamagedError: one is missing or differs.
-    """
+    """Raise DamagedError if a file of a folder is missing or has another digest."""
     for name, found in digests(folder, files).items():
         file, entry = folder / name, files[name]
         if found is None:

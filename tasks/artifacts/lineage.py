@@ -76,12 +76,7 @@ class Lineage:
 
 
 def ancestry(store: Store, refs: Iterable[ArtifactRef], roles: Sequence[str] | None = None) -> Lineage:
-    """Read artifacts of a store and all that they descend from; what is missing does not hide the rest.
-
-    Args:
-        store: the store.
-        refs: the artifacts.
-        roles: the roles of the parents that are followed; all when None.
+    """Read artifacts and all that they descend from, by parents of these roles or of all; what is missing is noted.
 
     Raises:
         ArtifactError: the disk or the server fails.

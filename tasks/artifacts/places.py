@@ -42,11 +42,7 @@ class Folder:
         return side_by_side(self.read, keys)
 
     def write(self, key: str, content: bytes) -> None:
-        """Write a file, over one that is there.
-
-        Raises:
-            ArtifactError: the disk is full or cannot be written.
-        """
+        """Write a file, over one that is there."""
         with disk_errors(self._root):
             replace_file(self._root / key, content)
 
@@ -80,10 +76,10 @@ Place: TypeAlias = "Folder | Bucket"
 
 
 def delete_folder(places: Sequence[Place], name: str) -> list[str]:
-    """Delete a folder, or a file, in every place, manifests first: what is half deleted does not count as there.
+    """Delete a folder or a file everywhere, manifests first, so that what is half deleted does not count as there.
 
     Returns:
-        the files that are refused, each with its reason.
+        The files that a server does not delete, each with its reason.
     """
     keys = [list(place.listing(name)) or [name] for place in places]
     return [

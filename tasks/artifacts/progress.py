@@ -46,12 +46,9 @@ class Progress:
 
     @contextmanager
     def held(self, task: str) -> Iterator[None]:
-        """Hold the work for this process inside the block, against other machines too.
+        """Hold the work of a task for this process inside the block, against other machines too.
 
         Only a store on S3 needs it: whoever can reach a folder sees the lock that ``work.once`` takes.
-
-        Args:
-            task: the step's name, for messages.
         """
         if self._store.remote is None:
             yield

@@ -132,13 +132,7 @@ class Bucket:
         return refused
 
     def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str) -> None:
-        """Upload files to below a prefix; those that are there with the same digest are passed over.
-
-        Args:
-            folder: the folder of the files.
-            files: digests and sizes, by the names in the folder.
-            prefix: the prefix of the objects.
-        """
+        """Upload files of a folder to below a prefix; those that are there with the same digest are passed over."""
         total = sum(entry.bytes for entry in files.values())
         # What one request can take is sent again sooner than it is asked for.
         there = self.listing(prefix) if total > PART_BYTES else {}

@@ -38,8 +38,6 @@ _CREDENTIALS = {
     "RequestTimeTooSkewed": "the clocks of this machine and of the server differ. Set this machine's clock",
 }
 """What is wrong, and the fix, by the server's error code."""
-_FAILED_CONDITIONS = {"PreconditionFailed", "412"}
-"""Codes with which a server refuses a conditional request. Only some servers add which condition failed."""
 _WITHOUT_REASON = "400"
 """The code of a refused HEAD request: its answer has no body that says why."""
 
@@ -60,7 +58,7 @@ def code(error: BaseException) -> str:
 
 def refused_by_condition(error: BaseException) -> bool:
     """Return True if a conditional request was refused because the object exists already."""
-    return code(error) in _FAILED_CONDITIONS
+    return code(error) in {"PreconditionFailed", "412"}  # Only some servers add which condition failed.
 
 
 def retrying(seconds: float) -> Retrying:
@@ -92,9 +90,7 @@ def _warn(state: RetryCallState) -> None:
 def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem:
     """Return a file system on the server that the environment names.
 
-    Args:
-        connections: the largest number of connections at once.
-        timeout: seconds to wait for a connection and for an answer; 10 and 60 when None.
+    It has so many connections at most, and waits so many seconds for one and for an answer: 10 and 60 when None.
     """
     named = os.environ.get
     endpoint = named("AWS_ENDPOINT_URL_S3") or named("AWS_ENDPOINT_URL") or named("FLYTE_AWS_ENDPOINT")
@@ -121,14 +117,7 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
 
 
 def failure(name: str, store: str, error: Exception, seconds: float) -> ArtifactError:
-    """Return the error that says what went wrong with an object, and how to fix it.
-
-    Args:
-        name: the object's address.
-        store: the store's address.
-        error: the exception that a request raised.
-        seconds: how long the request was tried.
-    """
+    """Return the error that says what went wrong with an object, which was tried for some seconds, and the fix."""
     again = "start the same command again: what was committed is kept."
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         text = "no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"

@@ -200,11 +200,7 @@ class Store:
         return self.remote.read(name) if self.remote and not is_json(found) else found
 
     def write_note(self, name: str, text: str) -> Path:
-        """Write a small file that is no artifact, over one that is there; return its path on this machine.
-
-        Raises:
-            ArtifactError: the disk is full or cannot be written, or S3 does not take it.
-        """
+        """Write a small file that is no artifact, over one that is there; return its path on this machine."""
         for place in self.places:
             place.write(name, text.encode())
         return self.root / name
@@ -228,11 +224,7 @@ class Store:
         return _raised(self.read_manifests([ref])[0])
 
     def read_manifests(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[Manifest | ArtifactError]:
-        """Return the manifest of each artifact, or why there is none; what must be fetched is fetched side by side.
-
-        Args:
-            refs: the artifacts.
-            copied: whether those of the local copy of a store on S3 count.
+        """Return the manifest of each artifact, or why there is none; that of a local copy only if ``copied``.
 
         Raises:
             ArtifactError: the disk or the server fails.
@@ -271,11 +263,9 @@ class Store:
         return f"{ref.folder}/{MANIFEST}" in there and expected.items() <= there.items()
 
     def path(self, ref: ArtifactRef, without: str | None = None) -> Path:
-        """Return the folder of an artifact whose every file has been checked against its digest.
+        """Return the folder of an artifact, every file of which has been checked against its digest.
 
-        Args:
-            ref: the artifact.
-            without: a folder of the artifact whose files are not needed; they are neither fetched nor checked.
+        Files in the folder ``without`` of the artifact are neither fetched nor checked.
 
         Raises:
             ArtifactError: a file is missing or differs.
@@ -313,10 +303,7 @@ class Store:
         return self.root / key
 
     def fetch(self, files: Mapping[str, FileEntry]) -> None:
-        """Make sure that files are on this machine and have their digests.
-
-        Args:
-            files: digests and sizes, by key.
+        """Make sure that files, given by their keys, are on this machine and have their digests.
 
         Raises:
             ArtifactError: one is missing or differs; in a local copy it is fetched again first.

@@ -58,9 +58,9 @@ def once(
         ref: the store.
         task: the step's name.
         version: the step's version.
-        logic: the step, a function of a store and the inputs.
-        inputs: settings, references and plain values; all of them determine the result.
-        named: inputs that do not determine the result.
+        logic: the step.
+        inputs: settings, references and plain values that determine the result.
+        named: inputs that do not.
     """
     key = work_key(task, version, inputs)
     store = Store(ref, task, version, key)
