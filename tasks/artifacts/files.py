@@ -26,6 +26,8 @@ RESTORE = (
 
 _AT_ONCE = min(8, os.cpu_count() or 1)
 """Files that are digested side by side."""
+OBJECTS_AT_ONCE = 16
+"""Small objects that are read side by side."""
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 _FIXES = {

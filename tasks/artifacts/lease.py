@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from tasks.artifacts.files import side_by_side
 from tasks.artifacts.layout import LEASE, LEASES, PROGRESS
 from tasks.artifacts.places import bucket_of
 from tasks.artifacts.records import SCHEMA, Record
@@ -218,7 +219,7 @@ class AtWork:
             _, key, *inside = place.split("/")
             if inside[:1] == [LEASE]:
                 newest[key] = place
-        found = zip(newest, map(_parsed, bucket.read_all(list(newest.values()))), strict=True)
+        found = zip(newest, map(_parsed, side_by_side(bucket.read, list(newest.values()))), strict=True)
         return {key: record for key, record in found if record is not None and not record.released}
 
 

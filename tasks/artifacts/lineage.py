@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tasks.artifacts.files import StoredFile
+from tasks.artifacts.files import OBJECTS_AT_ONCE, StoredFile, side_by_side
 from tasks.artifacts.layout import KINDS, MADE, MANIFEST, PROGRESS, RUNS
 from tasks.artifacts.records import ArtifactRef, Manifest
 from tasks.artifacts.store import Store
@@ -136,7 +136,7 @@ def read_contents(store: Store) -> Contents:
     read = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, copied=False), strict=True))
     made = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
     records = {key: [f"report/{found[1]}"] for key in files if (found := _OF_RUN.fullmatch(key))}
-    for key, text in zip(made, place.read_all(made), strict=True):
+    for key, text in zip(made, side_by_side(place.read, made, OBJECTS_AT_ONCE), strict=True):
         if record := read_made(text):
             records[key] = [ref.folder for ref in record.listed]
     return Contents(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from tasks.artifacts.files import StoredFile, atomic_path, disk_errors, replace_file, sha256, side_by_side
+from tasks.artifacts.files import StoredFile, atomic_path, disk_errors, replace_file, sha256
 from tasks.artifacts.layout import MANIFEST, MARKER
 from tasks.artifacts.records import SCHEMA, StoreRef
 
@@ -36,10 +36,6 @@ class Folder:
         """Return the content of a file; None when there is none."""
         path = self._root / key
         return path.read_bytes() if path.is_file() else None
-
-    def read_all(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the contents of files, in the order of their keys; None for one that is not there."""
-        return side_by_side(self.read, keys)
 
     def write(self, key: str, content: bytes) -> None:
         """Write a file, over one that is there."""

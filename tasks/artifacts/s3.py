@@ -32,7 +32,6 @@ PART_BYTES = 8 * 2**20
 PARTS_AT_ONCE = 10
 """Parts in memory. A transfer takes a small multiple of ``PARTS_AT_ONCE * PART_BYTES``."""
 _PARTS_OF_A_FILE = 4
-_SMALL_OBJECTS_AT_ONCE = 16
 _PARTS_OF_AN_UPLOAD = 10_000
 _KEYS_OF_A_REQUEST = 1000
 """S3 takes no more."""
@@ -72,10 +71,6 @@ class Bucket:
                 if code(error) == "NoSuchBucket":
                     raise
                 return None
-
-    def read_all(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the contents of many small objects, in the order of their keys; None for one that is not there."""
-        return side_by_side(self.read, keys, _SMALL_OBJECTS_AT_ONCE)
 
     def write(self, key: str, content: bytes) -> None:
         """Write an object, over one that is there."""

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tasks.artifacts import files as disk
-from tasks.artifacts.files import RESTORE, check, disk_errors, flush, is_json, staged
+from tasks.artifacts.files import OBJECTS_AT_ONCE, RESTORE, check, disk_errors, flush, is_json, side_by_side, staged
 from tasks.artifacts.layout import MANIFEST, MARKER, Kind
 from tasks.artifacts.places import Folder, Place, bucket_of, local_copy, store_id
 from tasks.artifacts.progress import Progress
@@ -230,12 +230,10 @@ class Store:
             ArtifactError: the disk or the server fails.
         """
         keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
-        texts = [self.local.read(key) if copied or self.remote is None else None for key in keys]
-        if self.remote is not None:
-            missing = [place for place, text in enumerate(texts) if not is_json(text)]
-            for place, text in zip(missing, self.remote.read_all([keys[place] for place in missing]), strict=True):
-                texts[place] = text
-        return [self._parsed(ref, text) for ref, text in zip(refs, texts, strict=True)]
+        read = self.read_note if copied else self.places[-1].read
+        return [
+            self._parsed(ref, text) for ref, text in zip(refs, side_by_side(read, keys, OBJECTS_AT_ONCE), strict=True)
+        ]
 
     def _parsed(self, ref: ArtifactRef, text: bytes | None) -> Manifest | ArtifactError:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"

@@ -91,10 +91,10 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
 
 
 def _of_run(store: Store, report: Manifest, stage: int) -> Responses:
-    run = run_of(store, report)
-    policy = next((policy for policy in run.evaluated if policy.known_facts["stage"] == stage), None)
+    evaluated = run_of(store, report).evaluated(report)
+    policy = next((policy for policy in evaluated if policy.known_facts["stage"] == stage), None)
     if policy is None:
-        raise DataError(f"stage {stage}: not in the run with {len(run.evaluated) - 1} stages.")
+        raise DataError(f"stage {stage}: not in the run with {len(evaluated) - 1} stages.")
     own = report.settings.get("optimize")
     if own and stage > report.known_facts.get("trained_from", 0):
         # Another run may have made the same policy with other settings.

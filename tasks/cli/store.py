@@ -3,7 +3,6 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -15,38 +14,16 @@ from rich.tree import Tree
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.files import RESTORE
-from tasks.artifacts.layout import Kind
+from tasks.artifacts.layout import Facts
 from tasks.artifacts.lineage import Lineage, ancestry
 from tasks.artifacts.records import Manifest
-from tasks.report.formats import counted, duration, moment, percent, size, some
+from tasks.report.formats import counted, duration, label, moment, size, some
 from tasks.stored.check import Findings
 from tasks.stored.find import find_artifact
 from tasks.stored.garbage import Garbage, Item
 
 _COMMIT_DIGITS = 10
 _NONE = "-"
-_LEARNED = (
-    ("path", "{}"),
-    ("preset", "{}"),
-    ("modifier", "+ {}"),
-    ("updates_per_rollout", "mu {}"),
-    ("responses_per_update", "{} responses per update"),
-    ("stage", "stage {}"),
-    ("updates", "{} updates"),
-)
-_HIGHLIGHTS: Mapping[Kind, Sequence[tuple[str, str]]] = {
-    "policy": _LEARNED,
-    "study": _LEARNED,
-    "rollouts": (("responses", "{} responses"), ("responses_per_prompt", "{} per prompt")),
-    "verdicts": (("responses", "{} responses"), ("reward", "reward {:.3f}")),
-    "prompts": (("prompts", "{} prompts"), ("benchmark", "{}")),
-    "evaluation": (("benchmark", "{}"), ("samples_per_problem", "avg@{}"), ("accuracy", "{}")),
-    "average": (("benchmarks", "{} benchmarks"), ("accuracy", "mean {}")),
-    "report": (("algorithm", "{}"),),
-    "laboratory": (("part", "part {}"),),
-    "reproduction": (("runs", "{} runs"),),
-}
-"""Settings and facts that tell artifacts of a kind apart, and how they are written."""
 
 
 def lineage_json(store: Store, wanted: str) -> str:
@@ -123,14 +100,11 @@ def _line(manifest: Manifest) -> str:
 
 
 def highlights(manifest: Manifest) -> list[str]:
-    """Return the few settings and facts that tell artifacts of a kind apart; those that are not noted are left out."""
-    values: dict[str, Any] = {**manifest.settings, **manifest.facts}
-    if "accuracy" in values:
-        values["accuracy"] = percent(values["accuracy"])
-    if "benchmarks" in values:
-        values["benchmarks"] = len(values["benchmarks"])
-    found = [(values.get(name), text) for name, text in _HIGHLIGHTS[manifest.kind]]
-    return [text.format(value) for value, text in found if value not in (None, "none")]
+    """Return what tells artifacts of a kind apart: where a policy is from, and its declared facts but tables."""
+    facts = {name: manifest.facts[name] for name in Facts.__annotations__ if name in manifest.facts}
+    shown = {label(name): value for name, value in facts.items() if isinstance(value, str | int | float)}
+    told = [f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in shown.items()]
+    return [*([manifest.settings["path"]] if manifest.settings.get("path") else []), *told]
 
 
 def _commit(manifest: Manifest) -> str:

@@ -44,7 +44,8 @@ def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettin
 
 def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
     """Return the digests of a run, stage by stage; the first entry is the base policy."""
-    run = run_of(store, store.manifest(report))
+    manifest = store.manifest(report)
+    run = run_of(store, manifest)
     stages = {
         policy.digest: {
             "stage": policy.known_facts["stage"],
@@ -54,7 +55,7 @@ def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
             "verdicts": [ref.digest for ref in policy.parents.get("verdicts", [])],
             "evaluations": [ref.digest for ref in evaluation.parents.get("evaluations", [evaluation.ref])],
         }
-        for policy, evaluation in zip(run.evaluated, run.evaluations, strict=True)
+        for policy, evaluation in zip(run.evaluated(manifest), run.parents_of(manifest, "evaluations"), strict=True)
     }
     return sorted(stages.values(), key=lambda stage: stage["stage"])
 

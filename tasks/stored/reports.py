@@ -29,20 +29,8 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
     return found
 
 
-@dataclass(frozen=True)
-class StoredRun:
-    """A finished run, read from its report."""
-
-    evaluations: list[Manifest]
-    """Those of the report, in the order of its stages."""
-    evaluated: list[Manifest]
-    """The policies that they are about, in the same order."""
-    policies: list[Manifest]
-    """The base policy, and those after every stage, another run's among them."""
-
-
-def run_of(store: Store, report: Manifest) -> StoredRun:
-    """Return the run of a report.
+def run_of(store: Store, report: Manifest) -> Lineage:
+    """Return the lineage of a report by its evaluations and policies alone.
 
     Raises:
         ArtifactError: a policy or an evaluation of the run is missing.
@@ -50,9 +38,7 @@ def run_of(store: Store, report: Manifest) -> StoredRun:
     found = ancestry(store, [report.ref], ("evaluations", "policy"))
     for why in found.missing.values():
         raise DamagedError(why)
-    evaluated = found.evaluated(report)
-    last = max(evaluated, key=lambda policy: policy.known_facts["stage"])
-    return StoredRun(list(found.parents_of(report, "evaluations")), evaluated, found.policies(last))
+    return found
 
 
 @dataclass(frozen=True)
@@ -90,7 +76,9 @@ def stored_stages(store: Store, algorithm: str, seed: int) -> list[StoredStage]:
     Raises:
         DataError: there is no such run.
     """
-    policies = run_of(store, find_reports(store, seed, algorithm or None)[0]).policies
+    report = find_reports(store, seed, algorithm or None)[0]
+    run = run_of(store, report)
+    policies = run.policies(max(run.evaluated(report), key=lambda policy: policy.known_facts["stage"]))
     return [
         StoredStage(
             [policy.ref for policy in policies[:stage]], after.parents["rollouts"], after.parents["verdicts"][0]

@@ -13,7 +13,6 @@ import pytest
 
 from tasks.artifacts import Store
 from tasks.artifacts import lease as leases
-from tasks.artifacts.files import staged
 from tasks.cli.store import garbage_tables
 from tasks.stored.check import check_store
 from tasks.stored.garbage import delete_garbage, find_garbage
@@ -84,6 +83,7 @@ def test_work_that_began_after_the_look_stays_with_all_artifacts(store: Store) -
     with at_work(str(store.root)) as (process, key):
         process.kill()
         process.wait()
+    assert not find_garbage(store).items, "all is young"
     age(store, DAYS)
     garbage = find_garbage(store)
     assert names(garbage) == {f"progress/{key}", f"leases/{key}.lock"} | folders(*run.artifacts)
@@ -93,14 +93,6 @@ def test_work_that_began_after_the_look_stays_with_all_artifacts(store: Store) -
         assert (store.root / "progress" / key / "part-000000/state.txt").is_file()
         assert (store.root / "leases" / f"{key}.lock").is_file()
         assert on_disk(store) == folders(*run.artifacts)
-
-
-def test_young_unfinished_work_stays(store: Store) -> None:
-    with at_work(str(store.root)) as (process, key):
-        process.kill()
-        process.wait()
-    assert not find_garbage(store).items
-    assert names(find_garbage(store, hours=0)) == {f"progress/{key}", f"leases/{key}.lock"}
 
 
 def killed(address: str, patched: str) -> None:
@@ -117,14 +109,6 @@ with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
-
-
-def test_staging_of_a_dead_writer_goes_and_that_of_a_living_one_stays(store: Store) -> None:
-    killed(str(store.root), "module.disk.entries")
-    with staged(store.root) as living:
-        (living / "x").write_text("x")
-        delete_garbage(store, find_garbage(store))
-        assert [path.name for path in (store.root / "staging").iterdir()] == [living.name]
 
 
 def test_a_gc_that_is_killed_leaves_no_artifact_half_there(store: Store) -> None:
@@ -172,28 +156,6 @@ def test_on_s3_objects_and_local_copies_go_and_a_finished_run_stays(bucket: str,
     assert {"/".join(key.split("/")[:2]) for key in keys} == {"store.json", *folders(*done.artifacts)}
     assert {path.relative_to(store.root).as_posix() for path in store.root.glob("*/*/")} == folders(*done.artifacts)
     assert not check_store(store, None).faults
-
-
-def test_on_s3_unfinished_work_goes(bucket: str, s3: S3) -> None:
-    store = Store.open(bucket)
-    run = unfinished(store, stages=0)
-    with at_work(bucket) as (process, key):
-        garbage = find_garbage(store, hours=0)
-        assert not garbage.items
-        process.kill()
-        process.wait()
-    assert not find_garbage(store).items
-    garbage = find_garbage(store, hours=0)
-    kinds = {item.name: item.kind for item in garbage.items}
-    assert kinds == {
-        str(run.policies[0]): "policy",
-        str(run.evaluations[0]): "evaluation",
-        f"progress/{key}": "unfinished work",
-        f"leases/{key}.lock": "leases",
-    }
-    delete_garbage(store, garbage)
-    assert s3.keys(bucket.removeprefix("s3://")) == ["store.json"]
-    assert not [path for path in store.root.rglob("*") if path.is_file()]
 
 
 def test_on_s3_another_machine_clears_unfinished_work_by_its_age(bucket: str, s3: S3) -> None:

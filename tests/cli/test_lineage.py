@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import shutil
-from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tasks.artifacts import Store
 from tasks.cli.store import lineage_tables
 from tasks.errors import DataError
 from tasks.stored.find import find_artifact, match
-from tests.cli.synthetic import Run, command, finished, plain, words
+from tests.cli.synthetic import Run, command, finished, plain
 
 KINDS = ("policy", "rollouts", "verdicts", "prompts")
 
@@ -45,32 +44,19 @@ def test_a_line_tells_what_made_it(store: Store) -> None:
     run = finished(store, seed=3, mu=2)
     text = shown(store, str(run.policies[-1]))
     first = text.splitlines()[0]
-    assert first.startswith(f"{run.policies[-1]}  optimize v1  seed 3  grpo, mu 2, 8 responses per update, stage 2, 4")
+    made = "optimize v1  seed 3  stage 2, preset grpo, updates per rollout 2, updates 4  "
+    assert first.startswith(f"{run.policies[-1]}  {made}")
     commit = store.manifest(run.policies[-1]).commit[:10]
     assert re.search(commit + r"\+?  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}  \d+\.\d s$", first)
-    assert f"rollouts  {run.rollouts[1][0]}  generate v1  seed 3  8 responses, 4 per prompt" in text
+    assert f"rollouts  {run.rollouts[1][0]}  generate v1  seed 3  responses 8" in text
     assert f"policy  {run.policies[0]}  prepare_policy v1  seed 3  a/b" in text
-    assert "16 responses, reward 0.625" in text
+    assert "responses 16, reward 0.625" in text
 
 
-def test_times_name_their_zone(store: Store) -> None:
-    run = finished(store, stages=0)
-    at = datetime.fromtimestamp(store.manifest(run.policies[0]).timings.finished, UTC)
-    for zone, hours in (("UTC0", 0), ("XXX-5:30", 5.5), ("XXX8", -8)):
-        done = command("lineage", str(run.policies[0]), "--store", str(store.root), TZ=zone)
-        there = at.astimezone(timezone(timedelta(hours=hours)))
-        assert there.strftime("%Y-%m-%d %H:%M:%S %z") in done.stdout
-
-
-def test_latest_is_the_last_policy_of_the_latest_run(store: Store) -> None:
-    finished(store, seed=0)
-    later = finished(store, seed=1)
-    assert find_artifact(store, "latest") == later.policies[-1]
-
-
-def test_a_few_characters_and_a_whole_digest_name_it(store: Store) -> None:
-    run = finished(store, stages=1)
-    ref = run.policies[-1]
+def test_latest_a_few_characters_and_a_whole_digest_name_it(store: Store) -> None:
+    finished(store, stages=1)
+    ref = finished(store, stages=1, seed=1).policies[-1]
+    assert find_artifact(store, "latest") == ref
     assert find_artifact(store, f"policy/{ref.digest[:6]}") == ref
     assert find_artifact(store, f"policy/{ref.digest}") == ref
 
@@ -139,13 +125,6 @@ def test_the_command_prints_json_of_a_store_on_s3(bucket: str) -> None:
     assert set(found["artifacts"]) == ancestors(run)
     assert found["artifacts"][run.policies[1].folder] == store.manifest(run.policies[1]).model_dump(mode="json")
     assert found["missing"] == {}
-
-
-def test_the_command_says_what_is_wrong(store: Store) -> None:
-    done = command("lineage", "latest", "--store", str(store.root))
-    assert done.returncode == 1
-    assert "no finished run in this store" in words(done.stderr)
-    assert "Traceback" not in done.stderr
 
 
 def test_a_command_that_is_named_can_be_copied_where_the_store_has_a_space(tmp_path: Path) -> None:
