@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tasks.artifacts import Store, StoreRef
+from tasks.artifacts.fetch import fingerprint
 from tasks.artifacts.provenance import process
 from tasks.errors import SettingsError
 from tasks.flyte.decorators import always
@@ -30,7 +31,6 @@ from tasks.flyte.inputs import (
 from tasks.flyte.model import FlyteModel
 from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
-from tasks.run.sources import fingerprint
 from tasks.settings import (
     ArithmeticSettings,
     EvaluateSettings,
