@@ -1,19 +1,23 @@
-"""Fetches files from outside of a store: from S3 or from the Hugging Face hub."""
+"""Files from outside of a store, on S3 or the Hugging Face hub: fetches them, and tells when they have changed."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
+from tasks.artifacts.files import sha256
 from tasks.errors import DataError, FetchError
+
+_HASHED_BYTES = 64 * 2**20
 
 
 def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Copy the object at ``uri``, or those directly below it whose names are wanted, into a folder.
+    """Copy the object at ``s3://bucket/key``, or those directly below ``s3://bucket/prefix``, into a folder.
 
     Args:
-        uri: ``s3://bucket/key`` or ``s3://bucket/prefix``.
+        uri: the address.
         folder: the folder to copy to.
         setting: the setting that names the address, for errors.
         wanted: whether an object is wanted, by its name below the address.
@@ -22,13 +26,12 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
         DataError: there is nothing there.
         FetchError: it could not be fetched.
     """
-    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, retrying
+    from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, patience, retrying
 
-    prefix = uri.removeprefix("s3://").rstrip("/")
+    again = retrying(patience())
     try:
         files = connect(connections=8)
-        again = retrying()
-        keys = [str(key) for key in again(files.find, prefix, maxdepth=1)]
+        keys = [str(key) for key in again(files.find, uri.rstrip("/"), maxdepth=1)]
         for key in keys:
             name = key.rpartition("/")[2]
             if wanted(name):
@@ -54,10 +57,39 @@ def local_file(path: str, setting: str) -> Iterator[Path]:
         yield Path(folder) / path.rstrip("/").rpartition("/")[2]
 
 
+def fingerprint(path: str | None) -> str:
+    """Return a digest of a file, or of names and contents in a folder; empty when there is nothing at ``path``.
+
+    Files over 64 MiB enter with their size and time of change instead of their content: taking them in again is
+    cheaper than hashing them at every start, and gives the same artifact. Objects on S3 enter with their ETags.
+
+    Raises:
+        DataError: objects on S3 could not be listed.
+    """
+    if path and path.startswith("s3://"):
+        from tasks.artifacts.s3_connection import TRANSFER_ERRORS, connect, patience, retrying
+
+        try:
+            found = retrying(patience())(connect(connections=1).find, path, detail=True)
+        except TRANSFER_ERRORS as error:
+            raise DataError(f"{path} could not be listed: {error}") from error
+        lines = [f"{name}={about.get('ETag')}/{about.get('size')}\n" for name, about in sorted(found.items())]
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+    place = Path(path).expanduser() if path else None
+    if place is None or not place.exists():
+        return ""
+    digest = hashlib.sha256()
+    for file in [place] if place.is_file() else sorted(file for file in place.iterdir() if file.is_file()):
+        state = file.stat()
+        content = sha256(file) if state.st_size <= _HASHED_BYTES else f"{state.st_size}/{state.st_mtime_ns}"
+        digest.update(f"{file.name}={content}\n".encode())
+    return digest.hexdigest()
+
+
 def snapshot(
     kind: Literal["model", "dataset"], name: str, revision: str | None, wanted: Sequence[str], setting: str
 ) -> Path:
-    """Return the folder with files of a model or data set of the hub; it is named by their commit.
+    """Return the folder with files of a model or data set of the Hugging Face hub; it is named by their commit.
 
     Files that were fetched before are found again when the hub does not answer.
 

@@ -1,9 +1,11 @@
-"""Files on a disk: digests, atomic writes, flushes, and errors of the disk that a user can fix."""
+"""Files on a disk: digests, atomic writes, folders to prepare them in, and errors that a user can fix."""
 
 import errno
 import hashlib
 import json
 import os
+import shutil
+import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from tasks.artifacts.layout import MANIFEST as MANIFEST
+import psutil
+
+from tasks.artifacts.layout import STAGING
 from tasks.artifacts.records import FileEntry
 from tasks.errors import ArtifactError, DamagedError
 
@@ -22,6 +26,8 @@ RESTORE = (
 
 _AT_ONCE = min(8, os.cpu_count() or 1)
 """Files that are digested side by side."""
+OBJECTS_AT_ONCE = 16
+"""Small objects that are read side by side."""
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 _FIXES = {
@@ -43,15 +49,9 @@ class StoredFile(NamedTuple):
 
 
 def side_by_side(one: Callable[[Item], Made], items: Sequence[Item], at_once: int = _AT_ONCE) -> list[Made]:
-    """Return what a function that waits for a disk or a server makes of items, in their order.
+    """Return what a function that waits for a disk or a server makes of items, in their order; it is called in threads.
 
-    Args:
-        one: the function.
-        items: its arguments.
-        at_once: the largest number of calls at the same time, each in a thread.
-
-    Raises:
-        Exception: the first error of a call; calls that have not begun by then are not made.
+    The first error of a call is raised; calls that have not begun by then are not made.
     """
     if len(items) < 2:
         return [one(item) for item in items]
@@ -79,18 +79,16 @@ def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
     """Return hex digests of files of a folder, by name; None for one that is not there."""
-    found: dict[str, str | None] = dict.fromkeys(names)
-    there = [name for name in found if (folder / name).is_file()]
-    found.update(zip(there, side_by_side(lambda name: sha256(folder / name), there), strict=True))
-    return found
+
+    def digest(name: str) -> str | None:
+        return sha256(folder / name) if (folder / name).is_file() else None
+
+    listed = list(names)
+    return dict(zip(listed, side_by_side(digest, listed), strict=True))
 
 
 def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
-    """Compare files with their digests.
-
-    Raises:
-        DamagedError: one is missing or differs.
-    """
+    """Raise DamagedError if a file of a folder is missing or has another digest."""
     for name, found in digests(folder, files).items():
         file, entry = folder / name, files[name]
         if found is None:
@@ -130,13 +128,34 @@ def atomic_path(target: Path) -> Iterator[Path]:
         staged.unlink(missing_ok=True)
 
 
-def replace_file(path: Path, content: bytes, flushed: bool = True) -> None:
-    """Write a small file; a reader sees the old content or the new one, after a power failure too if ``flushed``."""
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a small file; a reader sees the old content or the new one, after a power failure too."""
     with atomic_path(path) as staged:
         staged.write_bytes(content)
-        if flushed:
-            flush(staged)
+        flush(staged)
         staged.replace(path)
+
+
+@contextmanager
+def staged(root: Path) -> Iterator[Path]:
+    """A folder of a store to prepare files in; removed after the block, unless it was moved."""
+    folder = root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+    try:
+        with disk_errors(root):
+            folder.mkdir(parents=True)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def leftovers(root: Path) -> list[Path]:
+    """Return the staging folders of writers that died on this machine."""
+    found = []
+    for folder in (root / STAGING).glob("*-*-*"):
+        host, pid, _ = folder.name.rsplit("-", 2)
+        if host == socket.gethostname() and pid.isdigit() and not psutil.pid_exists(int(pid)):
+            found.append(folder)
+    return found
 
 
 @contextmanager

@@ -32,65 +32,38 @@ PROGRESS, MADE, RUNS, LEASES, STAGING = "progress", "made", "runs", "leases", "s
 LEASE = "lease"
 """Folder beside the parts of a piece of unfinished work."""
 
-PART_FILE = "part.parquet"
-"""A file of unfinished work: a part that is a table."""
-PROMPTS_FILE = "prompts.parquet"
-"""A file of prompts: a shard, or a benchmark's problems. Columns: ``tables.PROMPTS``."""
-TRAINING_FILE = "training.parquet"
-"""A file of prompts: a training set. Columns: ``tables.TRAINING``."""
-REMOVED_FILE = "removed.parquet"
-"""A file of prompts: rows that a training set lost. Columns: ``tables.REMOVED``."""
+# Files of artifacts, with the kinds that have them; tables have the columns that ``tables`` lists.
+PART_FILE = "part.parquet"  # unfinished work
+PROMPTS_FILE = "prompts.parquet"  # prompts: a shard, or a benchmark's problems
+TRAINING_FILE, REMOVED_FILE = "training.parquet", "removed.parquet"  # prompts: a training set, and rows that it lost
 ROLLOUTS_FILE = "rollouts.parquet"
-"""A file of rollouts. Columns: ``tables.ROLLOUTS``."""
 VERDICTS_FILE = "verdicts.parquet"
-"""A file of verdicts. Columns: ``tables.VERDICTS``."""
-METRICS_FILE = "metrics.parquet"
-"""A file of a trained policy and of a study: a row per update."""
-EXAMPLES_FILE = "examples.parquet"
-"""A file of a trained policy. Columns: ``tables.EXAMPLES``."""
-SAMPLES_FILE = "samples.parquet"
-"""A file of an evaluation. Columns: ``tables.SAMPLES``."""
-ACCURACY_FILE = "metrics.json"
-"""A file of an evaluation and of an average."""
-CURVE_FILE = "curve.parquet"
-"""A file of a study. Columns: ``tables.CURVE``."""
-RESULT_FILE = "result.json"
-"""A file of a laboratory's comparison and of a reproduction."""
-PAGE_FILE, SUMMARY_FILE, SETTINGS_FILE = "report.html", "summary.json", "settings.json"
-"""A file of a report; the page also of a reproduction."""
+METRICS_FILE = "metrics.parquet"  # a trained policy and a study: a row per update
+EXAMPLES_FILE = "examples.parquet"  # a trained policy
+SAMPLES_FILE = "samples.parquet"  # an evaluation
+ACCURACY_FILE = "metrics.json"  # an evaluation and an average
+CURVE_FILE = "curve.parquet"  # a study
+RESULT_FILE = "result.json"  # a laboratory's comparison and a reproduction
+PAGE_FILE = "report.html"  # a report and a reproduction
+SUMMARY_FILE, SETTINGS_FILE = "summary.json", "settings.json"  # a report
 
 
 class Facts(TypedDict, total=False):
     """Facts in manifests: small results, of which each kind of artifact has some."""
 
-    stage: int
-    """A fact of a policy, where 0 is a base policy; of a shard of prompts, where 0 is the first stage."""
-    preset: str
-    """A fact of a trained policy and a study, as ``updates_per_rollout``."""
-    updates_per_rollout: int
-    updates: int
-    """A fact of a policy: the updates of all stages until then; of studies and their comparison: those of a run."""
-    prompts: int
-    """A fact of prompts: the number of rows."""
-    overlapping: dict[str, int]
-    """A fact of a training set: the rows that were left out because a benchmark asks them, by benchmark."""
-    responses: int
-    """A fact of rollouts and verdicts."""
-    reward: float | None
-    """A fact of verdicts: the mean over the responses that could be judged."""
-    accuracy: float
-    """A fact of an evaluation, and of an average over benchmarks."""
-    benchmark: str
-    """A fact of an evaluation, and of prompts of a benchmark."""
-    benchmarks: dict[str, float]
-    """A fact of an average: the accuracy by benchmark."""
-    algorithm: str
-    """A fact of a report, as the next two."""
-    trained_from: int
-    """The first stage that the run trained; those before are another run's."""
-    other_settings: dict[str, dict[str, Any]]
-    """Settings of the stages of another run."""
-    part: str
-    """A fact of a laboratory's comparison."""
-    runs: int
-    """A fact of a reproduction."""
+    stage: int  # a policy, where 0 is a base policy; a shard of prompts, where 0 is the first stage
+    preset: str  # a trained policy and a study
+    updates_per_rollout: int  # a trained policy and a study
+    updates: int  # a policy: of all stages until then; a study and a comparison of studies: of a run
+    prompts: int  # prompts: the number of rows
+    overlapping: dict[str, int]  # a training set: rows that were left out because a benchmark has them, by benchmark
+    responses: int  # rollouts and verdicts
+    reward: float | None  # verdicts: the mean over the responses that could be judged
+    accuracy: float  # an evaluation and an average
+    benchmark: str  # an evaluation, and prompts of a benchmark
+    benchmarks: dict[str, float]  # an average: the accuracy by benchmark
+    algorithm: str  # a report
+    trained_from: int  # a report: the first stage that the run trained; those before are another run's
+    other_settings: dict[str, dict[str, Any]]  # a report: settings of the stages of another run
+    part: str  # a laboratory's comparison
+    runs: int  # a reproduction

@@ -1,10 +1,11 @@
-"""Unfinished work on S3 is done by one process at a time: a lease with a holder, whose beat shows that it lives.
+"""Work is done by one process at a time: whoever looks after a store sees the locks of this machine and leases on S3.
 
-A lease is a numbered object beside the parts of the work. Whoever creates the next number, by a conditional write,
-holds the work; it alone writes this object again, at every beat and when it ends. Clocks of machines are not compared:
-a waiter takes over when it has seen the same beat for ``TAKEN_OVER_AFTER`` of its own seconds.
+A lease is a numbered object beside the parts of unfinished work. Whoever creates the next number, by a conditional
+write, holds the work; it alone writes this object again, at every beat and when it ends. Clocks of machines are not
+compared: a waiter takes over when it has seen the same beat for ``TAKEN_OVER_AFTER`` of its own seconds.
 """
 
+import fcntl
 import os
 import socket
 import threading
@@ -12,11 +13,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from tasks.artifacts.layout import LEASE, PROGRESS
+from tasks.artifacts.files import side_by_side
+from tasks.artifacts.layout import LEASE, LEASES, PROGRESS
 from tasks.artifacts.places import bucket_of
 from tasks.artifacts.records import SCHEMA, Record
 from tasks.errors import ArtifactError
@@ -32,8 +35,6 @@ LOOK = 5.0
 """Seconds between two looks of a waiter."""
 TAKEN_OVER_AFTER = 60.0
 """Seconds without a beat after which a holder counts as dead."""
-LONG_DEAD_AFTER = 24 * 3600.0
-"""Seconds without a beat, by the clocks of two machines, after which nobody waits for another beat."""
 
 
 class LostLeaseError(ArtifactError):
@@ -62,8 +63,8 @@ class Lease:
 
     def __init__(self, store: "Store", folder: str, task: str) -> None:
         brief = bucket_of(store.ref.uri, BEAT)
-        if brief is None or store.remote is None:
-            raise ValueError(f"{store.ref.uri}: a folder has no lease, but a lock")
+        assert brief is not None
+        assert store.remote is not None
         self._patient, self._brief, self._local = store.remote, brief, store.local
         self._folder, self._task, self._where = f"{folder}/{LEASE}", task, f"{store.ref.uri}/{folder}"
         self._number = 0
@@ -86,7 +87,10 @@ class Lease:
         finally:
             self._ended.set()
             beating.join()
-            self._release()
+            try:
+                self._write(released=True)
+            except ArtifactError as error:  # The work has ended, well or with an error that says more.
+                logger().debug("%s: not released: %s", self._task, error.message)
 
     def check(self) -> None:
         """Ask the store whether the work is still this process's.
@@ -151,7 +155,6 @@ class Lease:
     def _beat(self) -> None:
         while not self._ended.wait(BEAT):
             try:
-                self._check(self._brief)
                 self._write(beat=self._record.beat + 1)
             except LostLeaseError as error:
                 logger().warning("%s", error.message)
@@ -159,57 +162,80 @@ class Lease:
             except Exception as error:  # of whatever kind: the next beat may succeed, and saving asks anew
                 logger().debug("%s: no beat: %s", self._task, error)
 
-    def _release(self) -> None:
-        try:
-            self._check(self._brief)
-            self._write(released=True)
-        except ArtifactError as error:  # The work has ended, well or with an error that says more.
-            logger().debug("%s: not released: %s", self._task, error.message)
-
     def _write(self, **changes: object) -> None:
+        self._check(self._brief)
         self._record = self._record.model_copy(update=changes)
         self._brief.write(self._key(self._number), self._record.model_dump_json().encode())
 
     def _newest(self, bucket: "Bucket") -> tuple[int, LeaseRecord | None]:
         """Return number and content of the lease with the highest number; 0 without one."""
-        number = max((int(key.rpartition("/")[2]) for key in bucket.sizes(self._folder)), default=0)
+        number = max((int(key.rpartition("/")[2]) for key in bucket.listing(self._folder)), default=0)
         return number, _parsed(bucket.read(self._key(number))) if number else None
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{number:06d}"
 
 
-def held_leases(bucket: "Bucket") -> dict[str, LeaseRecord]:
-    """Return the leases that are not released, by the key of their work; a dead holder's is among them.
+class AtWork:
+    """The work that some process does in a store, by its key.
 
-    Those without a beat for ``LONG_DEAD_AFTER`` are left out.
+    A lease tells by a new beat that its holder lives, so the first look takes up to ``TAKEN_OVER_AFTER`` seconds where
+    a holder gives none, and no time where no lease is held.
     """
-    newest: dict[str, str] = {}
-    for place, file in sorted(bucket.listing(PROGRESS).items()):
-        _, key, *inside = place.split("/")
-        if inside[:1] == [LEASE]:
-            newest.pop(key, None)
-            if time.time() - file.modified < LONG_DEAD_AFTER:
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        # Locks before leases, and both before artifacts: a step that ends in between has committed by then.
+        locked = self.locked()
+        self._known, began = self._leases(), time.monotonic()
+        silent, living = dict(self._known), set[str]()
+        while silent and time.monotonic() - began < TAKEN_OVER_AFTER:
+            time.sleep(LOOK)
+            now = self._leases()
+            # Work that began in between is alive too; that of a lease that is gone has ended.
+            living |= {key for key, record in now.items() if self._known.get(key) != record}
+            silent = {key: record for key, record in silent.items() if now.get(key) == record}
+        self._looked, self._begun = 0.0, set[str]()
+        self.keys = sorted({*locked, *living})
+
+    def locked(self) -> list[str]:
+        """Return the keys of the work whose locks are held on this machine."""
+        return sorted(path.stem for path in (self._store.root / LEASES).glob("*.lock") if _is_held(path))
+
+    def begun(self) -> set[str]:
+        """Return the keys of the work whose leases on S3 changed since the first look."""
+        if time.monotonic() - self._looked > LOOK:
+            self._begun = {key for key, record in self._leases().items() if self._known.get(key) != record}
+            self._looked = time.monotonic()
+        return self._begun
+
+    def _leases(self) -> dict[str, LeaseRecord]:
+        """Return the leases that are not released, those of dead holders among them."""
+        bucket = self._store.remote
+        if bucket is None:
+            return {}
+        newest: dict[str, str] = {}
+        for place in sorted(bucket.listing(PROGRESS)):
+            _, key, *inside = place.split("/")
+            if inside[:1] == [LEASE]:
                 newest[key] = place
-    found = zip(newest, map(_parsed, bucket.read_all(list(newest.values()))), strict=True)
-    return {key: record for key, record in found if record is not None and not record.released}
+        found = zip(newest, map(_parsed, side_by_side(bucket.read, list(newest.values()))), strict=True)
+        return {key: record for key, record in found if record is not None and not record.released}
 
 
-def living_leases(bucket: "Bucket") -> dict[str, LeaseRecord]:
-    """Return the leases whose holders give a sign of life, by the key of their work.
+def _is_held(path: Path) -> bool:
+    """Return True if a process may hold a lock; one that cannot be read counts as held.
 
-    It takes up to ``TAKEN_OVER_AFTER`` seconds where a holder gives none, and no time where no lease is held.
+    A FileLock opens its file for writing, which a store that is only read does not allow. It locks by flock too.
     """
-    before, began = held_leases(bucket), time.monotonic()
-    living: dict[str, LeaseRecord] = {}
-    waiting = dict(before)
-    while waiting and time.monotonic() - began < TAKEN_OVER_AFTER:
-        time.sleep(LOOK)
-        now = held_leases(bucket)
-        # Work that began in between is alive too; that of a lease that is gone has ended.
-        living |= {key: record for key, record in now.items() if before.get(key) != record}
-        waiting = {key: record for key, record in waiting.items() if now.get(key) == record}
-    return living
+    try:
+        with path.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:  # Deleted a moment ago.
+        return False
+    except (BlockingIOError, PermissionError):
+        return True
+    return False
 
 
 def _parsed(text: bytes | None) -> LeaseRecord | None:

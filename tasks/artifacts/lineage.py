@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pydantic import ValidationError
-
-from tasks.artifacts.files import StoredFile
+from tasks.artifacts.files import OBJECTS_AT_ONCE, StoredFile, side_by_side
 from tasks.artifacts.layout import KINDS, MADE, MANIFEST, PROGRESS, RUNS
 from tasks.artifacts.records import ArtifactRef, Manifest
 from tasks.artifacts.store import Store
-from tasks.artifacts.work import MadeRecord
+from tasks.artifacts.work import read_made
 
 _OF_RUN = re.compile(rf"{RUNS}/([0-9a-f]{{16}})\.json")
 
@@ -78,12 +76,7 @@ class Lineage:
 
 
 def ancestry(store: Store, refs: Iterable[ArtifactRef], roles: Sequence[str] | None = None) -> Lineage:
-    """Read artifacts of a store and all that they descend from; what is missing does not hide the rest.
-
-    Args:
-        store: the store.
-        refs: the artifacts.
-        roles: the roles of the parents that are followed; all when None.
+    """Read artifacts and all that they descend from, by parents of these roles or of all; what is missing is noted.
 
     Raises:
         ArtifactError: the disk or the server fails.
@@ -118,18 +111,13 @@ class Contents(Lineage):
     @cached_property
     def folders(self) -> dict[str, dict[str, StoredFile]]:
         """Files by artifact (with or without a manifest) or by unfinished work, and in it by name."""
-        return by_folder(self.files)
-
-
-def by_folder(files: Mapping[str, StoredFile]) -> dict[str, dict[str, StoredFile]]:
-    """Return files by folder, as in ``policy/0123456789abcdef``, and in it by name."""
-    found: dict[str, dict[str, StoredFile]] = defaultdict(dict)
-    for key, file in files.items():
-        area, _, rest = key.partition("/")
-        name, _, inside = rest.partition("/")
-        if inside:
-            found[f"{area}/{name}"][inside] = file
-    return dict(found)
+        found: dict[str, dict[str, StoredFile]] = defaultdict(dict)
+        for key, file in self.files.items():
+            area, _, rest = key.partition("/")
+            name, _, inside = rest.partition("/")
+            if inside:
+                found[f"{area}/{name}"][inside] = file
+        return dict(found)
 
 
 def read_contents(store: Store) -> Contents:
@@ -138,7 +126,8 @@ def read_contents(store: Store) -> Contents:
     Raises:
         ArtifactError: the disk or the server fails.
     """
-    files = {key: file for area in (*KINDS, PROGRESS, MADE, RUNS) for key, file in store.place.listing(area).items()}
+    place = store.places[-1]
+    files = {key: file for area in (*KINDS, PROGRESS, MADE, RUNS) for key, file in place.listing(area).items()}
     refs = [
         ArtifactRef.of(key.removesuffix(f"/{MANIFEST}"))
         for key in sorted(files)
@@ -147,12 +136,9 @@ def read_contents(store: Store) -> Contents:
     read = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, copied=False), strict=True))
     made = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
     records = {key: [f"report/{found[1]}"] for key in files if (found := _OF_RUN.fullmatch(key))}
-    for key, text in zip(made, store.place.read_all(made), strict=True):
-        try:
-            artifacts = MadeRecord.model_validate_json(text or b"").artifacts
-        except ValidationError:
-            continue
-        records[key] = [ref.folder for ref in (artifacts if isinstance(artifacts, list) else [artifacts])]
+    for key, text in zip(made, side_by_side(place.read, made, OBJECTS_AT_ONCE), strict=True):
+        if record := read_made(text):
+            records[key] = [ref.folder for ref in record.listed]
     return Contents(
         manifests={name: found for name, found in read.items() if isinstance(found, Manifest)},
         # Of "place: what is wrong (details). What to do." the middle.

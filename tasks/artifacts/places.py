@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from tasks.artifacts.files import StoredFile, atomic_path, disk_errors, replace_file, sha256, side_by_side
+from tasks.artifacts.files import StoredFile, atomic_path, disk_errors, replace_file, sha256
 from tasks.artifacts.layout import MANIFEST, MARKER
 from tasks.artifacts.records import SCHEMA, StoreRef
 
@@ -37,16 +37,8 @@ class Folder:
         path = self._root / key
         return path.read_bytes() if path.is_file() else None
 
-    def read_all(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the contents of files, in the order of their keys; None for one that is not there."""
-        return side_by_side(self.read, keys)
-
     def write(self, key: str, content: bytes) -> None:
-        """Write a file, over one that is there.
-
-        Raises:
-            ArtifactError: the disk is full or cannot be written.
-        """
+        """Write a file, over one that is there."""
         with disk_errors(self._root):
             replace_file(self._root / key, content)
 
@@ -80,10 +72,10 @@ Place: TypeAlias = "Folder | Bucket"
 
 
 def delete_folder(places: Sequence[Place], name: str) -> list[str]:
-    """Delete a folder, or a file, in every place, manifests first: what is half deleted does not count as there.
+    """Delete a folder or a file everywhere, manifests first, so that what is half deleted does not count as there.
 
     Returns:
-        the files that are refused, each with its reason.
+        The files that a server does not delete, each with its reason.
     """
     keys = [list(place.listing(name)) or [name] for place in places]
     return [
@@ -99,18 +91,13 @@ def _raise_unless_gone(error: OSError) -> None:
         raise error
 
 
-def bucket_of(uri: str, patience: float | None = None) -> "Bucket | None":
-    """Return the objects at an ``s3://`` address; None for a folder.
-
-    Args:
-        uri: the address.
-        patience: seconds for which a failing request is tried again; see ``Bucket``.
-    """
+def bucket_of(uri: str, seconds: float | None = None) -> "Bucket | None":
+    """Return the objects at an ``s3://`` address, see ``Bucket``; None for a folder."""
     if not uri.startswith("s3://"):
         return None
     from tasks.artifacts.s3 import Bucket  # Its packages take a second to load.
 
-    return Bucket(uri, patience)
+    return Bucket(uri, seconds)
 
 
 def local_copy(ref: StoreRef) -> Path:

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
-from tasks.artifacts.files import check, entries, flush
+from tasks.artifacts.files import entries, flush, staged
 from tasks.artifacts.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.artifacts.lease import Lease
-from tasks.artifacts.places import Place, delete_folder
+from tasks.artifacts.places import delete_folder
 from tasks.artifacts.records import SCHEMA, FileEntry, Record
-from tasks.artifacts.staging import staged
 from tasks.artifacts.tables import read_table, save_table
 from tasks.errors import DamagedError
 from tasks.interruption import stop_if_asked
 
 if TYPE_CHECKING:
-    from tasks.artifacts.draft import Draft
-    from tasks.artifacts.store import Store
+    from tasks.artifacts.store import Draft, Store
 
 
 class _Part(Record):
@@ -34,7 +32,10 @@ class _Part(Record):
 
 
 class Progress:
-    """Parts of a step's work, under the key of all that determines the step. Without a key nothing is kept."""
+    """Parts of a step's work, under the key of all that determines the step.
+
+    Without a key nothing is kept. A process that follows a leader finds what the leader kept, and keeps nothing itself.
+    """
 
     def __init__(self, store: "Store", key: str) -> None:
         self._store, self._key = store, key
@@ -45,12 +46,9 @@ class Progress:
 
     @contextmanager
     def held(self, task: str) -> Iterator[None]:
-        """Hold the work for this process inside the block, against other machines too.
+        """Hold the work of a task for this process inside the block, against other machines too.
 
         Only a store on S3 needs it: whoever can reach a folder sees the lock that ``work.once`` takes.
-
-        Args:
-            task: the step's name, for messages.
         """
         if self._store.remote is None:
             yield
@@ -86,15 +84,16 @@ class Progress:
         if not self._key:
             return
         place = f"{name}-{number:06d}"
+        final = self._folder / place
         with staged(self._store.root) as staging:
             fill(staging)
+            if self._store.follows:
+                return
             spent = self._draft.spent() if self._draft else {}
             part = _Part(schema_version=SCHEMA, files=entries(staging), phases=spent)
             (staging / MANIFEST).write_text(part.model_dump_json())
             flush(staging / MANIFEST)
-            final = self._folder / place
-            if final.exists():
-                shutil.rmtree(final)
+            shutil.rmtree(final, ignore_errors=True)
             final.parent.mkdir(parents=True, exist_ok=True)
             staging.rename(final)
         if self._store.remote is not None:
@@ -114,9 +113,12 @@ class Progress:
         if not self._key:
             return None
         place = f"{name}-{number:06d}"
-        for _ in range(1 if self._store.remote is None else 2):
+        for _ in self._store.places:
             try:
-                return self._whole(place)
+                if part := self._manifest(place):
+                    self._store.fetch({f"{self._prefix}/{place}/{file}": one for file, one in part.files.items()})
+                    return self._folder / place
+                return None
             except DamagedError:
                 shutil.rmtree(self._folder / place, ignore_errors=True)
         self._delete(place)
@@ -150,29 +152,13 @@ class Progress:
 
     def clear(self) -> None:
         """Delete all parts, and the lease unless it is held."""
-        if self._key:
+        if self._key and not self._store.follows:
             self.check_held()
             shutil.rmtree(self._folder, ignore_errors=True)
             if self._store.remote is not None:
                 kept = f"{self._prefix}/{LEASE}/" if self._lease else ()
-                keys = self._store.remote.sizes(self._prefix)
+                keys = self._store.remote.listing(self._prefix)
                 self._store.remote.delete([key for key in keys if not key.startswith(kept)])
-
-    def _whole(self, place: str) -> Path | None:
-        """Return a part's folder; None when it is not there.
-
-        Raises:
-            DamagedError: it is not whole.
-        """
-        if (part := self._manifest(place)) is None:
-            return None
-        folder, inside = self._folder / place, f"{self._prefix}/{place}"
-        missing = {f"{inside}/{file}": one for file, one in part.files.items() if not (folder / file).is_file()}
-        if missing and self._store.remote is not None:
-            self._store.fetch(missing)
-            self._store.local.write(f"{inside}/{MANIFEST}", part.model_dump_json().encode())
-        check(folder, part.files)
-        return folder
 
     def _manifest(self, place: str) -> _Part | None:
         text = self._store.read_note(f"{self._prefix}/{place}/{MANIFEST}")
@@ -183,9 +169,7 @@ class Progress:
 
     def _spent(self) -> dict[str, float]:
         """Return the seconds by phase that the part saved last notes; each part notes more than those before it."""
-        newest: dict[str, str] = {}
-        for place in sorted(self._places()):
-            newest[place.rpartition("-")[0]] = place
+        newest = {place.rpartition("-")[0]: place for place in sorted(self._places())}
         spent: list[dict[str, float]] = [{}]
         for place in newest.values():
             with suppress(DamagedError):  # It is passed over later on, too.
@@ -199,18 +183,9 @@ class Progress:
 
     def _places(self) -> set[str]:
         """Return the names of the folders of the parts that are complete, here or on S3."""
-        return {
-            key.split("/")[2]
-            for place in self._everywhere
-            for key in place.listing(self._prefix)
-            if key.split("/")[3:] == [MANIFEST]
-        }
+        keys = [key.split("/") for place in self._store.places for key in place.listing(self._prefix)]
+        return {parts[2] for parts in keys if parts[3:] == [MANIFEST]}
 
     def _delete(self, place: str) -> None:
-        delete_folder(self._everywhere, f"{self._prefix}/{place}")
-
-    @property
-    def _everywhere(self) -> list[Place]:
-        """The store's folder or local copy, and its bucket."""
-        remote = self._store.remote
-        return [self._store.local] if remote is None else [self._store.local, remote]
+        if not self._store.follows:
+            delete_folder(self._store.places, f"{self._prefix}/{place}")

@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,8 +18,8 @@ import psutil
 EXECUTION = "MU_GRPO_EXECUTION"
 """Names the execution on this machine to the processes that a command starts."""
 _SHORTEST_WAIT_SECONDS = 0.1
+_PACKAGES = ("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers")
 _waits: list[tuple[float, float]] = []
-_NAMES = ("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers")
 
 
 class Process(NamedTuple):
@@ -37,11 +37,7 @@ def process() -> Process:
 
 @cache
 def _process(pid: int) -> Process:
-    try:
-        started = psutil.Process(pid).create_time()
-    except psutil.Error:
-        started = time.time()
-    return Process(uuid.uuid4().hex, started)
+    return Process(uuid.uuid4().hex, psutil.Process(pid).create_time())
 
 
 def execution() -> str:
@@ -69,19 +65,14 @@ def waits() -> list[tuple[float, float]]:
 def packages() -> dict[str, str]:
     """Return the installed versions of the packages that can change a result."""
     found = {}
-    for name in _NAMES:
-        try:
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 
 def gpus() -> int:
-    """Return the number of GPUs that this process sees, times the nodes of its group.
-
-    0 in a process that has not loaded torch.
-    """
+    """Return the number of GPUs that this process sees, times the nodes of its group; 0 before torch is loaded."""
     torch = sys.modules.get("torch")  # Loading it takes seconds, and nothing uses a GPU without it.
     if torch is None:
         return 0
@@ -108,10 +99,7 @@ def commit() -> str:
 
 
 def image_tag() -> str:
-    """Return the tag of the images that ``make images`` builds of this code.
-
-    It is the commit, with ``-dirty`` when tracked files differ from it, and the version where no commit is known.
-    """
+    """Return the tag of the images of this code: the commit, ``-dirty`` with changes; without a commit the version."""
     known = commit()
     return known[:12] + ("-dirty" if known.endswith("+") else "") if known else packages().get("mu-grpo", "latest")
 

@@ -1,10 +1,9 @@
-"""The small records that travel between tasks, and the manifest that makes a folder an artifact."""
+"""The records that travel between tasks, and the manifest that makes a folder an artifact."""
 
 from typing import Any, Self, cast
 
 from pydantic import ConfigDict, Field
 
-from tasks.artifacts.layout import KINDS as KINDS
 from tasks.artifacts.layout import Facts
 from tasks.artifacts.layout import Kind as Kind
 from tasks.model import FlyteModel
@@ -64,7 +63,7 @@ class Timings(Record):
     started: float
     finished: float
     phases: dict[str, float]
-    """Seconds of load, generate, verify, optimize, evaluate and so on, without overlap; of all attempts."""
+    """Seconds of load, generate, verify, optimize and so on, without overlap, in all attempts."""
     earlier: float = 0.0
     """Seconds of these phases in attempts before the one that ended, as far as what they made was found again."""
     gpus: int = 0

@@ -6,49 +6,38 @@ Every request is a public call of s3fs. Files, and the parts of a large file, go
 import base64
 import errno
 import hashlib
-import logging
 import mimetypes
-import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from fsspec.asyn import sync
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
-
-from tasks.artifacts.files import StoredFile, atomic_path, sha256, side_by_side
+from tasks.artifacts.files import RESTORE, StoredFile, atomic_path, sha256, side_by_side
 from tasks.artifacts.records import FileEntry
 from tasks.artifacts.s3_connection import (
     TRANSFER_ERRORS,
-    Damaged,
     code,
     connect,
-    explain,
-    lost,
+    failure,
+    patience,
     refused_by_condition,
-    transient,
+    retrying,
 )
-from tasks.errors import ArtifactError, DamagedError
-from tasks.logs import logger
+from tasks.errors import DamagedError
 from tasks.progress import bar
 
 PART_BYTES = 8 * 2**20
 PARTS_AT_ONCE = 10
 """Parts in memory. A transfer takes a small multiple of ``PARTS_AT_ONCE * PART_BYTES``."""
 _PARTS_OF_A_FILE = 4
-_PIECE_BYTES = 2**18
-_SMALL_OBJECTS_AT_ONCE = 16
 _PARTS_OF_AN_UPLOAD = 10_000
 _KEYS_OF_A_REQUEST = 1000
 """S3 takes no more."""
 _FETCHES = 3
 """Downloads of a file whose digest differs, until the server's object counts as damaged."""
 _DIGEST = "sha256"
-_QUIET_ATTEMPTS = 5
-"""Failed attempts of one request before a warning."""
 _SHOWN_FROM_BYTES = 64 * 2**20
 _MEBIBYTE = 2**20
 
@@ -60,22 +49,16 @@ class Bucket:
 
     Args:
         uri: ``s3://bucket/prefix``.
-        patience: seconds for which a failing request is tried again, and for which an answer is waited;
-            ``MU_GRPO_S3_PATIENCE``, and the connection's own, when None.
+        seconds: how long a failing request is tried again, and an answer is waited for; ``MU_GRPO_S3_PATIENCE``, and
+            the connection's own, when None.
     """
 
-    def __init__(self, uri: str, patience: float | None = None) -> None:
+    def __init__(self, uri: str, seconds: float | None = None) -> None:
         self.uri = uri.rstrip("/")
         self._bucket, _, self._prefix = f"{self.uri.removeprefix('s3://')}/".partition("/")
-        self._fs = connect(2 * PARTS_AT_ONCE, patience)
-        self._patience = float(os.environ.get("MU_GRPO_S3_PATIENCE", "120")) if patience is None else patience
-        self._retried = Retrying(
-            retry=retry_if_exception(transient),
-            wait=wait_random_exponential(multiplier=0.2, max=20),
-            stop=stop_after_delay(self._patience),
-            before_sleep=self._warn,
-            reraise=True,
-        )
+        self._fs = connect(2 * PARTS_AT_ONCE, seconds)
+        self._seconds = patience() if seconds is None else seconds
+        self._retried = retrying(self._seconds)
         self._slots = threading.BoundedSemaphore(PARTS_AT_ONCE)
 
     def read(self, key: str) -> bytes | None:
@@ -88,10 +71,6 @@ class Bucket:
                 if code(error) == "NoSuchBucket":
                     raise
                 return None
-
-    def read_all(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the contents of many small objects, in the order of their keys; None for one that is not there."""
-        return side_by_side(self.read, keys, _SMALL_OBJECTS_AT_ONCE)
 
     def write(self, key: str, content: bytes) -> None:
         """Write an object, over one that is there."""
@@ -126,10 +105,6 @@ class Bucket:
                     return found
                 further = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def sizes(self, prefix: str) -> dict[str, int]:
-        """Return the bytes of every object below a prefix, by key."""
-        return {key: file.bytes for key, file in self.listing(prefix).items()}
-
     def digest(self, key: str, size: int) -> str | None:
         """Return the SHA-256 of an object, one part of which at a time is in memory; None when there is none."""
         digest = hashlib.sha256()
@@ -152,23 +127,18 @@ class Bucket:
         return refused
 
     def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str) -> None:
-        """Upload files to below a prefix; those that are there with the same digest are passed over.
-
-        Args:
-            folder: the folder of the files.
-            files: digests and sizes, by the names in the folder.
-            prefix: the prefix of the objects.
-        """
+        """Upload files of a folder to below a prefix; those that are there with the same digest are passed over."""
         total = sum(entry.bytes for entry in files.values())
         # What one request can take is sent again sooner than it is asked for.
-        there = self.sizes(prefix) if total > PART_BYTES else {}
+        there = self.listing(prefix) if total > PART_BYTES else {}
 
         def one(name: str) -> None:
             key, entry = f"{prefix}/{name}", files[name]
             with self._explained(key):
-                if there.get(key) == entry.bytes and self._has_digest(key, entry.sha256):
-                    return
-                (self._put if entry.bytes <= PART_BYTES else self._put_in_parts)(folder / name, entry, key, advance)
+                known = key in there and there[key].bytes == entry.bytes
+                if not (known and self._has_digest(key, entry.sha256)):
+                    send = self._put if entry.bytes <= PART_BYTES else self._put_in_parts
+                    send(folder / name, entry, key, advance)
 
         with _shown(f"upload {prefix}", total) as advance:
             side_by_side(one, list(files), PARTS_AT_ONCE)
@@ -179,7 +149,7 @@ class Bucket:
         def one(key: str) -> None:
             with self._explained(key):
                 if not any(self._fetch(key, files[key], folder / key, advance) for _ in range(_FETCHES)):
-                    raise Damaged
+                    raise DamagedError(f"{self.uri}/{key}: corrupted: its sha256 is not the manifest's. {RESTORE}")
 
         total = sum(entry.bytes for entry in files.values())
         with _shown(f"download {next(iter(files)).rpartition('/')[0]}", total) as advance:
@@ -229,39 +199,20 @@ class Bucket:
     def _fetch(self, key: str, entry: FileEntry, target: Path, advance: Advance) -> bool:
         """Download a file beside its place and move it there if it has its digest; return whether it has."""
         with atomic_path(target) as staged:
-            if entry.bytes <= PART_BYTES:
-                content = self._part(key, 0, entry.bytes) if entry.bytes else b""
-                whole = hashlib.sha256(content).hexdigest() == entry.sha256
-                staged.write_bytes(content if whole else b"")
-                advance(entry.bytes)
-            else:
-                staged.touch()
+            staged.touch()
 
-                def part(start: int) -> None:
-                    end = min(start + PART_BYTES, entry.bytes)
-                    with self._slots, staged.open("r+b") as file:
-                        self._retried(self._copy_part, key, start, end, file)
-                    advance(end - start)
+            def part(start: int) -> None:
+                end = min(start + PART_BYTES, entry.bytes)
+                with self._slots, staged.open("r+b") as file:
+                    file.seek(start)
+                    file.write(self._part(key, start, end))
+                advance(end - start)
 
-                side_by_side(part, range(0, entry.bytes, PART_BYTES), _PARTS_OF_A_FILE)
-                whole = sha256(staged) == entry.sha256
+            side_by_side(part, range(0, entry.bytes, PART_BYTES), _PARTS_OF_A_FILE)
+            whole = sha256(staged) == entry.sha256
             if whole:
                 staged.replace(target)
             return whole
-
-    def _copy_part(self, key: str, start: int, end: int, file: BinaryIO) -> None:
-        """Copy a part of an object to its place in a file, piece by piece: a whole part takes twice its memory."""
-        place = {"Bucket": self._bucket, "Key": f"{self._prefix}{key}"}
-        body = self._fs.call_s3("get_object", **place, Range=f"bytes={start}-{end - 1}")["Body"]
-
-        async def copy() -> None:
-            file.seek(start)
-            async with body:
-                while piece := await body.read(_PIECE_BYTES):
-                    file.write(piece)
-            file.flush()
-
-        sync(self._fs.loop, copy)
 
     def _part(self, key: str, start: int, end: int) -> bytes:
         return bytes(self._retried(self._fs.cat_file, self._path(key), start=start, end=end))
@@ -294,21 +245,8 @@ class Bucket:
         """Raise errors of requests inside the block as what is wrong with the object, and how to fix it."""
         try:
             yield
-        except (*TRANSFER_ERRORS, Damaged) as error:
-            if explained := explain(f"{self.uri}/{key}", self.uri, error, self._patience):
-                raise (DamagedError if lost(error) else ArtifactError)(explained) from error
-            raise
-
-    def _warn(self, state: RetryCallState) -> None:
-        """Log that a request is tried again: at first for debugging only, later because somebody waits."""
-        error = state.outcome.exception() if state.outcome else None
-        level = logging.DEBUG if state.attempt_number < _QUIET_ATTEMPTS else logging.WARNING
-        logger().log(
-            level,
-            "%s: %s; attempt %d failed, trying again for %.0f s",
-            *(self.uri, error or "no answer", state.attempt_number),
-            max(0.0, self._patience - (state.seconds_since_start or 0.0)),
-        )
+        except TRANSFER_ERRORS as error:
+            raise failure(f"{self.uri}/{key}", self.uri, error, self._seconds) from error
 
 
 def _properties(file: Path, entry: FileEntry) -> dict[str, Any]:
@@ -319,16 +257,13 @@ def _properties(file: Path, entry: FileEntry) -> dict[str, Any]:
 @contextmanager
 def _shown(title: str, total: int) -> Iterator[Advance]:
     """A progress bar over mebibytes, for a transfer that is large enough to wait for."""
-    if total < _SHOWN_FROM_BYTES:
-        yield lambda _: None
-        return
-    with bar(f"{title}, MiB", total // _MEBIBYTE) as progress:
+    with bar(f"{title}, MiB" if total >= _SHOWN_FROM_BYTES else "", total // _MEBIBYTE) as progress:
         done, lock = 0, threading.Lock()
 
         def advance(count: int) -> None:
             nonlocal done
             with lock:
-                before, done = done // _MEBIBYTE, done + count
-                progress.advance(done // _MEBIBYTE - before)
+                done += count
+                progress.reach(done // _MEBIBYTE)
 
         yield advance

@@ -11,23 +11,57 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from tasks.artifacts import files as disk
-from tasks.artifacts.draft import Draft, Parents
-from tasks.artifacts.files import RESTORE, check, disk_errors, flush, is_json
+from tasks.artifacts.files import OBJECTS_AT_ONCE, RESTORE, check, disk_errors, flush, is_json, side_by_side, staged
 from tasks.artifacts.layout import MANIFEST, MARKER, Kind
 from tasks.artifacts.places import Folder, Place, bucket_of, local_copy, store_id
 from tasks.artifacts.progress import Progress
 from tasks.artifacts.provenance import commit, execution, gpus, packages, process, waits
 from tasks.artifacts.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings
-from tasks.artifacts.staging import leftovers, staged
 from tasks.errors import ArtifactError, DamagedError
 from tasks.settings.base import Settings
 from tasks.settings.places import STORES, is_place
+
+Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
+
+
+class Draft:
+    """An artifact while it is written: files go below ``path``, ``phase`` times work, ``facts`` holds small results."""
+
+    ref: ArtifactRef
+    """The committed artifact; set when the ``with`` block of ``Store.write`` has ended."""
+
+    def __init__(self, path: Path, parents: Parents) -> None:
+        self.path = path
+        self.parents: dict[str, ArtifactRef | Sequence[ArtifactRef]] = dict(parents)
+        self.facts: dict[str, Any] = {}
+        self.phases: dict[str, float] = {}
+        self.earlier: dict[str, float] = {}
+        """Seconds by phase that earlier attempts spent on the parts that were found."""
+        self.started = time.time()
+        self._open: dict[str, float] = {}
+        """When the phase began that is at work."""
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the seconds spent inside the block to the phase ``name``; phases must not be nested."""
+        self._open = {name: time.perf_counter()}
+        try:
+            yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - self._open.pop(name)
+
+    def spent(self) -> dict[str, float]:
+        """Return the seconds by phase until now, with those of earlier attempts."""
+        now = time.perf_counter()
+        parts = [self.earlier, self.phases, {name: now - start for name, start in self._open.items()}]
+        return {name: sum(part.get(name, 0.0) for part in parts) for name in dict.fromkeys(chain(*parts))}
 
 
 def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]) -> str:
@@ -45,14 +79,17 @@ class Store:
         task: the step that writes, for manifests.
         version: the step's version, for manifests.
         work: the key of the work that is done here, so that it can go on after an interruption (see ``work.once``).
+        follows: whether this process follows a leader, which makes the same calls: it reads what the leader reads, and
+            discards what it writes.
     """
 
-    def __init__(self, ref: StoreRef, task: str = "", version: str = "", work: str = "") -> None:
+    def __init__(self, ref: StoreRef, task: str = "", version: str = "", work: str = "", follows: bool = False) -> None:
         self.ref = ref
         self.remote = bucket_of(ref.uri)
         self.root = Path(ref.uri) if self.remote is None else local_copy(ref)
         """The folder of the artifacts, or of their local copy."""
         self.local = Folder(self.root)
+        self.follows = follows
         self.progress = Progress(self, work)
         """Parts of the unfinished work."""
         self._task = task
@@ -77,13 +114,13 @@ class Store:
         return store
 
     @property
-    def place(self) -> Place:
-        """The place of the artifacts themselves, not of their local copy."""
-        return self.local if self.remote is None else self.remote
+    def places(self) -> list[Place]:
+        """The store's folder; or its local copy, and its bucket last."""
+        return [self.local] if self.remote is None else [self.local, self.remote]
 
     def sweep(self) -> None:
         """Remove what writers that died on this machine left behind."""
-        for folder in leftovers(self.root):
+        for folder in disk.leftovers(self.root):
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
@@ -91,6 +128,8 @@ class Store:
         self, kind: Kind, *, settings: Mapping[str, Any] | Settings, parents: Parents, seed: int
     ) -> Iterator[Draft]:
         """A draft that becomes an artifact when the block ends without an error, and nothing otherwise.
+
+        In a process that follows a leader it becomes nothing, and its ``ref`` names no artifact.
 
         Raises:
             ArtifactError: the disk is full or cannot be written, or S3 does not take it; nothing is committed then.
@@ -100,7 +139,7 @@ class Store:
             self.progress.time(draft)
             yield draft
             plain = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
-            draft._ref = self._commit(draft, kind, plain, seed)
+            draft.ref = ArtifactRef(kind=kind, digest="") if self.follows else self._commit(draft, kind, plain, seed)
 
     def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], seed: int) -> ArtifactRef:
         # On S3 the objects last: what a power failure leaves of a local copy is checked, and fetched again.
@@ -143,8 +182,8 @@ class Store:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            try:
-                self._check_local(ref)  # The same content is there already: keep it, when it is whole.
+            try:  # The same content is there already: keep it, when it is whole.
+                check(final, _raised(self._parsed(ref, self.local.read(f"{ref.folder}/{MANIFEST}"))).files)
             except DamagedError:
                 shutil.rmtree(final)
                 draft.path.rename(final)
@@ -155,29 +194,21 @@ class Store:
             self.remote.write_new(f"{ref.folder}/{MANIFEST}", (final / MANIFEST).read_bytes())
         return ref
 
-    def read_note(self, name: str) -> str | None:
-        """Return a small file that is no artifact; None when it is not there."""
+    def read_note(self, name: str) -> bytes | None:
+        """Return a small JSON file that is no artifact; None when it is not there."""
         found = self.local.read(name)
-        if found is None and self.remote:
-            found = self.remote.read(name)
-        return None if found is None else found.decode()
+        return self.remote.read(name) if self.remote and not is_json(found) else found
 
     def write_note(self, name: str, text: str) -> Path:
-        """Write a small file that is no artifact, over one that is there; return its path on this machine.
-
-        Raises:
-            ArtifactError: the disk is full or cannot be written, or S3 does not take it.
-        """
-        self.local.write(name, text.encode())
-        if self.remote is not None:
-            self.remote.write(name, text.encode())
+        """Write a small file that is no artifact, over one that is there; return its path on this machine."""
+        for place in self.places:
+            place.write(name, text.encode())
         return self.root / name
 
     def refs(self, kind: Kind) -> list[ArtifactRef]:
         """Return all artifacts of a kind, by the names of their folders; the digests are abbreviated."""
-        keys = [key.split("/") for key in self.place.listing(kind)]
-        names = [parts[1] for parts in keys if parts[2:] == [MANIFEST]]
-        return [ArtifactRef(kind=kind, digest=name) for name in names]
+        keys = [key.split("/") for key in self.places[-1].listing(kind)]
+        return [ArtifactRef(kind=kind, digest=parts[1]) for parts in keys if parts[2:] == [MANIFEST]]
 
     def manifests(self, kind: Kind) -> list[Manifest]:
         """Return the manifests of all artifacts of a kind, the latest first."""
@@ -193,22 +224,16 @@ class Store:
         return _raised(self.read_manifests([ref])[0])
 
     def read_manifests(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[Manifest | ArtifactError]:
-        """Return the manifest of each artifact, or why there is none; what must be fetched is fetched side by side.
-
-        Args:
-            refs: the artifacts.
-            copied: whether those of the local copy of a store on S3 count.
+        """Return the manifest of each artifact, or why there is none; that of a local copy only if ``copied``.
 
         Raises:
             ArtifactError: the disk or the server fails.
         """
         keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
-        texts = [self.local.read(key) if copied or self.remote is None else None for key in keys]
-        if self.remote is not None:
-            missing = [place for place, text in enumerate(texts) if not is_json(text)]
-            for place, text in zip(missing, self.remote.read_all([keys[place] for place in missing]), strict=True):
-                texts[place] = text
-        return [self._parsed(ref, text) for ref, text in zip(refs, texts, strict=True)]
+        read = self.read_note if copied else self.places[-1].read
+        return [
+            self._parsed(ref, text) for ref, text in zip(refs, side_by_side(read, keys, OBJECTS_AT_ONCE), strict=True)
+        ]
 
     def _parsed(self, ref: ArtifactRef, text: bytes | None) -> Manifest | ArtifactError:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
@@ -231,25 +256,36 @@ class Store:
                 return True
         except DamagedError:
             return False
-        there = self.remote.sizes(ref.folder)
+        there = {key: file.bytes for key, file in self.remote.listing(ref.folder).items()}
         expected = {f"{ref.folder}/{name}": entry.bytes for name, entry in manifest.files.items()}
         return f"{ref.folder}/{MANIFEST}" in there and expected.items() <= there.items()
 
     def path(self, ref: ArtifactRef, without: str | None = None) -> Path:
-        """Return the folder of an artifact whose every file has been checked against its digest.
+        """Return the folder of an artifact, every file of which has been checked against its digest.
 
-        Args:
-            ref: the artifact.
-            without: a folder of the artifact whose files are not needed; they are neither fetched nor checked.
+        Files in the folder ``without`` of the artifact are neither fetched nor checked.
 
         Raises:
             ArtifactError: a file is missing or differs.
         """
-        return self._fetched([ref], without)[0]
+        return self.paths([ref], without)[0]
 
-    def paths(self, refs: Sequence[ArtifactRef]) -> list[Path]:
+    def paths(self, refs: Sequence[ArtifactRef], without: str | None = None) -> list[Path]:
         """Return the folders of many artifacts; as ``path``, but what must be fetched is fetched side by side."""
-        return self._fetched(refs, None)
+        manifests = [_raised(found) for found in self.read_manifests(refs)]
+        for ref, manifest in zip(refs, manifests, strict=True):
+            if manifest.digest != ref.digest:  # The folder is named by an abbreviated digest.
+                folder = f"{self.ref.uri}/{ref.folder}"
+                raise DamagedError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
+        self.fetch(
+            {
+                f"{manifest.ref.folder}/{name}": entry
+                for manifest in manifests
+                for name, entry in manifest.files.items()
+                if without is None or not name.startswith(f"{without}/")
+            }
+        )
+        return [self.root / ref.folder for ref in refs]
 
     def file(self, manifest: Manifest, name: str) -> Path:
         """Return one file of an artifact, checked against its digest.
@@ -265,10 +301,7 @@ class Store:
         return self.root / key
 
     def fetch(self, files: Mapping[str, FileEntry]) -> None:
-        """Make sure that files are on this machine and have their digests.
-
-        Args:
-            files: digests and sizes, by key.
+        """Make sure that files, given by their keys, are on this machine and have their digests.
 
         Raises:
             ArtifactError: one is missing or differs; in a local copy it is fetched again first.
@@ -280,32 +313,6 @@ class Store:
         }:
             with disk_errors(self.root):
                 self.remote.download(wrong, self.root)
-
-    def _fetched(self, refs: Sequence[ArtifactRef], without: str | None) -> list[Path]:
-        manifests = []
-        for ref, found in zip(refs, self.read_manifests(refs), strict=True):
-            manifest = _raised(found)
-            if manifest.digest != ref.digest:  # The folder is named by an abbreviated digest.
-                folder = f"{self.ref.uri}/{ref.folder}"
-                raise DamagedError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
-            manifests.append(manifest)
-        self.fetch(
-            {
-                f"{manifest.ref.folder}/{name}": entry
-                for manifest in manifests
-                for name, entry in manifest.files.items()
-                if without is None or not name.startswith(f"{without}/")
-            }
-        )
-        for manifest in manifests if without is None else ():
-            key = f"{manifest.ref.folder}/{MANIFEST}"
-            if not is_json(self.local.read(key)):
-                disk.replace_file(self.root / key, manifest.model_dump_json(indent=1).encode(), flushed=False)
-        return [self.root / ref.folder for ref in refs]
-
-    def _check_local(self, ref: ArtifactRef) -> None:
-        found = self._parsed(ref, self.local.read(f"{ref.folder}/{MANIFEST}"))
-        check(self.root / ref.folder, _raised(found).files)
 
 
 def _raised(found: Manifest | ArtifactError) -> Manifest:

@@ -10,8 +10,7 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from tasks.artifacts.files import disk_errors
-from tasks.artifacts.layout import LEASES as LEASES
-from tasks.artifacts.layout import MADE as MADE
+from tasks.artifacts.layout import LEASES, MADE
 from tasks.artifacts.provenance import waiting
 from tasks.artifacts.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.artifacts.store import Store
@@ -30,6 +29,11 @@ class MadeRecord(Record):
     task: str
     version: str
     artifacts: ArtifactRef | list[ArtifactRef]
+
+    @property
+    def listed(self) -> list[ArtifactRef]:
+        """The artifacts as a list."""
+        return self.artifacts if isinstance(self.artifacts, list) else [self.artifacts]
 
 
 def work_key(task: str, version: str, inputs: Sequence[Any]) -> str:
@@ -54,9 +58,9 @@ def once(
         ref: the store.
         task: the step's name.
         version: the step's version.
-        logic: the step, a function of a store and the inputs.
-        inputs: settings, references and plain values; all of them determine the result.
-        named: inputs that do not determine the result.
+        logic: the step.
+        inputs: settings, references and plain values that determine the result.
+        named: inputs that do not.
     """
     key = work_key(task, version, inputs)
     store = Store(ref, task, version, key)
@@ -64,31 +68,31 @@ def once(
         if found := _find(store, key, task):
             return found  # type: ignore[return-value]  # of the type that the same step returned
         with store.progress.held(task) if goes_on(logic) else nullcontext():
-            if goes_on(logic) and (found := _find(store, key, task)):  # Another machine has ended it.
+            if found := _find(store, key, task):  # Another machine has ended it.
                 return found  # type: ignore[return-value]
             made = logic(store, *inputs, **named)
             store.progress.check_held()
-            _note(store, key, task, version, made)
+            record = MadeRecord(schema_version=SCHEMA, task=task, version=version, artifacts=made)
+            store.write_note(f"{MADE}/{key}.json", record.model_dump_json())
         store.progress.clear()
     return made
 
 
 def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] | None:
     """Return the artifacts that the work made, if they are whole."""
-    text = store.read_note(f"{MADE}/{key}.json")
-    try:
-        found = MadeRecord.model_validate_json(text).artifacts if text else None
-    except ValidationError:
-        return None  # Not readable here: the work is done again.
-    if found is None or not all(store.holds(one) for one in _listed(found)):
+    found = read_made(store.read_note(f"{MADE}/{key}.json"))
+    if found is None or not all(store.holds(one) for one in found.listed):
         return None
     logger().debug("%s: found in %s", task, store.ref.uri)
-    return found
+    return found.artifacts
 
 
-def _note(store: Store, key: str, task: str, version: str, made: ArtifactRef | list[ArtifactRef]) -> None:
-    record = MadeRecord(schema_version=SCHEMA, task=task, version=version, artifacts=made)
-    store.write_note(f"{MADE}/{key}.json", record.model_dump_json())
+def read_made(text: bytes | None) -> MadeRecord | None:
+    """Return the record in a file; None when there is none, or when it is not readable here."""
+    try:
+        return MadeRecord.model_validate_json(text) if text else None
+    except ValidationError:
+        return None
 
 
 @contextmanager
@@ -108,10 +112,6 @@ def _lock(store: Store, key: str, task: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _listed(made: ArtifactRef | list[ArtifactRef]) -> list[ArtifactRef]:
-    return made if isinstance(made, list) else [made]
 
 
 def _plain(value: Any) -> Any:

@@ -14,15 +14,14 @@ from rich.table import Table
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.layout import ROLLOUTS_FILE, VERDICTS_FILE
-from tasks.artifacts.lineage import ancestry
 from tasks.artifacts.records import Manifest
 from tasks.artifacts.tables import read_table
 from tasks.cli.advantages import advantages, check_order, over_batch, stored_settings
-from tasks.errors import DamagedError, DataError
+from tasks.errors import DataError
 from tasks.report.formats import some
 from tasks.stored.find import find_artifact
-from tasks.stored.reports import find_reports, run_settings
-from tasks.stored.unfinished import find_unfinished_stage
+from tasks.stored.reports import Responses, find_reports, run_of
+from tasks.stored.unfinished import find_unfinished
 
 _TEXTS = ["prompt_id", "sample_index", "prompt", "answer", "response"]
 _COLUMNS = [*_TEXTS, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
@@ -42,17 +41,6 @@ class Chosen:
     """All responses of a group instead of the best and the worst one."""
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """Shards that were verified together, and what was made of them."""
-
-    title: str
-    shards: list[ArtifactRef]
-    verdicts: ArtifactRef | None
-    policy: Manifest | None
-    """The policy that learned from them."""
-
-
 def inspect_artifact(store: Store, wanted: str, stage: int, chosen: Chosen) -> Group:
     """Return tables of some groups of a shard (``rollouts/digest``) or of a stage of a run (``report/digest``).
 
@@ -61,8 +49,19 @@ def inspect_artifact(store: Store, wanted: str, stage: int, chosen: Chosen) -> G
     """
     found = find_artifact(store, wanted)
     if found.kind == "report":
-        return _of_stage(store, store.manifest(found), stage, chosen)
-    return inspect_shard(store, found, chosen)
+        return _groups(store, _of_run(store, store.manifest(found), stage), chosen)
+    if found.kind != "rollouts":
+        raise DataError(
+            f"{found}: holds no responses to prompts of a stage; allowed: an artifact of kind rollouts, or a report."
+        )
+    policy, verdicts = (
+        next((one for one in store.manifests(kind) if found in one.parents.get("rollouts", ())), None)
+        for kind in ("policy", "verdicts")
+    )
+    if policy:
+        return _groups(store, Responses.learned(str(found), policy), chosen, [found])
+    shards = verdicts.parents["rollouts"] if verdicts else [found]
+    return _groups(store, Responses(str(found), shards, verdicts.ref if verdicts else None, None), chosen, [found])
 
 
 def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
@@ -78,87 +77,48 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
     Raises:
         DataError: there is no such run, stage, prompt or outcome.
     """
-    origin = _stage_of_latest(store, stage, seed, algorithm)
-    return _groups(origin, _rows(store, origin, origin.shards), chosen)
-
-
-def _of_stage(store: Store, report: Manifest, stage: int, chosen: Chosen) -> Group:
-    origin = _stage_of(store, report, stage)
-    return _groups(origin, _rows(store, origin, origin.shards), chosen)
-
-
-def inspect_shard(store: Store, shard: ArtifactRef, chosen: Chosen) -> Group:
-    """Return tables of some groups of a rollouts artifact, with the verdicts and advantages that there are.
-
-    Args:
-        store: the store of the artifact.
-        shard: the artifact.
-        chosen: the responses that are shown.
-
-    Raises:
-        DataError: there is no such prompt or outcome, or the artifact is of another kind.
-    """
-    if shard.kind != "rollouts":
-        raise DataError(
-            f"{shard}: holds no responses to prompts of a stage; allowed: an artifact of kind rollouts, or a report."
-        )
-    policy, verdicts = (
-        next((one for one in store.manifests(kind) if shard in one.parents.get("rollouts", ())), None)
-        for kind in ("policy", "verdicts")
-    )
-    judged = policy.parents["verdicts"][0] if policy else verdicts.ref if verdicts else None
-    together = policy or verdicts
-    origin = _Origin(str(shard), together.parents["rollouts"] if together else [shard], judged, policy)
-    return _groups(origin, _rows(store, origin, [shard]), chosen)
-
-
-def _stage_of_latest(store: Store, stage: int, seed: int | None, algorithm: str | None) -> _Origin:
-    unfinished = find_unfinished_stage(store, stage, seed, algorithm)
+    stages = [found for run in find_unfinished(store, seed, algorithm) if (found := run.stage(stage))]
+    responses = max(stages, key=lambda one: one.latest, default=None)
     try:
         report = find_reports(store, seed, algorithm)[0]
     except DataError:
-        if unfinished is None:
+        if responses is None:
             raise
-        report = None
-    if unfinished and (report is None or report.timings.finished < unfinished.latest):
-        title = f"stage {stage} of a run that is not finished"
-        return _Origin(title, unfinished.rollouts, unfinished.verdicts, unfinished.policy)
-    assert report is not None
-    return _stage_of(store, report, stage)
+    else:
+        if responses is None or responses.latest <= report.timings.finished:
+            responses = _of_run(store, report, stage)
+    return _groups(store, responses, chosen)
 
 
-def _stage_of(store: Store, report: Manifest, stage: int) -> _Origin:
-    found = ancestry(store, [report.ref], ("evaluations", "policy"))
-    evaluated = found.evaluated(report)
+def _of_run(store: Store, report: Manifest, stage: int) -> Responses:
+    evaluated = run_of(store, report).evaluated(report)
     policy = next((policy for policy in evaluated if policy.known_facts["stage"] == stage), None)
-    if policy is None and found.missing:
-        raise DamagedError(next(iter(found.missing.values())))
     if policy is None:
         raise DataError(f"stage {stage}: not in the run with {len(evaluated) - 1} stages.")
-    own = run_settings(store, report).get("optimize")
+    own = report.settings.get("optimize")
     if own and stage > report.known_facts.get("trained_from", 0):
         # Another run may have made the same policy with other settings.
         policy = policy.model_copy(update={"settings": own})
-    return _Origin(f"stage {stage}", policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
+    return Responses.learned(f"stage {stage}", policy)
 
 
-def _rows(store: Store, origin: _Origin, wanted: Sequence[ArtifactRef]) -> list[dict[str, Any]]:
+def read_rows(store: Store, responses: Responses, wanted: Sequence[ArtifactRef]) -> list[dict[str, Any]]:
     """Return the responses of some shards, with verdicts and advantages; what is not known is None."""
-    settings = stored_settings(origin.policy) if origin.policy else None
+    settings = stored_settings(responses.policy) if responses.policy else None
     # The other shards of a stage are read only where an advantage depends on them.
-    read = origin.shards if settings and over_batch(settings) else wanted
-    first = sum(_responses(store, shard) for shard in origin.shards[: origin.shards.index(read[0])])
+    read = responses.rollouts if settings and over_batch(settings) else wanted
+    first = sum(_count(store, shard) for shard in responses.rollouts[: responses.rollouts.index(read[0])])
     tables = [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(read)]
     rollouts = pa.concat_tables(tables)
     judged: list[dict[str, Any]] = [{"outcome": None, "reward": None}] * rollouts.num_rows
     found: list[float | None] = [None] * rollouts.num_rows
-    if origin.verdicts is not None:
-        verdicts = read_table(store.path(origin.verdicts) / VERDICTS_FILE).slice(first, rollouts.num_rows)
+    if responses.verdicts is not None:
+        verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE).slice(first, rollouts.num_rows)
         check_order(rollouts, verdicts)
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
-        if origin.policy and settings:
-            before = store.manifest(origin.policy.parents["policy"][0]).known_facts["updates"]
-            found = advantages(rollouts, verdicts, settings, origin.policy, store.manifest(read[0]), before)
+        if responses.policy and settings:
+            before = store.manifest(responses.policy.parents["policy"][0]).known_facts["updates"]
+            found = advantages(rollouts, verdicts, settings, responses.policy, store.manifest(read[0]), before)
     # Token ids and log-probabilities stay Arrow's: only those of shown responses become Python's.
     columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
     rows = [
@@ -171,12 +131,13 @@ def _rows(store: Store, origin: _Origin, wanted: Sequence[ArtifactRef]) -> list[
     return rows[start : start + sum(tables[read.index(shard)].num_rows for shard in wanted)]
 
 
-def _responses(store: Store, shard: ArtifactRef) -> int:
+def _count(store: Store, shard: ArtifactRef) -> int:
     counted = store.manifest(shard).known_facts.get("responses")
     return int(counted) if counted else read_table(store.path(shard) / ROLLOUTS_FILE, ["prompt_id"]).num_rows
 
 
-def _groups(origin: _Origin, rows: list[dict[str, Any]], chosen: Chosen) -> Group:
+def _groups(store: Store, responses: Responses, chosen: Chosen, shards: Sequence[ArtifactRef] = ()) -> Group:
+    rows = read_rows(store, responses, shards or responses.rollouts)
     whole: dict[str, list[dict[str, Any]]] = defaultdict(list)
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -190,13 +151,13 @@ def _groups(origin: _Origin, rows: list[dict[str, Any]], chosen: Chosen) -> Grou
         here = f"outcomes {'of it' if chosen.prompt in whole else 'here'}: {outcomes}"
         if chosen.prompt is not None and chosen.prompt not in whole:
             here = f"prompts here: {some(list(whole), 3)}"
-        raise DataError(f"{origin.title}: no response with {wanted}; {here}.")
+        raise DataError(f"{responses.title}: no response with {wanted}; {here}.")
     # Groups with both better and worse responses are those that are learned from.
     order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
     shown = "" if chosen.every else ". Of each group the best and the worst one; --all shows every one"
     return Group(
         *(_table(groups[name], whole[name], chosen.every) for name in order[: chosen.groups]),
-        f"{len(groups)} groups, {len(rows)} responses in {origin.title}; {_learned(origin.policy)}{shown}",
+        f"{len(groups)} groups, {len(rows)} responses in {responses.title}; {_learned(responses.policy)}{shown}",
     )
 
 

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -202,13 +203,13 @@ def lineage(
 ) -> None:
     """What an artifact was made from: its parents by role, with settings, seeds, commits, times and packages."""
     from tasks.artifacts import Store
-    from tasks.cli.lineage import ShownLineage
+    from tasks.cli.store import lineage_json, lineage_tables
 
-    found = ShownLineage(Store.open(store, create=False), artifact)
+    opened = Store.open(store, create=False)
     if plain:
-        print(found.as_json())
+        print(lineage_json(opened, artifact))
     else:
-        _console().print(found.shown(settings))
+        _console().print(lineage_tables(opened, artifact, settings))
 
 
 @app.command()
@@ -222,10 +223,12 @@ def check(
 ) -> None:
     """Verifies the digest of every file of artifacts and of all that they descend from; 1 when something is wrong."""
     from tasks.artifacts import Store
-    from tasks.cli.check import check_store
+    from tasks.cli.store import check_tables
+    from tasks.stored.check import check_store
 
+    began = time.monotonic()
     findings = check_store(Store.open(store, create=False), artifact, seed, algorithm)
-    _console().print(findings.shown())
+    _console().print(check_tables(findings, time.monotonic() - began))
     if findings.faults:
         raise typer.Exit(1)
 
@@ -246,13 +249,14 @@ def gc(
 ) -> None:
     """Lists what no kept run refers to: artifacts, unfinished work, and what dead processes left."""
     from tasks.artifacts import Store
-    from tasks.cli.gc import delete_garbage, find_garbage
+    from tasks.cli.store import garbage_tables
+    from tasks.stored.garbage import delete_garbage, find_garbage
 
     opened = Store.open(store, create=False)
     garbage = find_garbage(opened, keep, older_than)
     if delete:
         garbage = delete_garbage(opened, garbage)
-    _console().print(garbage.shown(older_than, delete, names))
+    _console().print(garbage_tables(garbage, older_than, delete, names))
     if garbage.items and not delete:
         options = f"{f' --keep {keep}' if keep else ''}{f' --older-than {older_than:g}' if older_than != 24 else ''}"
         print(f"delete it: mu-grpo gc --store {shlex.quote(store)}{options} --delete")

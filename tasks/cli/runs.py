@@ -12,7 +12,7 @@ from tasks.report.step import draw_page, write_report
 from tasks.report.summary import RunSummary, summarise
 from tasks.settings.base import flat
 from tasks.settings.run import chosen
-from tasks.stored.reports import find_reports, run_key, run_settings
+from tasks.stored.reports import find_reports, run_key
 from tasks.stored.unfinished import find_unfinished
 
 PAGE = Path("report.html")
@@ -34,7 +34,7 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
         ArtifactError: an artifact of the run is missing or corrupted.
         DataError: there is no run, or the page cannot be written.
     """
-    unfinished = find_unfinished(store, seed, algorithm)
+    unfinished = next((run for run in find_unfinished(store, seed, algorithm) if run.averages), None)
     try:
         finished = find_reports(store, seed, algorithm)[0]
     except DataError:
@@ -45,7 +45,7 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
         text, summary = draw_page(store, unfinished.history(store))
         return summary.model_copy(update={"report": _saved(text, page or PAGE)})
     assert finished is not None
-    evaluations, of_seed, own = finished.parents["evaluations"], finished.seed, run_settings(store, finished)
+    evaluations, of_seed, own = finished.parents["evaluations"], finished.seed, finished.settings
     trained_from = finished.facts.get("trained_from", 0)
     if page is None:
         return summarise(store, write_report(store, evaluations, of_seed, own, trained_from), [])
@@ -62,9 +62,9 @@ def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
     """Every finished run: one for all reports that were rendered of it."""
     found: dict[str, ComparedRun] = {}
     for manifest in find_reports(store, seed):
-        key = run_key(store, manifest)
+        key = run_key(manifest)
         if key not in found:  # otherwise a report that was rendered again since
-            shown = chosen(run_settings(store, manifest)) | flat(manifest.facts.get("other_settings") or {})
+            shown = chosen(manifest.settings) | flat(manifest.facts.get("other_settings") or {})
             found[key] = ComparedRun(
                 summarise(store, manifest.ref, []), shown, str(manifest.ref), manifest.timings.finished
             )

@@ -16,7 +16,6 @@ from tasks.report.history import History, load_finished
 from tasks.report.ledger import Ledger, make_ledger
 from tasks.settings import EngineSettings
 from tasks.settings.experiment import PlannedRun
-from tasks.stored.reports import run_settings
 
 _COLUMNS = ["prompt_token_ids", "response_token_ids"]
 _ROWS_AT_ONCE = 4096
@@ -133,7 +132,7 @@ def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun
     Raises:
         ArtifactError: the store cannot be read.
     """
-    noted = [(report.ref, run_settings(store, report)) for report in store.manifests("report")]
+    noted = [(report.ref, report.settings) for report in store.manifests("report")]
     found = {}
     for one in planned:
         wanted = one.settings.determining()

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tasks.artifacts import Store, StoreRef
+from tasks.artifacts.fetch import fingerprint
 from tasks.artifacts.provenance import process
 from tasks.errors import SettingsError
 from tasks.flyte.decorators import always
@@ -30,7 +31,6 @@ from tasks.flyte.inputs import (
 from tasks.model import FlyteModel
 from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
-from tasks.run.sources import fingerprint
 from tasks.settings import (
     ArithmeticSettings,
     EvaluateSettings,
@@ -218,7 +218,7 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     write_reproducibility(opened, report, inputs.settings)
     place = shlex.quote(opened.ref.uri)
     commands = [f"mu-grpo inspect {report} --store {place}"]
-    if len({run_key(opened, manifest) for manifest in opened.manifests("report")}) > 1:
+    if len({run_key(manifest) for manifest in opened.manifests("report")}) > 1:
         commands.append(f"mu-grpo compare --store {place}")
     summary = summarise(opened, report, commands)
     done = execution_since(opened, report, inputs.started)
@@ -250,7 +250,7 @@ class OpenRescore(NamedTuple):
 @always
 def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
     """Find the stages of the latest finished run of an algorithm and a seed."""
-    from tasks.stored.stages import stored_stages
+    from tasks.stored.reports import stored_stages
 
     opened = Store.open(store, create=False)
     found = stored_stages(opened, algorithm, seed)
@@ -265,7 +265,7 @@ def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) 
 @always
 def find_stage(store: StoreHandle, seed: int, algorithm: str, stage: int) -> FoundStage:
     """Find a stage of the latest finished run of an algorithm and a seed; ``stage`` counts from 0."""
-    from tasks.stored.stages import stored_stage
+    from tasks.stored.reports import stored_stage
 
     found = stored_stage(Store(store), algorithm, seed, stage)
     return FoundStage(found.policies, found.rollouts, found.verdicts)

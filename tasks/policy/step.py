@@ -10,7 +10,7 @@ from typing import Any
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.fetch import fetch, snapshot
-from tasks.artifacts.files import MANIFEST
+from tasks.artifacts.layout import MANIFEST
 from tasks.errors import DataError
 from tasks.logs import logger
 from tasks.policy.checks import check_folder, check_model

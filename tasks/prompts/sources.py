@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tasks.artifacts.fetch import fetch, local_file, snapshot
+from tasks.artifacts.fetch import fetch, fingerprint, local_file, snapshot
 from tasks.errors import DataError
 from tasks.prompts.files import SUFFIXES, Named
-from tasks.run.sources import fingerprint
 from tasks.settings import EvaluateSettings, PromptsSettings, SourceSettings
 from tasks.settings.evaluate import Measure
 

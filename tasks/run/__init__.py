@@ -1,1 +1,1 @@
-"""The first and the last step of a run: settings are resolved and checked, results are summarised."""
+"""The record of a finished run, by which it can be made again."""

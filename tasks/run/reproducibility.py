@@ -44,7 +44,8 @@ def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettin
 
 def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
     """Return the digests of a run, stage by stage; the first entry is the base policy."""
-    run = run_of(store, store.manifest(report))
+    manifest = store.manifest(report)
+    run = run_of(store, manifest)
     stages = {
         policy.digest: {
             "stage": policy.known_facts["stage"],
@@ -54,7 +55,7 @@ def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
             "verdicts": [ref.digest for ref in policy.parents.get("verdicts", [])],
             "evaluations": [ref.digest for ref in evaluation.parents.get("evaluations", [evaluation.ref])],
         }
-        for policy, evaluation in zip(run.evaluated, run.evaluations, strict=True)
+        for policy, evaluation in zip(run.evaluated(manifest), run.parents_of(manifest, "evaluations"), strict=True)
     }
     return sorted(stages.values(), key=lambda stage: stage["stage"])
 
@@ -68,28 +69,17 @@ def installed() -> dict[str, str]:
 
 @cache
 def machine() -> dict[str, Any]:
-    """Return a description of the machine of this process."""
+    """Return a description of the machine of this process; GPUs with memory and driver, as nvidia-smi names them."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    has_gpus = shutil.which("nvidia-smi") is not None
+    asked = subprocess.run(query, capture_output=True, text=True, check=False).stdout if has_gpus else ""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.is_file() else []
     return {
         "python": platform.python_version(),
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""),
         "cores": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
-        "gpus": _gpus(),
+        "gpus": asked.splitlines(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def _gpus() -> list[str]:
-    """Return name, memory and driver of every GPU; nothing without nvidia-smi."""
-    if not shutil.which("nvidia-smi"):
-        return []
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()

@@ -1,1 +1,1 @@
-"""Runs that a store holds: found, and taken as the start of other work."""
+"""What a store holds of runs: found, checked, cleared of garbage, and taken as the start of other work."""

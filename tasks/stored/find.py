@@ -66,11 +66,10 @@ def match(names: Iterable[str], wanted: str) -> str:
     kind = kind_of(wanted)
     candidates = sorted(name for name in names if name.startswith(f"{kind}/"))
     # Folders have 16 characters of a digest; somebody may have copied all of it.
-    start = wanted[: len(kind) + 17]
-    found = [name for name in candidates if name.startswith(start)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    found = [name for name in candidates if name.startswith(wanted[: len(kind) + 17])]
+    if len(found) > 1:
         raise DataError(f"{wanted!r}: names {len(found)} artifacts: {some(found, _CANDIDATES)}. Give more characters.")
-    here = some(candidates, _CANDIDATES) if candidates else f"no {kind}"
-    raise DataError(f"{wanted!r}: no such artifact in this store. There is {here}.")
+    if not found:
+        here = some(candidates, _CANDIDATES) if candidates else f"no {kind}"
+        raise DataError(f"{wanted!r}: no such artifact in this store. There is {here}.")
+    return found[0]

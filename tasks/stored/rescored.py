@@ -38,18 +38,14 @@ class RescoredRun(FlyteModel):
     stages: list[RescoredStage]
 
     def __str__(self) -> str:
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
-        for heading in ("stage", "responses", "reward before", "after", "changed", "verdicts"):
-            table.add_column(heading, justify="left" if heading in ("stage", "verdicts") else "right", no_wrap=True)
+        table = Table("stage", box=box.SIMPLE_HEAD, padding=(0, 1))
+        for heading in ("responses", "reward before", "after", "changed"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("verdicts", no_wrap=True)
         for number, stage in enumerate(self.stages, start=1):
-            table.add_row(
-                str(number),
-                str(stage.responses),
-                percent(stage.reward_before),
-                percent(stage.reward_after),
-                str(sum(stage.changed.values())),
-                stage.verdicts,
-            )
+            rewards = percent(stage.reward_before), percent(stage.reward_after)
+            changed = sum(stage.changed.values())
+            table.add_row(str(number), str(stage.responses), *rewards, str(changed), stage.verdicts)
         changes = sum((Counter(stage.changed) for stage in self.stages), Counter())
         lines = [f"  {count:6d}  {change}" for change, count in changes.most_common()]
         return "\n".join([render(table, 100), "", *(lines or ["No outcome changed."])])

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from tasks.artifacts import Store
-from tasks.artifacts.follower import FollowerStore
 from tasks.artifacts.progress import Progress
 from tasks.settings import TrackerSettings
 from tasks.tracking.trackers import Tracker, open_tracker
@@ -70,7 +69,7 @@ def shown(settings: TrackerSettings, store: Store, part: str, config: Mapping[st
         part: the part of the run, such as ``stage 2 optimize``; several parts may be at work at once.
         config: values to show beside the numbers.
     """
-    tracker = None if isinstance(store, FollowerStore) else open_tracker(settings, store, part, config)
+    tracker = None if store.follows else open_tracker(settings, store, part, config)
     if tracker is None:
         yield _ignore
         return

@@ -15,8 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tasks.artifacts import StoreRef, work
-from tasks.artifacts.follower import FollowerStore
+from tasks.artifacts import Store, StoreRef, work
 from tasks.artifacts.work import Made
 from tasks.errors import ArtifactError, SettingsError
 
@@ -114,7 +113,7 @@ def once_led(
     """Do what ``once_together`` does in processes that are joined already."""
     if rank() > 0:
         if broadcast_int(0):
-            logic(FollowerStore(ref, work.work_key(name, version, inputs)), *inputs, **named)
+            logic(Store(ref, work=work.work_key(name, version, inputs), follows=True), *inputs, **named)
         return None
     followed = False
 

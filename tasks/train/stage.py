@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.artifacts import ArtifactRef, Draft, Parents, Store
-from tasks.artifacts.staging import staged
+from tasks.artifacts.files import staged
 from tasks.artifacts.tables import EXAMPLES, metrics_schema, stream_table, write_table
 from tasks.errors import DataError
 from tasks.interruption import heeding

@@ -8,14 +8,13 @@ import time
 import uuid
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts import lease as leases
 from tasks.artifacts.work import once
 from tasks.errors import ArtifactError
-from tasks.interruption import Interrupted, heeding
+from tasks.interruption import heeding
 from tools.s3 import S3
 
 ROOT = Path(__file__).parents[2]
@@ -197,15 +196,3 @@ def test_damaged_parts_can_be_cleared_while_the_work_is_held(bucket: str) -> Non
         return draft.ref
 
     assert Store.open(bucket).holds(once(Store.open(bucket).ref, "train", "1", anew))
-
-
-def test_a_step_that_heeds_can_be_interrupted(store: Store) -> None:
-    @heeding
-    def stops(store: Store) -> ArtifactRef:
-        os.kill(os.getpid(), signal.SIGTERM)
-        store.progress.table("part", 0, lambda: pa.table({"a": [1]}))
-        raise AssertionError
-
-    with pytest.raises(Interrupted, match="after part 0"):
-        once(store.ref, "train", "1", stops)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

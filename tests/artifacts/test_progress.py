@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from tasks import interruption
-from tasks.artifacts import Store
-from tasks.artifacts.draft import Draft
+from tasks.artifacts import Draft, Store
 from tasks.interruption import Interrupted
+from tasks.settings import TrackerSettings
+from tasks.tracking.journal import shown
 from tools.s3 import S3, server
 
 ROOT = Path(__file__).parents[2]
@@ -111,7 +112,7 @@ def test_a_process_killed_while_it_saves_leaves_what_was_before(address: str, op
     put(opened(), 1, "one")
     code = f"""
 import os, signal
-from tasks.artifacts import Store
+from tasks.artifacts import Draft, Store
 store = Store(Store.open({address!r}).ref, work="w" * 32)
 def fill(folder):
     (folder / "state.txt").write_text("half")
@@ -206,3 +207,22 @@ with (heeded() if {heeding} else nullcontext()):
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGTERM
     assert done.stdout.split() == [str(count) for count in range(1, kills + 1)]
+
+
+def test_a_follower_finds_what_the_leader_keeps_and_leaves_nothing(store: Store) -> None:
+    leader, follower = (Store(store.ref, work="key", follows=follows) for follows in (False, True))
+    put(leader, 1, "one")
+    before = {path for path in store.root.rglob("*") if path.is_file()}
+    number, folder = follower.progress.newest("train") or (0, Path())
+    assert (number, (folder / "state.txt").read_text()) == (1, "one")
+    filled: list[str] = []
+    follower.progress.put("train", 2, lambda folder: filled.append(str((folder / "state").write_text("two"))))
+    follower.progress.keep_newest("train", 1)
+    follower.progress.clear()
+    with follower.write("policy", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "weights").write_text("x")
+    assert draft.ref.kind == "policy"
+    with shown(TrackerSettings(kind="tensorboard", run="run"), follower, "part", {}) as show:
+        show("optimize", {"update": 1, "loss": 0.5})
+    assert len(filled) == 1
+    assert {path for path in store.root.rglob("*") if path.is_file()} == before

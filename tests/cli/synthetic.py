@@ -15,8 +15,8 @@ from rich.console import Console, RenderableType
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
-from tasks.cli.gc import Garbage
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.stored.garbage import Garbage
 
 ROOT = Path(__file__).parents[2]
 DAYS = 48.0

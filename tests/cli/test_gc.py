@@ -3,15 +3,15 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.work import once
-from tasks.cli.check import check_store
-from tasks.cli.gc import delete_garbage, find_garbage
+from tasks.cli.store import garbage_tables
 from tasks.errors import ArtifactError
+from tasks.stored.check import check_store
+from tasks.stored.garbage import delete_garbage, find_garbage
 from tests.cli.synthetic import (
     DAYS,
     Run,
@@ -29,11 +29,12 @@ from tests.cli.synthetic import (
 
 def test_nothing_of_finished_runs_goes(store: Store) -> None:
     run = finished(store)
+    (store.root / "policy/note.txt").write_text("not an artifact's")
     age(store, DAYS)
     garbage = find_garbage(store, hours=0)
     assert not garbage.items
     assert (garbage.runs, garbage.kept, garbage.spared) == (1, len(run.artifacts), 0)
-    assert "nothing to delete" in plain(garbage.shown(0))
+    assert "nothing to delete" in plain(garbage_tables(garbage, 0))
 
 
 def test_what_only_an_unfinished_run_refers_to_goes_and_what_it_shares_stays(store: Store) -> None:
@@ -47,7 +48,6 @@ def test_what_only_an_unfinished_run_refers_to_goes_and_what_it_shares_stays(sto
     delete_garbage(store, garbage)
     assert on_disk(store) == folders(*done.artifacts)
     assert not check_store(store, None).faults
-    assert not check_store(store, None).leftovers
     assert not find_garbage(store).items
 
 
@@ -68,7 +68,7 @@ def test_what_is_young_stays_with_all_that_it_descends_from(store: Store) -> Non
     garbage = find_garbage(store)
     assert names(garbage) == folders(*run.evaluations)
     assert garbage.spared == len(run.artifacts) - len(run.evaluations)
-    assert "younger than 24 h" in plain(garbage.shown(24))
+    assert "younger than 24 h" in plain(garbage_tables(garbage, 24))
     assert names(find_garbage(store, hours=0)) == folders(*run.artifacts)
 
 
@@ -110,8 +110,9 @@ def test_runs_of_different_base_policies_do_not_take_each_others_place(store: St
 
 
 def test_the_latest_runs_of_every_algorithm_mu_and_seed_are_kept(store: Store) -> None:
+    rate = {"settings": {"optimize": {"learning_rate": 1e-5}}}
     first, second, third = (finished(store, stages=1, trained=name) for name in ("a", "b", "c"))
-    others = [finished(store, stages=1, **other) for other in ({"mu": 1}, {"seed": 1}, {"preset": "relaxed"})]
+    others = [finished(store, stages=1, **other) for other in ({"mu": 1}, {"seed": 1}, {"preset": "relaxed"}, rate)]
     # The third run's report, rendered again, is no run of its own.
     third.write("report", "report", {}, {"evaluations": third.evaluations}, {"page": "again"}, algorithm="grpo")
     age(store, DAYS)
@@ -123,16 +124,6 @@ def test_the_latest_runs_of_every_algorithm_mu_and_seed_are_kept(store: Store) -
     assert names(one) == names(two) | folders(second.policies[1], second.evaluations[1], second.report)
     delete_garbage(store, one)
     assert not check_store(store, None).faults
-
-
-def test_runs_of_a_sweep_do_not_take_each_others_place(store: Store) -> None:
-    """They have one base policy, algorithm, mu and seed; the same settings again are the same run."""
-    rates = {rate: {"optimize": {"learning_rate": rate}} for rate in (1e-6, 1e-5)}
-    runs = [
-        finished(store, stages=1, trained=str(place), settings=rates[rate]) for place, rate in enumerate([*rates, 1e-6])
-    ]
-    age(store, DAYS)
-    assert names(find_garbage(store, keep=1)) == folders(runs[0].policies[1], runs[0].evaluations[1], runs[0].report)
 
 
 def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Store) -> None:
@@ -210,13 +201,3 @@ def test_the_command_lists_then_says_how_to_delete_then_deletes(store: Store) ->
     assert "delete it" not in deleted.stdout
     assert on_disk(store) == folders(*done.artifacts)
     assert "nothing to delete" in command("gc", "--store", str(store.root), "--older-than", "0").stdout
-
-
-def test_the_folder_of_a_store_is_left_as_it_was_otherwise(store: Store) -> None:
-    finished(store, stages=1)
-    (store.root / "logs").mkdir()
-    (store.root / "logs/a.txt").write_text("x")
-    (store.root / "policy/note.txt").write_text("x")
-    age(store, DAYS)
-    assert not find_garbage(store, hours=0).items
-    assert Path(store.root / "store.json").is_file()

@@ -10,14 +10,14 @@ import pytest
 from filelock import FileLock
 
 from tasks.artifacts import Store
-from tasks.artifacts.work import LEASES
-from tasks.cli.check import check_store
-from tasks.cli.gc import find_garbage
+from tasks.artifacts.layout import LEASES
 from tasks.cli.inspect import Chosen, inspect_stage
-from tasks.cli.lineage import ShownLineage
 from tasks.cli.runs import all_runs, report_of
+from tasks.cli.store import lineage_json
 from tasks.errors import ArtifactError
 from tasks.report.step import write_report
+from tasks.stored.check import check_store
+from tasks.stored.garbage import find_garbage
 from tests.cli.synthetic import age, finished, folders, names, plain
 from tests.faults.guarded import Guarded, act_as
 from tests.report.synthetic import make_run
@@ -82,12 +82,12 @@ def test_garbage_in_a_folder_that_is_only_read(open_to_all: Path) -> None:
         found = find_garbage(Store.open(store.root, create=False))
         assert check_store(store, None, None, None).faults == []
         assert "response" in plain(inspect_stage(store, 1, 0, None, Chosen()))
-        assert ShownLineage(store, str(kept.policies[-1])).as_json()
+        assert lineage_json(store, str(kept.policies[-1]))
     assert folders(*loose.policies) <= names(found)
     assert f"{LEASES}/free.lock" in names(found)
-    assert found.at_work == []
+    assert found.work.keys == []
     with FileLock(held), only_reading(store.root):
-        assert find_garbage(Store.open(store.root, create=False)).at_work == ["held"]
+        assert find_garbage(Store.open(store.root, create=False)).work.keys == ["held"]
 
 
 def test_a_bucket_that_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

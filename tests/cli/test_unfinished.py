@@ -108,7 +108,7 @@ def test_it_goes_on_and_the_page_follows(stopped: Run, tmp_path: Path) -> None:
     assert "Every stage is made, the report is not." in report(stopped, tmp_path)[1]
 
     write_report(stopped.store, stopped.averages, 0)
-    assert find_unfinished(stopped.store) is None
+    assert find_unfinished(stopped.store) == []
     assert 'id="unfinished"' not in report(stopped, tmp_path)[1]
 
 
@@ -144,12 +144,9 @@ def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:
             policy = made("policy", seed, parents, stage=1, updates=8, preset="mu_grpo")
             made("average", seed, {"policy": policy})
     for seed in range(3):
-        run = find_unfinished(store, seed)
-        assert run is not None
+        (run,) = find_unfinished(store, seed)
         assert run.seed == seed
         assert [average.seed for average in run.averages] == [seed] * len(run.policies)
         assert len(run.policies) == (2 if seed < 2 else 1)
         assert [one.seed for one in run.rollouts] == ([] if seed < 2 else [2])
-    latest = find_unfinished(store)
-    assert latest is not None
-    assert latest.seed == 2
+    assert [run.seed for run in find_unfinished(store)] == [2, 1, 0]

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.fetch import fingerprint
 from tasks.artifacts.files import check
 from tasks.artifacts.s3 import PART_BYTES, Bucket
 from tasks.artifacts.work import once
 from tasks.cluster.storage import store_check
 from tasks.errors import ArtifactError
-from tasks.run.sources import fingerprint
 from tests.faults.proxy import FAULTS, Proxy
 from tests.faults.steps import PARTS, Killed, Step, checks_out
 from tools.s3 import S3

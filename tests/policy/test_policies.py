@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.fetch import fingerprint
 from tasks.artifacts.s3_connection import connect
 from tasks.errors import DataError
 from tasks.policy.loading import folder_weights, load_model, load_tokenizer, stop_token_ids
 from tasks.policy.step import prepare_policy
 from tasks.policy.tiny import build_tokenizer
 from tasks.prompts.arithmetic import BOXED, PROGRAM, Form, problems
-from tasks.run.sources import fingerprint
 from tasks.settings import ArithmeticSettings, PolicySettings
 from tests.conftest import SMALL
 from tests.llama import TURN_END, byte_tokenizer, llama

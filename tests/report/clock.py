@@ -34,6 +34,5 @@ def process(
         mock.patch(f"{place}.execution", return_value=name),
         mock.patch(f"{place}.waits", return_value=list(waits)),
         mock.patch(f"{place}.time", fake),
-        mock.patch("tasks.artifacts.draft.time", fake),
     ):
         yield

@@ -10,7 +10,7 @@ import pytest
 
 from tasks.artifacts import Store
 from tasks.artifacts.tables import SAMPLES, write_table
-from tasks.cli.lineage import highlights
+from tasks.cli.store import highlights
 from tasks.decks.deck import draw_deck
 from tasks.errors import DataError
 from tasks.evaluate.average import average_evaluations
@@ -128,7 +128,7 @@ def test_what_reads_a_run_reads_it(run: Measured) -> None:
     told = str(evaluated_policy(run.store, run.evaluations[1]))
     assert "mean of 2 benchmarks 62.5 %" in told
     assert re.search(r"hard +avg@2 50\.0 % .*pass@2 50\.0 %.* on 4 problems  evaluation/[0-9a-f]{16}", told)
-    assert highlights(run.store.manifest(run.evaluations[0])) == ["2 benchmarks", "mean 50.0 %"]
+    assert highlights(run.store.manifest(run.evaluations[0])) == ["accuracy 0.500"]
 
 
 def test_evaluations_of_two_policies_have_no_mean(run: Measured, tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from tasks.report.history import lineage, load_history
 from tasks.report.ledger import make_ledger
 from tasks.report.step import write_report
 from tasks.report.summary import BenchmarkRow, Execution, RunSummary, execution_since, make_summary, summarise
-from tasks.settings import RunSettings
-from tasks.settings.run import chosen
 from tests.report.clock import Clock, process
 from tests.report.synthetic import SyntheticRun, make_run
 
@@ -240,15 +238,6 @@ def test_settings_that_gave_the_same_are_two_runs_and_a_report_rendered_again_is
     assert {run.summary.base_policy for run in runs} == {"a"}
     page = results_page(runs)
     assert "| mu_grpo, mu 32, optimize.max_grad_norm 1 | mu_grpo, mu 32, optimize.max_grad_norm 2 |" in page
-
-
-def test_a_run_of_an_earlier_release_has_its_settings_from_its_record(mu_grpo, tmp_path):
-    store, summary = Store.open(tmp_path), summary_of(mu_grpo)
-    settings = RunSettings.read(CONFIGS / "tiny-cpu.yaml")
-    ref = reported(store, summary)
-    store.write_note(f"runs/{ref.digest[:16]}.json", json.dumps({"settings": settings.model_dump(mode="json")}))
-    (run,) = all_runs(store)
-    assert run.settings == chosen(settings.determining())
 
 
 def test_compare_needs_two(mu_grpo):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tasks.artifacts import Store
-from tasks.artifacts.records import KINDS
+from tasks.artifacts.layout import KINDS
 from tools import ROOT
 from tools.benchmarks.measured import Measured, Ratio, in_turn
 from tools.runs import Runner

@@ -1,0 +1,182 @@
+"""Tables of what is in a store: lineage of an artifact, damage that a check found, and garbage."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.json import JSON
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.files import RESTORE
+from tasks.artifacts.layout import Facts
+from tasks.artifacts.lineage import Lineage, ancestry
+from tasks.artifacts.records import Manifest
+from tasks.report.formats import counted, duration, label, moment, size, some
+from tasks.stored.check import Findings
+from tasks.stored.find import find_artifact
+from tasks.stored.garbage import Garbage, Item
+
+_COMMIT_DIGITS = 10
+_NONE = "-"
+
+
+def lineage_json(store: Store, wanted: str) -> str:
+    """Return an artifact and all that it descends from as JSON: manifests by folder, and what is missing.
+
+    Raises:
+        DataError: there is no such artifact, or more than one.
+    """
+    root = find_artifact(store, wanted)
+    found = ancestry(store, [root])
+    plain = {
+        "store": store.ref.uri,
+        "artifact": root.folder,
+        "artifacts": {name: manifest.model_dump(mode="json") for name, manifest in found.manifests.items()},
+        "missing": found.missing,
+    }
+    return json.dumps(plain, indent=1)
+
+
+def lineage_tables(store: Store, wanted: str, settings: bool = False) -> RenderableType:
+    """Return a tree of what an artifact was made from, packages and commits, and with ``settings`` its own settings.
+
+    Args:
+        store: the store of the artifacts.
+        wanted: the artifact as ``kind/digest``, or ``latest`` for the last policy of the latest run.
+        settings: whether the settings of the artifact itself are shown in full.
+
+    Raises:
+        DataError: there is no such artifact, or more than one.
+    """
+    root = find_artifact(store, wanted)
+    found = ancestry(store, [root])
+    parts: list[RenderableType] = [_tree(found, root), "", *_code(found.manifests)]
+    if found.missing:
+        check = f"mu-grpo check --store {shlex.quote(store.ref.uri)}"
+        parts += ["", f"{len(found.missing)} missing: `{check}` says how to fix it."]
+    if settings:
+        parts += ["", JSON.from_data(found.manifests[root.folder].settings)]
+    return Group(*parts)
+
+
+def _tree(lineage: Lineage, root: ArtifactRef) -> Tree:
+    seen: set[str] = set()
+
+    def grow(tree: Tree | None, role: str, ref: ArtifactRef) -> Tree:
+        label = Text.assemble((f"{role}  " if role else "", "dim"), (ref.folder, "bold"))
+        manifest = lineage.manifests.get(ref.folder)
+        again = ref.folder in seen
+        if manifest is None:
+            label.append("  missing", "red")
+        else:
+            label.append("  see above" if again else f"  {_line(manifest)}", "dim" if again else None)
+        branch = Tree(label) if tree is None else tree.add(label)
+        seen.add(ref.folder)
+        for name, parents in manifest.parents.items() if manifest and not again else ():
+            for parent in parents:
+                grow(branch, name, parent)
+        return branch
+
+    return grow(None, "", root)
+
+
+def _line(manifest: Manifest) -> str:
+    """Return a line on an artifact: step and version, seed, settings that matter, commit, when it was made, seconds."""
+    parts = [
+        f"{manifest.task or manifest.kind} v{manifest.code_version or _NONE}",
+        f"seed {manifest.seed}",
+        ", ".join(highlights(manifest)),
+        _commit(manifest),
+        moment(manifest.timings.finished),
+        duration(manifest.timings.seconds),
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def highlights(manifest: Manifest) -> list[str]:
+    """Return what tells artifacts of a kind apart: where a policy is from, and its declared facts but tables."""
+    facts = {name: manifest.facts[name] for name in Facts.__annotations__ if name in manifest.facts}
+    shown = {label(name): value for name, value in facts.items() if isinstance(value, str | int | float)}
+    told = [f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in shown.items()]
+    return [*([manifest.settings["path"]] if manifest.settings.get("path") else []), *told]
+
+
+def _commit(manifest: Manifest) -> str:
+    changed = "+" if manifest.commit.endswith("+") else ""
+    return f"{manifest.commit.rstrip('+')[:_COMMIT_DIGITS]}{changed}"
+
+
+def _code(manifests: Mapping[str, Manifest]) -> list[RenderableType]:
+    """Return commits and package versions: one line on what all artifacts share, a table of what differs."""
+    made = {name: {"commit": _commit(one) or _NONE, **one.packages} for name, one in manifests.items()}
+    names = list(dict.fromkeys(key for versions in made.values() for key in versions))
+    values = {key: {versions.get(key, _NONE) for versions in made.values()} for key in names}
+    shared = [f"{key} {min(found)}" for key, found in values.items() if len(found) == 1]
+    parts: list[RenderableType] = [f"made by  {', '.join(shared)}"] if shared else []
+    differing = [key for key, found in values.items() if len(found) > 1]
+    if differing:
+        table = _table("artifact", *differing)
+        for artifact, versions in made.items():
+            table.add_row(artifact, *(versions.get(name, _NONE) for name in differing))
+        parts += ["", table]
+    return parts
+
+
+def check_tables(findings: Findings, seconds: float) -> RenderableType:
+    """Return a table of what is wrong in a store, how to fix it, and what was checked in some seconds."""
+    parts: list[RenderableType] = []
+    if findings.faults:
+        table = _table("artifact", "file", "expected", "found", "descend from it")
+        for fault in findings.faults:
+            descend = some(findings.descendants[fault.artifact], 3) or _NONE
+            table.add_row(*map(escape, (fault.artifact, fault.file, fault.expected, fault.found, descend)))
+        delete = "Delete what is damaged: a step whose files have their sizes may count as done."
+        parts += [table, f"to fix it: {delete} {RESTORE}", ""]
+    numbers = f"{counted(findings.artifacts, 'artifact')}, {counted(findings.files, 'file')}, {size(findings.bytes)}"
+    damaged = len({fault.artifact for fault in findings.faults})
+    result = f"{counted(damaged, 'artifact')} damaged or missing" if damaged else "whole"
+    return Group(*parts, f"{numbers} in {duration(seconds)}: {result}")
+
+
+def garbage_tables(garbage: Garbage, hours: float, deleted: bool = False, names: bool = False) -> RenderableType:
+    """Return a table of what goes, and what stays and why.
+
+    Args:
+        garbage: what was found.
+        hours: the age below which artifacts were spared.
+        deleted: whether the items are gone already.
+        names: whether every item is named.
+    """
+    parts: list[RenderableType] = [f"{item.name}  {size(item.bytes)}" for item in garbage.items if names]
+    parts.append(_items(garbage.items, "deleted" if deleted else "to delete") if garbage.items else "nothing to delete")
+    why = f"are younger than {hours:g} h, or something that is descends from them"
+    if garbage.work.keys:
+        why = f"may be read by steps that are at work (leases {some(garbage.work.keys, 3)})"
+    spared = f", {garbage.spared} of them because they {why}" if garbage.spared else ""
+    parts.append(f"kept: {counted(garbage.runs, 'finished run')}; {counted(garbage.kept, 'artifact')}{spared}")
+    return Group(*parts)
+
+
+def _items(items: Sequence[Item], title: str) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_footer=True)
+    table.add_column("kind", "total", no_wrap=True)
+    table.add_column("number", str(len(items)), justify="right", no_wrap=True)
+    table.add_column("bytes", size(sum(item.bytes for item in items)), justify="right", no_wrap=True)
+    for kind in dict.fromkeys(item.kind for item in items):
+        of_kind = [item.bytes for item in items if item.kind == kind]
+        table.add_row(kind, str(len(of_kind)), size(sum(of_kind)))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column(first, no_wrap=True)
+    for heading in others:
+        table.add_column(heading, overflow="fold")
+    return table

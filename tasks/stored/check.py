@@ -1,0 +1,126 @@
+"""Compares every file of a store with its manifests, where the artifacts are: on S3 not in the local copy."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tasks.artifacts import Store
+from tasks.artifacts.files import StoredFile, disk_errors
+from tasks.artifacts.layout import MANIFEST
+from tasks.artifacts.lineage import Contents, read_contents
+from tasks.artifacts.places import Place
+from tasks.artifacts.records import FileEntry
+from tasks.artifacts.store import content_digest
+from tasks.errors import DataError
+from tasks.progress import bar
+from tasks.report.formats import size
+from tasks.stored.find import LATEST, find_artifact, match
+from tasks.stored.reports import find_reports
+
+RUN = "run"
+_FILES_AT_ONCE = 8
+_DIGITS = 16
+_MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A file that is not what it should be."""
+
+    artifact: str
+    file: str
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a check found."""
+
+    faults: list[Fault]
+    descendants: dict[str, list[str]]
+    """The artifacts that descend from every artifact with a fault."""
+    artifacts: int
+    files: int
+    bytes: int
+    """Bytes that were read."""
+
+
+def check_store(store: Store, wanted: str | None, seed: int | None = None, algorithm: str | None = None) -> Findings:
+    """Verify the digests of artifacts and of all that they descend from.
+
+    Args:
+        store: the store of the artifacts.
+        wanted: an artifact as ``kind/digest``, ``latest`` for the last policy of the latest run, ``run`` for the
+            latest run; everything when None and neither seed nor algorithm is given.
+        seed: the seed of the run.
+        algorithm: the algorithm of the run.
+
+    Raises:
+        DataError: there is no such artifact or run.
+        ArtifactError: the disk or the server fails.
+    """
+    of_run = seed is not None or algorithm is not None
+    if of_run and wanted not in (None, RUN):
+        raise DataError(f"{wanted!r} with a seed or an algorithm: these choose a run; name an artifact or give these.")
+    with disk_errors(store.root):
+        contents = read_contents(store)
+        if of_run or wanted == RUN:
+            scope = contents.ancestors([find_reports(store, seed, algorithm)[0].ref.folder])
+        elif wanted == LATEST:
+            scope = contents.ancestors([find_artifact(store, wanted).folder])
+        elif wanted is not None:
+            # Among all folders: one that has lost its manifest is there to be checked, too.
+            scope = contents.ancestors([match(contents.folders, wanted)])
+        else:
+            made = (name for names in contents.records.values() for name in names)  # Nothing may descend from some.
+            scope = contents.ancestors([*contents.manifests, *contents.missing, *made])
+        return _check(store, contents, scope)
+
+
+def _check(store: Store, contents: Contents, scope: set[str]) -> Findings:
+    whole = sorted(scope & contents.manifests.keys())
+    expected = {f"{name}/{file}": entry for name in whole for file, entry in contents.manifests[name].files.items()}
+    faults, read = [*_manifest_faults(contents, scope)], 0
+
+    def one(key: str) -> Fault | None:
+        return _fault(store.places[-1], key, contents.files.get(key), expected[key])
+
+    with bar("check", len(expected)) as progress, ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        for key, fault in zip(expected, pool.map(one, expected), strict=True):
+            read += contents.files[key].bytes if key in contents.files else 0
+            progress.advance(note=size(read))
+            faults += [fault] if fault else []
+    return Findings(
+        faults=sorted(faults, key=lambda fault: (fault.artifact, fault.file)),
+        descendants={fault.artifact: sorted(contents.descendants(fault.artifact)) for fault in faults},
+        artifacts=len(whole),
+        files=len(expected),
+        bytes=read,
+    )
+
+
+def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault]:
+    """Yield manifests that are missing, cannot be read, or are not those of their folder and their content."""
+    for name in sorted(scope):
+        manifest = contents.manifests.get(name)
+        found = ""
+        if manifest is None:
+            found = contents.missing.get(name, _MISSING)
+        elif manifest.ref.folder != name:
+            found = f"that of {manifest.ref}"
+        elif (content := content_digest(manifest.kind, manifest.files, manifest.parents)) != manifest.digest:
+            found = f"digest {content[:_DIGITS]} of what it names"
+        if found:
+            yield Fault(name, MANIFEST, f"digest {name.partition('/')[2]}", found)
+
+
+def _fault(place: Place, key: str, there: StoredFile | None, entry: FileEntry) -> Fault | None:
+    now = _MISSING
+    for _ in range(2):  # What was read wrong once is read again: a damaged file stays so.
+        if there and (found := place.digest(key, there.bytes)):
+            if found == entry.sha256:
+                return None
+            now = f"{found[:_DIGITS]}, {there.bytes} bytes"
+    kind, digest, file = key.split("/", 2)
+    return Fault(f"{kind}/{digest}", file, f"{entry.sha256[:_DIGITS]}, {entry.bytes} bytes", now)

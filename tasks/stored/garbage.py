@@ -1,0 +1,211 @@
+"""Finds what no kept run refers to, and deletes it.
+
+An artifact stays when a kept run descends from it, when it or one that descends from it is young, and while any step is
+at work: what a running step reads cannot be told from outside. So do the shards of later stages beside those of earlier
+ones. A step on another machine that takes no lease, because it saves no parts, is protected by age alone.
+"""
+
+import json
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
+
+from filelock import FileLock, Timeout
+
+from tasks.artifacts import Store
+from tasks.artifacts.files import disk_errors
+from tasks.artifacts.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS
+from tasks.artifacts.lease import AtWork
+from tasks.artifacts.lineage import Contents, read_contents
+from tasks.artifacts.places import delete_folder
+from tasks.artifacts.records import Manifest
+from tasks.errors import ArtifactError
+from tasks.progress import bar
+from tasks.stored.reports import finished_runs
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file or a folder to delete."""
+
+    kind: str
+    """The row of the table that counts it."""
+    name: str
+    """Its key in the store."""
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What no kept run refers to, and how much stays."""
+
+    items: list[Item]
+    """Items in the order in which they can be deleted."""
+    runs: int
+    """Runs that are kept, with all their artifacts."""
+    kept: int
+    """Artifacts that stay."""
+    spared: int
+    """Those of them that belong to no kept run."""
+    work: AtWork
+    """What processes were doing when the store was read."""
+
+
+def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Garbage:
+    """Find what no kept run refers to.
+
+    Args:
+        store: the store to look through.
+        keep: how many runs are kept of those that differ in nothing but what they gave, the latest ones; all when None.
+        hours: the age below which artifacts are spared.
+
+    Raises:
+        ArtifactError: a manifest cannot be read, so that nobody knows what it refers to; or the disk or server fails.
+    """
+    with disk_errors(store.root):
+        work = AtWork(store)
+        contents = read_contents(store)
+        if contents.missing:
+            name, why = next(iter(contents.missing.items()))
+            raise ArtifactError(
+                f"{store.ref.uri}/{name}/{MANIFEST}: {why}, so what it refers to is unknown, and nothing can be "
+                f"deleted. `mu-grpo check --store {shlex.quote(store.ref.uri)}` says how to fix it; or delete its "
+                "folder."
+            )
+        return _Search(store, contents, work, time.time() - hours * _HOUR).garbage(keep)
+
+
+class _Search:
+    """A search through the contents of a store; files are old that were last changed ``before``, in Unix seconds."""
+
+    def __init__(self, store: Store, contents: Contents, work: AtWork, before: float) -> None:
+        self._store, self._contents, self._work, self._before = store, contents, work, before
+
+    def garbage(self, keep: int | None) -> Garbage:
+        """Return what goes when so many runs are kept."""
+        contents, runs = self._contents, finished_runs(self._contents, keep)
+        here = contents.manifests.keys()
+        young = [name for name in here if self._changed(name) > self._before]
+        of_runs = contents.ancestors(name for run in runs for name in run) & here
+        in_use = contents.ancestors(here if self._work.keys else young) & here
+        cut = {_cut(contents.manifests[name]) for name in in_use} - {None}
+        stays = of_runs | in_use | {name for name, manifest in contents.manifests.items() if _cut(manifest) in cut}
+        # Children first: whatever is left after an interruption has its parents.
+        edges = {name: {*contents.parents[name]} & here - stays for name in sorted(here - stays)}
+        going = [*TopologicalSorter(edges).static_order()][::-1]
+        items = [
+            *self._records({*going}),
+            *(self._item(name.partition("/")[0], name) for name in going),
+            *self._folders(),
+            *self._locks(),
+        ]
+        return Garbage(items, len(runs), len(stays), len(stays - of_runs), self._work)
+
+    def _records(self, going: set[str]) -> Iterator[Item]:
+        """Yield records, which go first: then none of them ever names an artifact that went."""
+        for key, names in self._contents.records.items():
+            file = self._contents.files[key]
+            lost = not {*names} <= self._contents.manifests.keys() and file.modified <= self._before
+            if lost or going & {*names}:
+                yield Item("records of runs" if key.startswith(f"{RUNS}/") else "records of work", key, file.bytes)
+
+    def _folders(self) -> Iterator[Item]:
+        """Yield unfinished work, and data that never got a manifest."""
+        for name in sorted(self._contents.folders.keys() - self._contents.manifests.keys()):
+            area, _, key = name.partition("/")
+            if self._changed(name) > self._before:
+                continue
+            if area == PROGRESS and key not in self._work.keys:
+                yield self._item("unfinished work", name)
+            if area in KINDS and not self._work.keys:
+                yield self._item("data without manifest", name)
+
+    def _locks(self) -> Iterator[Item]:
+        for path in sorted((self._store.root / LEASES).glob("*.lock")):
+            if path.stem not in self._work.keys and path.stat().st_mtime <= self._before:
+                yield Item("leases", f"{LEASES}/{path.name}", 0)
+
+    def _changed(self, name: str) -> float:
+        """Return when a folder was last changed; an artifact, when it was made or copied here."""
+        manifest = self._contents.manifests.get(name)
+        made = manifest.timings.finished if manifest else 0.0
+        return max([made, *(file.modified for file in self._contents.folders.get(name, {}).values())])
+
+    def _item(self, kind: str, name: str) -> Item:
+        return Item(kind, name, sum(file.bytes for file in self._contents.folders[name].values()))
+
+
+def _cut(manifest: Manifest) -> str | None:
+    """Return what shards that a run cut together have in common, as later stages read some of them; None for others."""
+    if manifest.kind != "prompts" or "stage" not in manifest.known_facts:
+        return None
+    parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items()}
+    return json.dumps([parents, manifest.settings, manifest.seed], sort_keys=True)
+
+
+def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
+    """Delete what was found, manifests before data, and what dead writers staged; return what was found and is gone.
+
+    Work that was begun since is left alone, and with it all artifacts.
+
+    Raises:
+        ArtifactError: the disk or the server does not let it; what is left is found the next time.
+    """
+    deleted = []
+    store.sweep()
+    # Locks first: the fewer there are, the sooner it is known before every artifact that nobody is at work.
+    ordered = sorted(garbage.items, key=lambda item: not item.name.startswith((f"{PROGRESS}/", f"{LEASES}/")))
+    with disk_errors(store.root), bar("delete", len(ordered)) as progress:
+        for item in ordered:
+            if _delete(store, garbage.work, item.name):
+                deleted.append(item)
+            progress.advance(note=item.name)
+    return replace(garbage, items=deleted)
+
+
+def _delete(store: Store, work: AtWork, name: str) -> bool:
+    """Delete an item; return whether nobody needs it."""
+    area, _, key = name.partition("/")
+    key = key.removesuffix(".lock")
+    if area not in (LEASES, PROGRESS):
+        free = not work.locked() and not work.begun()
+        if free:
+            _delete_folder(store, name)
+        return free
+    with _lock(store, key) as ours:
+        free = ours and key not in work.begun()
+        if free and area == PROGRESS:
+            _delete_folder(store, name)
+        return free
+
+
+def _delete_folder(store: Store, name: str) -> None:
+    if refused := delete_folder(store.places, name):
+        raise ArtifactError(
+            f"{refused[0]}: still there after its deletion ({len(refused)} objects are). Allow these credentials to "
+            "delete, then start the same command again."
+        )
+
+
+@contextmanager
+def _lock(store: Store, key: str) -> Iterator[bool]:
+    """Yield whether the work is nobody's; inside the block nobody here can begin it, after it its lock file is gone."""
+    path = store.root / LEASES / f"{key}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        # Before the release: who waits for the lock then finds that its file is gone, and makes a new one.
+        path.unlink(missing_ok=True)
+        lock.release()
