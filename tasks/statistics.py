@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 Values = npt.NDArray[np.float64]
 Benchmarks = Mapping[str, Values]
@@ -128,6 +127,8 @@ def signed_rank_p(difference_N: Values) -> float | None:
         return None
     if not difference_N.any():
         return 1.0
+    from scipy import stats
+
     return float(stats.wilcoxon(difference_N, zero_method="zsplit").pvalue)
 
 
@@ -142,6 +143,8 @@ def rank_biserial(difference_N: Values) -> float | None:
     nonzero = difference_N[difference_N != 0]
     if not len(nonzero):
         return None
+    from scipy import stats
+
     ranks = stats.rankdata(np.abs(nonzero))
     return float((ranks * np.sign(nonzero)).sum() / ranks.sum())
 
