@@ -46,7 +46,7 @@ from tasks.settings import (
 from tasks.settings.evaluate import Measure, measures
 from tasks.stored.evaluated import EvaluatedPolicy
 from tasks.stored.rescored import RescoredRun
-from tasks.tracking.trackers import check_installed
+from tasks.tracking.journal import check_installed
 
 
 class OpenRun(NamedTuple):

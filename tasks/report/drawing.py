@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from pydantic import BaseModel, ConfigDict
 
 from tasks.report.history import Column
@@ -158,7 +158,7 @@ def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
     elif look.style.isalpha():
         axes.plot(x, middle, look.style, color=color, markersize=4.5, label=label)
     else:
-        marked: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(x) <= _MARKED else {}
+        marked: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(x) <= _MARKED and not look.noisy else {}
         stepped = "steps-mid" if look.steps else "default"
         axes.plot(x, middle, look.style, color=color, lw=look.width, label=label, drawstyle=stepped, **marked)
         axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
@@ -264,7 +264,12 @@ def boundaries(axes: Any, places: Sequence[float]) -> None:
 def scale_axis(axes: Any, scale: Scale) -> None:
     """Scale the y-axis. Call it after drawing."""
     if scale == "log":
-        _log_axis(axes)
+        axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        powers = LogLocator(subs=(1, 3) if high < 60 * low else (1,), numticks=5)
+        axes.yaxis.set_major_locator(powers if high > 5 * low else MaxNLocator(4, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_minor_locator(NullLocator())
+        _plain_numbers(axes.yaxis)
     elif scale == "percent":
         percent_axis(axes)
     else:
@@ -290,22 +295,6 @@ def from_zero(axes: Any, least: float = 0.0) -> None:
     """
     highest = max(one.dataLim.y1 for one in axes.get_shared_y_axes().get_siblings(axes))
     axes.set_ylim(0, max(1.12 * highest if np.isfinite(highest) else 0.0, least) or 1.0)
-
-
-def _log_axis(axes: Any) -> None:
-    """Make the y-axis logarithmic, with plain numbers as ticks also where it spans much less than a decade."""
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-
-    def inside(ticks: Iterable[float]) -> list[float]:
-        return [tick for tick in ticks if low <= tick <= high]
-
-    decades = [10.0**power for power in range(-7, 8)]
-    choices = (decades[1::2], decades, [first * tick for tick in decades for first in (1, 3)])
-    few = inside(MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, high))
-    axes.yaxis.set_major_locator(FixedLocator(next((found for one in choices if len(found := inside(one)) > 2), few)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    _plain_numbers(axes.yaxis)
 
 
 def _plain_numbers(axis: Any) -> None:

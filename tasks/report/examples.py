@@ -19,8 +19,8 @@ _WANTED = {"turned right": 3, "stayed wrong": 1, "turned wrong": 1, "stayed righ
 _MOST = 8
 """Most examples of a policy without another one to compare it with."""
 _COLUMNS = ["prompt_id", "sample_index", "prompt", "answer", "response", "outcome", "response_tokens"]
-_WHOLE, _PART = 600, 180
-"""A response of more tokens shows so many of its start, around its first trigger and of its end."""
+_MOST_TOKENS, _BEFORE = 600, 200
+"""Tokens of a long response that are shown, and those of them before its first trigger."""
 _MARKS = ("trigger", "vetoed", "clipped", "rejected")
 """Columns that mark a token; the first two are the veto's."""
 _TOKENIZER = "tokenizer.json"
@@ -114,26 +114,18 @@ def _group(store: Store, policy: Manifest, marks: Sequence[str]) -> list[Row]:
 
 
 def _tokens(row: Row, decode: Decode, marks: Sequence[str]) -> list[Token]:
-    """Return the tokens of a response; a long one has gaps."""
+    """Return the tokens of a response; of a long one those around its first trigger."""
     tokens = []
     for place, text in enumerate(token_texts(row["response_token_ids"], decode)):
         mine = [mark for mark in marks if row[mark][place]]
         ratio, logp, before = row["ratio"][place], row["logp"][place], row["behavior_logp"][place]
         words = f"ratio {ratio:.4g}, log-probability {logp:.3f} after {before:.3f}"
         tokens.append(Token(text, " ".join(mine), ", ".join([words, *mine])))
-    if len(tokens) <= _WHOLE:
-        return tokens
-    first = row["trigger"].index(True) if any(row["trigger"]) else len(tokens) // 2
-    around, end = max(0, first - _PART // 3), len(tokens) - _PART
-    kept = {*range(_PART), *range(around, min(around + _PART, end)), *range(end, len(tokens))}
-    found: list[Token] = []
-    due = 0
-    for place in sorted(kept):
-        if place > due:
-            found.append(Token(f"\n[... {place - due} tokens ...]\n", "gap", ""))
-        found.append(tokens[place])
-        due = place + 1
-    return found
+    first = row["trigger"].index(True) if any(row["trigger"]) else 0
+    start = max(0, min(first - _BEFORE, len(tokens) - _MOST_TOKENS))
+    end = start + _MOST_TOKENS
+    gaps = [[Token(f"[... {count} tokens ...]", "gap", "")] * (count > 0) for count in (start, len(tokens) - end)]
+    return [*gaps[0], *tokens[start:end], *gaps[1]]
 
 
 def token_texts(ids: Sequence[int], decode: Decode) -> list[str]:

@@ -82,18 +82,11 @@ class MetricsPanel(_Settings):
     curves: tuple[Curve, ...]
 
 
-class Words(_Settings):
-    """The title and the caption of a figure."""
+class Figure(_Settings):
+    """A figure as figures.yaml describes it."""
 
     title: str
     caption: str
-
-
-class Figure(Words):
-    """A figure as figures.yaml describes it."""
-
-    without_veto: Words | None = None
-    """Words in place of its own where the objective has no veto."""
     over: Literal["updates", "staleness"] | None = None
     panels: tuple[MetricsPanel, ...] = ()
 
@@ -132,21 +125,8 @@ def all_figures() -> dict[str, Figure]:
     return {name: Figure.model_validate(figure) for name, figure in yaml.safe_load(text).items()}
 
 
-def words_of(history: History) -> dict[str, Words]:
-    """Return the words beside a run's figures; a caption tells when only some of the stages are shown."""
-    shown, stages = len(shown_stages(history)), len(history.stages)
-    some = f" Shown are {shown} of {stages} stages: the first, the last and evenly spaced ones."
-    found = {}
-    for name, figure in all_figures().items():
-        own = figure if history.vetoes or figure.without_veto is None else figure.without_veto
-        by_stage = figure.over == "staleness" or name in ("advantages", "ratio_histograms")
-        found[name] = Words(title=own.title, caption=own.caption + (some if by_stage and shown < stages else ""))
-    return found
-
-
 def make_figures(history: History) -> dict[str, Picture]:
-    """Draw the figures of a run, in the order of the page, with the names of ``words_of``."""
-    words = words_of(history)
+    """Draw the figures of a run, in the order of the page."""
     made: dict[str, Picture | None] = {}
     for name, figure in all_figures().items():
         with drawing.style():
@@ -155,8 +135,8 @@ def make_figures(history: History) -> dict[str, Picture]:
                 made[name] = found
                 continue
             drawn, series = (found.draw(), found.series) if isinstance(found, Chart) else found
-            words_beside = f"{words[name].title}. {words[name].caption}"
-            made[name] = Picture(drawing.to_svg(drawn, name.replace("_", "-"), words_beside), series)
+            svg = drawing.to_svg(drawn, name.replace("_", "-"), f"{figure.title}. {figure.caption}")
+            made[name] = Picture(svg, series)
     return {name: picture for name, picture in made.items() if picture}
 
 

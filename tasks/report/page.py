@@ -8,12 +8,12 @@ from typing import Any
 from tasks.artifacts import Store
 from tasks.report.drawing import Picture
 from tasks.report.examples import pick_examples, pick_groups
-from tasks.report.figures import all_figures, words_of
+from tasks.report.figures import all_figures, shown_stages
 from tasks.report.formats import points
 from tasks.report.history import History, Stage
 from tasks.report.ledger import ROWS, Ledger, training_seconds
 from tasks.report.look import render
-from tasks.report.parameters import chosen_here, resolved_settings
+from tasks.report.parameters import resolved_settings
 
 _OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
 _LEVELS_SHOWN = 6
@@ -56,12 +56,12 @@ def render_page(store: Store, history: History, ledger: Ledger, figures: Mapping
         ledger_words=ROWS,
         training_seconds=training_seconds,
         figures={name: picture.svg for name, picture in figures.items()},
-        words=words_of(history),
+        words=all_figures(),
+        shown_stages=shown_stages(history),
         over_staleness=[name for name, one in all_figures().items() if one.over == "staleness" and name in figures],
         examples=pick_examples(history),
         groups=pick_groups(store, history),
         parameters=resolved_settings(history),
-        chosen_here=chosen_here(history),
         packages={name: ", ".join(sorted(versions)) for name, versions in sorted(packages.items())},
         code=", ".join(sorted({one.commit for one in manifests if one.commit})) or "not a checkout",
         started=datetime.fromtimestamp(min(one.timings.started for one in manifests), UTC).strftime(

@@ -56,19 +56,6 @@ def resolved_settings(history: History) -> dict[str, list[Parameter]]:
     return {step: parameters for step, parameters in found.items() if parameters}
 
 
-def chosen_here(history: History) -> list[str]:
-    """Return sentences on what is a choice of this project and not the paper's."""
-    if not history.stages:
-        return []
-    sentences = ["Learning rate, batch size, group size, lengths and data are choices of this project too."]
-    veto = history.objective.get("veto") or {}
-    if history.vetoes and veto:
-        rule = f"{veto.get('statistic')} {veto.get('direction')} {veto.get('kappa'):g}"
-        first = "The veto's trigger is a choice of this project, not the paper's: its statistic, its direction and its "
-        sentences.insert(0, f"{first}threshold kappa ({rule}).")
-    return sentences
-
-
 def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any]) -> list[Parameter]:
     """Return the settings of a step; values in which they differ are joined by an arrow.
 
