@@ -121,12 +121,11 @@ def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
     each = iter(numbers)
     by_group = [[next(each) for _ in group] for group in groups.values()]
     rows = [
-        ["", *(name.replace("|", "/") for name in groups)],
-        ["---", *("---:" for _ in groups)],
         ["seeds", *(", ".join(str(one.seed) for one in group) for group in groups.values())],
         *([row[3], *(_cell(row, group) for group in by_group)] for row in _order(numbers)),
     ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+    heading = f"| | {' | '.join(name.replace('|', '/') for name in groups)} |\n|---|{'---:|' * len(groups)}\n"
+    return heading + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _order(numbers: Sequence[Mapping[_Row, float]]) -> list[_Row]:

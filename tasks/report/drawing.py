@@ -158,7 +158,8 @@ def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
     elif look.style.isalpha():
         axes.plot(x, middle, look.style, color=color, markersize=4.5, label=label)
     else:
-        marked: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(x) <= _MARKED and not look.noisy else {}
+        few = len(x) == 1 or (len(x) <= _MARKED < points and not look.noisy)
+        marked: dict[str, Any] = {"marker": "o", "markersize": 3.5} if few else {}
         stepped = "steps-mid" if look.steps else "default"
         axes.plot(x, middle, look.style, color=color, lw=look.width, label=label, drawstyle=stepped, **marked)
         axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.lineage import ancestry
 from tasks.artifacts.provenance import EXECUTION
 from tasks.cli.runs import all_runs, results_page
 from tasks.errors import DataError
 from tasks.report.compare import ComparedRun, compare, comparison_markdown, differing
-from tasks.report.history import lineage, load_history
+from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
 from tasks.report.step import write_report
 from tasks.report.summary import BenchmarkRow, Execution, RunSummary, execution_since, make_summary, summarise
@@ -49,7 +50,7 @@ def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
     }
     assert str(mu_grpo.store.root) not in (folder / "report.html").read_text()
     assert mu_grpo.store.manifest(mu_grpo_report).parents["evaluations"] == mu_grpo.evaluations
-    assert len(list((folder / "figures").glob("*.svg"))) == 17
+    assert len(list((folder / "figures").glob("*.svg"))) == 16
 
 
 def test_text_ends_with_the_report_and_the_next_commands(mu_grpo, mu_grpo_report):
@@ -285,7 +286,7 @@ def test_an_execution_tells_what_it_made(tmp_path, monkeypatch):
     with process(clock, "first"):
         run.evaluate()
         report = write_report(run.store, run.evaluations, 0)
-    everything = len(lineage(run.store, [report]))
+    everything = len(ancestry(run.store, [report]).manifests)
     monkeypatch.setenv(EXECUTION, "second")
     second = execution_since(run.store, report, started)
     assert (second.artifacts, second.made) == (everything, 5)  # prompts, two shards, verdicts, a policy

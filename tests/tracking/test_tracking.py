@@ -20,7 +20,7 @@ from tasks.errors import SettingsError
 from tasks.evaluate.step import evaluate_policy
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
-from tasks.tracking import journal, trackers
+from tasks.tracking import journal
 from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
 from tasks.verify.step import verify_rollouts
@@ -224,9 +224,9 @@ print("went on")
 
 
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    monkeypatch.setattr(journal, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"operation\.tracker\.kind: wandb is not installed; `pip install wandb`"):
-        trackers.check_installed(operation("wandb").tracker)
+        journal.check_installed(operation("wandb").tracker)
 
 
 def test_the_id_of_a_run_follows_from_its_settings() -> None:
