@@ -106,9 +106,9 @@ def interval_of(models: Sequence[Benchmarks], span: Span = SHARES) -> Interval:
     return Interval(mean(models), *draws(models, span).interval())
 
 
-def bootstrap_p(drawn: Draws, null: float = 0.0) -> float:
-    """Return the two-sided p of a mean being ``null``: twice the share of draws on its rarer side."""
-    return min(1.0, 2 * min(_share(drawn.low_D <= null), _share(drawn.high_D >= null)))
+def bootstrap_p(drawn: Draws) -> float:
+    """Return the two-sided p of a mean being 0: twice the share of draws on its rarer side."""
+    return min(1.0, 2 * min(_share(drawn.low_D <= 0), _share(drawn.high_D >= 0)))
 
 
 def equivalence_p(drawn: Draws, margin: float) -> float:

@@ -13,15 +13,14 @@ import yaml
 from matplotlib.figure import Figure as Drawing
 from pydantic import BaseModel, ConfigDict
 
-from tasks.artifacts.records import Manifest
 from tasks.report import drawing, steps
 from tasks.report.drawing import Chart, Look, Panel, Picture, Scale, Series
-from tasks.report.formats import label, percent
+from tasks.report.formats import label
 from tasks.report.history import Column, History
 from tasks.report.ledger import make_ledger, stage_clock
 from tasks.report.look import BLUE, GREEN, MUTED, ORANGE
 from tasks.statistics import Interval
-from tasks.train.histogram import ADVANTAGE_EDGES, LOG_RATIO_EDGES
+from tasks.train.histogram import EDGES
 
 PANELS = 8
 """Of more stages than this, some are shown."""
@@ -33,8 +32,7 @@ _TIMELINE = {
     "alternate": ORANGE,
     "evaluate": MUTED,
 }
-"""Rows of the timeline in their order, and their colors."""
-_ROW_OF_KIND = {"rollouts": "generate", "verdicts": "verify", "evaluation": "evaluate", "average": "evaluate"}
+"""Rows of the timeline, which are tasks but for the first, in their order, and their colors."""
 
 
 class _Settings(BaseModel):
@@ -57,10 +55,16 @@ class Curve(Look):
         """Return whether a run has numbers for it."""
         if self.evaluated:
             return any(getattr(one, self.column) is not None for one in history.evaluated)
-        return history.known(self.column) and (history.vetoes or not self.of_veto)
+        counted = self.column in EDGES and np.nansum(history.histograms[self.column]) > 0
+        return (counted or history.known(self.column)) and (history.vetoes or not self.of_veto)
 
     def series(self, history: History, panel: str, x: str, rows: Column) -> Series:
-        """Return its numbers in some updates, over another column."""
+        """Return its numbers in some updates over another column; counts over their bins, as shares of the tokens."""
+        if self.column in EDGES:
+            edges, counts = EDGES[self.column], history.histograms[self.column][rows]
+            shares = np.nansum(counts, axis=0) / np.nansum(history.column("tokens")[rows])
+            known = shares if shares.any() else np.full(len(shares), np.nan)
+            return Series(panel, self.column, (edges[:-1] + edges[1:]) / 2, known, look=self)
         columns = [history.column(name)[rows] if name else None for name in (x, self.column, self.low, self.high)]
         return Series(panel, self.column, *columns, look=self)
 
@@ -71,7 +75,7 @@ class Curve(Look):
 
 
 class MetricsPanel(_Settings):
-    """The contents of a panel. Over staleness it stands for the panels of all stages."""
+    """The contents of a panel. Over staleness and bins it stands for the panels of all stages."""
 
     title: str
     name: str | None = None
@@ -87,27 +91,31 @@ class Figure(_Settings):
 
     title: str
     caption: str
-    over: Literal["updates", "staleness"] | None = None
+    over: Literal["updates", "staleness", "bins"] | None = None
     panels: tuple[MetricsPanel, ...] = ()
+    x_label: str = ""
 
     def chart(self, history: History) -> Chart | None:
-        """Return its metrics over the updates, or over staleness with a panel per stage; None without data."""
+        """Return its metrics over the updates, or over something else with a panel per stage; None without data."""
         measured = [one for panel in self.panels for one in panel.curves if one.known(history) and not one.evaluated]
         if not measured or (self.over == "staleness" and not history.known("staleness")):
             return None
-        stages = {one.number: history.updates["stage"] == one.number for one in history.stages}
-        if self.over == "staleness":
+        stages = {f"stage {one.number}": history.updates["stage"] == one.number for one in history.stages}
+        if self.over != "updates":
             (panel,) = self.panels
-            names = {f"stage {number}": stages[number] for number in shown_stages(history)}
             limits = _limits(history, panel.limits)
+            names = [f"stage {number}" for number in shown_stages(history)]
+            found = [one.series(history, name, "staleness", stages[name]) for name in names for one in measured]
+            drawn = [one for one in found if not np.isnan(one.y).all()]
             return Chart(
-                [one.series(history, name, "staleness", rows) for name, rows in names.items() for one in measured],
-                {name: Panel(name, panel.scale, limits) for name in names},
-                "staleness (updates)",
+                drawn,
+                {one.panel: Panel(one.panel, panel.scale, limits) for one in drawn},
+                self.x_label or "staleness (updates)",
                 heading=panel.title,
                 same_scale=panel.scale != "plain",  # plain numbers differ too much between stages to share an axis
             )
-        panels, series = {}, []
+        panels: dict[str, Panel] = {}
+        series: list[Series] = []
         for panel in self.panels:
             name = panel.title if panel.name is None else panel.name
             for one in panel.curves:
@@ -225,63 +233,17 @@ def benchmarks(history: History) -> Chart | None:
     return Chart(series, panels, "finished stages", heading="share of problems")
 
 
-def advantages(history: History) -> Chart | None:
-    """Draw histograms of the tokens' advantages before and after the veto."""
-    drawn = histogram_counts(history, "advantage_histogram", "advantage_histogram_kept")
-    middles = (ADVANTAGE_EDGES[:-1] + ADVANTAGE_EDGES[1:]) / 2
-    looks = {"all": Look(text="vetoed", color="orange", filled=True), "kept": Look(text="kept", filled=True)}
-    series, panels = [], {}
-    for name, both in drawn.items():
-        vetoed = f", {percent(1 - both[1].sum() / both[0].sum())} vetoed" if history.vetoes else ""
-        panels[name] = Panel(name + vetoed, "percent")
-        shown = [(one, counts) for one, counts in zip(looks, both, strict=True) if history.vetoes or one == "kept"]
-        series += [Series(name, one, middles, counts / both[0].sum(), look=looks[one]) for one, counts in shown]
-    heading = "share of the stage's tokens"
-    return Chart(series, panels, "advantage", heading=heading, same_scale=True) if series else None
-
-
-def ratio_histograms(history: History) -> Chart | None:
-    """Draw histograms of the tokens' log-ratios for each sign of the advantage."""
-    drawn = histogram_counts(history, "ratio_histogram_negative", "ratio_histogram_positive")
-    middles = (LOG_RATIO_EDGES[:-1] + LOG_RATIO_EDGES[1:]) / 2
-    looks = {"negative": Look(text="A < 0", color="orange", steps=True), "positive": Look(text="A > 0", steps=True)}
-    series = [
-        Series(name, sign, middles, counts / max(1.0, counts.sum()), look=look)
-        for name, both in drawn.items()
-        for (sign, look), counts in zip(looks.items(), both, strict=True)
-    ]
-    panels = {name: Panel(name, "log") for name in drawn}
-    heading = "share of the tokens with one sign of A"
-    return Chart(series, panels, "log-ratio (nats)", heading=heading, same_scale=True) if series else None
-
-
-def histogram_counts(history: History, *columns: str) -> dict[str, list[Column]]:
-    """Return histograms of tokens, each summed over the updates of a stage, for the stages that are shown.
-
-    A stage is left out when its updates did not count, or counted no tokens.
-    """
-    found = {}
-    for number in shown_stages(history):
-        rows = history.updates["stage"] == number
-        counts = [np.nansum(history.histograms[name][rows], axis=0) for name in columns]
-        if counts[0].sum() + counts[-1].sum() > 0:
-            found[f"stage {number}"] = counts
-    return found
-
-
 def timeline(history: History) -> tuple[Drawing, list[Series]] | None:
     """Draw when each step was at work, without the time between processes; None before the first stage."""
     if not history.stages:
         return None
     ledger = make_ledger(history)
-    # An alternating step makes rollouts and verdicts while it makes its policy.
-    alternating = [stage for stage in history.stages if stage.policy.task == "alternate"]
-    inside = {one.ref for stage in alternating for one in (*stage.rollouts, *stage.verdicts)}
     rows: dict[str, list[tuple[float, float]]] = {row: [] for row in _TIMELINE}
     for manifest in sorted(history.manifests.values(), key=lambda one: (one.timings.started, one.digest)):
-        if manifest.ref not in inside:
+        if manifest.task not in steps.SHORT:
+            row = manifest.task if manifest.task in rows else "prepare"
             start, end = ledger.elapsed(manifest.timings.started), ledger.elapsed(manifest.timings.finished)
-            rows[_row(manifest)].append((start, end - start))
+            rows[row].append((start, end - start))
     shown = [Series("", row, *np.array(bars).T) for row, bars in rows.items() if bars]
     figure, (axes,) = drawing.panels(1, 0.36 * len(shown) + 0.3)
     unit, scale = drawing.time_unit(ledger.elapsed(ledger.worked[-1][1]))
@@ -296,18 +258,10 @@ def timeline(history: History) -> tuple[Drawing, list[Series]] | None:
     return figure, shown
 
 
-def _row(manifest: Manifest) -> str:
-    if manifest.kind == "policy" and manifest.parents.get("policy"):
-        return "alternate" if manifest.task == "alternate" else "optimize"
-    return _ROW_OF_KIND.get(manifest.kind, "prepare")
-
-
 _MAKERS: Mapping[str, Callable[[History], Chart | Picture | tuple[Drawing, list[Series]] | None]] = {
     "accuracy_over_time": accuracy_over_time,
     "accuracy": accuracy,
     "benchmarks": benchmarks,
-    "advantages": advantages,
-    "ratio_histograms": ratio_histograms,
     "steps": steps.draw_run,
     "timeline": timeline,
 }

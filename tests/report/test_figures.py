@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tasks.artifacts import Store
 from tasks.report import drawing
 from tasks.report.drawing import COLUMNS, Picture, Series, thinned
-from tasks.report.figures import PANELS, all_figures, histogram_counts, make_figures, shown_stages
+from tasks.report.figures import PANELS, all_figures, make_figures, shown_stages
 from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
 from tests.report.clock import Clock, process
@@ -167,8 +167,7 @@ def test_old_artifacts_have_what_they_can_have(tmp_path):
     run.stages(1)
     drawn = drawn_of(run)
     assert {panel for panel, _ in read(drawn["advantages"].csv())} == {"stage 3"}
-    assert "stage 3, 3.6 % vetoed" in texts(drawn["advantages"].svg)
-    assert lines(drawn["ess"].svg, "blue").count(32) == 1
+    assert {panel for panel, _ in read(drawn["ess"].csv())} == {"stage 3"}
 
 
 def test_without_staleness_there_is_no_such_section(tmp_path):
@@ -190,19 +189,17 @@ def test_thinning_by_hand():
     assert [len(column) for column in thinned(x, np.full(6, np.nan), points=2)] == [0, 0]
 
 
-def test_histograms_are_sums_over_the_stage(tables, history):
+def test_histograms_are_shares_of_the_tokens_of_a_stage(tables, history):
     assert history.histograms["advantage_histogram"].shape == (128, 17)
     for stage in (1, 4):
-        rows = history.updates["stage"] == stage
-        counts, kept = histogram_counts(history, "advantage_histogram", "advantage_histogram_kept")[f"stage {stage}"]
-        assert counts.sum() == history.updates["tokens"][rows].sum() == 32 * 16 * 24
-        assert counts[[5, 7, 8, 10]].tolist() == [32 * 24 * responses for responses in (2, 6, 2, 6)]
-        assert kept[8:].tolist() == counts[8:].tolist()
-        assert kept[7] == history.histograms["advantage_histogram_kept"][rows, 7].sum() < counts[7]
-        assert column(tables["advantages"], f"stage {stage}", "kept") == (kept / counts.sum()).tolist()
-    bins = tables["advantages"]["stage 2", "all"]
-    assert [row["x"] for row in bins] == np.arange(-4.0, 4.5, 0.5).tolist()
-    assert sum(row["y"] for row in bins) == pytest.approx(1)
+        whole = tables["advantages"][f"stage {stage}", "advantage_histogram"]
+        assert [row["x"] for row in whole] == np.arange(-4.0, 4.5, 0.5).tolist()
+        shares = np.array([row["y"] for row in whole])
+        assert shares[[5, 7, 8, 10]].tolist() == [responses / 16 for responses in (2, 6, 2, 6)]
+        kept = np.array(column(tables["advantages"], f"stage {stage}", "advantage_histogram_kept"))
+        assert kept[8:].tolist() == shares[8:].tolist()
+        assert kept[7] < shares[7]
+        assert len(column(tables["ratio_histograms"], f"stage {stage}", "ratio_histogram_negative")) == 31
 
 
 def test_an_axis_of_ratios_has_plain_numbers():
@@ -251,8 +248,8 @@ def test_the_time_line_holds_every_step(tables, history, grpo):
     ends = [row["x"] + row["y"] for bars in rows.values() for row in bars]
     assert max(ends) == pytest.approx(make_ledger(history).wall_clock)
     assert sum(row["y"] for row in rows["optimize"]) == pytest.approx(4 * 16.5)
-    alternating = {series: len(bars) for (_, series), bars in read(drawn_of(grpo)["timeline"].csv()).items()}
-    assert alternating == {"prepare": 6, "alternate": 4, "evaluate": 5}
+    alternating = {series for _, series in read(drawn_of(grpo)["timeline"].csv())}
+    assert alternating == {"prepare", "alternate", "evaluate"}
 
 
 def test_a_time_line_leaves_out_what_nobody_worked(tmp_path):

@@ -159,7 +159,7 @@ def rounded(shown: Shown) -> Shown:
 
 
 @pytest.mark.parametrize("kind", ["tensorboard", "wandb"])
-@pytest.mark.parametrize("kills", [[], [4], [2, 4, 7]], ids=["undisturbed", "once", "three times"])
+@pytest.mark.parametrize("kills", [[], [2, 4, 7]], ids=["undisturbed", "killed three times"])
 def test_every_row_is_shown_once(kind: str, kills: list[int], learner: Learner, store: Store) -> None:
     policy = train(learner, store, operation(kind), kills)
     shown = rounded(READ[kind](store.root / "tracking" / ("tensorboard/a-run" if kind == "tensorboard" else "wandb")))
@@ -182,15 +182,6 @@ def test_event_files_of_a_store_on_s3_are_there(learner: Learner, bucket: str) -
     names = store.remote.sizes("tracking/tensorboard/a-run")
     assert len(names) == 2, "one file of each attempt"
     assert store.holds(policy)
-
-
-def test_the_accuracy_is_shown_at_the_updates_of_the_policy(learner: Learner, store: Store) -> None:
-    base, policy = learner
-    held_out = prepare_held_out(base, PROMPTS, 6)
-    ref = evaluate_policy(base, EVALUATE, VERIFY, policy, held_out, 0, operation("tensorboard"))
-    shown = in_tensorboard(base.root / "tracking/tensorboard/a-run")
-    accuracy = [value for tag, update, value in shown if (tag, update) == ("evaluate/held_out/accuracy", 0)]
-    assert accuracy == pytest.approx([base.manifest(ref).facts["accuracy"]])
 
 
 def test_a_server_that_is_not_there_stops_nothing(learner: Learner, store: Store, tmp_path: Path) -> None:
