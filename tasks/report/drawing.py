@@ -168,11 +168,7 @@ def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
 def thinned(x: Column, y: Column, *others: Column, points: int) -> tuple[Column, ...]:
     """Return a point for every value of x, or for every few of them, so that there are at most ``points``.
 
-    Args:
-        x: in any order; a value can occur more than once.
-        y: what is NaN here does not count.
-        others: more columns beside y.
-        points: the most points; each is the mean of what it stands for.
+    A point is the mean of the rows that it stands for. They are in any order, and count where y is not NaN.
     """
     known = ~np.isnan(y)
     values, place = np.unique(x[known], return_inverse=True)
@@ -223,11 +219,7 @@ def small_multiples(
 ) -> tuple[Figure, list[Any]]:
     """Return a figure with a small panel per title, two beside each other, which share their x-axis.
 
-    Args:
-        titles: the titles of the panels.
-        what: what the y-axis shows; it stands above all panels, unless it is empty.
-        x_label: label of the x-axis, below the last row.
-        same_scale: whether the panels share their y-axis too.
+    ``what`` the y-axis shows stands above all panels; with ``same_scale`` they share their y-axis too.
     """
     columns = min(2, len(titles))
     rows = -(-len(titles) // columns)
@@ -288,11 +280,9 @@ def percent_axis(axes: Any) -> None:
 
 
 def from_zero(axes: Any, least: float = 0.0) -> None:
-    """Let the y-axis run from zero to a little above the data of all panels that share it. Call it after drawing.
+    """Let the y-axis run from zero to a little above the data of all panels that share it, and to ``least`` at least.
 
-    Args:
-        axes: the panel.
-        least: the axis reaches at least this value.
+    Call it after drawing.
     """
     highest = max(one.dataLim.y1 for one in axes.get_shared_y_axes().get_siblings(axes))
     axes.set_ylim(0, max(1.12 * highest if np.isfinite(highest) else 0.0, least) or 1.0)
@@ -321,10 +311,8 @@ def time_unit(seconds: float) -> tuple[str, float]:
 def to_svg(figure: Figure, name: str, description: str) -> str:
     """Return the figure as an ``<svg>`` element whose colors are CSS variables, with the color itself as fallback.
 
-    Args:
-        figure: made within ``style()``.
-        name: of the figure; ids inside follow from it, so that several figures fit into one page.
-        description: what a screen reader says.
+    It must be drawn within ``style()``. Ids inside follow from the name, so that several figures fit into one page; the
+    description is what a screen reader says.
     """
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name}):

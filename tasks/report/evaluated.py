@@ -84,11 +84,6 @@ def headline(samples_per_problem: int, benchmarks: int) -> str:
 def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref: ArtifactRef) -> EvaluatedPolicy:
     """Read what an average says of its policy, or an evaluation, which stands for the average over it alone.
 
-    Args:
-        store: where it is.
-        manifests: its own, and those of all its ancestors.
-        ref: the average or the evaluation.
-
     Raises:
         DataError: it is something else.
     """

@@ -25,12 +25,8 @@ from tasks.train.histogram import EDGES
 PANELS = 8
 """Of more stages than this, some are shown."""
 _TIMELINE = {
-    "prepare": MUTED,
-    "generate": BLUE,
-    "verify": GREEN,
-    "optimize": ORANGE,
-    "alternate": ORANGE,
-    "evaluate": MUTED,
+    **{"prepare": MUTED, "generate": BLUE, "verify": GREEN},
+    **{"optimize": ORANGE, "alternate": ORANGE, "evaluate": MUTED},
 }
 """Rows of the timeline, which are tasks but for the first, in their order, and their colors."""
 

@@ -131,12 +131,7 @@ class History:
 
 
 def load_finished(store: Store, report: Manifest, settings: Mapping[str, Any] | None = None) -> History:
-    """Load the run that a report is about.
-
-    Args:
-        store: where the run's artifacts are.
-        report: the report.
-        settings: the run's, where the report does not have them itself.
+    """Load the run that a report is about, with settings where the report does not have them itself.
 
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.

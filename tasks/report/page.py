@@ -22,12 +22,6 @@ _LEVELS_SHOWN = 6
 def render_page(store: Store, history: History, ledger: Ledger, figures: Mapping[str, Picture]) -> str:
     """Render the page. Figures are inline, there is no script and nothing from elsewhere, and texts are escaped.
 
-    Args:
-        store: where the run's artifacts are.
-        history: the run.
-        ledger: its seconds.
-        figures: by name, as ``make_figures`` returns them.
-
     Raises:
         ArtifactError: a file of the run is missing or corrupted.
     """

@@ -57,12 +57,7 @@ def resolved_settings(history: History) -> dict[str, list[Parameter]]:
 
 
 def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any]) -> list[Parameter]:
-    """Return the settings of a step; values in which they differ are joined by an arrow.
-
-    Args:
-        settings: the settings of its artifacts.
-        paper: what the paper states, by the setting's name.
-    """
+    """Return the settings of a step's artifacts; values in which they differ are joined by an arrow."""
     values: dict[str, list[Any]] = {}
     for one in settings:
         own = {name: value for name, value in one.items() if name not in OTHER_STEPS}

@@ -16,15 +16,8 @@ from tasks.report.look import render
 
 BEFORE, AFTER = "before the stages", "after the stages"
 _ORDER = (
-    "prepare_benchmark",
-    "prepare_training_set",
-    "prepare_policy",
-    "prepare_prompts",
-    "generate",
-    "verify",
-    "optimize",
-    "alternate",
-    "evaluate",
+    *("prepare_benchmark", "prepare_training_set", "prepare_policy", "prepare_prompts"),
+    *("generate", "verify", "optimize", "alternate", "evaluate"),
 )
 """Tasks in the order of their cards; those that are not named stand below."""
 _MAPPED = ("prepare_benchmark", "generate", "evaluate")
@@ -58,12 +51,9 @@ class Card:
 
 
 def draw(columns: Mapping[str, Sequence[Card]], title: str, *, alone: bool = False) -> str:
-    """Return cards in columns as an ``<svg>`` element.
+    """Return cards, by the heading of their column, as an ``<svg>`` element.
 
-    Args:
-        columns: the cards by the heading of their column.
-        title: what a screen reader says first; it says the steps after it.
-        alone: whether the picture is a file of its own and not a part of a page: it brings the colors of both schemes.
+    A picture that stands ``alone``, in a file of its own, brings the colors of both schemes.
     """
     said = ". ".join(
         f"{heading}: {'; '.join(f'{card.name}, {card.below}' for card in cards)}" for heading, cards in columns.items()

@@ -144,10 +144,7 @@ class RunSummary(_Record):
         headings = ["policy", "updates", self.headline, "95 %", "greedy", "working", "tokens"]
         rows = [
             [
-                row.label,
-                str(row.updates),
-                percent(row.accuracy),
-                percent_range(row.low, row.high),
+                *(row.label, str(row.updates), percent(row.accuracy), percent_range(row.low, row.high)),
                 *(percent(row.greedy), percent(row.working), number(row.response_tokens)),
             ]
             for row in self.rows

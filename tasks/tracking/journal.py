@@ -127,7 +127,7 @@ class _TensorBoard:
         self._writer = SummaryWriter(str(store.root / place), filename_suffix=self._suffix)
 
     def log(self, update: int, numbers: Mapping[str, float]) -> None:
-        """Write every number as a scalar."""
+        """Show the numbers of an update."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, update)
 

@@ -143,12 +143,6 @@ def test_what_is_older_than_the_step_was_found(run: SyntheticRun) -> None:
     assert "Found in the store. Made in 16.5 s" in words(page_of(run.store, run.policy, finished + 1))
 
 
-def test_decks_are_small(tmp_path: Path) -> None:
-    run = make_run(tmp_path, 1, updates_per_stage=1024, updates_per_rollout=1024, length=4096)
-    for ref in (run.policy, *run.evaluations):
-        assert len(page_of(run.store, ref).encode()) < 120_000
-
-
 def test_an_interrupted_step_says_how_far_it_came() -> None:
     settings = {
         "optimize": OptimizeSettings.parse({"preset": "grpo", "responses_per_update": 8, "learning_rate": 1e-4})

@@ -37,13 +37,6 @@ def test_null_becomes_nan(mu_grpo):
     assert history.updates["trigger_position"][1] == 0.4
 
 
-def test_columns_of_lists_stand_apart(mu_grpo):
-    history = load_history(mu_grpo.store, mu_grpo.evaluations)
-    assert not [name for name in history.updates if "histogram" in name]
-    assert history.histograms["advantage_histogram"].shape == (128, 17)
-    assert history.histograms["advantage_histogram"].sum() == history.updates["tokens"].sum()
-
-
 def test_stages_with_other_columns_and_other_bins():
     """As from other versions: what a stage does not have is NaN, and lists of unknown meaning are passed over."""
     counts = list(range(17))
@@ -60,13 +53,6 @@ def test_stages_with_other_columns_and_other_bins():
     assert histograms["advantage_histogram"][0].tolist() == counts
     assert np.isnan(histograms["advantage_histogram"]).all(axis=1).tolist() == [False, True, True]
     assert np.isnan(histograms["advantage_histogram_kept"]).all(axis=1).tolist() == [False, False, True]
-
-
-def test_base_alone(base_only):
-    history = load_history(base_only.store, base_only.evaluations)
-    assert history.algorithm == "base"
-    assert history.updates == {}
-    assert history.boundaries == []
 
 
 def test_evaluations_that_were_left_out_do_not_hide_their_stages(mu_grpo):
