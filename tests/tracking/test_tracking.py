@@ -17,7 +17,6 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.artifacts.work import once
 from tasks.errors import SettingsError
-from tasks.evaluate.step import evaluate_policy
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
 from tasks.tracking import journal
@@ -25,8 +24,8 @@ from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
 from tasks.verify.step import verify_rollouts
 from tests.faults.steps import Killed
-from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY
-from tests.prepared import prepare_held_out, prepare_stage
+from tests.faults.test_steps_go_on import OPTIMIZE, PROMPTS, ROLLOUT, VERIFY
+from tests.prepared import prepare_stage
 from tests.workflows import test_grpo
 
 learner = test_grpo.learner
