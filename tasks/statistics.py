@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 Values = npt.NDArray[np.float64]
 Benchmarks = Mapping[str, Values]
@@ -107,9 +106,9 @@ def interval_of(models: Sequence[Benchmarks], span: Span = SHARES) -> Interval:
     return Interval(mean(models), *draws(models, span).interval())
 
 
-def bootstrap_p(drawn: Draws, null: float = 0.0) -> float:
-    """Return the two-sided p of a mean being ``null``: twice the share of draws on its rarer side."""
-    return min(1.0, 2 * min(_share(drawn.low_D <= null), _share(drawn.high_D >= null)))
+def bootstrap_p(drawn: Draws) -> float:
+    """Return the two-sided p of a mean being 0: twice the share of draws on its rarer side."""
+    return min(1.0, 2 * min(_share(drawn.low_D <= 0), _share(drawn.high_D >= 0)))
 
 
 def equivalence_p(drawn: Draws, margin: float) -> float:
@@ -128,6 +127,8 @@ def signed_rank_p(difference_N: Values) -> float | None:
         return None
     if not difference_N.any():
         return 1.0
+    from scipy import stats
+
     return float(stats.wilcoxon(difference_N, zero_method="zsplit").pvalue)
 
 
@@ -142,6 +143,8 @@ def rank_biserial(difference_N: Values) -> float | None:
     nonzero = difference_N[difference_N != 0]
     if not len(nonzero):
         return None
+    from scipy import stats
+
     ranks = stats.rankdata(np.abs(nonzero))
     return float((ranks * np.sign(nonzero)).sum() / ranks.sum())
 

@@ -7,7 +7,7 @@ from tasks.cli.pages import write_page
 from tasks.errors import DataError
 from tasks.report.compare import ComparedRun, comparison_markdown, differing
 from tasks.report.formats import MISSING
-from tasks.report.history import load_history, of_run
+from tasks.report.history import load_finished
 from tasks.report.step import draw_page, write_report
 from tasks.report.summary import RunSummary, summarise
 from tasks.settings.base import flat
@@ -45,11 +45,10 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
         text, summary = draw_page(store, unfinished.history(store))
         return summary.model_copy(update={"report": _saved(text, page or PAGE)})
     assert finished is not None
-    evaluations, of_seed, own = finished.parents["evaluations"], finished.seed, finished.settings
-    trained_from = finished.facts.get("trained_from", 0)
     if page is None:
-        return summarise(store, write_report(store, evaluations, of_seed, own, trained_from), [])
-    text, summary = draw_page(store, of_run(load_history(store, evaluations), of_seed, own, trained_from))
+        evaluations, trained_from = finished.parents["evaluations"], finished.facts.get("trained_from", 0)
+        return summarise(store, write_report(store, evaluations, finished.seed, finished.settings, trained_from), [])
+    text, summary = draw_page(store, load_finished(store, finished))
     return summary.model_copy(update={"report": _saved(text, page)})
 
 

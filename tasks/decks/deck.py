@@ -9,65 +9,43 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jinja2 import TemplateError
 
-from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts import ArtifactRef, Store, layout
 from tasks.artifacts.provenance import process
 from tasks.artifacts.records import Manifest
 from tasks.artifacts.tables import read_table
 from tasks.errors import UserError
-from tasks.report.examples import shown
-from tasks.report.formats import duration, label, number, percent, percent_range, size
+from tasks.report.formats import duration, label, number, percent, percent_range, shown, size
 from tasks.report.look import render
 from tasks.report.parameters import OTHER_STEPS, parameters_of
-from tasks.report.updates import number_columns
 
-DRAWING_ERRORS = (
-    UserError,  # an artifact that is not there any more, a store that does not answer
-    OSError,
-    pa.ArrowException,  # a file that is not one of ours
-    TemplateError,
-    LookupError,  # artifacts of other versions of the code can have other facts, columns and settings, of other types
-    TypeError,
-    ValueError,
-    AttributeError,
-)
-"""What can go wrong with a deck, and does no harm to the step."""
 ROWS = 12
 """Most rows of anything: a deck is looked at, not searched."""
 _FIRST = 4
 """Rows of a table that are shown with their texts."""
-_PAGE, _NUMBERS, _SHAPE = "report.html", ("metrics.json", "result.json"), "config.json"
-_CURVES = ("metrics.parquet", "curve.parquet")
-_TEXTS = ("prompts.parquet", "training.parquet", "rollouts.parquet", "verdicts.parquet", "samples.parquet")
+_NUMBERS, _SHAPE = (layout.ACCURACY_FILE, layout.RESULT_FILE), "config.json"
+_CURVES = (layout.METRICS_FILE, layout.CURVE_FILE)
+_TEXTS = (
+    layout.PROMPTS_FILE,
+    layout.TRAINING_FILE,
+    layout.ROLLOUTS_FILE,
+    layout.VERDICTS_FILE,
+    layout.SAMPLES_FILE,
+)
 _MAPPED = {"verdicts": "rollouts", "average": "evaluations"}
 """Roles of parents that a map task made, by kind. Flyte shows no deck of a map task, so that of the next step does."""
-_NOT_SHOWN = ("policy",)
-"""Columns of texts that nobody reads."""
 _METRICS = (
-    "reward",
-    "accuracy",
-    "response_tokens",
-    "loss",
-    "grad_norm",
-    "clip_fraction",
-    "veto_fraction",
-    "zero_advantage_share",
-    "ess",
-    "kl_k3",
-    "entropy",
-    "ratio_max_negative",
-    "ratio_p01_negative",
+    *("reward", "accuracy", "response_tokens", "loss", "grad_norm", "clip_fraction", "veto_fraction"),
+    *("zero_advantage_share", "ess", "kl_k3", "entropy", "ratio_max_negative", "ratio_p01_negative"),
 )
 """Metrics of the updates (docs/metrics.md) of which a deck has curves, six in a figure."""
 
 
-@dataclass(frozen=True)
-class _Table:
+class _Table(NamedTuple):
     """Rows of texts of any length, under headings unless all of these are empty."""
 
     title: str
@@ -89,7 +67,8 @@ class _Contents:
         for name, value in values.items():
             if isinstance(value, Mapping) and value and all(_is_number(one) for one in value.values()):
                 if "value" in value:
-                    self.tiles[label(name)] = _estimate(value)
+                    interval = f" ({percent_range(value['low'], value['high'])})" if "low" in value else ""
+                    self.tiles[label(name)] = percent(value["value"]) + interval
                 elif any(value.values()):
                     self.bars[label(name)] = dict(list(value.items())[:ROWS])
             elif isinstance(value, Mapping):
@@ -110,32 +89,38 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
         made: one artifact, or some of one kind.
         started: Unix seconds at which the step was asked for: what is older was found in the store.
     """
-    refs = [made] if isinstance(made, ArtifactRef) else list(made)
-    manifests = [store.manifest(ref) for ref in refs]
-    first, task = manifests[0], manifests[0].task or manifests[0].kind
-    role = _MAPPED.get(first.kind, "")
+    manifests = [store.manifest(ref) for ref in ([made] if isinstance(made, ArtifactRef) else made)]
+    first, *others = manifests
+    task, role = first.task or first.kind, _MAPPED.get(first.kind, "")
     mapped = [store.manifest(ref) for ref in first.parents.get(role, ())]
-    whole = _files(store, [first], [_PAGE])
+    whole = _files(store, [first], [layout.PAGE_FILE])
     contents = _Contents()
-    if len(manifests) == 1:
+    if not others:
         contents.add(first.facts)
         for path in () if whole else _files(store, manifests, _NUMBERS):
             contents.add(json.loads(path.read_text(encoding="utf-8")))
-    for title, some in (("Artifacts", manifests[1:] and manifests), (role.capitalize(), mapped)):
+    for title, some in (("Artifacts", others and manifests), (role.capitalize(), mapped)):
         contents.tables += [_table(title, map(_record, some))] if some else []
     contents.tables += [_first_rows(path) for path in _files(store, [first, *mapped[:1]], _TEXTS)]
     for path in _files(store, [first], [_SHAPE]):
         shape = _scalars(json.loads(path.read_text(encoding="utf-8")))
         contents.tables.append(_Table("Model", ["", ""], [[label(name), text] for name, text in shape.items()]))
+    finished = max(manifest.timings.finished for manifest in manifests)
+    seconds = sum(manifest.timings.seconds for manifest in manifests)
+    moment = datetime.fromtimestamp(finished, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    found = "Made" if finished >= started else "Found in the store. Made"
+    phases: dict[str, float] = {}
+    for phase, spent in (item for manifest in manifests for item in manifest.timings.phases.items()):
+        phases[phase] = phases.get(phase, 0.0) + spent
     inside = {name: first.settings[name] for name in OTHER_STEPS if name in first.settings}
     page = _page(
         eyebrow=f"{task}, seed {first.seed}",
-        title=str(first.ref) + (f" and {len(refs) - 1} more" if len(refs) > 1 else ""),
-        message=_when(manifests, started),
+        title=str(first.ref) + (f" and {len(others)} more" if others else ""),
+        message=f"{found} in {duration(seconds)}; finished at {moment}.",
         contents=contents,
         figures=[svg for path in _files(store, [first], _CURVES) for svg in _draw_curves(path)],
         settings={task: first.settings, **inside},
-        phases=_phases(manifests),
+        phases=phases | {"rest": max(0.0, seconds - sum(phases.values()))},
         manifests=manifests,
         files=[entry.bytes for manifest in manifests for entry in manifest.files.values()],
         this_process=process().name,
@@ -165,9 +150,8 @@ def draw_unfinished(task: str, settings: Mapping[str, Mapping[str, Any]], error:
 
 
 def _page(settings: Mapping[str, Mapping[str, Any]], **values: Any) -> str:
-    groups = {name: parameters_of([own], {}) for name, own in settings.items()}
-    shown = {name: rows for name, rows in groups.items() if rows}
-    return render("decks/deck.html.j2", settings=shown, rows=ROWS, size=size, first_of=_first_of, **values)
+    groups = {name: rows for name, own in settings.items() if (rows := parameters_of([own], {}))}
+    return render("decks/deck.html.j2", settings=groups, rows=ROWS, size=size, first_of=_first_of, **values)
 
 
 def _files(store: Store, manifests: Iterable[Manifest], names: Iterable[str]) -> list[Path]:
@@ -180,24 +164,17 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _estimate(estimate: Mapping[str, float]) -> str:
-    """Return ``76.2 % (73.2 to 79.2)``; a mean without an interval stands alone."""
-    interval = f" ({percent_range(estimate['low'], estimate['high'])})" if "low" in estimate else ""
-    return percent(estimate["value"]) + interval
-
-
-def _text(value: object) -> str:
+def _text(value: Any) -> str:
     """Return a value as a short text; empty for what has none."""
     if isinstance(value, list) and all(_is_number(one) or isinstance(one, str) for one in value):
         return ", ".join(map(_text, value[:ROWS]))
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1000 else number(value)
-    return number(value) if _is_number(value) else value if isinstance(value, str) else ""  # type: ignore[arg-type]
+    if isinstance(value, float) and abs(value) < 1000:
+        return f"{value:.4g}"
+    return number(value) if _is_number(value) else value if isinstance(value, str) else ""
 
 
 def _scalars(values: Mapping[str, Any]) -> dict[str, str]:
-    texts = {name: _text(value) for name, value in values.items() if not isinstance(value, list)}
-    return {name: text for name, text in texts.items() if text}
+    return {name: text for name, value in values.items() if not isinstance(value, list) and (text := _text(value))}
 
 
 def _record(manifest: Manifest) -> dict[str, str]:
@@ -219,36 +196,19 @@ def _table(title: str, records: Iterable[Mapping[str, str]]) -> _Table:
 def _first_rows(path: Path) -> _Table:
     """Return the columns of the first rows of a table that are texts."""
     with pq.ParquetFile(path) as file:
-        names = [one.name for one in file.schema_arrow if pa.types.is_string(one.type) and one.name not in _NOT_SHOWN]
+        names = [one.name for one in file.schema_arrow if pa.types.is_string(one.type) and one.name != "policy"]
         rows = next(file.iter_batches(batch_size=_FIRST, columns=names), pa.RecordBatch.from_pylist([])).to_pylist()
     cells = [[shown(row[name] or "") for name in names] for row in rows]
     return _Table(f"First rows of {path.name}", names, cells)
 
 
 def _draw_curves(path: Path) -> Iterator[str]:
-    from tasks.report.update_figures import small_curves  # Loads matplotlib, which steps without curves do not need.
+    from tasks.report.figures import small_curves  # Loads matplotlib, which steps without curves do not need.
+    from tasks.report.history import number_columns
 
-    columns = number_columns([read_table(path)])
+    columns = number_columns(read_table(path))
     known = [name for name in _METRICS if name in columns]
     for place in range(0, len(known), 6):
         some = {name: columns[name] for name in known[place : place + 6]}
-        drawn = small_curves(columns["update"], some, f"{path.stem}-{place}")
-        if drawn:
+        if drawn := small_curves(columns["update"], some, f"{path.stem}-{place}"):
             yield drawn
-
-
-def _when(manifests: list[Manifest], started: float) -> str:
-    last = max(manifest.timings.finished for manifest in manifests)
-    seconds = duration(sum(manifest.timings.seconds for manifest in manifests))
-    moment = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"{'Made' if last >= started else 'Found in the store. Made'} in {seconds}; finished at {moment}."
-
-
-def _phases(manifests: list[Manifest]) -> dict[str, float]:
-    """Return the seconds of every phase, and the rest."""
-    seconds: dict[str, float] = {}
-    for manifest in manifests:
-        for phase, spent in manifest.timings.phases.items():
-            seconds[phase] = seconds.get(phase, 0.0) + spent
-    inside = sum(seconds.values())
-    return seconds | {"rest": max(0.0, sum(manifest.timings.seconds for manifest in manifests) - inside)}

@@ -7,9 +7,8 @@ import numpy as np
 from tasks.experiments.looks import Look, Row, Sketch, handles, mark_stages, time_axis
 from tasks.experiments.runs import SystemRun, of_system
 from tasks.report import drawing
-from tasks.report.history import History
+from tasks.report.history import Column, History
 from tasks.report.ledger import training_clock
-from tasks.report.updates import Column, binned, rolling, segments
 
 _POINTS = 240
 """Points of a line, stages together."""
@@ -141,12 +140,7 @@ def _smooth(histories: Sequence[History], name: str) -> list[tuple[Column, Colum
     rows = np.array([history.column(name)[:count] for history in histories])
     known = ~np.isnan(rows)
     means = np.divide(np.where(known, rows, 0.0).sum(0), known.sum(0), out=np.full(count, np.nan), where=known.any(0))
-    window = max(1, count // 32)
-    pieces = list(segments(stage))
-    smooth = [(update[one], rolling(means[one], window)) for one in pieces]
-    return [
-        (x, y)
-        for at, values in smooth
-        for x, y in [binned(at, values, points=max(8, _POINTS // len(pieces)))]
-        if len(x)
-    ]
+    pieces = [stage == number for number in np.unique(stage)]
+    points = max(8, _POINTS // len(pieces))
+    smooth = [drawing.thinned(update[rows], means[rows], points=min(points, 32)) for rows in pieces]
+    return [(x, y) for x, y in smooth if len(x)]

@@ -46,7 +46,7 @@ from tasks.settings import (
 from tasks.settings.evaluate import Measure, measures
 from tasks.stored.evaluated import EvaluatedPolicy
 from tasks.stored.rescored import RescoredRun
-from tasks.tracking.trackers import check_installed
+from tasks.tracking.journal import check_installed
 
 
 class OpenRun(NamedTuple):
@@ -210,7 +210,8 @@ def seed_of_week(kickoff: datetime) -> int:
 @always
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
-    from tasks.report.summary import PAGE, execution_since, summarise
+    from tasks.artifacts.layout import PAGE_FILE
+    from tasks.report.summary import execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
     from tasks.stored.reports import run_key
 
@@ -223,7 +224,7 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     summary = summarise(opened, report, commands)
     done = execution_since(opened, report, inputs.started)
     # The local copy of a bucket's file is in a pod that nobody can look into.
-    page = f"{opened.ref.uri}/{report.folder}/{PAGE}" if opened.remote else summary.report
+    page = f"{opened.ref.uri}/{report.folder}/{PAGE_FILE}" if opened.remote else summary.report
     return summary.model_copy(update={"execution": done, "report": page})
 
 

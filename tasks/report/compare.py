@@ -1,39 +1,23 @@
 """Runs side by side: in the terminal, and over seeds as a table for the documentation."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
-
-from rich import box
-from rich.table import Table
+from typing import Any
 
 from tasks.errors import DataError
 from tasks.report.formats import MISSING, duration, label, moment, percent
 from tasks.report.ledger import ROWS, training_seconds
 from tasks.report.parameters import written
 from tasks.report.summary import BenchmarkRow, RunSummary
-from tasks.report.tables import render
+from tasks.report.tables import text_table
 
-_WIDEST, _WIDEST_CELL = 4000, 30
-Row = tuple[str, list[str]]
-"""The name of a measure or setting, and a cell for every run."""
 _Benchmark = tuple[str, str, str, str]
 """What runs must have in common to stand side by side: name, samples per problem, number of problems, digest."""
 
 
-class _Measure(NamedTuple):
-    """Something that runs are compared by."""
-
-    name: str
-    of: Callable[[RunSummary], float | None]
-    write: Callable[[float], str]
-
-    def cell(self, summary: RunSummary) -> str:
-        """Return the value of a run as text."""
-        value = self.of(summary)
-        return MISSING if value is None else self.write(value)
+_Row = tuple[int, int, int, str]
+"""A row of a comparison: the first three numbers order it (accuracies have a 0 in front), the last is its name."""
 
 
 @dataclass(frozen=True)
@@ -62,48 +46,35 @@ def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
     if len(runs) < 2:
         raise DataError(f"compare: {len(runs)} run given; allowed: two or more.")
     summaries = [run.summary for run in runs]
-    heading = [f"{one.name}\nseed {one.seed}" for one in summaries]
-    first = training_seconds(summaries[0].ledger)
-    spent = [training_seconds(one.ledger) for one in summaries]
-    speed = [f"{first / seconds:.2f}x" if seconds else MISSING for seconds in spent]
-    sections = [
-        _named(runs),
-        [(one.name, [one.cell(summary) for summary in summaries]) for one in _accuracies(summaries)],
-        [(one.name, [one.cell(summary) for summary in summaries]) for one in _times(summaries)],
-    ]
-    sections[2].append(("training speed", speed))
-    whole = _table(heading, sections, range(len(runs)))
-    if width is None or max(map(len, whole.splitlines())) <= width:
-        return whole
-    rows = [row for section in sections for row in section]
-    names = max(len(name) for name, _ in rows) + 2
-    cells = [line for cell in heading for line in cell.splitlines()] + [cell for _, row in rows for cell in row]
-    each = max(1, (width - names) // min(max(map(len, cells)) + 2, _WIDEST_CELL + 2))
-    places = range(len(runs))
-    return "\n\n".join(_table(heading, sections, places[at : at + each]) for at in places[::each])
+    rows = [[name, *cells] for name, cells in {**_names(runs), **differing(runs)}.items()]
+    numbers = _numbers(summaries)
+    measured = [[row[3], *(_cell(row, [one]) for one in numbers)] for row in _order(numbers)]
+    accuracies = sum(row[0] == 0 for row in _order(numbers))
+    rows += [[], *measured[:accuracies], [], *measured[accuracies:]]
+    first, *_ = spent = [training_seconds(one.ledger) for one in summaries]
+    rows.append(["training speed", *(f"{first / seconds:.2f}x" if seconds else MISSING for seconds in spent)])
+    headings = ["", *(f"{one.name}\nseed {one.seed}" for one in summaries)]
+
+    def tables(each: int) -> list[str]:
+        cuts = [slice(at, at + each) for at in range(1, len(headings), each)]
+        return [text_table(["", *headings[cut]], [row and [row[0], *row[cut]] for row in rows]) for cut in cuts]
+
+    for each in range(len(runs), 0, -1):
+        found = tables(each)
+        if width is None or max(len(line) for table in found for line in table.splitlines()) <= width:
+            break
+    return "\n\n".join(found)
 
 
-def _named(runs: Sequence[ComparedRun]) -> list[Row]:
-    """Return the rows that tell runs apart."""
-    summaries = [run.summary for run in runs]
-    rows: list[Row] = []
+def _names(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
+    """Return names that tell runs apart, as far as they are needed."""
+    found = {}
     if any(run.report for run in runs):
-        rows.append(("report", [run.report.removeprefix("report/")[:8] for run in runs]))
-    if len({(one.seed, one.base_policy) for one in summaries}) > len({one.seed for one in summaries}):
-        rows.append(("base policy", [one.base_policy[:8] for one in summaries]))
-    return [*rows, *differing(runs).items()]
-
-
-def _table(heading: Sequence[str], sections: Sequence[Sequence[Row]], places: Sequence[int]) -> str:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column(no_wrap=True)
-    for place in places:
-        table.add_column(heading[place], justify="right", max_width=_WIDEST_CELL, overflow="fold")
-    for section in sections:
-        for name, cells in section:
-            table.add_row(name, *(cells[place] for place in places))
-        table.add_section()
-    return render(table, _WIDEST)
+        found["report"] = [run.report.removeprefix("report/")[:8] for run in runs]
+    bases = [(run.summary.seed, run.summary.base_policy) for run in runs]
+    if len(set(bases)) > len({seed for seed, _ in bases}):
+        found["base policy"] = [base[:8] for _, base in bases]
+    return found
 
 
 def differing(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
@@ -112,19 +83,18 @@ def differing(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     Where runs cannot be told apart by them, as those of another version of the code, the time at which they ended is
     one more.
     """
-    stages = [len(run.summary.rows) - 1 for run in runs]
-    known = [{**run.settings, **({"stages": at} if run.settings else {})} for run, at in zip(runs, stages, strict=True)]
+    known = [{**run.settings, "stages": len(run.summary.rows) - 1} if run.settings else {} for run in runs]
     names = dict.fromkeys(name for one in known for name in one if name != "seed")
     found = {
         name: [written(one[name]) if name in one else MISSING for one in known]
         for name in names
         if len({json.dumps(one.get(name)) for one in known}) > 1
     }
-    told = {
+    apart = {
         (run.summary.name, run.summary.seed, run.summary.base_policy, *(values[place] for values in found.values()))
         for place, run in enumerate(runs)
     }
-    if len(told) < len(runs) and any(run.finished for run in runs):
+    if len(apart) < len(runs) and any(run.finished for run in runs):
         found["finished"] = [moment(run.finished) for run in runs]
     return found
 
@@ -147,82 +117,74 @@ def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
                 f"comparison: {name} has {seeds.count(min(twice))} runs of seed {min(twice)}, which began with "
                 "different policies; allowed: one run of a seed. Keep runs of each model in a store of their own."
             )
-    everything = [summary for group in groups.values() for summary in group]
-    lines = [
-        f"| | {' | '.join(name.replace('|', '/') for name in groups)} |",
-        f"|---|{'---:|' * len(groups)}",
-        f"| seeds | {' | '.join(', '.join(str(one.seed) for one in group) for group in groups.values())} |",
+    numbers = _numbers([summary for group in groups.values() for summary in group])
+    each = iter(numbers)
+    by_group = [[next(each) for _ in group] for group in groups.values()]
+    rows = [
+        ["seeds", *(", ".join(str(one.seed) for one in group) for group in groups.values())],
+        *([row[3], *(_cell(row, group) for group in by_group)] for row in _order(numbers)),
     ]
-    for one in (*_accuracies(everything), *_times(everything)):
-        lines.append(f"| {one.name} | {' | '.join(_mean_and_range(one, group) for group in groups.values())} |")
-    return "\n".join(lines) + "\n"
+    heading = f"| | {' | '.join(name.replace('|', '/') for name in groups)} |\n|---|{'---:|' * len(groups)}\n"
+    return heading + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _mean_and_range(measure: _Measure, group: Sequence[RunSummary]) -> str:
-    known = [value for value in map(measure.of, group) if value is not None]
+def _order(numbers: Sequence[Mapping[_Row, float]]) -> list[_Row]:
+    return sorted({row for one in numbers for row in one})
+
+
+def _cell(row: _Row, group: Sequence[Mapping[_Row, float]]) -> str:
+    """Return the mean of some runs as text, and their range."""
+    write = duration if row[0] else percent
+    known = [one[row] for one in group if row in one]
     if not known:
         return MISSING
-    mean = measure.write(sum(known) / len(known))
+    mean = write(sum(known) / len(known))
     if len(known) < len(group):
         return f"{mean} ({len(known)} of {len(group)} seeds)"
-    return mean if len(known) == 1 else f"{mean} ({measure.write(min(known))} to {measure.write(max(known))})"
+    return mean if len(known) == 1 else f"{mean} ({write(min(known))} to {write(max(known))})"
 
 
-def _accuracies(summaries: Sequence[RunSummary]) -> list[_Measure]:
-    """Return accuracies at equal numbers of updates, whatever the stages are; other problems are other measures."""
-    by_set: dict[tuple[_Benchmark, ...], list[RunSummary]] = {}
-    for summary in summaries:
-        by_set.setdefault(_measured_on(summary), []).append(summary)
-    names = _short_names(dict.fromkeys(one for benchmarks in by_set for one in benchmarks))
+def _numbers(summaries: Sequence[RunSummary]) -> list[dict[_Row, float]]:
+    """Return the accuracies of every run at its numbers of updates, whatever the stages are, and its times.
+
+    Accuracies on other problems are in other rows.
+    """
+    sets = [[_benchmark(row) for row in one.rows[-1].benchmarks] for one in summaries]
+    names = _short_names([one for benchmarks in sets for one in benchmarks])
+    averaged = {one for benchmarks in sets if len(benchmarks) > 1 for one in benchmarks}
     found = []
-    for benchmarks, group in by_set.items():
-        name = group[0].headline
-        if len(by_set) > 1:
+    for summary, benchmarks in zip(summaries, sets, strict=True):
+        name = summary.headline
+        if any(other != benchmarks for other in sets):
             name = f"{' + '.join(names[one] for one in benchmarks)}, {'mean' if len(benchmarks) > 1 else name}"
-        for updates in sorted({row.updates for summary in group for row in summary.rows}):
-            point = f"{updates} updates" if updates else "base"
-            found.append(_Measure(f"{name}, {point}", partial(_accuracy, benchmarks, updates), percent))
-    for one, name in names.items():
-        if any(one in benchmarks and len(benchmarks) > 1 for benchmarks in by_set):
-            found.append(_Measure(f"{name}, at the end", partial(_at_the_end, one), percent))
+        numbers: dict[_Row, float] = {
+            (
+                0,
+                sets.index(benchmarks),
+                row.updates,
+                f"{name}, {f'{row.updates} updates' if row.updates else 'base'}",
+            ): row.accuracy
+            for row in summary.rows
+        }
+        for one in (row for row in summary.rows[-1].benchmarks if _benchmark(row) in averaged):
+            known = _benchmark(one)
+            numbers[0, len(sets), list(names).index(known), f"{names[known]}, at the end"] = one.accuracy
+        numbers[1, 0, 0, "wall-clock"] = summary.wall_clock
+        for row, seconds in summary.ledger.items():
+            numbers[1, 1, list(ROWS).index(row) if row in ROWS else len(ROWS), label(row)] = seconds
+        numbers[1, 2, 0, "training"] = training_seconds(summary.ledger)
+        found.append(numbers)
     return found
-
-
-def _measured_on(summary: RunSummary) -> tuple[_Benchmark, ...]:
-    return tuple(map(_benchmark, summary.rows[-1].benchmarks))
 
 
 def _benchmark(row: BenchmarkRow) -> _Benchmark:
     return row.name, f"avg@{row.samples_per_problem}", f"of {row.problems}", row.digest[:6]
 
 
-def _short_names(benchmarks: Mapping[_Benchmark, None]) -> dict[_Benchmark, str]:
+def _short_names(benchmarks: Sequence[_Benchmark]) -> dict[_Benchmark, str]:
     """Return names of the benchmarks that tell them apart."""
     found = {}
     for one in benchmarks:
-        lengths = (length for length in (1, 2, 3) if [other[:length] for other in benchmarks].count(one[:length]) == 1)
-        found[one] = " ".join(one[: next(lengths, 4)])
+        alike = [len({other for other in benchmarks if other[:length] == one[:length]}) for length in (1, 2, 3)]
+        found[one] = " ".join(one[: alike.index(1) + 1 if 1 in alike else 4])
     return found
-
-
-def _accuracy(benchmarks: tuple[_Benchmark, ...], updates: int, summary: RunSummary) -> float | None:
-    rows = summary.rows if _measured_on(summary) == benchmarks else []
-    return next((row.accuracy for row in rows if row.updates == updates), None)
-
-
-def _at_the_end(benchmark: _Benchmark, summary: RunSummary) -> float | None:
-    return next((one.accuracy for one in summary.rows[-1].benchmarks if _benchmark(one) == benchmark), None)
-
-
-def _times(summaries: Sequence[RunSummary]) -> list[_Measure]:
-    found = dict.fromkeys(row for summary in summaries for row in summary.ledger)
-    rows = [row for row in ROWS if row in found and row != "rest"] + [row for row in found if row not in ROWS]
-    return [
-        _Measure("wall-clock", lambda summary: summary.wall_clock, duration),
-        *(_Measure(label(row), partial(_seconds, row), duration) for row in [*rows, "rest"]),
-        _Measure("training", lambda summary: training_seconds(summary.ledger), duration),
-    ]
-
-
-def _seconds(row: str, summary: RunSummary) -> float | None:
-    return summary.ledger.get(row)

@@ -1,77 +1,188 @@
-"""One look for every figure: matplotlib draws, the page's colors fill in, and the same data gives the same bytes."""
+"""One way to draw: series of numbers in panels, as SVG in the page's colors. The same data gives the same bytes."""
 
 import csv
 import io
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from pydantic import BaseModel, ConfigDict
 
+from tasks.report.history import Column
 from tasks.report.look import GRID, INK, MUTED, PALETTE, variable
-from tasks.report.updates import Column
 
+Scale = Literal["plain", "zero", "percent", "log"]
+"""A y-axis as it comes, from zero, in percent from zero, or logarithmic."""
 COLUMNS = ("panel", "series", "x", "y", "low", "high")
 """Columns of the table beside every figure; docs/metrics.md explains them."""
-TALL = 3.5
-"""Height of all panels of a tall figure together, in inches."""
-WIDTH = 4.9
-"""Width in inches. It is narrow, so that text stays readable when a phone shrinks the figure."""
 MARKED_STAGES = 16
 """With more stages than this, the boundaries between them are not drawn: they would hide the data."""
-
+_WIDTH, _HIGH, _STACK = 4.9, 2.55, 3.5
+"""Inches: the width, the height of a panel that is alone, and of all panels that stand above one another. It is narrow,
+so that text stays readable when a phone shrinks the figure."""
+_MARKED, _MEANS = 12, 8
+"""Most points that have a marker each, and the points of a line of means through noisy ones."""
+_BOUNDS = (1e-6, 1e6)
+"""What lies beyond these on a logarithmic axis is drawn at the edge."""
+_STEPS = [1, 2, 2.5, 5, 10]
 _STYLE = Path(__file__).with_name("figures.mplstyle")
 _COLORS = {
     **dict.fromkeys(("text.color", "axes.titlecolor"), INK),
     **dict.fromkeys(("axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
     "grid.color": GRID,
 }
-Values = Sequence[float] | Column
 
 
-@dataclass(frozen=True)
+class Look(BaseModel):
+    """How a series is drawn."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str = ""
+    """The entry of the legend; none where it is empty."""
+    color: str = "blue"
+    style: str = "-"
+    """Of a line, as matplotlib names it, or a letter for markers without a line."""
+    width: float = 1.5
+    points: int = 360
+    """Most points of all series of this look in a panel; a point of a longer one is the mean of several neighbors."""
+    noisy: bool = False
+    """Whether the points are faint dots, and the line goes through means of many."""
+    steps: bool = False
+    """Whether the line is the outline of a histogram."""
+    filled: bool = False
+    """Whether it is a histogram that is filled."""
+
+
+PLAIN = Look()
+
+
+@dataclass
 class Series:
     """Numbers with one look in one panel. Columns have one length, and NaN where there is nothing to show."""
 
     panel: str
     """Empty in a figure of one panel."""
     name: str
-    x: Column
-    y: Column
-    low: Column
-    """Lower end of an interval around y."""
-    high: Column
+    x: Any
+    """This and the other three become columns; any sequence of numbers is one."""
+    y: Any
+    low: Any = None
+    """Lower end of a band around y; without a band it is NaN, as is the upper one."""
+    high: Any = None
+    look: Look = field(default=PLAIN, kw_only=True)
 
-    @classmethod
-    def of(
-        cls, panel: str, name: str, x: Values, y: Values, low: Values | None = None, high: Values | None = None
-    ) -> Self:
-        """Make a series from plain numbers. Without an interval, ``low`` and ``high`` are NaN."""
-        nothing = np.full(len(x), math.nan)
-        columns = (nothing if one is None else np.asarray(one, dtype=np.float64) for one in (x, y, low, high))
-        return cls(panel, name, *columns)
+    def __post_init__(self) -> None:
+        for name in COLUMNS[2:]:
+            given = getattr(self, name)
+            setattr(self, name, np.full(len(self.x), math.nan) if given is None else np.asarray(given, np.float64))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The axes of a panel."""
+
+    title: str
+    scale: Scale = "plain"
+    limits: Sequence[float] = ()
+    """Values of y that are marked by dotted lines."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Panels of lines that share their x-axis."""
+
+    series: Sequence[Series]
+    panels: Mapping[str, Panel]
+    """By the name that their series have for them."""
+    x_label: str
+    heading: str | None = None
+    """Above small panels, two beside each other; panels without a heading are large and stand above one another."""
+    same_scale: bool = False
+    """Whether small panels share their y-axis."""
+    ends: Sequence[float] = ()
+    """Values of x that are marked by dashed lines."""
+    whole: bool = True
+    """Whether the ticks of x are whole numbers."""
+    unit: float = 1.0
+    """What x is divided by on the axis."""
+
+    def draw(self) -> Figure:
+        """Draw it."""
+        titles = [panel.title for panel in self.panels.values()]
+        if self.heading is None:
+            figure, grid = panels(len(titles), _STACK / len(titles) if len(titles) > 1 else _HIGH)
+            for axes, title in zip(grid, titles, strict=True):
+                axes.set_title(title)
+            grid[-1].set_xlabel(self.x_label)
+        else:
+            figure, grid = small_multiples(titles, self.heading, self.x_label, same_scale=self.same_scale)
+        for axes, (name, panel) in zip(grid, self.panels.items(), strict=True):
+            mine = [one for one in self.series if one.panel == name]
+            for one in mine:
+                parts = sum(other.look == one.look for other in mine)
+                _plot(axes, one, self.unit, max(8, one.look.points // parts), panel.scale == "log")
+            for limit in panel.limits:
+                axes.axhline(limit, color=INK, linestyle=":", linewidth=1.2, label="clip or veto limit")
+            boundaries(axes, [end / self.unit for end in self.ends])
+        for axes, panel in zip(grid, self.panels.values(), strict=True):  # after all of them, as they may share an axis
+            scale_axis(axes, panel.scale)
+        if self.whole:
+            whole_ticks(grid[0])
+        entries = {text: entry for axes in grid for entry, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+        if len(entries) > 1:
+            legend(figure, list(entries.values()), 3)
+        return figure
+
+
+def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
+    look, color = one.look, PALETTE[one.look.color][0]
+    y = np.clip(np.where(one.y > 0, one.y, np.nan), *_BOUNDS) if log else one.y
+    x, middle, low, high = thinned(one.x / unit, y, one.low, one.high, points=points)
+    if look.noisy:
+        axes.plot(x, middle, ".", color=color, alpha=0.45, markersize=4.5, markeredgewidth=0)
+        x, middle, low, high = thinned(one.x / unit, y, one.low, one.high, points=_MEANS)
+    label = look.text or None
+    if look.filled:
+        axes.fill_between(x, 0, middle, step="mid", color=color, linewidth=0, label=label)
+    elif look.style.isalpha():
+        axes.plot(x, middle, look.style, color=color, markersize=4.5, label=label)
+    else:
+        few = len(x) == 1 or (len(x) <= _MARKED < points and not look.noisy)
+        marked: dict[str, Any] = {"marker": "o", "markersize": 3.5} if few else {}
+        stepped = "steps-mid" if look.steps else "default"
+        axes.plot(x, middle, look.style, color=color, lw=look.width, label=label, drawstyle=stepped, **marked)
+        axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+
+
+def thinned(x: Column, y: Column, *others: Column, points: int) -> tuple[Column, ...]:
+    """Return a point for every value of x, or for every few of them, so that there are at most ``points``.
+
+    A point is the mean of the rows that it stands for. They are in any order, and count where y is not NaN.
+    """
+    known = ~np.isnan(y)
+    values, place = np.unique(x[known], return_inverse=True)
+    place //= max(1, -(-len(values) // points))
+    count = np.bincount(place)
+    return tuple(np.bincount(place, column[known]) / count for column in (x, y, *others))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, and the series that it shows. A long line is drawn through fewer points than its series has."""
+    """A figure as SVG, and the series that it shows. A line may be drawn through fewer points than its series has."""
 
-    drawn: Figure | str
-    """A figure of matplotlib, or SVG."""
+    svg: str
     series: Sequence[Series]
-
-    def svg(self, name: str, description: str) -> str:
-        """Return the figure as an ``<svg>`` element; see ``to_svg``."""
-        return self.drawn if isinstance(self.drawn, str) else to_svg(self.drawn, name, description)
 
     def csv(self) -> str:
         """Return a table with a row per point, in the order of drawing. A cell without a number is empty."""
@@ -98,7 +209,7 @@ def style() -> Any:
 
 def panels(count: int, height: float) -> tuple[Figure, list[Any]]:
     """Return a figure of ``count`` panels above one another that share their x-axis, each ``height`` inches high."""
-    figure = Figure(figsize=(WIDTH, height * count + 0.55))
+    figure = Figure(figsize=(_WIDTH, height * count + 0.55))
     FigureCanvasSVG(figure)
     return figure, list(figure.subplots(count, 1, sharex=True, squeeze=False).flatten())
 
@@ -108,26 +219,20 @@ def small_multiples(
 ) -> tuple[Figure, list[Any]]:
     """Return a figure with a small panel per title, two beside each other, which share their x-axis.
 
-    Args:
-        titles: the titles of the panels.
-        what: what the y-axis shows; it stands above all panels, unless it is empty.
-        x_label: label of the x-axis, below the last row.
-        same_scale: whether the panels share their y-axis too.
+    ``what`` the y-axis shows stands above all panels; with ``same_scale`` they share their y-axis too.
     """
     columns = min(2, len(titles))
     rows = -(-len(titles) // columns)
-    height = {1: 2.1, 2: 1.5}.get(rows, 1.15)
-    figure = Figure(figsize=(WIDTH, height * rows + 0.85))
+    figure = Figure(figsize=(_WIDTH, {1: 2.1, 2: 1.5}.get(rows, 1.15) * rows + 0.85))
     FigureCanvasSVG(figure)
     grid = figure.subplots(rows, columns, sharex=True, sharey=same_scale, squeeze=False).flatten()
-    for axes, title in zip(grid, titles, strict=False):
-        axes.set_title(title, fontsize=9.5, color=MUTED)
     for axes in grid[len(titles) :]:
         axes.set_visible(False)
-    for axes in grid[len(titles) - columns : len(titles)]:
-        axes.tick_params(labelbottom=True)
-    for axes in grid[columns * (rows - 1) : len(titles)]:
-        axes.set_xlabel(x_label)
+    for place, (axes, title) in enumerate(zip(grid, titles, strict=False)):
+        axes.set_title(title, fontsize=9.5, color=MUTED)
+        if place >= len(titles) - columns:
+            axes.tick_params(labelbottom=True)
+            axes.set_xlabel(x_label)
     if what:
         figure.suptitle(what, x=0.01, ha="left", fontsize=10.5)
     return figure, list(grid[: len(titles)])
@@ -149,15 +254,20 @@ def boundaries(axes: Any, places: Sequence[float]) -> None:
         axes.axvline(place, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
 
 
-def scale_axis(axes: Any, scale: Literal["plain", "zero", "percent", "log"]) -> None:
-    """Scale the y-axis: as it comes, from zero, in percent from zero, or logarithmic. Call it after drawing."""
+def scale_axis(axes: Any, scale: Scale) -> None:
+    """Scale the y-axis. Call it after drawing."""
     if scale == "log":
-        log_axis(axes)
+        axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        powers = LogLocator(subs=(1, 3) if high < 60 * low else (1,), numticks=5)
+        axes.yaxis.set_major_locator(powers if high > 5 * low else MaxNLocator(4, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_minor_locator(NullLocator())
+        _plain_numbers(axes.yaxis)
     elif scale == "percent":
         percent_axis(axes)
     else:
-        axes.yaxis.set_major_locator(MaxNLocator(4 if scale == "plain" else 3, steps=[1, 2, 2.5, 5, 10]))
-        plain_numbers(axes.yaxis)
+        axes.yaxis.set_major_locator(MaxNLocator(4 if scale == "plain" else 3, steps=_STEPS))
+        _plain_numbers(axes.yaxis)
     if scale == "zero":
         from_zero(axes)
 
@@ -165,42 +275,20 @@ def scale_axis(axes: Any, scale: Literal["plain", "zero", "percent", "log"]) -> 
 def percent_axis(axes: Any) -> None:
     """Write the y-axis in percent, from zero."""
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=_STEPS))
     from_zero(axes, 0.01)
 
 
 def from_zero(axes: Any, least: float = 0.0) -> None:
-    """Let the y-axis run from zero to a little above the data of all panels that share it. Call it after drawing.
+    """Let the y-axis run from zero to a little above the data of all panels that share it, and to ``least`` at least.
 
-    Args:
-        axes: the panel.
-        least: the axis reaches at least this value.
+    Call it after drawing.
     """
     highest = max(one.dataLim.y1 for one in axes.get_shared_y_axes().get_siblings(axes))
     axes.set_ylim(0, max(1.12 * highest if np.isfinite(highest) else 0.0, least) or 1.0)
 
 
-def log_axis(axes: Any) -> None:
-    """Make the y-axis logarithmic, with plain numbers as ticks also where it spans much less than a decade."""
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    decades = [10.0**power for power in range(-7, 8)]
-    inside = sum(low <= tick <= high for tick in decades)
-    if inside > 4:
-        ticks = decades[1::2]
-    elif inside > 2:
-        ticks = decades
-    elif high / low > 5:
-        ticks = [first * tick for tick in decades for first in (1, 3)]
-    else:
-        ticks = list(MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, high))
-    axes.yaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
-    plain_numbers(axes.yaxis)
-    axes.yaxis.set_minor_locator(NullLocator())
-
-
-def plain_numbers(axis: Any) -> None:
-    """Write the ticks of an axis without exponents."""
+def _plain_numbers(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
 
 
@@ -223,24 +311,19 @@ def time_unit(seconds: float) -> tuple[str, float]:
 def to_svg(figure: Figure, name: str, description: str) -> str:
     """Return the figure as an ``<svg>`` element whose colors are CSS variables, with the color itself as fallback.
 
-    Args:
-        figure: made within ``style()``.
-        name: prefix of the ids inside, so that several figures fit into one page.
-        description: what a screen reader says.
+    It must be drawn within ``style()``. Ids inside follow from the name, so that several figures fit into one page; the
+    description is what a screen reader says.
     """
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    for size in ("height", "width"):
-        svg = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r' (height|width)="[^"]*pt"', "", svg, count=2)
     # A hundredth of a point is less than anyone sees.
     svg = re.sub(r' d="[^"]*"', lambda match: re.sub(r"(\.\d\d)\d+", r"\1", match[0]), svg)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
-    svg = re.sub(r' id="([^"]+)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", svg)
-    svg = re.sub(r'(href="#|url\(#)([^")]+)', rf"\1{name}-\2", svg)
+    svg = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", svg)
     for color, (light, _) in PALETTE.items():
         svg = svg.replace(light, variable(color))
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1).strip()
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1).strip()

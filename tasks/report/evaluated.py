@@ -6,47 +6,34 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from tasks.artifacts.layout import ACCURACY_FILE, SAMPLES_FILE
 from tasks.artifacts.records import ArtifactRef, Manifest
 from tasks.artifacts.store import Store
 from tasks.errors import DataError
+from tasks.statistics import Interval
 
 
 def _known(value: Any) -> Any:
-    """Return None for a number or an estimate that is not a number."""
+    """Return None for what is not a number, and an interval without ends with its value for both."""
     number = value.get("value") if isinstance(value, dict) else value
-    return None if number is None or math.isnan(number) else value
+    if number is None or math.isnan(number):
+        return None
+    return value if value is number else dict.fromkeys(("low", "high"), number) | value
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class Estimate(_Frozen):
-    """A mean over problems and its 95 % interval, as fractions."""
-
-    value: float
-    low: float
-    high: float
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_interval(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Take the value for an end of the interval that is not known."""
-        ends = {end: data["value"] for end in ("low", "high") if _known(data.get(end)) is None}
-        return {**data, **ends}
-
-
-_Estimate = Annotated[Estimate | None, BeforeValidator(_known)]
+_Estimate = Annotated[Interval | None, BeforeValidator(_known)]
 _Number = Annotated[float | None, BeforeValidator(_known)]
 
 
-class Result(_Frozen):
+class Result(BaseModel):
     """What a policy reached on one benchmark, or on average over several: the contents of metrics.json."""
 
-    accuracy: Estimate
-    """avg@k."""
+    model_config = ConfigDict(frozen=True)
+
+    accuracy: Annotated[Interval, BeforeValidator(_known)]
+    """avg@k, as a share with its 95 % interval, as all of these."""
     greedy: _Estimate = None
     pass_at: dict[int, _Estimate] = Field(default_factory=dict, alias="pass")
     """The expected share of problems of which one of so many samples is correct; empty over several benchmarks."""
@@ -82,8 +69,6 @@ class EvaluatedPolicy(Result):
     updates: int
     evaluations: list[Evaluation]
     """In the order of the settings."""
-    average: ArtifactRef | None
-    """The artifact of the mean; None where the report is about evaluations themselves."""
 
     @property
     def label(self) -> str:
@@ -99,11 +84,6 @@ def headline(samples_per_problem: int, benchmarks: int) -> str:
 def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref: ArtifactRef) -> EvaluatedPolicy:
     """Read what an average says of its policy, or an evaluation, which stands for the average over it alone.
 
-    Args:
-        store: where it is.
-        manifests: its own, and those of all its ancestors.
-        ref: the average or the evaluation.
-
     Raises:
         DataError: it is something else.
     """
@@ -112,29 +92,22 @@ def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref:
     if ref.kind not in ("average", "evaluation") or len(parents) != 1:
         raise DataError(f"report: {ref} is not the evaluation of one policy (its policies: {len(parents)}).")
     facts = manifests[parents[0]].facts
-    evaluations = [manifests[one] for one in manifest.parents.get("evaluations", [ref])]
-    return EvaluatedPolicy(
-        **_metrics(store, manifest),
-        policy=parents[0],
-        stage=facts.get("stage", 0),
-        updates=facts.get("updates", 0),
-        evaluations=[
-            Evaluation(
-                **_metrics(store, one),
-                benchmark=one.facts.get("benchmark", "held_out"),
-                prompts=next(iter(one.parents.get("prompts", ())), None),
-                evaluation=one.ref,
-                samples=store.file(one, "samples.parquet"),
-            )
-            for one in evaluations
-        ],
-        average=ref if ref.kind == "average" else None,
-    )
+    evaluations = [
+        {
+            **_metrics(store, one),
+            "benchmark": one.facts.get("benchmark", "held_out"),
+            "prompts": next(iter(one.parents.get("prompts", ())), None),
+            "evaluation": one.ref,
+            "samples": store.file(one, SAMPLES_FILE),
+        }
+        for one in (manifests[each] for each in manifest.parents.get("evaluations", [ref]))
+    ]
+    own = {"policy": parents[0], "stage": facts.get("stage", 0), "updates": facts.get("updates", 0)}
+    return EvaluatedPolicy.model_validate({**_metrics(store, manifest), **own, "evaluations": evaluations})
 
 
 def _metrics(store: Store, manifest: Manifest) -> dict[str, Any]:
-    metrics = json.loads(store.file(manifest, "metrics.json").read_text())
+    metrics: dict[str, Any] = json.loads(store.file(manifest, ACCURACY_FILE).read_text())
     if _known(metrics.get("accuracy")) is None:
-        raise DataError(f"report: {manifest.ref} has no accuracy in its metrics.json; evaluate its policy again.")
-    names = [field.alias or name for name, field in Result.model_fields.items()]
-    return {name: metrics[name] for name in names if metrics.get(name) is not None}
+        raise DataError(f"report: {manifest.ref} has no accuracy in its {ACCURACY_FILE}; evaluate its policy again.")
+    return metrics

@@ -75,6 +75,13 @@ def some(names: list[str], most: int) -> str:
     return ", ".join(names[:most]) + rest
 
 
+def shown(text: str, most: int = 1600) -> str:
+    """Return a text without characters that a page cannot hold; a long one keeps its start and its end."""
+    visible = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else c for c in text)
+    cut = len(visible) - most
+    return visible if cut <= 0 else f"{visible[: most // 2]}\n[... {cut} characters ...]\n{visible[-(most // 2) :]}"
+
+
 def moment(seconds: float) -> str:
     """Return Unix seconds as a local time with its zone: ``2026-05-31 18:04:12 +0200``."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")

@@ -1,18 +1,24 @@
 """Everything about a run that its report shows, gathered by walking the parents of its evaluations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from tasks.artifacts.records import ArtifactRef, Kind, Manifest
+from tasks.artifacts.layout import METRICS_FILE, Kind
+from tasks.artifacts.lineage import ancestry
+from tasks.artifacts.records import ArtifactRef, Manifest
 from tasks.artifacts.store import Store
 from tasks.artifacts.tables import read_table
-from tasks.errors import DataError
+from tasks.errors import DamagedError, DataError
 from tasks.report.evaluated import EvaluatedPolicy, headline, read_evaluated
-from tasks.report.updates import Column, histogram_columns, number_columns
+from tasks.train.histogram import EDGES
+
+Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class History:
     updates: dict[str, Column]
     """Columns of the policies' metrics, one entry per update of the run; what was null or absent is NaN."""
     histograms: dict[str, Column]
-    """Counts per bin, [updates, bins], see ``histogram_columns``."""
+    """Counts per bin, [updates, bins], by column; the row of an update without counts is NaN."""
     manifests: dict[ArtifactRef, Manifest]
     """The evaluations and all of their ancestors."""
     algorithm: str
@@ -124,43 +130,15 @@ class History:
         return sorted(found, key=lambda manifest: (manifest.timings.started, manifest.digest))
 
 
-def load_finished(store: Store, report: Manifest) -> History:
-    """Load the run that a report is about.
+def load_finished(store: Store, report: Manifest, settings: Mapping[str, Any] | None = None) -> History:
+    """Load the run that a report is about, with settings where the report does not have them itself.
 
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.
     """
-    trained_from = report.facts.get("trained_from", 0)
-    return of_run(load_history(store, report.parents["evaluations"]), report.seed, report.settings, trained_from)
-
-
-def of_run(history: History, seed: int, settings: Mapping[str, Any], trained_from: int = 0) -> History:
-    """Return a history with the settings of its run, which may be empty.
-
-    An artifact that another run made first, with settings that gave the same, has the settings of that run in its
-    manifest. In the result it has those of this run, except in stages before ``trained_from``, which are another run's.
-    """
-    manifests = dict(history.manifests)
-
-    def own(manifest: Manifest, section: str) -> Manifest:
-        values = {**manifest.settings, **(settings.get(section) or {})}
-        manifests[manifest.ref] = manifest.model_copy(update={"settings": values})
-        return manifests[manifest.ref]
-
-    stages = [
-        replace(
-            stage,
-            policy=own(stage.policy, "optimize"),
-            rollouts=[own(one, "rollout") for one in stage.rollouts],
-            verdicts=[own(one, "verify") for one in stage.verdicts],
-        )
-        if stage.number > trained_from
-        else stage
-        for stage in history.stages
-    ]
-    preset = (settings.get("optimize") or {}).get("preset")
-    algorithm = str(preset) if preset and history.stages else history.algorithm
-    return replace(history, seed=seed, settings=settings, algorithm=algorithm, manifests=manifests, stages=stages)
+    own, trained_from = report.settings if settings is None else settings, report.facts.get("trained_from", 0)
+    evaluations = report.parents["evaluations"]
+    return load_history(store, evaluations, seed=report.seed, settings=own, trained_from=trained_from)
 
 
 def load_history(
@@ -168,8 +146,15 @@ def load_history(
     evaluations: Sequence[ArtifactRef],
     last: ArtifactRef | None = None,
     unfinished: Sequence[ArtifactRef] = (),
+    *,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    trained_from: int = 0,
 ) -> History:
     """Load everything about a run that its report shows.
+
+    An artifact that another run made first, with settings that gave the same, has the settings of that run in its
+    manifest. In the result it has those of this run.
 
     Args:
         store: where the run's artifacts are.
@@ -177,6 +162,9 @@ def load_history(
             evaluation stands for the average over it alone.
         last: the run's last policy, where it is not evaluated.
         unfinished: rollouts and verdicts of the stage after it.
+        seed: the run's; that of the last policy when None.
+        settings: the run's, as far as they are known.
+        trained_from: stages until this one are another run's, and keep their settings.
 
     Raises:
         ArtifactError: an artifact of the run's lineage is missing or corrupted.
@@ -184,62 +172,77 @@ def load_history(
     """
     if not evaluations:
         raise DataError("report: no evaluation was given; a report needs at least that of the base policy.")
-    manifests = lineage(store, [*evaluations, *([last] if last else []), *unfinished])
+    found = ancestry(store, dict.fromkeys([*evaluations, *([last] if last else []), *unfinished]))
+    for why in found.missing.values():
+        raise DamagedError(why)
+    manifests = {one.ref: one for one in found.manifests.values()}
     evaluated = sorted(
         (read_evaluated(store, manifests, ref) for ref in dict.fromkeys(evaluations)),
         key=lambda policy: (policy.updates, policy.policy.digest),
     )
-    chain = _chain(manifests, last or evaluated[-1].policy)
-    strangers = [policy for policy in evaluated if policy.policy not in {manifest.ref for manifest in chain}]
+    final = manifests[last or evaluated[-1].policy]
+    chain = found.policies(final)
+    strangers = [policy for policy in evaluated if manifests[policy.policy] not in chain]
     if strangers:
         raise DataError(
             f"report: {strangers[0].policy} is no ancestor of {evaluated[-1].policy}, so their evaluations belong to "
             "different runs. Give the evaluations of one run; `compare` puts runs side by side."
         )
-    tables = [read_table(store.file(policy, "metrics.parquet")) for policy in chain[1:]]
-    stages = [_stage(manifests, before, after) for before, after in pairwise(chain)]
-    final = chain[-1]
+    own = settings or {}
+    stages = [
+        _stage(manifests, before, after, own if after.facts["stage"] > trained_from else {})
+        for before, after in pairwise(chain)
+    ]
+    tables = [read_table(store.file(policy, METRICS_FILE)) for policy in chain[1:]]
+    metrics = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+    preset = (own.get("optimize") or {}).get("preset") or final.facts.get("preset") or final.settings.get("preset")
     return History(
         evaluated=evaluated,
         stages=stages,
-        updates=number_columns(tables),
-        histograms=histogram_columns(tables),
+        updates=number_columns(metrics),
+        histograms=histogram_columns(metrics),
         manifests=manifests,
-        algorithm=str(final.facts.get("preset") or final.settings.get("preset") or "base"),
+        algorithm=str(preset) if preset and stages else "base",
         updates_per_rollout=int(final.facts.get("updates_per_rollout") or 0),
-        seed=final.seed,
+        seed=final.seed if seed is None else seed,
+        settings=own,
     )
 
 
-def lineage(store: Store, refs: Sequence[ArtifactRef]) -> dict[ArtifactRef, Manifest]:
-    """Return the manifests of artifacts and of all of their ancestors.
+def _stage(
+    manifests: dict[ArtifactRef, Manifest], before: Manifest, after: Manifest, settings: Mapping[str, Any]
+) -> Stage:
+    """Return a stage, whose artifacts get the settings of the run."""
 
-    Raises:
-        ArtifactError: one is missing or cannot be read.
-    """
-    found: dict[ArtifactRef, Manifest] = {}
-    waiting = list(refs)
-    while waiting:
-        ref = waiting.pop()
-        if ref not in found:
-            found[ref] = store.manifest(ref)
-            waiting.extend(parent for parents in found[ref].parents.values() for parent in parents)
-    return found
+    def own(role: str, section: str) -> list[Manifest]:
+        refs = after.parents.get(role, []) if role else [after.ref]
+        for ref in refs:
+            values = {**manifests[ref].settings, **(settings.get(section) or {})}
+            manifests[ref] = manifests[ref].model_copy(update={"settings": values})
+        return [manifests[ref] for ref in refs]
 
-
-def _chain(manifests: dict[ArtifactRef, Manifest], last: ArtifactRef) -> list[Manifest]:
-    chain = [manifests[last]]
-    while parents := chain[0].parents.get("policy"):
-        chain.insert(0, manifests[parents[0]])
-    return chain
-
-
-def _stage(manifests: dict[ArtifactRef, Manifest], before: Manifest, after: Manifest) -> Stage:
     return Stage(
         number=int(after.facts["stage"]),
         first_update=int(before.facts.get("updates", 0)) + 1,
         last_update=int(after.facts["updates"]),
-        policy=after,
-        rollouts=[manifests[ref] for ref in after.parents.get("rollouts", [])],
-        verdicts=[manifests[ref] for ref in after.parents.get("verdicts", [])],
+        policy=own("", "optimize")[0],
+        rollouts=own("rollouts", "rollout"),
+        verdicts=own("verdicts", "verify"),
     )
+
+
+def number_columns(metrics: pa.Table) -> dict[str, Column]:
+    """Return the columns of numbers; what is null is NaN."""
+    names = [field.name for field in metrics.schema if not pa.types.is_nested(field.type)]
+    return {name: metrics[name].cast(pa.float64()).to_numpy() for name in names}
+
+
+def histogram_columns(metrics: pa.Table) -> dict[str, Column]:
+    """Return counts per bin, [updates, bins], by column; the row of an update without counts is NaN."""
+    found = {}
+    for name, edges in EDGES.items():
+        bins = len(edges) - 1
+        rows = metrics[name].to_pylist() if name in metrics.column_names else [None] * metrics.num_rows
+        known = [counts if counts and len(counts) == bins else [np.nan] * bins for counts in rows]
+        found[name] = np.array(known, dtype=np.float64).reshape(-1, bins)
+    return found

@@ -1,5 +1,6 @@
 """Where a run's seconds went, those of its GPUs, and the wall-clock of its training."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +24,8 @@ _ROW_OF_PHASE = {"logp": "optimize", "save": "rest"}
 _LONGEST_GAP = 120.0
 """Seconds. A process that made nothing of this run for longer was doing something else, such as another run."""
 
-Interval = tuple[float, float]
+Span = tuple[float, float]
+"""Start and end, in Unix seconds."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ class Ledger:
     """Time during which some process of the run was working; what ran side by side counts once."""
     gpu_seconds: dict[str, float] = field(default_factory=dict)
     """Seconds times the GPUs that the process saw, by row. Empty where no process saw one."""
-    worked: list[Interval] = field(default_factory=list)
-    """When some process of the run was working, in Unix seconds, without overlap and in order."""
+    worked: list[Span] = field(default_factory=list)
+    """When some process of the run was working, without overlap and in order."""
 
     @property
     def total(self) -> float:
@@ -47,11 +49,6 @@ class Ledger:
     def training(self) -> float:
         """The sum without evaluation and without making the base policy."""
         return training_seconds(self.seconds)
-
-    @property
-    def outside_phases(self) -> float:
-        """Seconds that belong to no phase of a step."""
-        return self.seconds.get("start", 0.0) + self.seconds.get("rest", 0.0)
 
     def elapsed(self, moment: float) -> float:
         """Return the seconds of ``worked`` before a moment, which is in Unix seconds."""
@@ -70,19 +67,20 @@ def make_ledger(history: History) -> Ledger:
     counted: the time between two processes, such as between a kill and the next start; the time in which a process only
     waited for another one; and a longer time in which a process made nothing of this run.
     """
-    seconds: dict[str, float] = {}
-    gpu_seconds: dict[str, float] = {}
+    seconds: dict[str, float] = defaultdict(float)
+    gpu_seconds: dict[str, float] = defaultdict(float)
 
     def spend(row: str, spent: float, gpus: int) -> None:
-        seconds[row] = seconds.get(row, 0.0) + spent
-        gpu_seconds[row] = gpu_seconds.get(row, 0.0) + spent * gpus
+        seconds[row] += spent
+        gpu_seconds[row] += spent * gpus
 
-    processes: dict[str, list[Timings]] = {}
+    processes: dict[str, list[Timings]] = defaultdict(list)
     for manifest in sorted(history.manifests.values(), key=lambda one: (one.timings.started, one.digest)):
-        processes.setdefault(manifest.timings.process, []).append(manifest.timings)
+        processes[manifest.timings.process].append(manifest.timings)
         for phase, spent in manifest.timings.phases.items():
-            spend(_row(manifest, phase), spent, manifest.timings.gpus)
-    worked: list[Interval] = []
+            evaluates = manifest.kind == "evaluation" and phase != "load"
+            spend("evaluate" if evaluates else _ROW_OF_PHASE.get(phase, phase), spent, manifest.timings.gpus)
+    worked: list[Span] = []
     for timings in processes.values():
         start, busy = _busy(timings)
         worked += start + busy
@@ -101,29 +99,26 @@ def make_ledger(history: History) -> Ledger:
     )
 
 
-def _row(manifest: Manifest, phase: str) -> str:
-    if manifest.kind == "evaluation" and phase != "load":
-        return "evaluate"
-    return _ROW_OF_PHASE.get(phase, phase)
-
-
-def _busy(timings: Sequence[Timings]) -> tuple[list[Interval], list[Interval]]:
-    """Return when a process was starting, and when it worked after that.
-
-    Args:
-        timings: those of its steps, by their start.
-    """
+def _busy(timings: Sequence[Timings]) -> tuple[list[Span], list[Span]]:
+    """Return when a process was starting, and when it worked after that; its steps are given by their start."""
     steps = merge((one.started, one.finished) for one in timings)
     waited = merge(wait for one in timings for wait in one.waited)
     ends = [timings[0].process_started, *(end for _, end in steps)]
-    gaps = [_without([(end, start)], waited) for end, (start, _) in zip(ends, steps, strict=False)]
+    gaps = [_without((end, start), waited) for end, (start, _) in zip(ends, steps, strict=False)]
     start, *between = [gap if 0 <= covered(gap) <= _LONGEST_GAP else [] for gap in gaps]
     return start, merge([*steps, *(part for gap in between for part in gap)])
 
 
-def merge(intervals: Iterable[Interval]) -> list[Interval]:
+def _without(span: Span, holes: Sequence[Span]) -> list[Span]:
+    """Return what is left of a span without some that are in order and do not overlap."""
+    edges = [span[0], *(edge for hole in holes for edge in hole), span[1]]
+    bounded = [min(max(edge, span[0]), span[1]) for edge in edges]
+    return [(start, end) for start, end in zip(bounded[::2], bounded[1::2], strict=True) if start < end]
+
+
+def merge(intervals: Iterable[Span]) -> list[Span]:
     """Return intervals in their order; those that overlap become one."""
-    merged: list[Interval] = []
+    merged: list[Span] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
@@ -132,15 +127,7 @@ def merge(intervals: Iterable[Interval]) -> list[Interval]:
     return merged
 
 
-def _without(intervals: Sequence[Interval], holes: Sequence[Interval]) -> list[Interval]:
-    left = list(intervals)
-    for low, high in holes:
-        parts = [part for start, end in left for part in ((start, min(end, low)), (max(start, high), end))]
-        left = [(start, end) for start, end in parts if start < end]
-    return left
-
-
-def covered(intervals: Iterable[Interval]) -> float:
+def covered(intervals: Iterable[Span]) -> float:
     """Return the seconds within some interval; where they overlap these count once."""
     return sum(end - start for start, end in merge(intervals))
 

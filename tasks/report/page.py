@@ -1,40 +1,36 @@
 """One self-contained HTML page about a run."""
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from tasks.artifacts import Store
+from tasks.report.drawing import Picture
 from tasks.report.examples import pick_examples, pick_groups
-from tasks.report.figures import Drawn, over_staleness, words_of
+from tasks.report.figures import all_figures, shown_stages
 from tasks.report.formats import points
 from tasks.report.history import History, Stage
 from tasks.report.ledger import ROWS, Ledger, training_seconds
 from tasks.report.look import render
-from tasks.report.parameters import chosen_here, resolved_settings
+from tasks.report.parameters import resolved_settings
 
 _OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
 _LEVELS_SHOWN = 6
 
 
-def render_page(store: Store, history: History, ledger: Ledger, figures: dict[str, Drawn]) -> str:
+def render_page(store: Store, history: History, ledger: Ledger, figures: Mapping[str, Picture]) -> str:
     """Render the page. Figures are inline, there is no script and nothing from elsewhere, and texts are escaped.
-
-    Args:
-        store: where the run's artifacts are.
-        history: the run.
-        ledger: its seconds.
-        figures: by name, as ``make_figures`` returns them.
 
     Raises:
         ArtifactError: a file of the run is missing or corrupted.
     """
     base, final = history.evaluated[0], history.evaluated[-1]
     counted = _outcomes(history)
-    seen = {name for counts in counted.values() for name, count in counts.items() if count} | {"correct", "wrong"}
+    seen = dict.fromkeys(name for counts in counted.values() for name, count in counts.items() if count)
+    outcomes = sorted(seen | {"correct": None, "wrong": None})
     levels = sorted({level for one in history.evaluated for level in one.by_level}, key=lambda one: (len(one), one))
     manifests = list(history.manifests.values())
-    started = datetime.fromtimestamp(min(one.timings.started for one in manifests), UTC)
     packages: dict[str, set[str]] = {}
     for name, version in (item for one in manifests for item in one.packages.items()):
         packages.setdefault(name, set()).add(version)
@@ -48,39 +44,41 @@ def render_page(store: Store, history: History, ledger: Ledger, figures: dict[st
         levels=levels if 1 < len(levels) <= _LEVELS_SHOWN else [],
         training={stage.number: _learned_from(stage) for stage in history.stages},
         counted=counted,
-        outcomes=[name for name in _OUTCOMES if name in seen] + sorted(seen - set(_OUTCOMES)),
+        outcomes=sorted(outcomes, key=lambda name: _OUTCOMES.index(name) if name in _OUTCOMES else len(_OUTCOMES)),
         warnings=_warnings(history),
         ledger=ledger,
         ledger_words=ROWS,
         training_seconds=training_seconds,
-        figures={name: figure.svg for name, figure in figures.items()},
-        words=words_of(history),
-        over_staleness=[name for name in over_staleness() if name in figures],
+        figures={name: picture.svg for name, picture in figures.items()},
+        words=all_figures(),
+        shown_stages=shown_stages(history),
+        over_staleness=[name for name, one in all_figures().items() if one.over == "staleness" and name in figures],
         examples=pick_examples(history),
         groups=pick_groups(store, history),
         parameters=resolved_settings(history),
-        chosen_here=chosen_here(history),
         packages={name: ", ".join(sorted(versions)) for name, versions in sorted(packages.items())},
         code=", ".join(sorted({one.commit for one in manifests if one.commit})) or "not a checkout",
-        started=started.strftime("%Y-%m-%d %H:%M UTC"),
+        started=datetime.fromtimestamp(min(one.timings.started for one in manifests), UTC).strftime(
+            "%Y-%m-%d %H:%M UTC"
+        ),
     )
 
 
 def _learned_from(stage: Stage) -> dict[str, Any]:
     """Return the facts of the responses that a stage learned from, and those of its policy; None what is not known."""
     verdicts = [manifest.facts for manifest in stage.verdicts]
+
+    def mean(name: str) -> float | None:
+        known = [one[name] for one in verdicts if one.get(name) is not None]
+        return sum(known) / len(known) if known else None
+
     names = ("groups", "zero_variance_groups", "unscored", "logp_mismatch")
     return {
         "responses": sum(sum((one.get("outcomes") or {}).values()) for one in verdicts) or None,
-        "reward": _mean([one.get("reward") for one in verdicts]),
-        "truncated": _mean([one.get("truncated") for one in verdicts]),
+        "reward": mean("reward"),
+        "truncated": mean("truncated"),
         **{name: stage.policy.facts.get(name) for name in names},
     }
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _outcomes(history: History) -> dict[str, Counter[str]]:
@@ -91,10 +89,8 @@ def _outcomes(history: History) -> dict[str, Counter[str]]:
         for one in policy.evaluations
     }
     for stage in history.stages:
-        counts: Counter[str] = Counter()
-        for manifest in stage.verdicts:
-            counts.update(manifest.facts.get("outcomes") or {})
-        counted[f"training, stage {stage.number}"] = counts
+        counts = (Counter[str](manifest.facts.get("outcomes") or {}) for manifest in stage.verdicts)
+        counted[f"training, stage {stage.number}"] = sum(counts, Counter())
     return {name: counts for name, counts in counted.items() if counts.total()}
 
 
@@ -102,5 +98,5 @@ def _warnings(history: History) -> list[str]:
     """Return the warnings of every evaluation, and of the first shard of a stage that has one."""
     found = [[history.manifests[one.evaluation]] for policy in history.evaluated for one in policy.evaluations]
     found += [stage.rollouts for stage in history.stages]
-    told = [[one.facts["warning"] for one in manifests if "warning" in one.facts] for manifests in found]
-    return [warnings[0] for warnings in told if warnings]
+    warnings = [[one.facts["warning"] for one in manifests if "warning" in one.facts] for manifests in found]
+    return [some[0] for some in warnings if some]

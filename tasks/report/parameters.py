@@ -34,53 +34,29 @@ class Parameter:
 
 def resolved_settings(history: History) -> dict[str, list[Parameter]]:
     """Return the settings of every step of the run; values that changed during the run are joined by an arrow."""
-    # Data sets that prompts come from have settings of their own.
-    prompts = [one for one in history.of_kind("prompts") if "data" not in one.facts]
-    evaluations = [(one.benchmark, one.evaluation) for policy in history.evaluated for one in policy.evaluations]
     finals = [stage.policy for stage in history.stages]
-    made: dict[str, Iterable[Manifest]] = {
+    made: dict[str, list[Manifest]] = {
         "base policy": [one for one in history.of_kind("policy") if one not in finals],
-        "prompts": prompts,
+        "prompts": [one for one in history.of_kind("prompts") if "data" not in one.facts],  # which are not a data set's
         "rollout": history.of_kind("rollouts"),
         "verify": history.of_kind("verdicts"),
         "optimize": finals,
     }
     for name in history.benchmarks:
         step = "evaluate" if len(history.benchmarks) == 1 else f"evaluate, {name}"
-        made[step] = [history.manifests[ref] for benchmark, ref in evaluations if benchmark == name]
+        evaluations = [one for policy in history.evaluated for one in policy.evaluations if one.benchmark == name]
+        made[step] = [history.manifests[one.evaluation] for one in evaluations]
     settings = {step: [one.settings for one in manifests] for step, manifests in made.items()}
     # Runs share these artifacts, which have the settings of the run that made them; here a run's own are shown.
     for step, section in (("base policy", "policy"), ("prompts", "prompts")):
-        if section in history.settings:
-            settings[step] = [history.settings[section]]
+        settings[step] = [history.settings[section]] if section in history.settings else settings[step]
     paper = {"optimize": _PAPER.get(history.algorithm, {})}
     found = {step: parameters_of(values, paper.get(step, {})) for step, values in settings.items()}
     return {step: parameters for step, parameters in found.items() if parameters}
 
 
-def chosen_here(history: History) -> list[str]:
-    """Return sentences on what is a choice of this project and not the paper's."""
-    if not history.stages:
-        return []
-    sentences = ["Learning rate, batch size, group size, lengths and data are choices of this project too."]
-    veto = history.objective.get("veto") or {}
-    if veto.get("scope", "off") != "off":
-        rule = f"{veto.get('statistic')} {veto.get('direction')} {veto.get('kappa'):g}"
-        sentences.insert(
-            0,
-            f"The veto's trigger is a choice of this project, not the paper's: its statistic, its direction and its "
-            f"threshold kappa ({rule}).",
-        )
-    return sentences
-
-
 def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any]) -> list[Parameter]:
-    """Return the settings of a step; values in which they differ are joined by an arrow.
-
-    Args:
-        settings: the settings of its artifacts.
-        paper: what the paper states, by the setting's name.
-    """
+    """Return the settings of a step's artifacts; values in which they differ are joined by an arrow."""
     values: dict[str, list[Any]] = {}
     for one in settings:
         own = {name: value for name, value in one.items() if name not in OTHER_STEPS}

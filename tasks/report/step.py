@@ -6,15 +6,14 @@ from types import MappingProxyType
 from typing import Any
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import PAGE_FILE, SETTINGS_FILE, SUMMARY_FILE
 from tasks.report.figures import make_figures
-from tasks.report.history import History, load_history, of_run
+from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
 from tasks.report.page import render_page
-from tasks.report.summary import PAGE, SUMMARY, RunSummary, make_summary
+from tasks.report.summary import RunSummary, make_summary
 from tasks.settings import RunSettings
 from tasks.settings.base import flat
-
-SETTINGS = "settings.json"
 
 
 def write_report(
@@ -39,13 +38,13 @@ def write_report(
         DataError: the evaluations are not those of one run.
     """
     own = settings.determining() if isinstance(settings, RunSettings) else dict(settings)
-    history = of_run(load_history(store, evaluations), seed, own, trained_from)
+    history = load_history(store, evaluations, seed=seed, settings=own, trained_from=trained_from)
     ledger, figures = make_ledger(history), make_figures(history)
     page, summary = render_page(store, history, ledger, figures), make_summary(history, ledger)
     plain = summary.model_dump(mode="json", exclude={"execution", "report", "next_commands"})
-    files = {PAGE: page, SUMMARY: json.dumps(plain, indent=1), SETTINGS: json.dumps(own, indent=1)}
+    files = {PAGE_FILE: page, SUMMARY_FILE: json.dumps(plain, indent=1), SETTINGS_FILE: json.dumps(own, indent=1)}
     for name, figure in figures.items():
-        files |= {f"figures/{name}.svg": figure.svg, f"figures/{name}.csv": figure.csv}
+        files |= {f"figures/{name}.svg": figure.svg, f"figures/{name}.csv": figure.csv()}
     with store.write("report", settings=own, parents={"evaluations": list(evaluations)}, seed=seed) as draft:
         (draft.path / "figures").mkdir()
         for file, text in files.items():

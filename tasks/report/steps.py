@@ -15,9 +15,10 @@ from tasks.report.ledger import at_work
 from tasks.report.look import render
 
 BEFORE, AFTER = "before the stages", "after the stages"
-_STAGED = ("prepare_prompts", "generate", "verify", "optimize", "evaluate")
-_ALTERNATING = ("prepare_prompts", "alternate", "evaluate")
-_ORDER = ("prepare_benchmark", "prepare_training_set", "prepare_policy", "prepare_prompts", *_STAGED[1:4], "alternate")
+_ORDER = (
+    *("prepare_benchmark", "prepare_training_set", "prepare_policy", "prepare_prompts"),
+    *("generate", "verify", "optimize", "alternate", "evaluate"),
+)
 """Tasks in the order of their cards; those that are not named stand below."""
 _MAPPED = ("prepare_benchmark", "generate", "evaluate")
 _RUNS_ON = {
@@ -40,7 +41,6 @@ class Card:
     color: str
     mapped: bool = False
     """Drawn as a pile, as its task is mapped over shards."""
-    dashed: bool = False
 
     @classmethod
     def of_task(cls, task: str) -> "Card":
@@ -51,12 +51,9 @@ class Card:
 
 
 def draw(columns: Mapping[str, Sequence[Card]], title: str, *, alone: bool = False) -> str:
-    """Return cards in columns as an ``<svg>`` element.
+    """Return cards, by the heading of their column, as an ``<svg>`` element.
 
-    Args:
-        columns: the cards by the heading of their column.
-        title: what a screen reader says first; it says the steps after it.
-        alone: whether the picture is a file of its own and not a part of a page: it brings the colors of both schemes.
+    A picture that stands ``alone``, in a file of its own, brings the colors of both schemes.
     """
     said = ". ".join(
         f"{heading}: {'; '.join(f'{card.name}, {card.below}' for card in cards)}" for heading, cards in columns.items()
@@ -65,49 +62,24 @@ def draw(columns: Mapping[str, Sequence[Card]], title: str, *, alone: bool = Fal
 
 
 def draw_run(history: History) -> Picture | None:
-    """Draw the steps of a run with the time that each took, and those that an unfinished run has not made.
-
-    None where no artifact names its task.
-    """
-    made = _made(history)
-    last = history.manifests[history.evaluated[-1].evaluations[-1].evaluation].timings.process
-    mine = {step for step, manifests in made.items() if any(one.timings.process == last for one in manifests)}
-    columns: dict[str, dict[str, Card]] = {}
-    shown = []
-    for (stage, task), manifests in sorted(made.items(), key=lambda item: (item[0][0], _place(item[0][1]))):
-        card, name, seconds = Card.of_task(task), f"stage {stage}" if stage else "", at_work(manifests)
-        # Whether the process that finished the run found the step done. A pod, which runs a single step, does not know.
-        found = len(mine) > 1 and (stage, task) not in mine
-        columns.setdefault(name or BEFORE, {})[task] = replace(
-            card,
-            name=f"{task} ({len(manifests)})" if card.mapped else task,
-            below=duration(seconds) + (", found" if found else ""),
-            dashed=found,
-        )
-        shown.append(Series.of(name, task, [len(manifests)], [seconds]))
-    alternates = any("alternate" in cards for cards in columns.values())
-    for planned in history.planned:
-        cards = columns.setdefault(f"stage {planned.number}", {})
-        for task in _ALTERNATING if alternates else _STAGED:
-            cards.setdefault(task, replace(Card.of_task(task), below="not made", color="muted", dashed=True))
-    if not columns:
-        return None
-    ordered = {heading: [cards[task] for task in sorted(cards, key=_place)] for heading, cards in columns.items()}
-    return Picture(draw(ordered, f"The steps of {history.algorithm}, seed {history.seed}"), shown)
-
-
-def _place(task: str) -> int:
-    return _ORDER.index(task) if task in _ORDER else len(_ORDER)
-
-
-def _made(history: History) -> dict[tuple[int, str], list[Manifest]]:
-    """Return the artifacts of every step, by its stage, which is 0 before the stages, and its task."""
+    """Draw the steps of a run with the time that each took; None where no artifact names its task."""
     stages = _stages(history)
     made: dict[tuple[int, str], list[Manifest]] = {}
     for manifest in history.manifests.values():
         if manifest.task and manifest.task not in SHORT:
             made.setdefault((stages.get(manifest.digest, 0), manifest.task), []).append(manifest)
-    return made
+    columns: dict[str, list[Card]] = {}
+    series = []
+    for stage, task in sorted(
+        made, key=lambda key: (key[0], _ORDER.index(key[1]) if key[1] in _ORDER else len(_ORDER))
+    ):
+        count, seconds = len(made[stage, task]), at_work(made[stage, task])
+        card, name = Card.of_task(task), f"stage {stage}" if stage else ""
+        card = replace(card, name=f"{task} ({count})" if card.mapped else task, below=duration(seconds))
+        columns.setdefault(name or BEFORE, []).append(card)
+        series.append(Series(name, task, [count], [seconds]))
+    title = f"The steps of {history.algorithm}, seed {history.seed}"
+    return Picture(draw(columns, title), series) if columns else None
 
 
 def _stages(history: History) -> dict[str, int]:

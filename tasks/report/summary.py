@@ -3,24 +3,23 @@
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from textwrap import fill
 from typing import Any
 
 from pydantic import ConfigDict, Field
-from rich import box
-from rich.table import Table
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import PAGE_FILE, SUMMARY_FILE
+from tasks.artifacts.lineage import ancestry
 from tasks.artifacts.provenance import execution, waits
 from tasks.model import FlyteModel
-from tasks.report.evaluated import Estimate, EvaluatedPolicy, Result, headline
+from tasks.report.evaluated import EvaluatedPolicy, Result, headline
 from tasks.report.formats import duration, label, number, percent, percent_range
-from tasks.report.history import History, lineage
+from tasks.report.history import History
 from tasks.report.ledger import Ledger, covered, training_seconds
-from tasks.report.tables import COLUMNS, render
+from tasks.report.tables import COLUMNS, text_table
 
-PAGE, SUMMARY = "report.html", "summary.json"
-"""Files of a report."""
 _ROWS = 12
 """Most rows of a table; a longer one is shown without its middle."""
 
@@ -29,7 +28,18 @@ class _Record(FlyteModel):
     model_config = ConfigDict(frozen=True)
 
 
-class BenchmarkRow(_Record):
+class _Row(_Record):
+    """Numbers of a policy. Accuracies and shares are fractions."""
+
+    accuracy: float
+    """avg@k; over several benchmarks its mean, as are the others."""
+    low: float
+    """Lower end of the 95 % interval of the accuracy."""
+    high: float
+    response_tokens: float | None
+
+
+class BenchmarkRow(_Row):
     """A policy on a benchmark."""
 
     name: str
@@ -38,29 +48,20 @@ class BenchmarkRow(_Record):
     problems: int
     samples_per_problem: int
     """k of avg@k."""
-    accuracy: float
-    low: float
-    high: float
     pass_at: float | None
     """pass@k."""
     majority: float | None
     """maj@k."""
-    response_tokens: float | None
     truncated: float | None
 
 
-class SummaryRow(_Record):
-    """An evaluated policy. Accuracies and shares are fractions; over several benchmarks they are means."""
+class SummaryRow(_Row):
+    """An evaluated policy."""
 
     label: str
     updates: int
-    accuracy: float
-    low: float
-    """Lower end of the 95 % interval of the accuracy."""
-    high: float
     greedy: float | None
     working: float | None
-    response_tokens: float | None
     benchmarks: list[BenchmarkRow] = Field(default_factory=list)
 
 
@@ -143,25 +144,19 @@ class RunSummary(_Record):
         headings = ["policy", "updates", self.headline, "95 %", "greedy", "working", "tokens"]
         rows = [
             [
-                row.label,
-                str(row.updates),
-                percent(row.accuracy),
-                percent_range(row.low, row.high),
-                percent(row.greedy),
-                percent(row.working),
-                number(row.response_tokens),
+                *(row.label, str(row.updates), percent(row.accuracy), percent_range(row.low, row.high)),
+                *(percent(row.greedy), percent(row.working), number(row.response_tokens)),
             ]
             for row in self.rows
         ]
-        return _render(headings, rows)
+        return _table(headings, rows)
 
     def _by_benchmark(self) -> str:
         last = self.rows[-1].benchmarks
-        rows = []
-        for row in self.rows:
-            found = {one.name: percent(one.accuracy) for one in row.benchmarks}
-            rows.append([row.label, *(found.get(one.name, "") for one in last)])
-        return _render(["policy", *(f"{one.name}\navg@{one.samples_per_problem}" for one in last)], rows)
+        found = [{one.name: percent(one.accuracy) for one in row.benchmarks} for row in self.rows]
+        headings = ["policy", *(f"{one.name}\navg@{one.samples_per_problem}" for one in last)]
+        cells = [[each.get(one.name, "") for one in last] for each in found]
+        return _table(headings, [[row.label, *some] for row, some in zip(self.rows, cells, strict=True)])
 
     def _times(self) -> str:
         parts = [f"{label(row)} {duration(seconds)}" for row, seconds in self.ledger.items() if seconds >= 0.05]
@@ -174,15 +169,10 @@ class RunSummary(_Record):
         return wrapped.replace("\xa0", " ")
 
 
-def _render(headings: Sequence[str], rows: list[list[str]]) -> str:
+def _table(headings: Sequence[str], rows: list[list[str]]) -> str:
     """Return a table of policies; one of many rows is shown without its middle."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading != headings[0] else "left")
-    shown = rows if len(rows) <= _ROWS else [*rows[:2], ["..."], *rows[-(_ROWS - 3) :]]
-    for row in shown:
-        table.add_row(*row)
-    return render(table)
+    dots = ["..."] + [""] * (len(headings) - 1)
+    return text_table(headings, rows if len(rows) <= _ROWS else [*rows[:2], dots, *rows[-(_ROWS - 3) :]])
 
 
 def make_summary(history: History, ledger: Ledger) -> RunSummary:
@@ -192,7 +182,7 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
         updates_per_rollout=history.updates_per_rollout,
         seed=history.seed,
         base_policy=history.evaluated[0].policy.digest,
-        problems=history.evaluated[-1].problems,
+        problems=history.problems,
         samples_per_problem=history.evaluated[-1].samples_per_problem,
         rows=[summary_row(policy) for policy in history.evaluated],
         ledger=ledger.seconds,
@@ -203,40 +193,24 @@ def make_summary(history: History, ledger: Ledger) -> RunSummary:
 
 def summary_row(policy: EvaluatedPolicy) -> SummaryRow:
     """Return an evaluated policy as a row."""
-    return SummaryRow(
-        label=policy.label,
-        updates=policy.updates,
-        greedy=_value(policy.greedy),
-        working=_value(policy.working),
-        benchmarks=[
-            BenchmarkRow(
-                name=one.benchmark,
-                digest=one.prompts.digest if one.prompts else "",
-                problems=one.problems,
-                samples_per_problem=one.samples_per_problem,
-                pass_at=_value(one.pass_at.get(one.samples_per_problem)),
-                majority=_value(one.majority),
-                truncated=one.truncated,
-                **_accuracy(one),
-            )
-            for one in policy.evaluations
-        ],
-        **_accuracy(policy),
-    )
+    benchmarks = [
+        BenchmarkRow(name=one.benchmark, digest=one.prompts.digest if one.prompts else "", **_numbers(one))
+        for one in policy.evaluations
+    ]
+    return SummaryRow(label=policy.label, updates=policy.updates, benchmarks=benchmarks, **_numbers(policy))
 
 
-def _accuracy(result: Result) -> dict[str, Any]:
-    accuracy = result.accuracy
-    return {
-        "accuracy": accuracy.value,
-        "low": accuracy.low,
-        "high": accuracy.high,
-        "response_tokens": result.response_tokens,
+def _numbers(result: Result) -> dict[str, Any]:
+    """Return the numbers of a row; a row takes those that it has fields for."""
+    shares = {
+        "greedy": result.greedy,
+        "working": result.working,
+        "majority": result.majority,
+        "pass_at": result.pass_at.get(result.samples_per_problem),
     }
-
-
-def _value(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else estimate.value
+    plain = result.model_dump(include={"problems", "samples_per_problem", "response_tokens", "truncated"})
+    values = {name: share and share.value for name, share in shares.items()}
+    return {**plain, **values, **asdict(result.accuracy), "accuracy": result.accuracy.value}
 
 
 def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> RunSummary:
@@ -246,13 +220,13 @@ def summarise(store: Store, report: ArtifactRef, next_commands: list[str]) -> Ru
         ArtifactError: the report is missing or corrupted.
     """
     folder = store.path(report)
-    summary = RunSummary.model_validate_json((folder / SUMMARY).read_text(encoding="utf-8"))
-    return summary.model_copy(update={"report": str(folder / PAGE), "next_commands": list(next_commands)})
+    summary = RunSummary.model_validate_json((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    return summary.model_copy(update={"report": str(folder / PAGE_FILE), "next_commands": list(next_commands)})
 
 
 def execution_since(store: Store, report: ArtifactRef, started: float) -> Execution:
     """Return what this execution made for a run since a moment, in Unix seconds, and how long that took."""
-    manifests = lineage(store, [report]).values()
+    manifests = ancestry(store, [report]).manifests.values()
     own = [one.timings for one in manifests if one.timings.execution == execution() and one.timings.started >= started]
     waited = covered(wait for wait in [*waits(), *(wait for one in own for wait in one.waited)] if wait[0] >= started)
     return Execution(artifacts=len(manifests), made=len(own), seconds=time.time() - started, waited=waited)

@@ -1,6 +1,7 @@
 """Tables as text: for a terminal, and for a page in Markdown."""
 
 import re
+from collections.abc import Sequence
 from io import StringIO
 
 from rich import box
@@ -9,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 COLUMNS = 80
-_WIDEST = 400
+_WIDEST, _WIDEST_CELL = 4000, 30
 
 
 def render(renderable: RenderableType, width: int = COLUMNS) -> str:
@@ -19,6 +20,19 @@ def render(renderable: RenderableType, width: int = COLUMNS) -> str:
         console.print(renderable)
     lines = [line.rstrip() for line in capture.get().splitlines()]
     return "\n".join(lines).strip("\n")
+
+
+def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table with numbers in all columns but the first; an empty row ends a section."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for heading in headings:
+        if heading is headings[0]:
+            table.add_column(heading, no_wrap=True)
+        else:
+            table.add_column(heading, justify="right", max_width=_WIDEST_CELL, overflow="fold")
+    for row in rows:
+        table.add_row(*row) if row else table.add_section()
+    return render(table, _WIDEST)
 
 
 def print_whole(console: Console, table: Table) -> None:
@@ -35,5 +49,5 @@ def print_whole(console: Console, table: Table) -> None:
 def render_markdown(table: Table) -> str:
     """Return a rich table as Markdown, without padding."""
     table.box = box.MARKDOWN
-    lines = [re.sub(r" {2,}", " ", line) for line in render(table, 4000).splitlines() if line.strip()]
+    lines = [re.sub(r" {2,}", " ", line) for line in render(table, _WIDEST).splitlines() if line.strip()]
     return "\n".join([lines[0], re.sub(r"-+", "---", lines[1]), *lines[2:]])

@@ -1,35 +1,63 @@
-"""Show each number once, also when work is interrupted and repeated."""
+"""Numbers of a run in wandb or TensorBoard while it goes on: each once, also when work is interrupted and repeated.
 
+Neither package is imported unless it is asked for.
+"""
+
+import os
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from tasks.artifacts import Store
 from tasks.artifacts.progress import Progress
+from tasks.errors import SettingsError
+from tasks.logs import logger
 from tasks.settings import TrackerSettings
-from tasks.tracking.trackers import Tracker, open_tracker
+from tasks.settings.steps import TensorBoardTracker, WandbTracker
 
 FLUSH_SECONDS = 15.0
 """Seconds between two times at which numbers are shown."""
+FOLDER = "tracking"
+"""A folder of a store; nothing in it is an artifact."""
 _SHOWN = "shown"
 
 Show = Callable[[str, Mapping[str, Any]], None]
 """A function of a group of numbers, such as ``optimize``, and a row; the row's ``update`` is its place on the axis."""
 
 
-def _ignore(_: str, __: Mapping[str, Any]) -> None:
-    """Show nothing, as there is no tracker."""
+@contextmanager
+def shown(settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]) -> Iterator[Show]:
+    """Yield a function that shows rows. It does nothing without a tracker, and in a follower, whose leader shows them.
+
+    Args:
+        settings: the tracker, and the run's id there.
+        store: the store of the unfinished work that the rows come from.
+        part: the part of the run, such as ``stage 2 optimize``; several parts may be at work at once.
+        config: values to show beside the numbers.
+    """
+    tracker = None if store.follows else _open(settings, store, part, config)
+    if tracker is None:
+        yield lambda _group, _row: None
+        return
+    journal = _Journal(tracker, store.progress)
+    try:
+        yield journal.show
+    finally:
+        journal.flush()
+        tracker.close()
 
 
-class Journal:
+class _Journal:
     """A buffer of rows that notes which of them are shown before it shows them.
 
     In this order a kill in between loses a few rows in the tracker, and never doubles one; all rows are in the
     artifacts anyway.
     """
 
-    def __init__(self, tracker: Tracker, progress: Progress) -> None:
+    def __init__(self, tracker: "_TensorBoard | _Wandb", progress: Progress) -> None:
         self._tracker, self._progress = tracker, progress
         newest = progress.newest(_SHOWN)
         self._shown = newest[0] if newest else -1
@@ -59,23 +87,95 @@ class Journal:
             self._tracker.flush()
 
 
-@contextmanager
-def shown(settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]) -> Iterator[Show]:
-    """Yield a function that shows rows. It does nothing without a tracker, and in a follower, whose leader shows them.
+def check_installed(settings: TrackerSettings) -> None:
+    """Refuse a tracker whose package is not installed, before anything runs.
 
-    Args:
-        settings: the tracker, and the run's id there.
-        store: the store of the unfinished work that the rows come from.
-        part: the part of the run, such as ``stage 2 optimize``; several parts may be at work at once.
-        config: values to show beside the numbers.
+    Raises:
+        SettingsError: its package is missing.
     """
-    tracker = None if store.follows else open_tracker(settings, store, part, config)
-    if tracker is None:
-        yield _ignore
-        return
-    journal = Journal(tracker, store.progress)
-    try:
-        yield journal.show
-    finally:
-        journal.flush()
-        tracker.close()
+    if settings.kind != "none" and find_spec(settings.kind) is None:
+        raise SettingsError(
+            f"operation.tracker.kind: {settings.kind} is not installed; `pip install {settings.kind}`, or none"
+        )
+
+
+def _open(
+    settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]
+) -> "_TensorBoard | _Wandb | None":
+    """Return the tracker of the settings; None for ``none``, and for one that cannot be reached, with a warning."""
+    check_installed(settings)
+    match settings:
+        case TensorBoardTracker(run=run):
+            return _TensorBoard(store, f"{FOLDER}/tensorboard/{run}")
+        case WandbTracker():
+            import wandb
+
+            try:
+                return _Wandb(settings, store, part, config)
+            except wandb.Error as error:
+                logger().warning("wandb: not reached, so numbers are not shown: %s", error)
+    return None
+
+
+class _TensorBoard:
+    """Event files in the store, in ``tracking/tensorboard/<run>``; every part of a run writes one of its own."""
+
+    def __init__(self, store: Store, place: str) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._store, self._place = store, place
+        self._suffix = f".{uuid.uuid4().hex[:8]}"
+        self._writer = SummaryWriter(str(store.root / place), filename_suffix=self._suffix)
+
+    def log(self, update: int, numbers: Mapping[str, float]) -> None:
+        """Show the numbers of an update."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, update)
+
+    def flush(self) -> None:
+        """Write the file to disk, and on S3 as a whole: it has a few hundred bytes per update."""
+        self._writer.flush()
+        if self._store.remote is not None:
+            for file in (self._store.root / self._place).glob(f"*{self._suffix}"):
+                self._store.remote.write(f"{self._place}/{file.name}", file.read_bytes())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+class _Wandb:
+    """A run of Weights & Biases; parts of a run share its id."""
+
+    def __init__(self, settings: WandbTracker, store: Store, part: str, config: Mapping[str, Any]) -> None:
+        import wandb
+
+        folder = store.root / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        offline = not os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_MODE") == "offline"
+        # Shared: several processes write to one run at once. Without a server each writes a file, which `wandb sync`
+        # joins.
+        mode = {"mode": "offline"} if offline else {"mode": "shared", "x_label": part, "x_update_finish_state": False}
+        self._run = wandb.init(
+            project=settings.project,
+            id=settings.run,
+            name=settings.run,
+            dir=str(folder),
+            config=dict(config),
+            resume="allow" if offline else None,
+            settings=wandb.Settings(**mode, silent=True, console="off", disable_git=True),
+        )
+        # Parts at work at once have steps of their own: the update is the axis of everything.
+        self._run.define_metric("update", hidden=True)
+        self._run.define_metric("*", step_metric="update")
+
+    def log(self, update: int, numbers: Mapping[str, float]) -> None:
+        """Send a row."""
+        self._run.log({"update": update, **numbers})
+
+    def flush(self) -> None:
+        """Do nothing, as the library sends by itself."""
+
+    def close(self) -> None:
+        """Wait until everything is sent."""
+        self._run.finish()

@@ -1,7 +1,7 @@
 import pytest
 
 from tasks.artifacts import ArtifactRef
-from tasks.report.figures import Drawn
+from tasks.report.drawing import Picture
 from tasks.report.step import write_report
 from tests.report.svg import drawn_of
 from tests.report.synthetic import SyntheticRun, make_run
@@ -18,7 +18,7 @@ def mu_grpo_report(mu_grpo) -> ArtifactRef:
 
 
 @pytest.fixture(scope="session")
-def drawn(mu_grpo) -> dict[str, Drawn]:
+def drawn(mu_grpo) -> dict[str, Picture]:
     return drawn_of(mu_grpo)
 
 

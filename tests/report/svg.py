@@ -3,14 +3,15 @@
 import re
 import xml.etree.ElementTree as ET
 
-from tasks.report.figures import Drawn, make_figures
+from tasks.report.drawing import Picture
+from tasks.report.figures import make_figures
 from tasks.report.history import load_history
 from tests.report.synthetic import SyntheticRun
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn_of(run: SyntheticRun) -> dict[str, Drawn]:
+def drawn_of(run: SyntheticRun) -> dict[str, Picture]:
     return make_figures(load_history(run.store, run.evaluations))
 
 
@@ -35,8 +36,3 @@ def lines(svg: str, color: str) -> list[int]:
 
 def texts(svg: str) -> list[str]:
     return ["".join(one.itertext()) for one in ET.fromstring(svg).iter(f"{SVG}text")]
-
-
-def panels(svg: str) -> list[str]:
-    """Titles of the panels of stages."""
-    return [text for text in texts(svg) if text.startswith("stage ")]

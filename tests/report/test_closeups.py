@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tasks.report.examples import _WHOLE, pick_groups, token_texts
+from tasks.report.examples import pick_groups, token_texts
 from tasks.report.history import load_history
 from tests.report.synthetic import SyntheticRun, make_run, page_of
 
@@ -45,15 +45,16 @@ def groups_of(run: SyntheticRun):
 
 
 def test_of_the_first_and_of_the_last_stage_the_update_that_vetoed(mu_grpo):
-    first, last = groups_of(mu_grpo)
-    assert (first.stage, first.update, first.staleness) == (1, 32, 31)
-    assert (last.stage, last.update, last.staleness) == (4, 128, 31)
-    best, worst = last.responses
-    assert (best.name, best.reward, best.length, best.vetoed) == ("best", 1.0, 24, 0)
-    assert (worst.name, worst.reward, worst.length, worst.vetoed) == ("worst", 0.0, 25, 21)
-    assert [token.kind for token in worst.tokens[:6]] == ["", "clipped", "", "trigger", "vetoed", "vetoed"]
-    assert [token.text for token in worst.tokens[:3]] == ["seven", " <b>times</b>", " 8"]
-    assert worst.tokens[3].words == "ratio 1.455, log-probability -0.125 after -0.500, trigger"
+    groups = groups_of(mu_grpo)
+    assert [(one["stage"], one["update"], one["staleness"]) for one, _ in groups] == [(1, 32, 31), (4, 128, 31)]
+    best, worst = groups[1]
+    assert [(one["reward"], len(one["tokens"]), sum(one["vetoed"])) for one in (best, worst)] == [
+        (1, 24, 0),
+        (0, 25, 21),
+    ]
+    assert [token.kind for token in worst["tokens"][:6]] == ["", "clipped", "", "trigger", "vetoed", "vetoed"]
+    assert [token.text for token in worst["tokens"][:3]] == ["seven", " <b>times</b>", " 8"]
+    assert worst["tokens"][3].words == "ratio 1.455, log-probability -0.125 after -0.500, trigger"
 
 
 def test_the_page_marks_them_and_escapes_their_text(page):
@@ -64,27 +65,21 @@ def test_the_page_marks_them_and_escapes_their_text(page):
     assert re.search(r'<span title="ratio 1.133, [^"]+, clipped" class="clipped"> &lt;b&gt;times', section)
 
 
-def test_without_a_veto_the_last_noted_update_is_shown(grpo):
-    assert [(group.stage, group.staleness) for group in groups_of(grpo)] == [(1, 31), (4, 31)]
-    assert all(response.vetoed == 0 for group in groups_of(grpo) for response in group.responses)
-
-
-def test_without_a_veto_nothing_is_marked_as_its_trigger(grpo):
+def test_without_a_veto_the_last_noted_update_is_shown_and_no_trigger_marked(grpo):
     """Triggers are counted with the veto off too, and the synthetic run has some."""
-    worst = groups_of(grpo)[1].responses[1]
-    assert {token.kind for token in worst.tokens} == {"", "clipped"}
+    groups = groups_of(grpo)
+    assert [(best["stage"], best["staleness"]) for best, _ in groups] == [(1, 31), (4, 31)]
+    assert {token.kind for group in groups for response in group for token in response["tokens"]} == {"", "clipped"}
 
 
 def test_long_responses_are_shortened_around_their_trigger(tmp_path):
     run = make_run(tmp_path, 2, length=5000)
-    for group in groups_of(run):
-        for response in group.responses:
-            assert response.length >= 5000
-            assert len(response.tokens) < _WHOLE
-            gaps = [token.text for token in response.tokens if token.kind == "gap"]
-            shown = len(response.tokens) - len(gaps)
-            assert sum(int(re.search(r"\d+", gap)[0]) for gap in gaps) + shown == response.length
-        assert any(token.kind == "trigger" for token in group.responses[1].tokens)
+    for _, worst in groups_of(run):
+        gaps = [token.text for token in worst["tokens"] if token.kind == "gap"]
+        shown = len(worst["tokens"]) - len(gaps)
+        assert sum(int(re.search(r"\d+", gap)[0]) for gap in gaps) + shown == len(worst["ratio"]) >= 5000
+        assert shown <= 600
+        assert any(token.kind == "trigger" for token in worst["tokens"])
     assert len(page_of(run).encode()) < 600_000
 
 

@@ -1,28 +1,97 @@
+"""Figures show the numbers that a run noted, and the table beside a figure has them all."""
+
+import csv
+import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tasks.artifacts import Store
 from tasks.report import drawing
-from tasks.report.figures import all_figures
-from tasks.report.updates import binned, rolling
-from tests.report.svg import figures_of, lines
-from tests.report.synthetic import make_run
+from tasks.report.drawing import COLUMNS, Picture, Series, thinned
+from tasks.report.figures import PANELS, all_figures, make_figures, shown_stages
+from tasks.report.history import History, load_history
+from tasks.report.ledger import make_ledger
+from tests.report.clock import Clock, process
+from tests.report.svg import drawn_of, figures_of, lines, paths, texts
+from tests.report.synthetic import SyntheticRun, make_run, page_of
+from tools import ROOT
+
+ALL = [name for name in all_figures() if name != "benchmarks"]
+OVER_STALENESS = [name for name, figure in all_figures().items() if figure.over == "staleness"]
+NEW_COLUMNS = "histogram|gate|trigger|^ess|veto_fraction_negative|reject|kl_k1|ratio_max"
+Table = dict[tuple[str, str], list[dict[str, float]]]
 
 
-def test_every_figure_has_data(figures):
-    assert list(figures) == [name for name in all_figures() if name != "benchmarks"]
-    assert 5 in lines(figures["accuracy_over_time"], "blue")
-    assert 5 in lines(figures["accuracy"], "blue")
-    assert 5 in lines(figures["accuracy"], "orange")
-    assert lines(figures["reward"], "blue").count(32) == 4
-    assert lines(figures["ratios"], "orange").count(32) == 4 * 3
-    assert lines(figures["ratios"], "blue").count(32) == 4 * 3
-    for color in ("blue", "orange"):
-        assert lines(figures["ratio_histograms"], color).count(40) == 4
-    assert lines(figures["length"], "blue").count(32) == 4
-    assert [lines(figures["stability"], color).count(32) for color in ("green", "orange", "blue")] == [4, 4, 4]
-    assert len(lines(figures["ledger"], "blue")) >= 4
+def read(text: str) -> Table:
+    """Rows by panel and series."""
+    found: Table = {}
+    for row in csv.DictReader(io.StringIO(text)):
+        assert tuple(row) == COLUMNS
+        numbers = {name: float(row[name]) if row[name] else np.nan for name in COLUMNS[2:]}
+        found.setdefault((row["panel"], row["series"]), []).append(numbers)
+    return found
+
+
+def column(table: Table, panel: str, series: str, name: str = "y") -> list[float]:
+    return [row[name] for row in table[panel, series]]
+
+
+def history_of(run: SyntheticRun) -> History:
+    return load_history(run.store, run.evaluations)
+
+
+@pytest.fixture(scope="module")
+def tables(drawn: dict[str, Picture]) -> dict[str, Table]:
+    return {name: read(figure.csv()) for name, figure in drawn.items()}
+
+
+@pytest.fixture(scope="module")
+def history(mu_grpo: SyntheticRun) -> History:
+    return history_of(mu_grpo)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory) -> SyntheticRun:
+    """More stages than panels, and more updates than points."""
+    return make_run(tmp_path_factory.mktemp("many"), 10, updates_per_stage=512, updates_per_rollout=512)
+
+
+def test_every_figure_is_a_file_with_a_table_that_is_explained(mu_grpo, mu_grpo_report):
+    folder = mu_grpo.store.path(mu_grpo_report) / "figures"
+    names = {path.stem for path in folder.glob("*.svg")}
+    assert names == {path.stem for path in folder.glob("*.csv")} == set(ALL)
+    page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8").split("## Figures as tables")[1]
+    assert set(all_figures()) <= set(re.findall(r"`([^`]+)`", page))
+
+
+def test_every_line_is_drawn(figures):
+    drawn = {  # points of a line, and the number of such lines, by color
+        "accuracy_over_time": (5, {"blue": 1}),
+        "accuracy": (5, {"blue": 1, "orange": 1, "green": 1}),
+        "reward": (8, {"blue": 4}),
+        "ratios": (32, {"orange": 4, "blue": 4}),
+        "stability": (32, {"green": 4, "orange": 4, "blue": 4}),
+        "clip_veto": (32, {"blue": 4, "green": 4, "orange": 4}),
+        "ratios_negative": (32, {"orange": 4, "muted": 4}),
+        "ratios_positive": (32, {"blue": 4, "muted": 4}),
+        "triggers": (32, {"orange": 4}),
+        "ess": (32, {"blue": 4}),
+        "kl": (32, {"blue": 4, "orange": 4}),
+    }
+    for name, (points, colors) in drawn.items():
+        for color, count in colors.items():
+            assert lines(figures[name], color).count(points) >= count, (name, color)
+    for name in OVER_STALENESS:
+        assert [text for text in texts(figures[name]) if text.startswith("stage ")] == [
+            f"stage {n}" for n in range(1, 5)
+        ]
+    # Without a trigger, as in the first update, there is no place where one falls.
+    assert lines(figures["triggers"], "blue").count(31) == 4
 
 
 def test_same_data_same_bytes(mu_grpo, figures):
@@ -54,33 +123,172 @@ def test_figures_fit_into_one_page(figures):
 )
 def test_runs_of_other_shapes(tmp_path, fields):
     figures = figures_of(make_run(tmp_path, **fields))
-    assert list(figures) == [name for name in all_figures() if name != "benchmarks"]
+    assert list(figures) == ALL
     for svg in figures.values():
         assert "nan" not in svg.lower()
         assert len(svg) < 250_000
 
 
 def test_base_alone_has_what_there_is(base_only):
-    assert list(figures_of(base_only)) == ["accuracy", "steps", "ledger"]
+    assert list(figures_of(base_only)) == ["accuracy", "steps"]
 
 
-def test_binned_means_ignore_nan():
-    x, y = binned(np.arange(5.0), np.array([1.0, np.nan, 3.0, np.nan, np.nan]), points=3)
-    assert x.tolist() == [0.5, 2.5, 4.0]
-    assert y[:2].tolist() == [1.0, 3.0]
-    assert np.isnan(y[2])
+def test_some_of_many_stages(many):
+    history = history_of(many)
+    assert shown_stages(history) == [1, 2, 4, 5, 6, 7, 9, 10]
+    random = np.random.default_rng(0)
+    noise = {name: np.exp(random.normal(size=len(column))) for name, column in history.updates.items()}
+    kept = {name: history.updates[name] for name in ("stage", "update", "staleness")}
+    noisy = make_figures(replace(history, updates={**noise, **kept}))
+    for name in OVER_STALENESS:
+        assert len([text for text in texts(noisy[name].svg) if text.startswith("stage ")]) == PANELS
+        assert 20_000 < len(noisy[name].svg) < 200_000, name
+    assert "Shown are 8 of 10 stages" in page_of(many)
 
 
-def test_rolling_mean_by_hand():
-    assert rolling(np.array([1.0, 2.0, np.nan, 4.0]), 3).tolist() == [1.5, 1.5, 3.0, 4.0]
-    assert rolling(np.array([1.0, 3.0, 5.0]), 9).tolist() == [2.0, 3.0, 4.0]
+def test_alternating_runs_without_a_veto(grpo):
+    """Thirty-two updates of a stage share four ages, and nothing is drawn of a veto."""
+    figures = figures_of(grpo)
+    for name in ("clip_veto", "ess"):
+        assert lines(figures[name], "blue").count(4) == 4
+    assert "triggers" not in figures
+    assert "vetoed" not in " ".join(text for svg in figures.values() for text in texts(svg))
 
 
-def test_a_ratio_axis_has_plain_numbers():
+def test_old_artifacts_have_what_they_can_have(tmp_path):
+    """As when older stages come from the cache: what they did not note has no figure, or no panel."""
+    run = make_run(tmp_path, 2, absent=NEW_COLUMNS)
+    figures = figures_of(run)
+    assert not {"advantages", "ratio_histograms", "triggers", "ess"} & set(figures)
+    assert {"clip_veto", "ratios_negative", "ratios_positive", "kl", "stability", "length"} <= set(figures)
+    assert [len(lines(figures["kl"], color)) > 0 for color in ("orange", "blue")] == [True, False]
+    assert 'id="figure-clip_veto"' in page_of(run)
+    run.absent = "nothing"
+    run.stages(1)
+    drawn = drawn_of(run)
+    assert {panel for panel, _ in read(drawn["advantages"].csv())} == {"stage 3"}
+    assert {panel for panel, _ in read(drawn["ess"].csv())} == {"stage 3"}
+
+
+def test_without_staleness_there_is_no_such_section(tmp_path):
+    run = make_run(tmp_path, 1, absent="staleness|histogram")
+    assert not {"advantages", "ratio_histograms", *OVER_STALENESS} & set(figures_of(run))
+    assert 'id="staleness"' not in page_of(run)
+
+
+def test_thinning_by_hand():
+    x = np.array([3.0, 0.0, 1.0, 2.0, 0.0, 4.0])
+    y = np.array([7.0, 1.0, 4.0, np.nan, 3.0, 5.0])
+    assert [column.tolist() for column in thinned(x, y, 2 * y, points=9)] == [
+        [0.0, 1.0, 3.0, 4.0],
+        [2.0, 4.0, 7.0, 5.0],
+        [4.0, 8.0, 14.0, 10.0],
+    ]
+    # Two values of x to a point: 0 (twice) and 1, then 3 and 4.
+    assert [column.tolist() for column in thinned(x, y, points=2)] == [[1 / 3, 3.5], [8 / 3, 6.0]]
+    assert [len(column) for column in thinned(x, np.full(6, np.nan), points=2)] == [0, 0]
+
+
+def test_histograms_are_shares_of_the_tokens_of_a_stage(tables, history):
+    assert history.histograms["advantage_histogram"].shape == (128, 17)
+    for stage in (1, 4):
+        whole = tables["advantages"][f"stage {stage}", "advantage_histogram"]
+        assert [row["x"] for row in whole] == np.arange(-4.0, 4.5, 0.5).tolist()
+        shares = np.array([row["y"] for row in whole])
+        assert shares[[5, 7, 8, 10]].tolist() == [responses / 16 for responses in (2, 6, 2, 6)]
+        kept = np.array(column(tables["advantages"], f"stage {stage}", "advantage_histogram_kept"))
+        assert kept[8:].tolist() == shares[8:].tolist()
+        assert kept[7] < shares[7]
+        assert len(column(tables["ratio_histograms"], f"stage {stage}", "ratio_histogram_negative")) == 31
+
+
+def test_an_axis_of_ratios_has_plain_numbers():
     with drawing.style():
         for low, high in ((0.93, 1.08), (0.3, 4), (0.01, 5), (1e-6, 30)):
             _, (axes,) = drawing.panels(1, 2.0)
             axes.plot([0, 1], [low, high])
-            drawing.log_axis(axes)
-            assert 2 <= len(axes.get_yticks()) <= 6
-            assert 1.0 in axes.get_yticks()
+            drawing.scale_axis(axes, "log")
+            bottom, top = axes.get_ylim()
+            ticks = [tick for tick in axes.get_yticks() if bottom <= tick <= top]
+            assert 2 <= len(ticks) <= 6
+            assert any(tick == pytest.approx(1.0) for tick in ticks)
+
+
+def test_tables_have_the_numbers_of_the_run(tables, history):
+    update = history.updates["update"].tolist()
+    assert column(tables["reward"], "", "reward", "x") == update
+    assert column(tables["reward"], "", "reward") == history.updates["reward"].tolist()
+    for number in (1, 4):
+        rows = history.updates["stage"] == number
+        panel = f"stage {number}"
+        assert column(tables["kl"], panel, "kl_k3") == history.updates["kl_k3"][rows].tolist()
+        assert column(tables["kl"], panel, "kl_k3", "x") == list(range(32))
+        band = [column(tables["ratios_negative"], panel, "ratio_p50_negative", end) for end in ("low", "high")]
+        assert band == [history.updates[f"ratio_{name}_negative"][rows].tolist() for name in ("p01", "p99")]
+    # What is null in the metrics is an empty cell.
+    position = column(tables["triggers"], "stage 1", "trigger_position")
+    assert np.isnan(position).tolist() == [True] + 31 * [False]
+    for policy, row in zip(history.evaluated, tables["accuracy"]["", "greedy"], strict=True):
+        greedy = policy.greedy
+        assert row == {"x": policy.stage, "y": greedy.value, "low": greedy.low, "high": greedy.high}
+
+
+def test_accuracy_is_drawn_over_the_seconds_of_training(tables, history):
+    """Two shards of 9 and 10 s, 2.5 s of checks and 15.5 s of updates; and of each its loading and storage."""
+    x = column(tables["accuracy_over_time"], "", "avg@4", "x")
+    of_a_stage = (0.4 + 9 + 0.5) + (0.4 + 10 + 0.5) + (0.1 + 2.5 + 0.5) + (0.5 + 15.5 + 0.5)
+    assert x == pytest.approx([stage * of_a_stage for stage in range(5)])
+    assert column(tables["accuracy_over_time"], "", "avg@4") == [one.accuracy.value for one in history.evaluated]
+
+
+def test_the_time_line_holds_every_step(tables, history, grpo):
+    rows = {series: rows for (_, series), rows in tables["timeline"].items()}
+    bars = {name: len(bars) for name, bars in rows.items()}
+    assert bars == {"prepare": 6, "generate": 8, "verify": 4, "optimize": 4, "evaluate": 5}
+    ends = [row["x"] + row["y"] for bars in rows.values() for row in bars]
+    assert max(ends) == pytest.approx(make_ledger(history).wall_clock)
+    assert sum(row["y"] for row in rows["optimize"]) == pytest.approx(4 * 16.5)
+    alternating = {series for _, series in read(drawn_of(grpo)["timeline"].csv())}
+    assert alternating == {"prepare", "alternate", "evaluate"}
+
+
+def test_a_time_line_leaves_out_what_nobody_worked(tmp_path):
+    clock = Clock()
+    run = SyntheticRun(Store.open(tmp_path), clock)
+    with process(clock, "first"):
+        run.base()
+    clock.now += 86_400
+    with process(clock, "second"):
+        run.stages(1)
+    bars = read(drawn_of(run)["timeline"].csv())["", "evaluate"]
+    assert bars[0]["x"] + bars[0]["y"] < bars[1]["x"] < 100
+
+
+@pytest.mark.parametrize(
+    ("figure", "series", "color"),
+    [
+        ("accuracy_over_time", ("", "avg@4"), "blue"),
+        ("ess", ("stage 3", "ess"), "blue"),
+        ("kl", ("stage 2", "kl_k3"), "orange"),
+    ],
+)
+def test_what_is_drawn_is_what_the_table_says(figure, series, color, figures, tables):
+    """On a page x grows with the table's and y falls with it, by one factor each."""
+    rows = tables[figure][series]
+    points = [re.findall(r"[ML] (\S+) (\S+)", path) for path in paths(figures[figure], color)]
+    numbers = np.array([[row["x"], row["y"]] for row in rows])
+    fits = []
+    for line in [np.array(one, float) for one in points if len(one) == len(numbers)]:
+        slope = np.ptp(line, axis=0) / np.ptp(numbers, axis=0)
+        expected = line[0] + (numbers - numbers[0]) * slope * [1, -1]
+        fits.append(float(np.abs(line - expected).max()))
+    assert min(fits) < 0.05
+
+
+@given(st.lists(st.floats(allow_infinity=False, width=64), min_size=1, max_size=8))
+def test_no_digit_is_lost(values):
+    one = Series('a, "panel"', "s", range(len(values)), values)
+    rows = list(csv.DictReader(io.StringIO(Picture("", [one]).csv())))
+    assert [row["panel"] for row in rows] == [one.panel] * len(values)
+    for row, value in zip(rows, values, strict=True):
+        assert (row["y"] == "") if np.isnan(value) else float(row["y"]) == value

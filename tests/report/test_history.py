@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 from tasks.errors import ArtifactError, DataError
-from tasks.report.history import load_history
-from tasks.report.updates import histogram_columns, number_columns
+from tasks.report.history import histogram_columns, load_history, number_columns
 from tests.report.synthetic import make_run
 
 
@@ -38,13 +37,6 @@ def test_null_becomes_nan(mu_grpo):
     assert history.updates["trigger_position"][1] == 0.4
 
 
-def test_columns_of_lists_stand_apart(mu_grpo):
-    history = load_history(mu_grpo.store, mu_grpo.evaluations)
-    assert not [name for name in history.updates if "histogram" in name]
-    assert history.histograms["advantage_histogram"].shape == (128, 17)
-    assert history.histograms["advantage_histogram"].sum() == history.updates["tokens"].sum()
-
-
 def test_stages_with_other_columns_and_other_bins():
     """As from other versions: what a stage does not have is NaN, and lists of unknown meaning are passed over."""
     counts = list(range(17))
@@ -52,21 +44,15 @@ def test_stages_with_other_columns_and_other_bins():
         pa.table({"update": [1, 2], "advantage_histogram": [counts, None], "advantage_histogram_kept": [counts] * 2}),
         pa.table({"update": [3], "ess": [0.5], "advantage_histogram": [[1, 2, 3]], "words": [["a"]]}),
     ]
-    numbers = number_columns(tables)
+    metrics = pa.concat_tables(tables, promote_options="permissive")
+    numbers = number_columns(metrics)
     assert list(numbers) == ["update", "ess"]
     assert numbers["update"].tolist() == [1.0, 2.0, 3.0]
     assert np.isnan(numbers["ess"]).tolist() == [True, True, False]
-    histograms = histogram_columns(tables)
+    histograms = histogram_columns(metrics)
     assert histograms["advantage_histogram"][0].tolist() == counts
     assert np.isnan(histograms["advantage_histogram"]).all(axis=1).tolist() == [False, True, True]
     assert np.isnan(histograms["advantage_histogram_kept"]).all(axis=1).tolist() == [False, False, True]
-
-
-def test_base_alone(base_only):
-    history = load_history(base_only.store, base_only.evaluations)
-    assert history.algorithm == "base"
-    assert history.updates == {}
-    assert history.boundaries == []
 
 
 def test_evaluations_that_were_left_out_do_not_hide_their_stages(mu_grpo):

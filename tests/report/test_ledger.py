@@ -108,24 +108,6 @@ def test_processes_side_by_side_count_once_in_the_wall_clock(tmp_path):
     assert ledger.wall_clock == pytest.approx(89.9 - 5.5)
 
 
-def test_alternating_in_one_task(grpo):
-    ledger = ledger_of(grpo)
-    assert ledger.seconds["switch"] == pytest.approx(4 * 6.0)
-    assert ledger.seconds["generate"] == pytest.approx(4 * 24.0)
-    assert ledger.total == pytest.approx(sum(ledger.seconds.values()))
-    assert ledger.wall_clock == pytest.approx(ledger.total)
-
-
-def test_base_alone(base_only):
-    assert ledger_of(base_only).seconds == pytest.approx(
-        {"start": 6.0, "warm_start": 31.0, "load": 0.3, "evaluate": 4.7, "rest": 3 * 0.5}
-    )
-
-
-def test_without_a_gpu_there_are_no_gpu_seconds(mu_grpo):
-    assert ledger_of(mu_grpo).gpu_seconds == {}
-
-
 def test_seconds_of_gpus_are_those_of_the_processes_that_saw_them(tmp_path):
     """The base policy is made and evaluated in a process without one, the stage in a process with four."""
     clock = Clock()

@@ -10,8 +10,8 @@ import pytest
 from tasks.artifacts.tables import EXAMPLES, ROLLOUTS, VERDICTS, metrics_schema, to_table
 from tasks.evaluate.metrics import measure
 from tasks.report.figures import all_figures
+from tasks.report.history import histogram_columns, number_columns
 from tasks.report.ledger import ROWS as LEDGER
-from tasks.report.updates import histogram_columns, number_columns
 from tasks.settings import OptimizeSettings, RunSettings, Settings
 from tasks.train.batches import collect, plan_batches
 from tasks.train.diagnostics import UpdateStatistics
@@ -64,15 +64,14 @@ def test_columns_of_other_tables_are_named():
 
 def test_figures_show_columns_that_a_row_has(rows):
     panels = [panel for figure in all_figures().values() for panel in figure.panels]
-    curves = [curve for panel in panels for curve in panel.curves]
-    shown = {*(curve.column for curve in curves), *(curve.shaded_from for curve in curves)}
-    shown |= {name for panel in panels for name in (panel.scatter, panel.largest)}
+    curves = [curve for panel in panels for curve in panel.curves if not curve.evaluated]
+    shown = {name for curve in curves for name in (curve.column, curve.low, curve.high)}
     assert shown - {""} < set(rows[0])
 
 
 def test_the_report_reads_every_column_of_a_row(rows):
     table = to_table(rows, metrics_schema(list(rows[0])))
-    numbers, histograms = number_columns([table]), histogram_columns([table])
+    numbers, histograms = number_columns(table), histogram_columns(table)
     assert {*numbers, *histograms} == set(rows[0])
     assert numbers["staleness"].tolist() == [0.0, 1.0]
     assert histograms["advantage_histogram"].sum(axis=1).tolist() == numbers["tokens"].tolist() == [24.0, 24.0]

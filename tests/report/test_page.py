@@ -51,10 +51,6 @@ def test_self_contained(page):
     assert not re.search(r"url\((?!#)", page)
 
 
-def test_small(page):
-    assert len(page.encode()) < 500_000
-
-
 def test_large_run_stays_below_two_megabytes(tmp_path):
     run = make_run(tmp_path, 64, updates_per_stage=64, updates_per_rollout=64)
     assert len(page_of(run).encode()) < 2_000_000
@@ -80,8 +76,8 @@ def test_headline_and_tables(page):
     assert "Accuracy (avg@4) on 40 held-out problems" in text
     assert "+51.6 points" in text
     assert "stage 4 128 83.6 % 80.6 to 86.6 87.6 %" in text
-    assert "generate sampling responses for training 76.0 33.2 % 0" in text
-    assert "start from the start of a process to its first step 6.0 2.6 % 0" in text
+    assert "generate sampling responses for training 76.0 33.2 %" in text
+    assert "start from the start of a process to its first step 6.0 2.6 %" in text
     assert "here none saw one" in text
     assert "training, stage 1 262 238 11 1 512" in text
     assert "stage 1 512 0.512 1.0 % 64 11 1 3.2e-05" in text
@@ -96,11 +92,11 @@ def test_says_what_is_chosen_here_and_what_the_paper_states(page):
     assert "learning_rate 0.0001 warmup_updates" in text
 
 
-def test_grpo_does_not_speak_of_a_veto(grpo):
+def test_settings_of_a_veto_that_is_off_are_not_shown(grpo):
     text = words(page_of(grpo).partition("</style>")[2])
-    assert "trigger" not in text
     assert "objective.veto.scope off" in text
     assert "veto.kappa" not in text
+    assert "The veto's trigger is a choice" not in text.replace("&#39;", "'")
 
 
 def test_lineage_names_every_policy(mu_grpo, page):

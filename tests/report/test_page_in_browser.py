@@ -80,7 +80,7 @@ def test_no_console_messages(page, tmp_path):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_figure_is_visible_and_nothing_is_too_wide(page, tmp_path, width):
     seen = probe(page, tmp_path, width)
-    assert len(seen["figures"]) == 17
+    assert len(seen["figures"]) == 16
     for name, (wide, high) in seen["figures"].items():
         assert wide > 280, name
         assert high > 100, name

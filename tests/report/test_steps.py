@@ -1,12 +1,11 @@
 """The picture of the steps: what it shows, that it is the workflow's, and what its steps took in a run."""
 
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 
 import pytest
 
 from tasks.artifacts import Store
-from tasks.report.history import PlannedStage, load_history
+from tasks.report.history import load_history
 from tasks.report.steps import Card, draw_run
 from tests.report.clock import Clock, process
 from tests.report.svg import SVG, texts
@@ -21,7 +20,7 @@ def seconds_of(run: SyntheticRun) -> dict[tuple[str, str], tuple[float, float]]:
 
 
 def svg_of(run: SyntheticRun) -> str:
-    return draw_run(load_history(run.store, run.evaluations)).drawn
+    return draw_run(load_history(run.store, run.evaluations)).svg
 
 
 def test_the_readme_shows_the_workflow() -> None:
@@ -58,7 +57,6 @@ def test_steps_take_what_their_artifacts_took(mu_grpo: SyntheticRun) -> None:
         assert steps[stage, "optimize"] == pytest.approx((1, 0.5 + 1.5 + 14 + 0.5))
         assert steps[stage, "evaluate"] == pytest.approx((1, 0.3 + 4 + 0.7 + 0.5))
     assert steps["", "prepare_policy"] == pytest.approx((1, 31.5))
-    assert "found" not in svg_of(mu_grpo)
 
 
 def test_a_step_that_alternates_is_one(grpo: SyntheticRun) -> None:
@@ -96,32 +94,3 @@ def test_time_counts_once_and_that_of_an_interrupted_attempt_counts(tmp_path, ki
     with process(clock, "one"):
         run.base().stages(1)
     assert seconds_of(run)["stage 1", step][1] == pytest.approx(seconds)
-
-
-def test_what_an_earlier_process_made_was_found(tmp_path) -> None:
-    clock = Clock()
-    run = SyntheticRun(Store.open(tmp_path), clock)
-    with process(clock, "first"):
-        run.base()
-    with process(clock, "second"):
-        run.stages(1)
-    svg = svg_of(run)
-    assert [text for text in texts(svg) if "found" in text] == ["0.5 s, found", "31.5 s, found", "5.5 s, found"]
-    assert svg.count("stroke-dasharray") == 1 + 3 + 3  # what is mapped is a pile of cards
-
-
-def test_in_pods_it_is_not_known_what_was_found(tmp_path) -> None:
-    clock = Clock()
-    run = SyntheticRun(Store.open(tmp_path), clock)
-    for number, part in enumerate((run.base, run.train, run.evaluate)):
-        with process(clock, f"pod {number}"):
-            part()
-    assert "found" not in svg_of(run)
-
-
-def test_an_unfinished_run_shows_what_is_still_to_come(mu_grpo: SyntheticRun) -> None:
-    made = PlannedStage(number=4, shards=2, generated=2, verified=True, trained=True, evaluated=True)
-    history = load_history(mu_grpo.store, mu_grpo.evaluations)
-    svg = draw_run(replace(history, planned=(made, replace(made, number=5, generated=0)))).drawn
-    assert texts(svg).count("not made") == 5
-    assert "stage 5" in texts(svg)

@@ -17,17 +17,16 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
 from tasks.artifacts.work import once
 from tasks.errors import SettingsError
-from tasks.evaluate.step import evaluate_policy
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
 from tasks.settings.steps import WandbTracker
-from tasks.tracking import journal, trackers
+from tasks.tracking import journal
 from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
 from tasks.verify.step import verify_rollouts
 from tests.faults.steps import Killed
-from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY
-from tests.prepared import prepare_held_out, prepare_stage
+from tests.faults.test_steps_go_on import OPTIMIZE, PROMPTS, ROLLOUT, VERIFY
+from tests.prepared import prepare_stage
 from tests.workflows import test_grpo
 
 learner = test_grpo.learner
@@ -160,7 +159,7 @@ def rounded(shown: Shown) -> Shown:
 
 
 @pytest.mark.parametrize("kind", ["tensorboard", "wandb"])
-@pytest.mark.parametrize("kills", [[], [4], [2, 4, 7]], ids=["undisturbed", "once", "three times"])
+@pytest.mark.parametrize("kills", [[], [2, 4, 7]], ids=["undisturbed", "killed three times"])
 def test_every_row_is_shown_once(kind: str, kills: list[int], learner: Learner, store: Store) -> None:
     policy = train(learner, store, operation(kind), kills)
     shown = rounded(READ[kind](store.root / "tracking" / ("tensorboard/a-run" if kind == "tensorboard" else "wandb")))
@@ -183,15 +182,6 @@ def test_event_files_of_a_store_on_s3_are_there(learner: Learner, bucket: str) -
     names = store.remote.sizes("tracking/tensorboard/a-run")
     assert len(names) == 2, "one file of each attempt"
     assert store.holds(policy)
-
-
-def test_the_accuracy_is_shown_at_the_updates_of_the_policy(learner: Learner, store: Store) -> None:
-    base, policy = learner
-    held_out = prepare_held_out(base, PROMPTS, 6)
-    ref = evaluate_policy(base, EVALUATE, VERIFY, policy, held_out, 0, operation("tensorboard"))
-    shown = in_tensorboard(base.root / "tracking/tensorboard/a-run")
-    accuracy = [value for tag, update, value in shown if (tag, update) == ("evaluate/held_out/accuracy", 0)]
-    assert accuracy == pytest.approx([base.manifest(ref).facts["accuracy"]])
 
 
 def test_a_server_that_is_not_there_stops_nothing(learner: Learner, store: Store, tmp_path: Path) -> None:
@@ -225,9 +215,9 @@ print("went on")
 
 
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    monkeypatch.setattr(journal, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"operation\.tracker\.kind: wandb is not installed; `pip install wandb`"):
-        trackers.check_installed(operation("wandb").tracker)
+        journal.check_installed(operation("wandb").tracker)
 
 
 def test_the_id_of_a_run_follows_from_its_settings() -> None:
