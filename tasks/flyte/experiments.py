@@ -3,9 +3,11 @@
 from typing import NamedTuple
 
 from tasks.artifacts import Store
+from tasks.errors import DataError
 from tasks.experiments.result import LaboratoryResult, ReproductionResult
 from tasks.flyte.decorators import Logic, always, step
 from tasks.flyte.inputs import Artifact, StoreHandle
+from tasks.report.summary import RunSummary
 from tasks.settings import ExperimentSettings, RunSettings
 
 
@@ -34,6 +36,25 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
         runs=[one.settings for one in experiment.runs(store, overrides)],
         laboratory=[experiment.laboratory_settings(store, overrides)] if experiment.laboratory else [],
     )
+
+
+@always
+def find_reports(
+    store: StoreHandle, experiment: ExperimentSettings, overrides: str, ended: list[RunSummary]
+) -> list[Artifact]:
+    """Find the reports of the runs that have ended, in the order of the experiment, by the settings of each.
+
+    Raises:
+        DataError: one is not there.
+    """
+    from tasks.experiments.runs import find_reports as find
+
+    opened = Store(store)
+    planned = experiment.runs(opened.ref.uri, overrides)
+    found = find(opened, planned)
+    if missing := [run.name for run in planned if run not in found]:
+        raise DataError(f"{opened.ref.uri}: no report of {'; '.join(missing)}. Start the reproduction again.")
+    return [found[run] for run in planned]
 
 
 @step("3")
