@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.experiments.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, SEEDS, UPDATES, Part
+from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Form, Part
 from tasks.experiments.result import LaboratoryResult
 from tasks.flyte.decorators import named
 from tasks.flyte.ends import open_run
@@ -37,7 +37,7 @@ class Run(NamedTuple):
     without=("updates_per_rollout", "operation", "trained_from"),
     **{**RUN, "store": "runs/laboratory", "arm": ""},
 )
-def arm(evaluations: int = EVALUATIONS, **settings: Any) -> Run:
+def arm(evaluations: int = FULL.evaluations, **settings: Any) -> Run:
     """One training run, evaluated along the way; ``arm`` holds what it changes in the settings."""
     run = named(open_run(updates_per_rollout=0, **settings), "open-run")
     start = prepared(run)
@@ -68,26 +68,20 @@ def runs_of(part: Part, updates: int, seeds: Sequence[int], start: Callable[...,
     ]
 
 
-def question(part: Part, name: str, updates: int, evaluations: int, seeds: Sequence[int]) -> PythonFunctionWorkflow:
+def question(form: Form, part: Part) -> PythonFunctionWorkflow:
     """The workflow of a part: all its arms on all seeds, and their comparison."""
 
     @inputs_of(arm, without=("seed", "arm", "evaluations"))
     def graph(**inputs: Any) -> LaboratoryResult:
-        runs = runs_of(part, updates, seeds, arm, evaluations=evaluations, **inputs)
+        runs = runs_of(part, form.updates, form.seeds, arm, evaluations=form.evaluations, **inputs)
         opened = runs[0].store
         compared = named(compare_arms(store=opened, part=part, studies=[run.study for run in runs]), "compare")
         return named(close_laboratory(store=opened, result=compared), "close-laboratory")
 
-    graph.__name__ = graph.__qualname__ = f"{name}_{part}"
+    graph.__name__ = graph.__qualname__ = f"{form.name}_{part}"
     graph.__doc__ = f"{QUESTIONS[part].title}: {QUESTIONS[part].asks}"
     return workflow(graph)
 
 
-laboratory_a = question("a", "laboratory", UPDATES, EVALUATIONS, SEEDS)
-laboratory_b = question("b", "laboratory", UPDATES, EVALUATIONS, SEEDS)
-laboratory_c = question("c", "laboratory", UPDATES, EVALUATIONS, SEEDS)
-laboratory_d = question("d", "laboratory", UPDATES, EVALUATIONS, SEEDS)
-quick_a = question("a", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
-quick_b = question("b", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
-quick_c = question("c", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
-quick_d = question("d", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
+laboratory_a, laboratory_b, laboratory_c, laboratory_d = (question(FULL, part) for part in QUESTIONS)
+quick_a, quick_b, quick_c, quick_d = (question(QUICK, part) for part in QUESTIONS)

@@ -16,7 +16,7 @@ from tasks.report import drawing
 from tasks.report.look import BLUE
 from tasks.statistics import DIFFERENCES, bootstrap_p, draws, holm, interval
 
-RESULT, FIGURE = "result.json", "curves.svg"
+FIGURE = "curves.svg"
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,14 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
     seeds, rest = divmod(len(studies), len(question.arms))
     if rest or not seeds:
         raise DataError(f"laboratory: {len(studies)} studies for {len(question.arms)} arms of part {part}.")
-    parents = {"studies": list(studies)}
-    with store.write("laboratory", settings={"part": part}, parents=parents, seed=0) as draft:
+    with store.write("laboratory", settings={"part": part}, parents={"studies": list(studies)}, seed=0) as draft:
         runs = [
             _load(store, arm, studies[place * seeds : (place + 1) * seeds]) for place, arm in enumerate(question.arms)
         ]
         reference = next(one for one in runs if one.arm.name == question.reference)
         others = [one for one in runs if one is not reference]
-        p_values = dict(
-            zip(
-                [one.arm.name for one in others],
-                holm([bootstrap_p(draws([{"": one.last_SP - reference.last_SP}], DIFFERENCES)) for one in others]),
-                strict=True,
-            )
-        )
+        adjusted = holm([bootstrap_p(draws([{"": one.last_SP - reference.last_SP}], DIFFERENCES)) for one in others])
+        p_values = {one.arm.name: p for one, p in zip(others, adjusted, strict=True)}
         result = LaboratoryResult(
             part=part,
             title=question.title,
@@ -75,28 +69,21 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
             base=float(reference.accuracy_SE[:, 0].mean()),
             arms=[_result(one, reference, p_values.get(one.arm.name)) for one in runs],
         )
-        (draft.path / RESULT).write_text(result.model_dump_json(indent=1, exclude={"folder"}), encoding="utf-8")
+        result.save(draft.path)
         (draft.path / FIGURE).write_text(_draw(runs, f"laboratory-{part}", question.title), encoding="utf-8")
         draft.facts.update(part=part, updates=result.updates)
     return draft.ref
 
 
-def load_result(store: Store, ref: ArtifactRef) -> LaboratoryResult:
-    """Read the result of a part, with the folder of its figure."""
-    folder = store.path(ref)
-    result = LaboratoryResult.model_validate_json((folder / RESULT).read_text(encoding="utf-8"))
-    return result.model_copy(update={"folder": str(folder)})
-
-
-def find_parts(store: Store) -> list[LaboratoryResult]:
-    """Return the latest comparison of every part of the laboratory that the store has.
+def find_parts(store: Store) -> dict[str, LaboratoryResult]:
+    """Return the latest comparison of every part of the laboratory that the store has, by its part.
 
     Raises:
         ArtifactError: the store cannot be read.
     """
     made = sorted(store.manifests("laboratory"), key=lambda one: one.timings.finished)
     latest = {one.facts["part"]: one.ref for one in made}
-    return [load_result(store, latest[part]) for part in sorted(latest)]
+    return {part: LaboratoryResult.load(store, latest[part]) for part in sorted(latest)}
 
 
 def _draw(runs: Sequence[_Runs], name: str, title: str) -> str:
@@ -116,28 +103,27 @@ def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
     curves = [read_table(folder / "curve.parquet").to_pydict() for folder in folders]
     longest = max((curve["update"] for curve in curves), key=len)
     stopped = [str(store.manifest(ref).facts["stopped"]) for ref in studies]
-    accuracy_SE = np.full((len(curves), len(longest)), np.nan)
-    for row, curve in enumerate(curves):
-        # A run that was stopped keeps its last accuracy.
-        accuracy_SE[row] = [*curve["accuracy"], *[curve["accuracy"][-1]] * (len(longest) - len(curve["accuracy"]))]
-    tokens: list[int] = []
-    shares: dict[str, list[float]] = {"veto_fraction": [], "clip_fraction": []}
-    for folder in folders:
-        path = folder / "metrics.parquet"
-        if path.is_file():
-            metrics = read_table(path, columns=["tokens", *shares]).to_pydict()
-            tokens += metrics["tokens"]
-            for name, values in shares.items():
-                values += [share or 0.0 for share in metrics[name]]
+    # A run that was stopped keeps its last accuracy.
+    accuracy_SE = [
+        np.pad(curve["accuracy"], (0, len(longest) - len(curve["accuracy"])), mode="edge") for curve in curves
+    ]
+    paths = [folder / "metrics.parquet" for folder in folders]
+    tables = [read_table(path, columns=["tokens", *_SHARES]) for path in paths if path.is_file()]
+    tokens = [count for table in tables for count in table["tokens"].to_pylist()]
+    shares = [[share or 0.0 for table in tables for share in table[name].to_pylist()] for name in _SHARES]
+    vetoed, clipped = (float(np.average(one, weights=tokens)) if tokens else None for one in shares)
     return _Runs(
         arm=arm,
         update_E=np.array(longest),
-        accuracy_SE=accuracy_SE,
+        accuracy_SE=np.array(accuracy_SE),
         last_SP=np.array([curve["problem_accuracy"][-1] for curve in curves]),
-        vetoed=float(np.average(shares["veto_fraction"], weights=tokens)) if tokens else None,
-        clipped=float(np.average(shares["clip_fraction"], weights=tokens)) if tokens else None,
+        vetoed=vetoed,
+        clipped=clipped,
         stopped=[message for message in stopped if message],
     )
+
+
+_SHARES = ("veto_fraction", "clip_fraction")
 
 
 def _result(runs: _Runs, reference: _Runs, p: float | None) -> ArmResult:

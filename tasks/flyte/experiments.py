@@ -62,7 +62,7 @@ def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:
     """Compare all runs in tables, tests, figures and one page, which is also the task's deck."""
-    from tasks.experiments.step import compare_runs
+    from tasks.experiments.compare import compare_runs
 
     return compare_runs
 
@@ -70,9 +70,7 @@ def reproduction(
 @always
 def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
     """Return the tables that a reproduction ends with."""
-    from tasks.experiments.step import load_result
-
-    return load_result(Store(store), result)
+    return ReproductionResult.load(Store(store), result)
 
 
 @step("3")
@@ -89,6 +87,4 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[
 @always
 def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
     """Return the table that a part of the laboratory ends with."""
-    from tasks.experiments.laboratory import load_result
-
-    return load_result(Store(store), result)
+    return LaboratoryResult.load(Store(store), result)
