@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -60,8 +61,7 @@ def generate_shard(
             unfit = unfit_prompts(tokenizer, rows, engine.context_tokens, settings.max_new_tokens)
             for name, reason in unfit.items():
                 missing.add(name, settings.responses_per_prompt, reason)
-        tokens = truncated = responses = 0
-        before = engine.work
+        engine.work = Work()
         seconds: list[float | None] = []
         with (
             draft.phase("generate"),
@@ -84,19 +84,16 @@ def generate_shard(
                         missing.add(name, 1, "the engine gave it up.")
                 add(table)
                 limit.add_table(table)
-                responses += table.num_rows
-                progress.reach(responses)
-                tokens += pc.sum(pc.list_value_length(table["response_token_ids"])).as_py()
-                truncated += pc.sum(pc.equal(table["finish_reason"], "length")).as_py()
+                progress.reach(limit.responses)
         draft.facts.update(
             stage=stage,
-            responses=responses,
-            response_tokens=tokens / responses,
-            truncated=truncated / responses,
+            responses=limit.responses,
+            response_tokens=limit.tokens / limit.responses,
+            truncated=limit.cut / limit.responses,
             missing=missing.responses,
             missing_prompts=missing.prompts,
-            tokens_per_second=tokens / draft.spent()["generate"],
-            **timed_calls(seconds, [engine.work.since(before)]),
+            tokens_per_second=limit.tokens / draft.spent()["generate"],
+            **timed_calls(seconds, [engine.work]),
             **limit.facts(f"stage {stage + 1} generate"),
         )
     return draft.ref
@@ -145,32 +142,29 @@ def sample(
         engine.context_tokens,
         settings.max_new_tokens,
     )
-    sampling = Sampling(settings.max_new_tokens, settings.temperature)
-    responses = engine.generate(requests, sampling, on_done)
+    responses = engine.generate(requests, Sampling(settings.max_new_tokens, settings.temperature), on_done)
     texts = decode(tokenizer, responses)
     made = {
         (request.prompt_id, request.sample_index): (request.prompt_token_ids, response, text)
         for request, response, text in zip(requests, responses, texts, strict=True)
     }
-    nothing: tuple[list[int], Response, str] = ([], MISSING, "")
     rows = []
-    for row in prompts:
-        for index in range(settings.responses_per_prompt):
-            prompt_token_ids, response, text = made.get((row["prompt_id"], index), nothing)
-            rows.append(
-                {
-                    "prompt_id": row["prompt_id"],
-                    "sample_index": index,
-                    "prompt": row["prompt"],
-                    "answer": row["answer"],
-                    "prompt_token_ids": prompt_token_ids,
-                    "response_token_ids": response.token_ids,
-                    "engine_logp": response.logp,
-                    "finish_reason": response.finish_reason,
-                    "response": text,
-                    "policy": policy_digest,
-                }
-            )
+    for row, index in product(prompts, range(settings.responses_per_prompt)):
+        prompt_token_ids, response, text = made.get((row["prompt_id"], index), ([], MISSING, ""))
+        rows.append(
+            {
+                "prompt_id": row["prompt_id"],
+                "sample_index": index,
+                "prompt": row["prompt"],
+                "answer": row["answer"],
+                "prompt_token_ids": prompt_token_ids,
+                "response_token_ids": response.token_ids,
+                "engine_logp": response.logp,
+                "finish_reason": response.finish_reason,
+                "response": text,
+                "policy": policy_digest,
+            }
+        )
     return rows
 
 
