@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import ACCURACY_FILE
 from tasks.errors import DataError
-from tasks.evaluate.metrics import METRICS
 from tasks.experiments.causes import split_causes
 from tasks.experiments.page import write_page
 from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
@@ -128,7 +128,7 @@ Accuracies = Mapping[str, Mapping[str, Values]]
 def _by_problem(store: Store, run: SystemRun) -> dict[str, Values]:
     found = {}
     for one in run.history.evaluated[-1].evaluations:
-        metrics = json.loads(store.file(run.history.manifests[one.evaluation], METRICS).read_text())
+        metrics = json.loads(store.file(run.history.manifests[one.evaluation], ACCURACY_FILE).read_text())
         found[one.benchmark] = np.array(metrics["by_problem"]["accuracy"])
     return found
 

@@ -18,13 +18,12 @@ from matplotlib.ticker import MaxNLocator
 from tasks.artifacts.records import Manifest
 from tasks.experiments.causes import comparable, training_time
 from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult, Times
-from tasks.experiments.runs import SystemRun, pairs_of
+from tasks.experiments.runs import Floats, SystemRun, pairs_of
 from tasks.report import drawing
 from tasks.report.formats import MINUS, duration, label
 from tasks.report.history import History
 from tasks.report.ledger import merge, training_clock
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
-from tasks.report.updates import Column, binned, rolling, segments
 
 Row = Mapping[str, Any]
 Looks = dict[str, dict[str, Any]]
@@ -218,17 +217,17 @@ def over_updates(name: str, runs: Sequence[SystemRun], looks: Looks, reference: 
     return Sketch(figure, rows, title, caption.format(reference=reference))
 
 
-def _smooth(histories: Sequence[History], name: str) -> list[tuple[Column, Column]]:
-    """Return updates and values of a line, stage by stage: the mean over runs, smoothed within the stage."""
+def _smooth(histories: Sequence[History], name: str) -> list[Floats]:
+    """Return the updates and the values of a line, [2, points], stage by stage: means over runs and over neighbors."""
     count = min(len(history.column(name)) for history in histories)
-    update, stage = histories[0].updates["update"][:count], histories[0].updates["stage"][:count]
+    update, stage = (histories[0].column(one)[:count] for one in ("update", "stage"))
     rows = np.array([history.column(name)[:count] for history in histories])
     known = ~np.isnan(rows)
     means = np.divide(np.where(known, rows, 0.0).sum(0), known.sum(0), out=np.full(count, np.nan), where=known.any(0))
-    pieces = list(segments(stage))
-    points = max(8, _POINTS // len(pieces))
-    lines = [binned(update[one], rolling(means[one], max(1, count // 32)), points=points) for one in pieces]
-    return [(x, y) for x, y in lines if len(x)]
+    stages = [np.flatnonzero((stage == number) & known.any(0)) for number in np.unique(stage)]
+    most = min(32, max(8, _POINTS // len(stages)))
+    pieces = [np.array_split(places, min(len(places), most)) for places in stages if len(places)]
+    return [np.array([(update[one].mean(), means[one].mean()) for one in parts]).T for parts in pieces]
 
 
 def arms(result: LaboratoryResult) -> Sketch:

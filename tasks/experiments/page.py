@@ -7,6 +7,7 @@ from pathlib import Path
 from pyarrow.csv import write_csv
 from rich.table import Table
 
+from tasks.artifacts.layout import PAGE_FILE
 from tasks.experiments.figures import CaptionedFigure, make_figures
 from tasks.experiments.result import ALL, LEVEL, MEAN, Cause, LaboratoryResult, PairedTest, ReproductionResult, Speed
 from tasks.experiments.runs import SystemRun
@@ -14,8 +15,6 @@ from tasks.experiments.tables import how_to_read, p_value, table_of, tables
 from tasks.report.formats import MISSING, percent, percent_range, points
 from tasks.report.look import render
 from tasks.settings.effects import flat
-
-PAGE = "report.html"
 
 
 def write_page(
@@ -27,7 +26,7 @@ def write_page(
 ) -> None:
     """Write ``report.html``, and every figure into ``figures/`` as SVG and CSV; for arguments see ``render_page``."""
     figures = make_figures(result, runs, laboratory)
-    (folder / PAGE).write_text(render_page(result, runs, figures, reports), encoding="utf-8")
+    (folder / PAGE_FILE).write_text(render_page(result, runs, figures, reports), encoding="utf-8")
     (folder / "figures").mkdir()
     for name, one in figures.items():
         (folder / f"figures/{name}.svg").write_text(one.svg, encoding="utf-8")

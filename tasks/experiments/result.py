@@ -6,6 +6,7 @@ from typing import Self
 from pydantic import ConfigDict, Field
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import RESULT_FILE
 from tasks.flyte.model import FlyteModel
 
 MEAN = "mean"
@@ -14,7 +15,6 @@ ALL = "all models"
 """Stands for all models together where a model is named."""
 LEVEL = 0.05
 """A difference whose p is below it is told apart from none."""
-_FILE = "result.json"
 
 
 class _Row(FlyteModel):
@@ -27,13 +27,13 @@ class _Result(_Row):
 
     def save(self, folder: Path) -> None:
         """Write the result into an artifact."""
-        (folder / _FILE).write_text(self.model_dump_json(indent=1, exclude={"folder"}), encoding="utf-8")
+        (folder / RESULT_FILE).write_text(self.model_dump_json(indent=1, exclude={"folder"}), encoding="utf-8")
 
     @classmethod
     def load(cls, store: Store, ref: ArtifactRef) -> Self:
         """Read the result of an artifact, with the artifact's folder."""
         folder = store.path(ref)
-        result = cls.model_validate_json((folder / _FILE).read_text(encoding="utf-8"))
+        result = cls.model_validate_json((folder / RESULT_FILE).read_text(encoding="utf-8"))
         return result.model_copy(update={"folder": str(folder)})
 
 
@@ -152,11 +152,11 @@ class ArmResult(_Row):
     vetoed: float | None
     """Share of tokens, over all updates."""
     clipped: float | None
-    difference: float | None
+    difference: float | None = None
     """To the reference arm, paired by seed and problem; None for the reference itself."""
-    difference_low: float | None
-    difference_high: float | None
-    p: float | None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    p: float | None = None
     """By the bootstrap that gives the interval, adjusted by Holm for the number of arms."""
     stopped: list[str]
     """Messages of runs that a gate stopped."""

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import ROLLOUTS_FILE
 from tasks.artifacts.records import Manifest
 from tasks.report.history import History, load_finished
 from tasks.report.ledger import Ledger, make_ledger
@@ -86,7 +87,7 @@ def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactR
 def _tokens(store: Store, shard: Manifest) -> tuple[int, int]:
     """Return the tokens of the responses in rollouts, and the same with those of their prompts."""
     responses = prompts = 0
-    with pq.ParquetFile(store.file(shard, "rollouts.parquet")) as file:
+    with pq.ParquetFile(store.file(shard, ROLLOUTS_FILE)) as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=_COLUMNS):
             prompt_R, response_R = (pc.fill_null(pc.list_value_length(batch[name]), 0) for name in _COLUMNS)
             responses += pc.sum(response_R).as_py()
@@ -137,9 +138,9 @@ def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun
     found = {}
     for one in planned:
         wanted = one.settings.determining()
-        fitting = [ref for ref, settings in noted if settings and _fits(wanted, settings)]
-        if fitting:
-            found[one] = fitting[0]
+        fitting = (ref for ref, settings in noted if settings and _fits(wanted, settings))
+        if ref := next(fitting, None):
+            found[one] = ref
     return found
 
 
@@ -147,9 +148,8 @@ def _fits(wanted: Any, found: Any) -> bool:
     """Return whether settings are the planned ones; a run looked up what a plan leaves open, such as a commit."""
     if wanted in (None, ""):
         return True
-    if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(_fits(value, found.get(name)) for name, value in wanted.items())
-    if isinstance(wanted, list):
-        both = isinstance(found, list) and len(wanted) == len(found)
-        return both and all(_fits(one, other) for one, other in zip(wanted, found, strict=True))
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return all(_fits(value, found.get(name)) for name, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(map(_fits, wanted, found))
     return bool(wanted == found)

@@ -57,7 +57,7 @@ def find_reports(
     return [found[run] for run in planned]
 
 
-@step("3")
+@step("4")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import PROMPTS_FILE, ROLLOUTS_FILE
 from tasks.artifacts.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
 from tasks.errors import DataError, explained
 from tasks.interruption import heeding
@@ -53,7 +54,7 @@ def generate_shard(
     with store.write("rollouts", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             folder = store.path(policy, without=OPTIMIZER)
-            rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
+            rows = read_table(store.path(prompts) / PROMPTS_FILE).to_pylist()
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine)
             limit = AtLimit(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
@@ -66,7 +67,7 @@ def generate_shard(
         with (
             draft.phase("generate"),
             bar(f"stage {stage + 1} generate", len(rows) * settings.responses_per_prompt) as progress,
-            table_writer(draft.path / "rollouts.parquet", rollouts_schema(settings.max_new_tokens)) as add,
+            table_writer(draft.path / ROLLOUTS_FILE, rollouts_schema(settings.max_new_tokens)) as add,
         ):
             on_done = advancing(progress)
             for number, part in enumerate(parts(rows, settings.responses_per_prompt, settings.responses_per_part)):

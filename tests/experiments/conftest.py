@@ -60,38 +60,26 @@ def _run(root: Path, system: str, seed: int) -> SystemRun:
 def result(system_runs: list[SystemRun]) -> ReproductionResult:
     """Numbers that nobody computed, but for the causes."""
     benchmarks = [MEAN, "amc23", "aime25"]
+    levels = {system: 0.5 + 0.1 * place for place, system in enumerate(reversed(SYSTEMS))}
+    cell = Cell.model_construct(by_seed=[0.5, 0.5], base=0.32)
     cells = [
-        Cell(
-            model=model,
-            system=system,
-            benchmark=benchmark,
-            accuracy=0.5 + 0.1 * place,
-            low=0.45 + 0.1 * place,
-            high=0.55 + 0.1 * place,
-            by_seed=[0.5, 0.5],
-            base=0.32,
+        cell.model_copy(
+            update={"model": model, "system": system, "benchmark": benchmark, "accuracy": level}
+            | {"low": level - 0.05, "high": level + 0.05}
         )
         for model in MODELS
-        for place, system in enumerate(reversed(SYSTEMS))
+        for system, level in levels.items()
         for benchmark in benchmarks
     ]
+    test = PairedTest.model_construct(cohen_dz=1.25, rank_biserial=None, p_equivalence=0.001)
     tests = [
-        PairedTest(
-            model=model,
-            baseline=baseline,
-            benchmark=benchmark,
-            difference=difference,
-            low=difference - 0.01,
-            high=difference + 0.01,
-            p_bootstrap=0.0004 if difference > 0.01 else 0.4,
-            p_wilcoxon=None if benchmark != MEAN else 0.03,
-            cohen_dz=1.25,
-            rank_biserial=None,
-            p_equivalence=0.001,
-            equivalent=difference < 0.01,
+        test.model_copy(
+            update={"model": model, "baseline": baseline, "benchmark": benchmark, "difference": difference}
+            | {"low": difference - 0.01, "high": difference + 0.01, "equivalent": difference < 0.01}
+            | {"p_bootstrap": p, "p_wilcoxon": 0.03 if benchmark == MEAN else None}
         )
         for model in MODELS
-        for baseline, difference in (("grpo", 0.004), ("m2po", 0.1))
+        for baseline, difference, p in (("grpo", 0.004, 0.4), ("m2po", 0.1, 0.0004))
         for benchmark in benchmarks
     ]
     times = [
@@ -121,7 +109,7 @@ def result(system_runs: list[SystemRun]) -> ReproductionResult:
 
 @pytest.fixture(scope="session")
 def laboratory() -> list[LaboratoryResult]:
-    arm = ArmResult.model_construct(by_seed=[0.5] * 3, vetoed=0.01, clipped=None, difference=None, p=None, stopped=[])
+    arm = ArmResult.model_construct(by_seed=[0.5] * 3, vetoed=0.01, clipped=None, stopped=[])
     arms = [
         arm.model_copy(update={"name": name, "accuracy": value, "low": value - 0.05, "high": value + 0.04, "best": 0.7})
         for name, value in (("[0.8, 1.2], one stage", 0.5), ("[0, 5], one stage", 0.2), (f"[0, 5] and {HOSTILE}", 0.7))
