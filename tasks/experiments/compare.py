@@ -109,15 +109,14 @@ def check_problems(runs: Sequence[SystemRun]) -> None:
     Raises:
         DataError: two runs differ, and where.
     """
-    seen: dict[str, tuple[str, str]] = {}
+    seen: dict[str, tuple[ArtifactRef | None, str]] = {}
     for run in runs:
         for one in run.history.evaluated[-1].evaluations:
-            (problems,) = run.history.manifests[one.evaluation].parents["prompts"]
-            before, where = seen.setdefault(one.benchmark, (problems.digest, run.name))
-            if before != problems.digest:
+            problems, where = seen.setdefault(one.benchmark, (one.prompts, run.name))
+            if problems != one.prompts:
                 raise DataError(
-                    f"reproduction: benchmark {one.benchmark!r} has other problems in {run.name} ({problems}) than in "
-                    f"{where}; allowed: the same in every run. Pin its revision, or give both the same settings."
+                    f"reproduction: benchmark {one.benchmark!r} has other problems in {run.name} ({one.prompts}) than "
+                    f"in {where}; allowed: the same in every run. Pin its revision, or give both the same settings."
                 )
 
 
