@@ -6,12 +6,13 @@ starts the runs side by side, each as the workflow ``arm``, and ends with the wo
 of them in the cache.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.experiments.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, SEEDS, UPDATES, Part
+from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Form, Part
 from tasks.experiments.result import LaboratoryResult
 from tasks.flyte.decorators import named
 from tasks.flyte.ends import open_run
@@ -19,15 +20,7 @@ from tasks.flyte.experiments import close_laboratory
 from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.flyte.tasks import prepare_prompts, study
-from tasks.settings import (
-    EvaluateSettings,
-    Given,
-    OptimizeSettings,
-    PolicySettings,
-    PromptsSettings,
-    RolloutSettings,
-    VerifySettings,
-)
+from workflows.inputs import RUN, inputs_of
 from workflows.stages import prepared
 
 
@@ -39,34 +32,14 @@ class Run(NamedTuple):
 
 
 @workflow
-def arm(
-    policy: Given[PolicySettings],
-    prompts: Given[PromptsSettings],
-    rollout: Given[RolloutSettings],
-    optimize: Given[OptimizeSettings],
-    evaluate: Given[EvaluateSettings],
-    verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
-    store: str = "runs/laboratory",
-    seed: int = 0,
-    overrides: str = "",
-    arm: str = "",
-    evaluations: int = EVALUATIONS,
-) -> Run:
+@inputs_of(
+    open_run,
+    without=("updates_per_rollout", "operation", "trained_from"),
+    **{**RUN, "store": "runs/laboratory", "arm": ""},
+)
+def arm(evaluations: int = FULL.evaluations, **settings: Any) -> Run:
     """One training run, evaluated along the way; ``arm`` holds what it changes in the settings."""
-    opened = open_run(
-        store=store,
-        seed=seed,
-        policy=policy,
-        prompts=prompts,
-        rollout=rollout,
-        verify=verify,
-        optimize=optimize,
-        evaluate=evaluate,
-        updates_per_rollout=0,
-        overrides=overrides,
-        arm=arm,
-    )
-    run = named(opened, "open-run")
+    run = named(open_run(updates_per_rollout=0, **settings), "open-run")
     start = prepared(run)
     made = study(
         inputs=run.study,
@@ -78,53 +51,37 @@ def arm(
     return Run(study=named(made, "study"), store=run.store)
 
 
-def question(part: Part, name: str, updates: int, evaluations: int, seeds: tuple[int, ...]) -> PythonFunctionWorkflow:
+def runs_of(part: Part, updates: int, seeds: Sequence[int], start: Callable[..., Run], **inputs: Any) -> list[Run]:
+    """The nodes of all arms of a part on all seeds, arm by arm.
+
+    Args:
+        part: of the laboratory.
+        updates: of every run.
+        seeds: of every arm.
+        start: the workflow ``arm``, or what runs it.
+        inputs: the other inputs of ``arm``.
+    """
+    return [
+        named(start(seed=seed, arm=each.overrides(updates), **inputs), f"part-{part}-arm-{number}-seed-{seed}")
+        for number, each in enumerate(QUESTIONS[part].arms, 1)
+        for seed in seeds
+    ]
+
+
+def question(form: Form, part: Part) -> PythonFunctionWorkflow:
     """The workflow of a part: all its arms on all seeds, and their comparison."""
 
-    def graph(
-        policy: Given[PolicySettings],
-        prompts: Given[PromptsSettings],
-        rollout: Given[RolloutSettings],
-        optimize: Given[OptimizeSettings],
-        evaluate: Given[EvaluateSettings],
-        verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
-        store: str = "runs/laboratory",
-        overrides: str = "",
-    ) -> LaboratoryResult:
-        runs = [
-            named(
-                arm(
-                    policy=policy,
-                    prompts=prompts,
-                    rollout=rollout,
-                    optimize=optimize,
-                    evaluate=evaluate,
-                    verify=verify,
-                    store=store,
-                    seed=seed,
-                    overrides=overrides,
-                    arm=each.overrides(updates),
-                    evaluations=evaluations,
-                ),
-                f"arm-{number + 1}-seed-{seed}",
-            )
-            for number, each in enumerate(QUESTIONS[part].arms)
-            for seed in seeds
-        ]
+    @inputs_of(arm, without=("seed", "arm", "evaluations"))
+    def graph(**inputs: Any) -> LaboratoryResult:
+        runs = runs_of(part, form.updates, form.seeds, arm, evaluations=form.evaluations, **inputs)
         opened = runs[0].store
         compared = named(compare_arms(store=opened, part=part, studies=[run.study for run in runs]), "compare")
         return named(close_laboratory(store=opened, result=compared), "close-laboratory")
 
-    graph.__name__ = graph.__qualname__ = f"{name}_{part}"
+    graph.__name__ = graph.__qualname__ = f"{form.name}_{part}"
     graph.__doc__ = f"{QUESTIONS[part].title}: {QUESTIONS[part].asks}"
     return workflow(graph)
 
 
-laboratory_a = question("a", "laboratory", UPDATES, EVALUATIONS, SEEDS)
-laboratory_b = question("b", "laboratory", UPDATES, EVALUATIONS, SEEDS)
-laboratory_c = question("c", "laboratory", UPDATES, EVALUATIONS, SEEDS)
-laboratory_d = question("d", "laboratory", UPDATES, EVALUATIONS, SEEDS)
-quick_a = question("a", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
-quick_b = question("b", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
-quick_c = question("c", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
-quick_d = question("d", "quick", QUICK_UPDATES, QUICK_EVALUATIONS, SEEDS[:1])
+laboratory_a, laboratory_b, laboratory_c, laboratory_d = (question(FULL, part) for part in QUESTIONS)
+quick_a, quick_b, quick_c, quick_d = (question(QUICK, part) for part in QUESTIONS)

@@ -1,8 +1,7 @@
 """The stages of a run as sub-workflows, each of which the console shows as one node that opens."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flytekit import map_task, workflow
 
@@ -18,7 +17,6 @@ from tasks.flyte.inputs import (
     OptimizeInputs,
     PromptsInputs,
     RolloutInputs,
-    StepInputs,
     VerifyInputs,
 )
 from tasks.flyte.tasks import (
@@ -129,28 +127,24 @@ def evaluated(run: OpenRun, benchmarks: list[Artifact], policy: Artifact) -> Art
     return named(evaluate(inputs=run.evaluations, mean=run.mean, benchmarks=benchmarks, policy=policy), "evaluate-base")
 
 
+def stage_inputs(run: OpenRun, start: Start) -> dict[str, Any]:
+    """Inputs that all large stages of a run share."""
+    return {**_shared(run, start), "rollout": run.rollout, "verify": run.verify, "optimize": run.optimize}
+
+
 def in_stages(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
     """The node of a large stage; ``number`` counts from 0."""
-    return _numbered(stage, run, start, policy, number, rollout=run.rollout, verify=run.verify, optimize=run.optimize)
+    made: Stage = stage(reference=start.policy, policy=policy, stage=number, **stage_inputs(run, start))
+    return named(made, f"stage-{number + 1}")
 
 
 def in_turns(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
     """The node of a stage in which generation and optimization alternate; ``number`` counts from 0."""
-    return _numbered(alternating_stage, run, start, policy, number, alternate_inputs=run.alternate)
-
-
-def _numbered(
-    graph: Callable[..., Stage], run: OpenRun, start: Start, policy: Artifact, number: int, **inputs: StepInputs
-) -> Stage:
-    made = graph(
-        **inputs,
-        prompts=run.prompts,
-        evaluations=run.evaluations,
-        mean=run.mean,
-        training=start.training,
-        benchmarks=start.benchmarks,
-        reference=start.policy,
-        policy=policy,
-        stage=number,
-    )
+    inputs = {**_shared(run, start), "alternate_inputs": run.alternate}
+    made: Stage = alternating_stage(reference=start.policy, policy=policy, stage=number, **inputs)
     return named(made, f"stage-{number + 1}")
+
+
+def _shared(run: OpenRun, start: Start) -> dict[str, Any]:
+    of_start = {"training": start.training, "benchmarks": start.benchmarks}
+    return {**of_start, "prompts": run.prompts, "evaluations": run.evaluations, "mean": run.mean}

@@ -9,7 +9,7 @@ import typer
 
 from tasks.cli.pages import renew
 from tasks.errors import DataError
-from tasks.experiments.arms import EVALUATIONS, QUESTIONS, QUICK_EVALUATIONS, QUICK_UPDATES, UPDATES, Part
+from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Part
 
 if TYPE_CHECKING:
     from tasks.artifacts import Store
@@ -30,11 +30,10 @@ def laboratory(
     from tasks.artifacts import Store
     from tasks.experiments.spread import Plan, run_part
 
-    chosen = config or Path("configs/laboratory-quick.yaml" if quick else "configs/laboratory.yaml")
-    plan = Plan(part, chosen, quick, jobs or os.cpu_count() or 1, overrides)
-    updates, evaluations = (QUICK_UPDATES, QUICK_EVALUATIONS) if quick else (UPDATES, EVALUATIONS)
-    store = plan.settings(QUESTIONS[part].arms[0], updates).store
-    run_part(plan, updates, evaluations, log_folder(store))
+    form = QUICK if quick else FULL
+    plan = Plan(part, form, config or Path(form.config), jobs or os.cpu_count() or 1, overrides)
+    store = plan.settings(QUESTIONS[part].arms[0]).store
+    run_part(plan, log_folder(store))
     if docs is not None:
         renew_page(Store.open(store, create=False), part, docs)
         print(f"wrote {docs}")
@@ -48,13 +47,12 @@ def renew_page(store: "Store", part: str, page: Path) -> None:
     Raises:
         DataError: the page has no marks, or the store no result of the part.
     """
-    from tasks.experiments.laboratory import FIGURE, load_result
+    from tasks.experiments.laboratory import FIGURE, find_parts
     from tasks.experiments.tables import laboratory_markdown
 
-    found = [manifest for manifest in store.manifests("laboratory") if manifest.facts["part"] == part]
-    if not found:
+    result = find_parts(store).get(part)
+    if result is None:
         raise DataError(f"{store.ref.uri}: no result of part {part} in this store. Run `mu-grpo laboratory {part}`.")
-    result = load_result(store, found[0].ref)
     figure = page.with_suffix("") / f"{part}.svg"
     figure.parent.mkdir(exist_ok=True)
     shutil.copyfile(Path(result.folder) / FIGURE, figure)

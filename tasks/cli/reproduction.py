@@ -1,6 +1,5 @@
 """The command that shows a reproduction, finished or not."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -26,11 +25,11 @@ def reproduction(
 ) -> None:
     """Compares the runs of a reproduction that are finished, and names those that are missing."""
     from tasks.artifacts import Store
+    from tasks.experiments.compare import load_runs, result_of
     from tasks.experiments.figures import make_figures
     from tasks.experiments.laboratory import find_parts
-    from tasks.experiments.page import write_page as write_report
+    from tasks.experiments.page import write_page
     from tasks.experiments.runs import find_reports
-    from tasks.experiments.step import load_runs, result_of
     from tasks.experiments.tables import markdown
     from tasks.settings.experiment import read_experiment
 
@@ -41,22 +40,19 @@ def reproduction(
     runs = load_runs(opened, found)
     result = result_of(opened, experiment, planned, runs)
     print(result)
+    parts = list(find_parts(opened).values()) if page or docs else []
     if page is not None:
         with writing(page, "--page"):
             page.mkdir(parents=True, exist_ok=True)
-            write_report(page, result, runs, find_parts(opened), {one.name: str(ref) for one, ref in found.items()})
+            write_page(page, result, runs, parts, {one.name: str(ref) for one, ref in found.items()})
         print(f"wrote {page}/report.html")
     if docs is not None:
-        figures = {name: (one.title, one.svg) for name, one in make_figures(result, runs, find_parts(opened)).items()}
-        renew(docs, "tables", f"{markdown(result)}\n{_beside(docs, figures)}\n")
+        folder = docs.with_suffix("")
+        shown = [markdown(result)]
+        with writing(folder, "--docs"):
+            folder.mkdir(exist_ok=True)
+            for name, one in make_figures(result, runs, parts).items():
+                (folder / f"{name}.svg").write_text(one.svg, encoding="utf-8")
+                shown.append(f"![{one.title}]({folder.name}/{name}.svg)")
+        renew(docs, "tables", "\n\n".join(shown) + "\n")
         print(f"wrote {docs}")
-
-
-def _beside(page: Path, figures: Mapping[str, tuple[str, str]]) -> str:
-    """Writes figures, titles and SVG by name, into the folder that is named like the page; what shows them there."""
-    folder = page.with_suffix("")
-    with writing(folder, "--docs"):
-        folder.mkdir(exist_ok=True)
-        for name, (_, svg) in figures.items():
-            (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
-    return "\n\n".join(f"![{title}]({folder.name}/{name}.svg)" for name, (title, _) in figures.items())

@@ -1,18 +1,29 @@
 """The laboratory's questions, each a set of arms that are compared with one of them."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tasks.settings import PRESETS
 
 Part = Literal["a", "b", "c", "d"]
-SEEDS = (0, 1, 2)
-UPDATES, EVALUATIONS = 256, 16
-"""Of every run with configs/laboratory.yaml."""
-QUICK_UPDATES, QUICK_EVALUATIONS = 64, 4
-"""Of every run with configs/laboratory-quick.yaml."""
-_GRPO = "optimize.preset=grpo optimize.objective.aggregation=token_mean"
-_VETO = "optimize.objective.veto"
+
+
+class Form(NamedTuple):
+    """The size of the runs of a part."""
+
+    name: str
+    """The name of its workflows begins with it."""
+    config: str
+    updates: int
+    """Of every run."""
+    evaluations: int
+    """Of every run, after the first."""
+    seeds: tuple[int, ...]
+    """Of every arm."""
+
+
+FULL = Form("laboratory", "configs/laboratory.yaml", 256, 16, (0, 1, 2))
+QUICK = Form("quick", "configs/laboratory-quick.yaml", 64, 4, (0,))
 
 
 @dataclass(frozen=True)
@@ -43,17 +54,18 @@ class Question:
 
 
 def _veto(name: str, direction: str, kappa: float, scope: str = "suffix") -> Arm:
-    change = f"{_VETO}.direction={direction} {_VETO}.kappa={kappa:g} {_VETO}.scope={scope}"
-    return Arm(name, f"optimize.preset=mu_grpo {change}")
+    values = {"direction": direction, "kappa": f"{kappa:g}", "scope": scope}
+    changes = " ".join(f"optimize.objective.veto.{field}={value}" for field, value in values.items())
+    return Arm(name, f"optimize.preset=mu_grpo {changes}")
 
 
 _OFF = Arm("off", "optimize.preset=relaxed")
 _CLIPPING = tuple(
-    Arm(f"{name}, {schedule}", change, mu=mu)
+    Arm(f"{name}, {schedule}", f"optimize.preset={change}", mu=mu)
     for name, change in (
-        ("[0.8, 1.2]", _GRPO),
-        ("[0, 5]", "optimize.preset=relaxed"),
-        ("[0, 5] and veto", "optimize.preset=mu_grpo"),
+        ("[0.8, 1.2]", "grpo optimize.objective.aggregation=token_mean"),
+        ("[0, 5]", "relaxed"),
+        ("[0, 5] and veto", "mu_grpo"),
     )
     for schedule, mu in (("mu 4", 4), ("one stage", 0))
 )
@@ -72,7 +84,6 @@ _STAGES = tuple(
     for preset in ("mu_grpo", "relaxed")
     for stages in (2, 4, 8, 64)
 )
-
 QUESTIONS: dict[Part, Question] = {
     "a": Question(
         "The clipping dilemma",

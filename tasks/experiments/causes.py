@@ -5,7 +5,6 @@ Legend of shapes: A rollouts artifacts; F features of work: forward passes, and 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import mean
 
 import numpy as np
@@ -13,20 +12,14 @@ from scipy.optimize import nnls
 
 from tasks.artifacts.records import Manifest, Timings
 from tasks.experiments.result import Cause
-from tasks.experiments.runs import Floats, Generated, SystemRun, of_system
+from tasks.experiments.runs import Floats, Generated, Pair, SystemRun, pairs_of
 from tasks.report.formats import percent
 
-SWITCHES = "switches avoided"
-BARRIER = "no straggler barrier"
-BATCHES = "larger generation batches"
-LOGP = "log-probabilities"
-UPDATES = "updates"
-VERIFY = "verification"
-STORAGE = "storage and the rest"
-RESPONSES = "shorter or longer responses"
-UNEXPLAINED = "generation, unexplained"
-UNDIVIDED = "generation, undivided"
-_HOW = {
+SWITCHES, BARRIER, BATCHES = "switches avoided", "no straggler barrier", "larger generation batches"
+LOGP, UPDATES, VERIFY = "log-probabilities", "updates", "verification"
+STORAGE, RESPONSES = "storage and the rest", "shorter or longer responses"
+UNEXPLAINED, UNDIVIDED = "generation, unexplained", "generation, undivided"
+HOW = {
     SWITCHES: "phases load and switch",
     BARRIER: "passes beyond those with every row at work, and rows that are computed after their response is complete",
     BATCHES: "passes with every row at work: {rates}, fitted to {artifacts} rollouts artifacts",
@@ -40,32 +33,17 @@ _HOW = {
     UNDIVIDED: "phase generate; the work of single calls is not known",
 }
 """Every cause in the order of the tables, and how it is measured."""
-_PARTS = {
-    "load": "switch",
-    "switch": "switch",
-    "generate": "generate",
-    "verify": "verify",
-    "logp": "logp",
-    "optimize": "optimize",
+_CAUSE_OF_PHASE = {
+    "load": SWITCHES,
+    "switch": SWITCHES,
+    "generate": UNDIVIDED,
+    "verify": VERIFY,
+    "logp": LOGP,
+    "optimize": UPDATES,
 }
-"""The part of the time to which a phase of training belongs; all other phases are ``rest``."""
+"""The cause to which the difference in a phase of training belongs; that in all other phases is ``STORAGE``."""
 Rates = dict[tuple[object, ...], Floats]
 """Seconds of a pass and of a row, [F], by engine."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A run of the reference and one of a baseline, with the same model, seed and number of updates."""
-
-    reference: SystemRun
-    baseline: SystemRun
-
-    @property
-    def calls(self) -> list[list[Generated]] | None:
-        """What both generated, the baseline first; None where it is not known."""
-        sampled = [run.sampled for run in (self.baseline, self.reference)]
-        known = [one.calls for one in sampled if one is not None and one.calls is not None]
-        return known if len(known) == len(sampled) else None
 
 
 def split_causes(runs: Sequence[SystemRun], reference: str, baselines: Sequence[str]) -> list[Cause]:
@@ -79,43 +57,52 @@ def split_causes(runs: Sequence[SystemRun], reference: str, baselines: Sequence[
         reference: the system that saves.
         baselines: the systems that it is compared with.
     """
-    models = dict.fromkeys(run.model for run in runs)
-    return [
-        cause
-        for model in models
-        for baseline in baselines
-        for cause in _split(model, baseline, pairs_of(runs, model, reference, baseline))
-    ]
+    causes = []
+    for model in dict.fromkeys(run.model for run in runs):
+        for baseline in baselines:
+            pairs = comparable(pairs_of(runs, model, reference, baseline))
+            calls = [one for pair in pairs if _known(pair) for run in pair for one in run.calls or []]
+            rates = _fit(calls)
+            saved = [_saved(*pair, rates) for pair in pairs]
+            values = {"rates": _rates_text(rates), "artifacts": len(calls), "error": _error(calls, rates)}
+            for name, how in HOW.items():
+                if any(name in one for one in saved):
+                    seconds = mean(one.get(name, 0.0) for one in saved)
+                    causes.append(
+                        Cause(model=model, baseline=baseline, name=name, seconds=seconds, how=how.format(**values))
+                    )
+    return causes
 
 
-def pairs_of(runs: Sequence[SystemRun], model: str, reference: str, baseline: str) -> list[Pair]:
-    """Pair the runs of both systems with one model, seed by seed, where they made equally many updates."""
-    ours = {run.seed: run for run in of_system(runs, model, reference)}
-    pairs = [Pair(ours[run.seed], run) for run in of_system(runs, model, baseline) if run.seed in ours]
-    return [pair for pair in pairs if _updates(pair.reference) == _updates(pair.baseline) is not None]
+def comparable(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs of which both runs made equally many updates."""
+    return [pair for pair in pairs if _updates(pair[0]) == _updates(pair[1]) is not None]
 
 
 def _updates(run: SystemRun) -> int | None:
     return run.history.stages[-1].last_update if run.history.stages else None
 
 
-def training_time(run: SystemRun) -> dict[str, float]:
-    """Return seconds of training times the devices that they were spent on, by part.
+def _known(pair: Pair) -> bool:
+    return all(run.calls is not None for run in pair)
 
-    The parts are switch, generate, verify, logp, optimize, and ``rest``: what the steps that generate, verify and
-    optimize take besides their phases, or write. Where they run one after the other, each on one device, all parts
-    together are the training's wall-clock.
+
+def training_time(run: SystemRun) -> dict[str, float]:
+    """Return seconds of training times the devices that they were spent on, by the cause that they belong to.
+
+    ``STORAGE`` is what the steps that generate, verify and optimize take besides their phases, or write. Where they run
+    one after the other, each on one device, all together are the training's wall-clock.
     """
-    parts = dict.fromkeys([*_PARTS.values(), "rest"], 0.0)
+    parts = dict.fromkeys([*_CAUSE_OF_PHASE.values(), STORAGE], 0.0)
     for stage in run.history.stages:
         for manifest in (*stage.rollouts, *stage.verdicts, stage.policy):
             within = manifest is not stage.policy and _within(manifest.timings, stage.policy.timings)
             rest = 0.0 if within else manifest.timings.seconds + manifest.timings.earlier
             for phase, seconds in manifest.timings.phases.items():
-                if phase in _PARTS:
-                    parts[_PARTS[phase]] += devices(manifest) * seconds
+                if phase in _CAUSE_OF_PHASE:
+                    parts[_CAUSE_OF_PHASE[phase]] += _devices(manifest) * seconds
                     rest -= seconds
-            parts["rest"] += devices(manifest) * max(0.0, rest)
+            parts[STORAGE] += _devices(manifest) * max(0.0, rest)
     return parts
 
 
@@ -124,69 +111,44 @@ def _within(one: Timings, other: Timings) -> bool:
     return one.process == other.process and other.started <= one.started and one.finished <= other.finished
 
 
-def devices(manifest: Manifest) -> int:
+def _devices(manifest: Manifest) -> int:
     """Return the devices that the step worked on that made an artifact; 1 where its settings do not tell."""
-    if manifest.kind == "policy":
-        return int(manifest.settings.get("backend", {}).get("processes", 1))
-    if manifest.kind == "rollouts":
-        return int(manifest.settings.get("engine", {}).get("tensor_parallel", 1))
-    return 1
+    section, name = {"policy": ("backend", "processes"), "rollouts": ("engine", "tensor_parallel")}.get(
+        manifest.kind, ("", "")
+    )
+    return int(manifest.settings.get(section, {}).get(name, 1))
 
 
-def _split(model: str, baseline: str, pairs: Sequence[Pair]) -> list[Cause]:
-    timed = [one for pair in pairs for calls in pair.calls or [] for one in calls]
-    rates = _fit(timed)
-    saved = [_saved(pair, rates) for pair in pairs]
-    values = {"rates": _rates_text(rates), "artifacts": len(timed), "error": _error(timed, rates)}
-    return [
-        Cause(
-            model=model,
-            baseline=baseline,
-            name=name,
-            seconds=mean(one.get(name, 0.0) for one in saved),
-            how=how.format(**values),
-        )
-        for name, how in _HOW.items()
-        if any(name in one for one in saved)
-    ]
-
-
-def _saved(pair: Pair, rates: Rates) -> dict[str, float]:
+def _saved(ours: SystemRun, theirs: SystemRun, rates: Rates) -> dict[str, float]:
     """Return seconds by cause; they are negative where the reference spends more."""
-    theirs, ours = training_time(pair.baseline), training_time(pair.reference)
-    difference = {part: theirs[part] - ours[part] for part in theirs}
-    found = {
-        SWITCHES: difference["switch"],
-        LOGP: difference["logp"],
-        UPDATES: difference["optimize"],
-        VERIFY: difference["verify"],
-        STORAGE: difference["rest"],
-    }
-    sampled = [one for one in (pair.baseline.sampled, pair.reference.sampled) if one is not None]
-    if len(sampled) < 2:
-        return found | {UNDIVIDED: difference["generate"]}
-
-    def longer(name: str, seconds: Sequence[float], tokens: Sequence[int]) -> None:
-        """Move from a cause what goes with the difference in tokens, at the mean rate of both systems."""
-        rate = mean(spent / count if count else 0.0 for spent, count in zip(seconds, tokens, strict=True))
+    runs = (theirs, ours)
+    spent = {name: (seconds, training_time(ours)[name]) for name, seconds in training_time(theirs).items()}
+    sequences = [run.sequence_tokens for run in runs]
+    in_proportion = {LOGP: sequences, UPDATES: sequences}
+    if _known((ours, theirs)):
+        generating = spent.pop(UNDIVIDED)
+        responses = [run.response_tokens for run in runs]
+        in_proportion |= {BARRIER: responses, BATCHES: responses}
+        calls = [sum(one.seconds for one in run.calls or []) for run in runs]
+        modelled = [sum(float(one.work_F @ rates[one.engine]) for one in run.calls or []) for run in runs]
+        needed = [sum(float(one.needed_F @ rates[one.engine]) for one in run.calls or []) for run in runs]
+        spent[STORAGE] = _each(spent[STORAGE], generating, calls)
+        spent[UNEXPLAINED] = _each((0.0, 0.0), calls, modelled)
+        spent[BARRIER] = _each((0.0, 0.0), modelled, needed)
+        spent[BATCHES] = (needed[0], needed[1])
+    found = {name: one - other for name, (one, other) in spent.items()}
+    # What goes with the difference in tokens, at the mean rate of both systems, is a cause of its own.
+    for name, tokens in in_proportion.items():
+        rate = mean(seconds / count if count else 0.0 for seconds, count in zip(spent[name], tokens, strict=True))
         moved = (tokens[0] - tokens[1]) * rate
-        found[RESPONSES] = found.get(RESPONSES, 0.0) + moved
         found[name] -= moved
-
-    for name, part in ((LOGP, "logp"), (UPDATES, "optimize")):
-        longer(name, (theirs[part], ours[part]), [one.sequence_tokens for one in sampled])
-    if pair.calls is None:
-        return found | {UNDIVIDED: difference["generate"]}
-    in_calls = [sum(one.seconds for one in calls) for calls in pair.calls]
-    modelled = [sum(float(one.work_F @ rates[one.engine]) for one in calls) for calls in pair.calls]
-    needed = [sum(float(one.needed_F @ rates[one.engine]) for one in calls) for calls in pair.calls]
-    waited = [whole - part for whole, part in zip(modelled, needed, strict=True)]
-    found[STORAGE] += difference["generate"] - (in_calls[0] - in_calls[1])
-    found[UNEXPLAINED] = (in_calls[0] - in_calls[1]) - (modelled[0] - modelled[1])
-    for name, seconds in ((BARRIER, waited), (BATCHES, needed)):
-        found[name] = seconds[0] - seconds[1]
-        longer(name, seconds, [one.response_tokens for one in sampled])
+        found[RESPONSES] = found.get(RESPONSES, 0.0) + moved
     return found
+
+
+def _each(base: Sequence[float], more: Sequence[float], less: Sequence[float]) -> tuple[float, float]:
+    """Return ``base + more - less`` of both systems."""
+    return base[0] + more[0] - less[0], base[1] + more[1] - less[1]
 
 
 def _fit(timed: Sequence[Generated]) -> Rates:
@@ -206,12 +168,11 @@ def _fit(timed: Sequence[Generated]) -> Rates:
 
 
 def _rates_text(rates: Rates) -> str:
-    """``10.2 ms a pass and 0.031 ms a row``."""
     return "; ".join(f"{1000 * one[0]:.3g} ms a pass and {1000 * one[1]:.3g} ms a row" for one in rates.values())
 
 
 def _error(timed: Sequence[Generated], rates: Rates) -> str:
-    """The mean difference of an artifact's seconds from what the rates give, as a share of the mean artifact."""
+    """Return the mean difference of an artifact's seconds from what the rates give, by the mean artifact's seconds."""
     seconds = sum(one.seconds for one in timed)
     missed = sum(abs(float(one.work_F @ rates[one.engine]) - one.seconds) for one in timed)
     return percent(missed / seconds if seconds else None)

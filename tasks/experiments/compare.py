@@ -1,18 +1,23 @@
-"""Accuracies and paired tests of a comparison. Legend of shapes: S seeds, P problems of a benchmark, N pairs."""
+"""The comparison of all runs of a reproduction: accuracies, paired tests, times, figures and a page, as an artifact.
+
+Legend of shapes: S seeds, P problems of a benchmark, N pairs.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tasks.artifacts import Store
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import ACCURACY_FILE
 from tasks.errors import DataError
-from tasks.evaluate.metrics import METRICS
-from tasks.experiments.result import ALL, MEAN, Cell, PairedTest
-from tasks.experiments.runs import SystemRun, of_system
-from tasks.report.evaluated import EvaluatedPolicy
+from tasks.experiments.causes import split_causes
+from tasks.experiments.page import write_page
+from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
+from tasks.experiments.runs import SystemRun, load_run, of_system, pairs_of
+from tasks.experiments.times import speeds_of, times_of
+from tasks.settings.experiment import ExperimentSettings, PlannedRun
 from tasks.statistics import (
     DIFFERENCES,
     Benchmarks,
@@ -29,41 +34,73 @@ from tasks.statistics import (
     signed_rank_p,
 )
 
-LEVEL = 0.05
+
+def compare_runs(
+    store: Store, experiment: ExperimentSettings, reports: Sequence[ArtifactRef], laboratory: Sequence[ArtifactRef]
+) -> ArtifactRef:
+    """Compare all runs of a reproduction.
+
+    Args:
+        store: of all artifacts.
+        experiment: what was planned.
+        reports: of all its runs, in their order.
+        laboratory: comparisons of the laboratory's parts, if any were asked for.
+
+    Returns:
+        A reproduction artifact with result.json, report.html, and every figure as SVG and CSV.
+
+    Raises:
+        ArtifactError: an artifact is missing or corrupted.
+        DataError: the runs cannot be compared, and why.
+    """
+    planned = experiment.runs(store.ref.uri)
+    found = dict(zip(planned, reports, strict=True))
+    parents = {"reports": list(reports), "laboratory": list(laboratory)}
+    with store.write("reproduction", settings=experiment.determining(), parents=parents, seed=0) as draft:
+        runs = load_runs(store, found)
+        result = result_of(store, experiment, planned, runs)
+        result.save(draft.path)
+        asked = [LaboratoryResult.load(store, ref) for ref in laboratory]
+        write_page(draft.path, result, runs, asked, {one.name: str(ref) for one, ref in found.items()})
+        draft.facts.update(runs=len(runs), models=result.models, systems=result.systems, seeds=result.seeds)
+    return draft.ref
 
 
-@dataclass(frozen=True)
-class Accuracies:
-    """The accuracies of a system with a model after its last update, [S, P] by benchmark."""
-
-    by_benchmark: dict[str, Values]
-    base: dict[str, float]
-    """Before training, mean over seeds and problems."""
+def load_runs(store: Store, reports: Mapping[PlannedRun, ArtifactRef]) -> list[SystemRun]:
+    """Read the runs that are there."""
+    return [load_run(store, one.model, one.system, one.seed, ref) for one, ref in reports.items()]
 
 
-def read_accuracies(store: Store, runs: Sequence[SystemRun]) -> Accuracies:
-    """Read the accuracies that the runs of a system with a model reached, seed by seed.
+def result_of(
+    store: Store, experiment: ExperimentSettings, planned: Sequence[PlannedRun], runs: Sequence[SystemRun]
+) -> ReproductionResult:
+    """Compare the runs that are there.
 
     Raises:
         ArtifactError: an evaluation is missing or corrupted.
-        DataError: the runs were not evaluated on the same problems.
+        DataError: there is no run, or they were not evaluated on the same problems.
     """
-    last = [_by_problem(store, run, run.history.evaluated[-1]) for run in runs]
-    first = [_by_problem(store, run, run.history.evaluated[0]) for run in runs]
-    return Accuracies(
-        by_benchmark={name: np.stack([one[name] for one in last]) for name in last[0]},
-        base={name: float(np.mean([one[name] for one in first])) for name in first[0]},
+    if not runs:
+        raise DataError(
+            f"{store.ref.uri}: none of the {len(planned)} runs is there. Start them, or name another store."
+        )
+    check_problems(runs)
+    there = {(run.model, run.system, run.seed) for run in runs}
+    reference, baselines = experiment.reference, experiment.baselines
+    accuracies = {run.name: _by_problem(store, run) for run in runs}
+    return ReproductionResult(
+        models=list(experiment.models),
+        systems=list(experiment.systems),
+        seeds=experiment.seeds,
+        reference=reference,
+        margin=experiment.margin,
+        missing=[one.name for one in planned if (one.model, one.system, one.seed) not in there],
+        cells=cells_of(runs, accuracies),
+        tests=tests_of(runs, accuracies, reference, baselines, experiment.margin),
+        times=times_of(runs),
+        speeds=speeds_of(runs, reference, baselines),
+        causes=split_causes(runs, reference, baselines),
     )
-
-
-def _by_problem(store: Store, run: SystemRun, policy: EvaluatedPolicy) -> dict[str, Values]:
-    """Read the accuracy of every problem, [P] by benchmark."""
-    found = {}
-    for one in policy.evaluations:
-        manifest = run.history.manifests[one.evaluation]
-        metrics: Mapping[str, Any] = json.loads(store.file(manifest, METRICS).read_text())
-        found[one.benchmark] = np.array(metrics["by_problem"]["accuracy"])
-    return found
 
 
 def check_problems(runs: Sequence[SystemRun]) -> None:
@@ -72,26 +109,39 @@ def check_problems(runs: Sequence[SystemRun]) -> None:
     Raises:
         DataError: two runs differ, and where.
     """
-    seen: dict[str, tuple[str, str]] = {}
+    seen: dict[str, tuple[ArtifactRef | None, str]] = {}
     for run in runs:
         for one in run.history.evaluated[-1].evaluations:
-            (problems,) = run.history.manifests[one.evaluation].parents["prompts"]
-            before, where = seen.setdefault(one.benchmark, (problems.digest, run.name))
-            if before != problems.digest:
+            problems, where = seen.setdefault(one.benchmark, (one.prompts, run.name))
+            if problems != one.prompts:
                 raise DataError(
-                    f"reproduction: benchmark {one.benchmark!r} has other problems in {run.name} ({problems}) than in "
-                    f"{where}; allowed: the same in every run. Pin its revision, or give both the same settings."
+                    f"reproduction: benchmark {one.benchmark!r} has other problems in {run.name} ({one.prompts}) than "
+                    f"in {where}; allowed: the same in every run. Pin its revision, or give both the same settings."
                 )
 
 
-def cells_of(accuracies: Mapping[tuple[str, str], Accuracies]) -> list[Cell]:
+Accuracies = Mapping[str, Mapping[str, Values]]
+"""The accuracy of every problem after the last update, [P] by benchmark, by the name of the run."""
+
+
+def _by_problem(store: Store, run: SystemRun) -> dict[str, Values]:
+    found = {}
+    for one in run.history.evaluated[-1].evaluations:
+        metrics = json.loads(store.file(run.history.manifests[one.evaluation], ACCURACY_FILE).read_text())
+        found[one.benchmark] = np.array(metrics["by_problem"]["accuracy"])
+    return found
+
+
+def cells_of(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Cell]:
     """Return the accuracy, with its interval, of every model and system on every benchmark and their mean."""
     cells = []
-    for (model, system), found in accuracies.items():
-        benchmarks = list(found.by_benchmark)
+    for model, system in dict.fromkeys((run.model, run.system) for run in runs):
+        own = of_system(runs, model, system)
+        first = [{one.benchmark: one for one in run.history.evaluated[0].evaluations} for run in own]
+        benchmarks = list(accuracies[own[0].name])
         for name in [*benchmarks, *([MEAN] if len(benchmarks) > 1 else [])]:
             chosen = benchmarks if name == MEAN else [name]
-            measured = {one: found.by_benchmark[one] for one in chosen}
+            measured = {one: np.stack([accuracies[run.name][one] for run in own]) for one in chosen}
             about = interval_of([measured])
             cells.append(
                 Cell(
@@ -102,64 +152,40 @@ def cells_of(accuracies: Mapping[tuple[str, str], Accuracies]) -> list[Cell]:
                     low=about.low,
                     high=about.high,
                     by_seed=[float(one) for one in run_means([measured])],
-                    base=float(np.mean([found.base[one] for one in chosen])),
+                    base=float(np.mean([run[one].accuracy.value for run in first for one in chosen])),
                 )
             )
     return cells
 
 
 def tests_of(
-    runs: Sequence[SystemRun],
-    accuracies: Mapping[tuple[str, str], Accuracies],
-    reference: str,
-    baselines: Sequence[str],
-    margin: float,
+    runs: Sequence[SystemRun], accuracies: Accuracies, reference: str, baselines: Sequence[str], margin: float
 ) -> list[PairedTest]:
     """Test the reference against every baseline, over the seeds that both have.
 
     On the mean of the benchmarks, model by model and over all of them, then on every benchmark.
     """
-    paired: dict[tuple[str, str], dict[str, Values]] = {}
+    means, single = [], []
     for baseline in baselines:
-        for model in dict.fromkeys(model for model, _ in accuracies):
-            found = _differences(runs, accuracies, model, reference, baseline)
-            if found:
-                paired[model, baseline] = found
-    means = [_tested(model, baseline, MEAN, [found], margin) for (model, baseline), found in paired.items()]
-    for baseline in baselines:
-        of_models = [found for (_, other), found in paired.items() if other == baseline]
-        if len(of_models) > 1:
-            means.append(_tested(ALL, baseline, MEAN, of_models, margin))
-    single = [
-        _tested(model, baseline, name, [{name: difference_SP}], margin)
-        for (model, baseline), found in paired.items()
-        if len(found) > 1
-        for name, difference_SP in found.items()
-    ]
+        found: dict[str, Benchmarks] = {}
+        for model in dict.fromkeys(run.model for run in runs):
+            if pairs := pairs_of(runs, model, reference, baseline):
+                ours, theirs = ([accuracies[run.name] for run in side] for side in zip(*pairs, strict=True))
+                found[model] = {
+                    name: np.stack([one[name] - other[name] for one, other in zip(ours, theirs, strict=True)])
+                    for name in ours[0]
+                    if name in theirs[0]
+                }
+        means += [_tested(model, baseline, MEAN, [one], margin) for model, one in found.items()]
+        if len(found) > 1:
+            means.append(_tested(ALL, baseline, MEAN, list(found.values()), margin))
+        single += [
+            _tested(model, baseline, name, [{name: difference_SP}], margin)
+            for model, one in found.items()
+            if len(one) > 1
+            for name, difference_SP in one.items()
+        ]
     return [*_adjusted(means), *_adjusted(single)]
-
-
-def _differences(
-    runs: Sequence[SystemRun],
-    accuracies: Mapping[tuple[str, str], Accuracies],
-    model: str,
-    reference: str,
-    baseline: str,
-) -> dict[str, Values]:
-    """Return the reference minus the baseline, [S, P] by benchmark, over the seeds of both; empty without any."""
-    one, other = accuracies.get((model, reference)), accuracies.get((model, baseline))
-    if one is None or other is None:
-        return {}
-    seeds = [[run.seed for run in of_system(runs, model, system)] for system in (reference, baseline)]
-    both = [seed for seed in seeds[0] if seed in seeds[1]]
-    rows = [[each.index(seed) for seed in both] for each in seeds]
-    if not both:
-        return {}
-    return {
-        name: one.by_benchmark[name][rows[0]] - other.by_benchmark[name][rows[1]]
-        for name in one.by_benchmark
-        if name in other.by_benchmark
-    }
 
 
 def _tested(model: str, baseline: str, benchmark: str, differences: Sequence[Benchmarks], margin: float) -> PairedTest:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import CURVE_FILE, METRICS_FILE
 from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
 from tasks.experiments.arms import QUESTIONS, Arm, Part
@@ -16,20 +17,17 @@ from tasks.report import drawing
 from tasks.report.look import BLUE
 from tasks.statistics import DIFFERENCES, bootstrap_p, draws, holm, interval
 
-RESULT, FIGURE = "result.json", "curves.svg"
+FIGURE = "curves.svg"
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Runs:
     """The runs of an arm. Legend of shapes: S seeds, E evaluations, P problems."""
 
-    arm: Arm
+    result: ArmResult
     update_E: npt.NDArray[np.int64]
     accuracy_SE: npt.NDArray[np.float64]
     last_SP: npt.NDArray[np.float64]
-    vetoed: float | None
-    clipped: float | None
-    stopped: list[str]
 
 
 def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> ArtifactRef:
@@ -50,20 +48,18 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
     seeds, rest = divmod(len(studies), len(question.arms))
     if rest or not seeds:
         raise DataError(f"laboratory: {len(studies)} studies for {len(question.arms)} arms of part {part}.")
-    parents = {"studies": list(studies)}
-    with store.write("laboratory", settings={"part": part}, parents=parents, seed=0) as draft:
+    with store.write("laboratory", settings={"part": part}, parents={"studies": list(studies)}, seed=0) as draft:
         runs = [
             _load(store, arm, studies[place * seeds : (place + 1) * seeds]) for place, arm in enumerate(question.arms)
         ]
-        reference = next(one for one in runs if one.arm.name == question.reference)
+        reference = next(one for one in runs if one.result.name == question.reference)
         others = [one for one in runs if one is not reference]
-        p_values = dict(
-            zip(
-                [one.arm.name for one in others],
-                holm([bootstrap_p(draws([{"": one.last_SP - reference.last_SP}], DIFFERENCES)) for one in others]),
-                strict=True,
-            )
-        )
+        differences = [one.last_SP - reference.last_SP for one in others]
+        adjusted = holm([bootstrap_p(draws([{"": one}], DIFFERENCES)) for one in differences])
+        for one, difference_SP, p in zip(others, differences, adjusted, strict=True):
+            about = interval(difference_SP, DIFFERENCES)
+            found = {"difference": about.value, "difference_low": about.low, "difference_high": about.high, "p": p}
+            one.result = one.result.model_copy(update=found)
         result = LaboratoryResult(
             part=part,
             title=question.title,
@@ -73,36 +69,29 @@ def compare_arms(store: Store, part: str, studies: Sequence[ArtifactRef]) -> Art
             problems=reference.last_SP.shape[1],
             updates=int(reference.update_E[-1]),
             base=float(reference.accuracy_SE[:, 0].mean()),
-            arms=[_result(one, reference, p_values.get(one.arm.name)) for one in runs],
+            arms=[one.result for one in runs],
         )
-        (draft.path / RESULT).write_text(result.model_dump_json(indent=1, exclude={"folder"}), encoding="utf-8")
+        result.save(draft.path)
         (draft.path / FIGURE).write_text(_draw(runs, f"laboratory-{part}", question.title), encoding="utf-8")
         draft.facts.update(part=part, updates=result.updates)
     return draft.ref
 
 
-def load_result(store: Store, ref: ArtifactRef) -> LaboratoryResult:
-    """Read the result of a part, with the folder of its figure."""
-    folder = store.path(ref)
-    result = LaboratoryResult.model_validate_json((folder / RESULT).read_text(encoding="utf-8"))
-    return result.model_copy(update={"folder": str(folder)})
-
-
-def find_parts(store: Store) -> list[LaboratoryResult]:
-    """Return the latest comparison of every part of the laboratory that the store has.
+def find_parts(store: Store) -> dict[str, LaboratoryResult]:
+    """Return the latest comparison of every part of the laboratory that the store has, by its part.
 
     Raises:
         ArtifactError: the store cannot be read.
     """
     made = sorted(store.manifests("laboratory"), key=lambda one: one.timings.finished)
     latest = {one.facts["part"]: one.ref for one in made}
-    return [load_result(store, latest[part]) for part in sorted(latest)]
+    return {part: LaboratoryResult.load(store, latest[part]) for part in sorted(latest)}
 
 
 def _draw(runs: Sequence[_Runs], name: str, title: str) -> str:
     """Draw accuracy over updates as SVG: a panel per arm, in it a thin line per seed and a thick one for their mean."""
     with drawing.style():
-        figure, panels = drawing.small_multiples([one.arm.name for one in runs], "held-out accuracy", "update")
+        figure, panels = drawing.small_multiples([one.result.name for one in runs], "held-out accuracy", "update")
         for axes, one in zip(panels, runs, strict=True):
             for accuracy_E in one.accuracy_SE:
                 axes.plot(one.update_E, accuracy_E, color=BLUE, alpha=0.35, linewidth=1)
@@ -113,48 +102,29 @@ def _draw(runs: Sequence[_Runs], name: str, title: str) -> str:
 
 def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
     folders = store.paths(studies)
-    curves = [read_table(folder / "curve.parquet").to_pydict() for folder in folders]
+    curves = [read_table(folder / CURVE_FILE).to_pydict() for folder in folders]
     longest = max((curve["update"] for curve in curves), key=len)
+    # A run that was stopped keeps its last accuracy.
+    accuracies = [curve["accuracy"] + curve["accuracy"][-1:] * len(longest) for curve in curves]
+    accuracy_SE = np.array([one[: len(longest)] for one in accuracies])
+    last_SP = np.array([curve["problem_accuracy"][-1] for curve in curves])
     stopped = [str(store.manifest(ref).facts["stopped"]) for ref in studies]
-    accuracy_SE = np.full((len(curves), len(longest)), np.nan)
-    for row, curve in enumerate(curves):
-        # A run that was stopped keeps its last accuracy.
-        accuracy_SE[row] = [*curve["accuracy"], *[curve["accuracy"][-1]] * (len(longest) - len(curve["accuracy"]))]
-    tokens: list[int] = []
-    shares: dict[str, list[float]] = {"veto_fraction": [], "clip_fraction": []}
-    for folder in folders:
-        path = folder / "metrics.parquet"
-        if path.is_file():
-            metrics = read_table(path, columns=["tokens", *shares]).to_pydict()
-            tokens += metrics["tokens"]
-            for name, values in shares.items():
-                values += [share or 0.0 for share in metrics[name]]
-    return _Runs(
-        arm=arm,
-        update_E=np.array(longest),
-        accuracy_SE=accuracy_SE,
-        last_SP=np.array([curve["problem_accuracy"][-1] for curve in curves]),
-        vetoed=float(np.average(shares["veto_fraction"], weights=tokens)) if tokens else None,
-        clipped=float(np.average(shares["clip_fraction"], weights=tokens)) if tokens else None,
-        stopped=[message for message in stopped if message],
-    )
-
-
-def _result(runs: _Runs, reference: _Runs, p: float | None) -> ArmResult:
-    end = interval(runs.last_SP)
-    difference = None if runs is reference else interval(runs.last_SP - reference.last_SP, DIFFERENCES)
-    return ArmResult(
-        name=runs.arm.name,
+    paths = [folder / METRICS_FILE for folder in folders]
+    names = ("veto_fraction", "clip_fraction")
+    tables = [read_table(path, columns=["tokens", *names]) for path in paths if path.is_file()]
+    tokens = [count for table in tables for count in table["tokens"].to_pylist()]
+    shares = [[share or 0.0 for table in tables for share in table[name].to_pylist()] for name in names]
+    vetoed, clipped = (float(np.average(one, weights=tokens)) if tokens else None for one in shares)
+    end = interval(last_SP)
+    result = ArmResult(
+        name=arm.name,
         accuracy=end.value,
         low=end.low,
         high=end.high,
-        by_seed=[float(one) for one in runs.last_SP.mean(1)],
-        best=float(runs.accuracy_SE.max(1).mean()),
-        vetoed=runs.vetoed,
-        clipped=runs.clipped,
-        difference=difference.value if difference else None,
-        difference_low=difference.low if difference else None,
-        difference_high=difference.high if difference else None,
-        p=p,
-        stopped=runs.stopped,
+        by_seed=[float(one) for one in last_SP.mean(1)],
+        best=float(accuracy_SE.max(1).mean()),
+        vetoed=vetoed,
+        clipped=clipped,
+        stopped=[message for message in stopped if message],
     )
+    return _Runs(result, np.array(longest), accuracy_SE, last_SP)

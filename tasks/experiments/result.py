@@ -1,17 +1,40 @@
 """Results of a comparison and of the laboratory. All accuracies and shares are fractions."""
 
+from pathlib import Path
+from typing import Self
+
 from pydantic import ConfigDict, Field
 
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import RESULT_FILE
 from tasks.model import FlyteModel
 
 MEAN = "mean"
 """Stands for the mean over the benchmarks where a benchmark is named."""
 ALL = "all models"
 """Stands for all models together where a model is named."""
+LEVEL = 0.05
+"""A difference whose p is below it is told apart from none."""
 
 
 class _Row(FlyteModel):
     model_config = ConfigDict(frozen=True)
+
+
+class _Result(_Row):
+    folder: str = ""
+    """Where the artifact with the page or the figure is."""
+
+    def save(self, folder: Path) -> None:
+        """Write the result into an artifact."""
+        (folder / RESULT_FILE).write_text(self.model_dump_json(indent=1, exclude={"folder"}), encoding="utf-8")
+
+    @classmethod
+    def load(cls, store: Store, ref: ArtifactRef) -> Self:
+        """Read the result of an artifact, with the artifact's folder."""
+        folder = store.path(ref)
+        result = cls.model_validate_json((folder / RESULT_FILE).read_text(encoding="utf-8"))
+        return result.model_copy(update={"folder": str(folder)})
 
 
 class Cell(_Row):
@@ -61,13 +84,12 @@ class Times(_Row):
     model: str
     system: str
     updates: int
-    wall_clock: float
+    wall_clocks: list[float]
+    """By seed."""
     ledger: dict[str, float]
     """Process-seconds by row."""
     gpu_seconds: dict[str, float]
     """By row: process-seconds times the GPUs of the pod; empty on machines without one."""
-    wall_clocks: list[float]
-    """By seed."""
 
 
 class Speed(_Row):
@@ -94,10 +116,8 @@ class Cause(_Row):
     """How it was measured."""
 
 
-class ReproductionResult(FlyteModel):
+class ReproductionResult(_Result):
     """All that a reproduction's tables show. ``str()`` of it is those tables for the terminal."""
-
-    model_config = ConfigDict(frozen=True)
 
     models: list[str]
     systems: list[str]
@@ -111,8 +131,6 @@ class ReproductionResult(FlyteModel):
     times: list[Times]
     speeds: list[Speed]
     causes: list[Cause]
-    folder: str = ""
-    """Where the artifact with the page and the figures is."""
 
     def __str__(self) -> str:
         from tasks.experiments.tables import terminal
@@ -134,17 +152,17 @@ class ArmResult(_Row):
     vetoed: float | None
     """Share of tokens, over all updates."""
     clipped: float | None
-    difference: float | None
+    difference: float | None = None
     """To the reference arm, paired by seed and problem; None for the reference itself."""
-    difference_low: float | None
-    difference_high: float | None
-    p: float | None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    p: float | None = None
     """By the bootstrap that gives the interval, adjusted by Holm for the number of arms."""
     stopped: list[str]
     """Messages of runs that a gate stopped."""
 
 
-class LaboratoryResult(_Row):
+class LaboratoryResult(_Result):
     """A part of the laboratory. ``str()`` of it is a table for the terminal."""
 
     part: str
@@ -157,8 +175,6 @@ class LaboratoryResult(_Row):
     base: float
     """Accuracy before training."""
     arms: list[ArmResult]
-    folder: str = ""
-    """Where the artifact with the figure is."""
 
     def __str__(self) -> str:
         from tasks.experiments.tables import laboratory_terminal

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import ROLLOUTS_FILE
 from tasks.artifacts.records import Manifest
 from tasks.report.history import History, load_finished
 from tasks.report.ledger import Ledger, make_ledger
@@ -40,17 +40,6 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class Sampled:
-    """The responses of a run."""
-
-    response_tokens: int
-    sequence_tokens: int
-    """Tokens of prompts and responses: what is trained on."""
-    calls: list[Generated] | None
-    """By rollouts artifact; None where the work of some calls is not known."""
-
-
-@dataclass(frozen=True)
 class SystemRun:
     """A run, and its model, system and seed in a comparison."""
 
@@ -59,8 +48,11 @@ class SystemRun:
     seed: int
     history: History
     ledger: Ledger
-    sampled: Sampled | None = None
-    """Its responses; None before its first stage."""
+    response_tokens: int = 0
+    sequence_tokens: int = 0
+    """Tokens of prompts and responses: what is trained on."""
+    calls: list[Generated] | None = None
+    """What engines computed, by rollouts artifact; None where the work of some calls is not known."""
 
     @property
     def name(self) -> str:
@@ -76,37 +68,30 @@ def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactR
     """
     history = replace(load_finished(store, store.manifest(report)), seed=seed)
     shards = [shard for stage in history.stages for shard in stage.rollouts]
-    sampled = read_sampled(store, shards) if shards else None
-    return SystemRun(model, system, seed, history, make_ledger(history), sampled)
-
-
-def of_system(runs: Iterable[SystemRun], model: str, system: str) -> list[SystemRun]:
-    """Return the runs of a system with a model, in the order of their seeds."""
-    found = [run for run in runs if (run.model, run.system) == (model, system)]
-    return sorted(found, key=lambda run: run.seed)
-
-
-def read_sampled(store: Store, shards: Sequence[Manifest]) -> Sampled:
-    """Read the lengths in rollouts, and what their engines counted.
-
-    Raises:
-        ArtifactError: rollouts are missing or corrupted.
-    """
-    responses = sequences = 0
-    for shard in shards:
-        with pq.ParquetFile(store.file(shard, "rollouts.parquet")) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=_COLUMNS):
-                prompt_R, response_R = (_lengths(batch[name]) for name in _COLUMNS)
-                responses += int(response_R.sum())
-                sequences += int(prompt_R[response_R > 0].sum() + response_R.sum())
+    responses, sequences = np.sum([_tokens(store, shard) for shard in shards] or [(0, 0)], axis=0).tolist()
     calls = [generated(shard) for shard in shards]
     known = [one for one in calls if one is not None]
-    return Sampled(responses, sequences, known if len(known) == len(calls) else None)
+    return SystemRun(
+        model=model,
+        system=system,
+        seed=seed,
+        history=history,
+        ledger=make_ledger(history),
+        response_tokens=responses,
+        sequence_tokens=sequences,
+        calls=known if len(known) == len(calls) else None,
+    )
 
 
-def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    return np.asarray(lengths, dtype=np.int64)
+def _tokens(store: Store, shard: Manifest) -> tuple[int, int]:
+    """Return the tokens of the responses in rollouts, and the same with those of their prompts."""
+    responses = prompts = 0
+    with pq.ParquetFile(store.file(shard, ROLLOUTS_FILE)) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=_COLUMNS):
+            prompt_R, response_R = (pc.fill_null(pc.list_value_length(batch[name]), 0) for name in _COLUMNS)
+            responses += pc.sum(response_R).as_py()
+            prompts += pc.sum(prompt_R.filter(pc.greater(response_R, 0))).as_py() or 0
+    return responses, responses + prompts
 
 
 def generated(shard: Manifest) -> Generated | None:
@@ -126,6 +111,22 @@ def generated(shard: Manifest) -> Generated | None:
     )
 
 
+def of_system(runs: Iterable[SystemRun], model: str, system: str) -> list[SystemRun]:
+    """Return the runs of a system with a model, in the order of their seeds."""
+    found = [run for run in runs if (run.model, run.system) == (model, system)]
+    return sorted(found, key=lambda run: run.seed)
+
+
+Pair = tuple[SystemRun, SystemRun]
+"""A run of the reference and one of a baseline, with the same model and seed."""
+
+
+def pairs_of(runs: Sequence[SystemRun], model: str, reference: str, baseline: str) -> list[Pair]:
+    """Pair the runs of both systems with one model, seed by seed."""
+    ours = {run.seed: run for run in of_system(runs, model, reference)}
+    return [(ours[run.seed], run) for run in of_system(runs, model, baseline) if run.seed in ours]
+
+
 def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun, ArtifactRef]:
     """Find the report of every planned run that is finished, by the settings of the run.
 
@@ -136,9 +137,9 @@ def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun
     found = {}
     for one in planned:
         wanted = one.settings.determining()
-        fitting = [ref for ref, settings in noted if settings and _fits(wanted, settings)]
-        if fitting:
-            found[one] = fitting[0]
+        fitting = (ref for ref, settings in noted if settings and _fits(wanted, settings))
+        if ref := next(fitting, None):
+            found[one] = ref
     return found
 
 
@@ -146,9 +147,8 @@ def _fits(wanted: Any, found: Any) -> bool:
     """Return whether settings are the planned ones; a run looked up what a plan leaves open, such as a commit."""
     if wanted in (None, ""):
         return True
-    if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(_fits(value, found.get(name)) for name, value in wanted.items())
-    if isinstance(wanted, list):
-        both = isinstance(found, list) and len(wanted) == len(found)
-        return both and all(_fits(one, other) for one, other in zip(wanted, found, strict=True))
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return all(_fits(value, found.get(name)) for name, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(map(_fits, wanted, found))
     return bool(wanted == found)

@@ -1,4 +1,4 @@
-"""Running the arms of a part side by side, each run in a process of its own; a cached run takes seconds."""
+"""Run the arms of a part side by side, each in a process of its own; a cached run takes seconds."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.errors import DataError
-from tasks.experiments.arms import QUESTIONS, SEEDS, Arm, Part
+from tasks.experiments.arms import QUESTIONS, Arm, Form, Part
 from tasks.progress import bar
 from tasks.settings import RunSettings
 
@@ -33,23 +33,18 @@ class Plan:
     """A part of the laboratory, and how it is run."""
 
     part: Part
+    form: Form
     config: Path
-    quick: bool
     jobs: int
     overrides: str
 
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Seeds of every arm; the quick form has one."""
-        return SEEDS[:1] if self.quick else SEEDS
-
-    def settings(self, arm: Arm, updates: int) -> RunSettings:
+    def settings(self, arm: Arm) -> RunSettings:
         """Return the settings of an arm's runs, merged as ``open_run`` merges them.
 
         Raises:
             SettingsError: they are wrong.
         """
-        return RunSettings.read(self.config, f"{arm.overrides(updates)} {self.overrides}")
+        return RunSettings.read(self.config, f"{arm.overrides(self.form.updates)} {self.overrides}")
 
 
 class Command(NamedTuple):
@@ -60,13 +55,11 @@ class Command(NamedTuple):
     log: Path | None = None
 
 
-def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
+def run_part(plan: Plan, logs: Path) -> None:
     """Make all runs of a part, then compare them; what the comparison prints goes to standard output.
 
     Args:
         plan: what to run.
-        updates: of every run.
-        evaluations: of every run.
         logs: a folder for the output of every run.
 
     Raises:
@@ -76,23 +69,22 @@ def run_part(plan: Plan, updates: int, evaluations: int, logs: Path) -> None:
         raise DataError(f"{WORKFLOWS}: not here. Start the laboratory in the root of a checkout.")
     arms = QUESTIONS[plan.part].arms
     for arm in arms:  # Mistakes in settings are reported before anything runs.
-        plan.settings(arm, updates)
+        plan.settings(arm)
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // plan.jobs))
-    runs = [_run(plan, arm, seed, updates, evaluations, logs) for arm in arms for seed in plan.seeds]
+    runs = [_run(plan, arm, seed, logs) for arm in arms for seed in plan.form.seeds]
     failed = []
     with bar(f"laboratory {plan.part}", len(runs)) as progress:
         for run, code in ended(runs, plan.jobs):
-            if code:
-                failed.append(f"laboratory: {run.name} failed. Its output is in {run.log} and ends with\n{_end(run)}")
+            if code and run.log is not None:
+                last = "\n".join(run.log.read_text(encoding="utf-8").splitlines()[-8:])
+                failed.append(f"laboratory: {run.name} failed. Its output is in {run.log} and ends with\n{last}")
             progress.advance(note=run.name)
     if failed:
         raise DataError("\n".join(failed))
-    workflow = f"{'quick' if plan.quick else 'laboratory'}_{plan.part}"
-    comparison = Command("comparison", [*_options(plan, workflow), "--overrides", plan.overrides])
-    for _, code in ended([comparison], 1):
-        if code:
-            raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
+    comparison = Command("comparison", _options(plan, f"{plan.form.name}_{plan.part}"))
+    if any(code for _, code in ended([comparison], 1)):
+        raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
 
 
 def ended(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int]]:
@@ -123,21 +115,17 @@ def ended(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int
             yield command, process.exitcode
 
 
-def _options(plan: Plan, workflow: str) -> list[str]:
-    return ["run", str(WORKFLOWS), workflow, "--inputs-file", str(plan.config)]
+def _options(plan: Plan, workflow: str, *more: str) -> list[str]:
+    inputs = ["--inputs-file", str(plan.config), "--overrides", plan.overrides]
+    return ["run", str(WORKFLOWS), workflow, *inputs, *more]
 
 
-def _run(plan: Plan, arm: Arm, seed: int, updates: int, evaluations: int, logs: Path) -> Command:
+def _run(plan: Plan, arm: Arm, seed: int, logs: Path) -> Command:
     """Return the command of one arm on one seed."""
     name = f"{arm.name}, seed {seed}"
-    options = ["--seed", str(seed), "--evaluations", str(evaluations), "--overrides", plan.overrides]
+    options = ["--seed", str(seed), "--evaluations", str(plan.form.evaluations)]
     log = logs / f"{plan.part} {name.replace('/', ' ')}.txt"
-    return Command(name, [*_options(plan, "arm"), *options, "--arm", arm.overrides(updates)], log)
-
-
-def _end(run: Command) -> str:
-    assert run.log is not None
-    return "\n".join(run.log.read_text(encoding="utf-8").splitlines()[-8:])
+    return Command(name, _options(plan, "arm", *options, "--arm", arm.overrides(plan.form.updates)), log)
 
 
 def _pyflyte(options: list[str], log: Path | None) -> None:

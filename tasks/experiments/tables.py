@@ -1,13 +1,15 @@
-"""The tables of a comparison and of the laboratory, for the terminal and for a page of documentation."""
+"""The tables of a comparison and of the laboratory, the same for the terminal, documentation and the page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from statistics import mean
 from textwrap import fill
 
 from rich import box
 from rich.table import Table
 
-from tasks.experiments.result import MEAN, Cause, LaboratoryResult, PairedTest, ReproductionResult, Speed
-from tasks.report.formats import MISSING, duration, label, percent, percent_range
+from tasks.experiments.result import MEAN, LaboratoryResult, ReproductionResult, Times
+from tasks.report.formats import MISSING, duration, label, number, percent, percent_range, points, saved
+from tasks.report.ledger import ROWS
 from tasks.report.tables import render, render_markdown
 
 _COLUMNS = 132
@@ -22,7 +24,7 @@ _HOW_TO_READ = (
 def terminal(result: ReproductionResult) -> str:
     """Return all tables, as the workflow ends with them."""
     parts = [_missing(result)] if result.missing else []
-    for title, table in tables(result).items():
+    for title, table in tables(result).values():
         parts += [title, render(table, _COLUMNS)]
     parts.append(fill(how_to_read(result), 100))
     if result.folder:
@@ -31,11 +33,15 @@ def terminal(result: ReproductionResult) -> str:
 
 
 def markdown(result: ReproductionResult) -> str:
-    """Return all tables for a page."""
+    """Return all tables for a page of documentation."""
     parts = [_missing(result)] if result.missing else []
-    for title, table in tables(result).items():
+    for title, table in tables(result).values():
         parts += [f"**{title}**", render_markdown(table)]
     return "\n\n".join([*parts, how_to_read(result)]) + "\n"
+
+
+def _missing(result: ReproductionResult) -> str:
+    return f"Not finished; {len(result.missing)} runs are missing: {'; '.join(result.missing)}."
 
 
 def how_to_read(result: ReproductionResult) -> str:
@@ -43,37 +49,40 @@ def how_to_read(result: ReproductionResult) -> str:
     return _HOW_TO_READ.format(margin=f"{100 * result.margin:g}")
 
 
-def tables(result: ReproductionResult) -> dict[str, Table]:
-    """Return all tables by their titles."""
-    found = {f"Accuracy after the last update, {_seeds(result)}": _accuracies(result)}
-    if result.tests:
-        found[f"{result.reference} against each baseline"] = _tests(result.tests)
-    found["Seconds of training, mean over seeds"] = _times(result)
-    if result.speeds:
-        found[f"How much faster {result.reference} is"] = _speeds(result.speeds)
-    if result.causes:
-        found[f"Seconds that {result.reference} saves, by cause"] = _causes(result.causes)
-    return found
+def tables(result: ReproductionResult) -> dict[str, tuple[str, Table]]:
+    """Return all tables with their titles, by what they are about; those without a row are left out."""
+    seeds = sorted({len(cell.by_seed) for cell in result.cells})
+    numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+    found = {
+        "accuracy": (f"Accuracy after the last update, {numbers} seeds", _accuracies(result)),
+        "tests": (f"{result.reference} minus each baseline", _tests(result)),
+        "times": ("Seconds of training, mean over seeds", _times(result)),
+        "speeds": (f"How much faster {result.reference} is", _speeds(result)),
+        "causes": (f"Seconds that {result.reference} saves, by cause", _causes(result)),
+        "ledger": (
+            "Process-seconds by what they were spent on, mean over seeds; making the base policy is no training",
+            _ledgers(result.times, [one.ledger for one in result.times]),
+        ),
+        "gpus": (
+            "GPU-seconds: those of the step, times the GPUs of its pod",
+            _ledgers(result.times, [one.gpu_seconds for one in result.times]),
+        ),
+    }
+    return {name: (title, table) for name, (title, table) in found.items() if table.row_count}
 
 
-def _seeds(result: ReproductionResult) -> str:
-    numbers = sorted({len(cell.by_seed) for cell in result.cells})
-    return f"{' to '.join(str(number) for number in numbers[:: max(1, len(numbers) - 1)])} seeds"
-
-
-def _missing(result: ReproductionResult) -> str:
-    return f"Not finished; {len(result.missing)} runs are missing: {'; '.join(result.missing)}."
-
-
-def _table(*headings: str, left: int = 1) -> Table:
+def table_of(*headings: str, left: int = 1, rows: Iterable[Sequence[str]] = ()) -> Table:
+    """Return a table whose first columns, so many as ``left``, are text and the others numbers."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="left" if place < left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
 def _accuracies(result: ReproductionResult) -> Table:
-    table = _table("model", "benchmark", "base", *result.systems, left=2)
+    table = table_of("model", "benchmark", "base", *result.systems, left=2)
     cells = {(cell.model, cell.benchmark, cell.system): cell for cell in result.cells}
     for model, benchmark in dict.fromkeys((cell.model, cell.benchmark) for cell in result.cells):
         row = [cells.get((model, benchmark, system)) for system in result.systems]
@@ -87,19 +96,19 @@ def _benchmark(name: str) -> str:
     return "mean of all" if name == MEAN else name
 
 
-def _tests(tests: Sequence[PairedTest]) -> Table:
+def _tests(result: ReproductionResult) -> Table:
     headings = ("difference (95 %)", "p bootstrap", "p Wilcoxon", "d_z", "r", "p equal", "equal")
-    table = _table("against", "model", "benchmark", *headings, left=3)
-    for test in tests:
+    table = table_of("against", "model", "benchmark", *headings, left=3)
+    for test in result.tests:
         table.add_row(
             test.baseline,
             test.model,
             _benchmark(test.benchmark),
-            f"{_points(test.difference)} ({_points(test.low)} to {_points(test.high)})",
+            f"{points(test.difference)} ({points(test.low)} to {points(test.high)})",
             p_value(test.p_bootstrap),
             p_value(test.p_wilcoxon),
-            _or_missing(test.cohen_dz, lambda value: f"{value:.2f}"),
-            _or_missing(test.rank_biserial, lambda value: f"{value:.2f}"),
+            number(test.cohen_dz, 2),
+            number(test.rank_biserial, 2),
             p_value(test.p_equivalence),
             "yes" if test.equivalent else "not shown",
         )
@@ -108,58 +117,52 @@ def _tests(tests: Sequence[PairedTest]) -> Table:
 
 def p_value(p: float | None) -> str:
     """``0.012``, ``< 0.001``."""
-    return _or_missing(p, lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}")
-
-
-def _points(difference: float) -> str:
-    return _signed(100 * difference)
-
-
-def _or_missing(value: float | None, write: Callable[[float], str]) -> str:
-    return MISSING if value is None else write(value)
+    return number(p, 3) if p is None or p >= 0.001 else "< 0.001"
 
 
 def _times(result: ReproductionResult) -> Table:
-    rows = dict.fromkeys(row for one in result.times for row in one.ledger)
-    table = _table("model", "system", "updates", "wall-clock", *(label(row) for row in rows), left=2)
+    table = table_of("model", "system", "updates", "wall-clock", "by seed", left=2)
     for one in result.times:
-        seconds = [_or_missing(one.ledger.get(row), duration) for row in rows]
-        table.add_row(one.model, one.system, str(one.updates), duration(one.wall_clock), *seconds)
+        by_seed = ", ".join(map(duration, one.wall_clocks))
+        table.add_row(one.model, one.system, str(one.updates), duration(mean(one.wall_clocks)), by_seed)
     return table
 
 
-def _speeds(speeds: Sequence[Speed]) -> Table:
-    table = _table("against", "model", "", "times as fast", "by seed", left=3)
-    for one in speeds:
-        by_seed = " ".join(_or_missing(ratio, lambda value: f"{value:.2f}") for ratio in one.by_seed)
-        ratio = "not on every seed" if one.ratio is None else f"{one.ratio:.2f}"
-        table.add_row(one.baseline, one.model, one.name, ratio, by_seed)
+def _ledgers(times: Sequence[Times], ledgers: Sequence[dict[str, float]]) -> Table:
+    columns = [row for row in ROWS if any(row in one for one in ledgers)]
+    rows = [
+        (time.model, time.system, *(number(one.get(row)) for row in columns))
+        for time, one in zip(times, ledgers, strict=True)
+        if one
+    ]
+    return table_of("model", "system", *map(label, columns), left=2, rows=rows)
+
+
+def _speeds(result: ReproductionResult) -> Table:
+    rows = [
+        (
+            one.baseline,
+            one.model,
+            one.name,
+            "not on every seed" if one.ratio is None else number(one.ratio, 2),
+            " ".join(number(ratio, 2) for ratio in one.by_seed),
+        )
+        for one in result.speeds
+    ]
+    return table_of("against", "model", "", "times as fast", "by seed", left=3, rows=rows)
+
+
+def _causes(result: ReproductionResult) -> Table:
+    columns = list(dict.fromkeys((cause.model, cause.baseline) for cause in result.causes))
+    table = table_of("", *(f"{model}, against {baseline}" for model, baseline in columns))
+    seconds = {(cause.model, cause.baseline, cause.name): cause.seconds for cause in result.causes}
+    for name in dict.fromkeys(cause.name for cause in result.causes):
+        found = [seconds.get((*column, name)) for column in columns]
+        table.add_row(name, *(MISSING if one is None else saved(one) for one in found))
+    if columns:
+        sums = [sum(one.seconds for one in result.causes if (one.model, one.baseline) == column) for column in columns]
+        table.add_row("in all", *map(saved, sums))
     return table
-
-
-def _causes(causes: Sequence[Cause]) -> Table:
-    columns = list(dict.fromkeys(_about(cause) for cause in causes))
-    table = _table("", *(f"{model}, against {baseline}" for model, baseline in columns))
-    seconds = {(cause.model, cause.baseline, cause.name): cause.seconds for cause in causes}
-    for name in dict.fromkeys(cause.name for cause in causes):
-        table.add_row(name, *(_or_missing(seconds.get((*column, name)), _seconds_saved) for column in columns))
-    table.add_row(
-        "in all", *(_seconds_saved(sum(one.seconds for one in causes if _about(one) == pair)) for pair in columns)
-    )
-    return table
-
-
-def _about(cause: Cause) -> tuple[str, str]:
-    return cause.model, cause.baseline
-
-
-def _seconds_saved(seconds: float) -> str:
-    return f"{_signed(seconds)} s"
-
-
-def _signed(value: float) -> str:
-    """Write a value with its sign and one digit; a zero is always ``+0.0``."""
-    return f"{round(value, 1) + 0.0:+.1f}"
 
 
 def laboratory_terminal(result: LaboratoryResult) -> str:
@@ -184,10 +187,9 @@ def _laboratory_legend(result: LaboratoryResult) -> str:
 
 def _arms(result: LaboratoryResult) -> Table:
     headings = ("at the end (95 %)", "seeds", "best", "vetoed", "clipped", "difference (95 %)", "p")
-    table = _table("arm", *headings)
+    table = table_of("arm", *headings)
     for arm in result.arms:
-        known = None not in (arm.difference, arm.difference_low, arm.difference_high)
-        low, high = arm.difference_low or 0.0, arm.difference_high or 0.0
+        low, high = points(arm.difference_low), points(arm.difference_high)
         table.add_row(
             arm.name + (" (stopped)" if arm.stopped else ""),
             f"{percent(arm.accuracy)} ({percent_range(arm.low, arm.high)})",
@@ -195,7 +197,7 @@ def _arms(result: LaboratoryResult) -> Table:
             percent(arm.best),
             percent(arm.vetoed),
             percent(arm.clipped),
-            f"{100 * (arm.difference or 0.0):+.1f} ({100 * low:+.1f} to {100 * high:+.1f})" if known else "",
+            "" if arm.difference is None else f"{points(arm.difference)} ({low} to {high})",
             "" if arm.p is None else p_value(arm.p),
         )
     return table

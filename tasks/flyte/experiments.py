@@ -3,9 +3,11 @@
 from typing import NamedTuple
 
 from tasks.artifacts import Store
+from tasks.errors import DataError
 from tasks.experiments.result import LaboratoryResult, ReproductionResult
 from tasks.flyte.decorators import Logic, always, step
 from tasks.flyte.inputs import Artifact, StoreHandle
+from tasks.report.summary import RunSummary
 from tasks.settings import ExperimentSettings, RunSettings
 
 
@@ -36,12 +38,31 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
     )
 
 
-@step("3")
+@always
+def find_reports(
+    store: StoreHandle, experiment: ExperimentSettings, overrides: str, ended: list[RunSummary]
+) -> list[Artifact]:
+    """Find the reports of the runs that have ended, in the order of the experiment, by the settings of each.
+
+    Raises:
+        DataError: one is not there.
+    """
+    from tasks.experiments.runs import find_reports as find
+
+    opened = Store(store)
+    planned = experiment.runs(opened.ref.uri, overrides)
+    found = find(opened, planned)
+    if missing := [run.name for run in planned if run not in found]:
+        raise DataError(f"{opened.ref.uri}: no report of {'; '.join(missing)}. Start the reproduction again.")
+    return [found[run] for run in planned]
+
+
+@step("4")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:
     """Compare all runs in tables, tests, figures and one page, which is also the task's deck."""
-    from tasks.experiments.step import compare_runs
+    from tasks.experiments.compare import compare_runs
 
     return compare_runs
 
@@ -49,9 +70,7 @@ def reproduction(
 @always
 def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
     """Return the tables that a reproduction ends with."""
-    from tasks.experiments.step import load_result
-
-    return load_result(Store(store), result)
+    return ReproductionResult.load(Store(store), result)
 
 
 @step("3")
@@ -68,6 +87,4 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[
 @always
 def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
     """Return the table that a part of the laboratory ends with."""
-    from tasks.experiments.laboratory import load_result
-
-    return load_result(Store(store), result)
+    return LaboratoryResult.load(Store(store), result)

@@ -52,7 +52,7 @@ MISSING = Response(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), "
 
 
 class Work(NamedTuple):
-    """The forward passes that an engine has made since it was loaded."""
+    """The forward passes of an engine."""
 
     passes: int = 0
     """Forward passes, each of which reads all weights."""
@@ -64,25 +64,9 @@ class Work(NamedTuple):
     """Passes that would give the same tokens if every pass held as many rows as the batch has places."""
 
     def plus(self, passes: int, rows: int, tokens: int, width: int) -> "Work":
-        """Return the sum of this work and that of a batch.
-
-        Args:
-            passes: of the batch.
-            rows: of its passes.
-            tokens: of its responses.
-            width: most rows of one of its passes.
-        """
+        """Return the sum of this work and that of a batch, whose widest pass had ``width`` rows."""
         full = self.full_passes + tokens / width
         return Work(self.passes + passes, self.rows + rows, self.tokens + tokens, full)
-
-    def since(self, before: "Work") -> "Work":
-        """Return the work that was done after ``before``."""
-        return Work(
-            self.passes - before.passes,
-            self.rows - before.rows,
-            self.tokens - before.tokens,
-            self.full_passes - before.full_passes,
-        )
 
 
 class Engine(Protocol):
@@ -91,7 +75,7 @@ class Engine(Protocol):
     context_tokens: int
     """Longest prompt plus response."""
     work: Work
-    """What the engine has computed; ``generate`` adds to it."""
+    """What the engine has computed since it was loaded, or since somebody set this; ``generate`` adds to it."""
 
     @classmethod
     def load(cls, folder: Path, settings: "EngineSettings", takes_turns: bool) -> "Engine":

@@ -20,7 +20,7 @@ _MOST = 0.5
 
 
 class AtLimit:
-    """Counts responses that end at the limit of tokens.
+    """Counts responses, their tokens, and those that are cut at the limit of tokens.
 
     Args:
         tokenizer: the policy's.
@@ -34,21 +34,24 @@ class AtLimit:
         self._special = np.array(
             sorted({one for one, token in added.items() if token.special} - set(self._stop_ids)), dtype=np.int64
         )
-        self._responses = self._cut = 0
+        self.responses = self.cut = self.tokens = 0
         self._first: Counter[int] = Counter()
 
     def add(self, token_ids: npt.NDArray[np.int32], finish_reason: str) -> None:
         """Count a response."""
-        self._responses += 1
+        self.responses += 1
+        self.tokens += len(token_ids)
         if finish_reason == "length":
-            self._cut += 1
+            self.cut += 1
             places = np.flatnonzero(np.isin(token_ids, self._special))
             if len(places):
                 self._first[int(token_ids[places[0]])] += 1
 
     def add_table(self, rollouts: pa.Table) -> None:
         """Count rows of the rollouts table."""
-        self._responses += pc.sum(pc.not_equal(rollouts["finish_reason"], "length")).as_py() or 0
+        ended = rollouts.filter(pc.not_equal(rollouts["finish_reason"], "length"))
+        self.responses += ended.num_rows
+        self.tokens += pc.sum(pc.list_value_length(ended["response_token_ids"])).as_py() or 0
         for ids in rollouts.filter(pc.equal(rollouts["finish_reason"], "length"))["response_token_ids"]:
             self.add(ids.values.to_numpy(), "length")
 
@@ -58,11 +61,11 @@ class AtLimit:
         Args:
             title: of the work, which the warning begins with.
         """
-        if self._cut < max(1, NEARLY_ALL * self._responses):
+        if self.cut < max(1, NEARLY_ALL * self.responses):
             return {}
         stops = ", ".join(map(self._named, self._stop_ids))
         warning = (
-            f"{title}: {percent(self._cut / self._responses)} of {self._responses} responses end at {self._limit}, "
+            f"{title}: {percent(self.cut / self.responses)} of {self.responses} responses end at {self._limit}, "
             f"without a stop token ({stops}). {self._advice()}"
         )
         logger().warning("%s", warning)
@@ -70,9 +73,9 @@ class AtLimit:
 
     def _advice(self) -> str:
         for token, count in self._first.most_common(1):
-            if count >= _MOST * self._cut:
+            if count >= _MOST * self.cut:
                 return (
-                    f"{percent(count / self._cut)} of those go on after {self._named(token)}: to stop there, add "
+                    f"{percent(count / self.cut)} of those go on after {self._named(token)}: to stop there, add "
                     f"{token} to eos_token_id in the generation_config.json of the base policy."
                 )
         name = self._limit.split()[0]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.layout import PROMPTS_FILE, ROLLOUTS_FILE
 from tasks.artifacts.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
 from tasks.errors import DataError, explained
 from tasks.interruption import heeding
@@ -52,7 +54,7 @@ def generate_shard(
     with store.write("rollouts", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             folder = store.path(policy, without=OPTIMIZER)
-            rows = read_table(store.path(prompts) / "prompts.parquet").to_pylist()
+            rows = read_table(store.path(prompts) / PROMPTS_FILE).to_pylist()
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine)
             limit = AtLimit(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
@@ -60,13 +62,12 @@ def generate_shard(
             unfit = unfit_prompts(tokenizer, rows, engine.context_tokens, settings.max_new_tokens)
             for name, reason in unfit.items():
                 missing.add(name, settings.responses_per_prompt, reason)
-        tokens = truncated = responses = 0
-        before = engine.work
+        engine.work = Work()
         seconds: list[float | None] = []
         with (
             draft.phase("generate"),
             bar(f"stage {stage + 1} generate", len(rows) * settings.responses_per_prompt) as progress,
-            table_writer(draft.path / "rollouts.parquet", rollouts_schema(settings.max_new_tokens)) as add,
+            table_writer(draft.path / ROLLOUTS_FILE, rollouts_schema(settings.max_new_tokens)) as add,
         ):
             on_done = advancing(progress)
             for number, part in enumerate(parts(rows, settings.responses_per_prompt, settings.responses_per_part)):
@@ -84,19 +85,16 @@ def generate_shard(
                         missing.add(name, 1, "the engine gave it up.")
                 add(table)
                 limit.add_table(table)
-                responses += table.num_rows
-                progress.reach(responses)
-                tokens += pc.sum(pc.list_value_length(table["response_token_ids"])).as_py()
-                truncated += pc.sum(pc.equal(table["finish_reason"], "length")).as_py()
+                progress.reach(limit.responses)
         draft.facts.update(
             stage=stage,
-            responses=responses,
-            response_tokens=tokens / responses,
-            truncated=truncated / responses,
+            responses=limit.responses,
+            response_tokens=limit.tokens / limit.responses,
+            truncated=limit.cut / limit.responses,
             missing=missing.responses,
             missing_prompts=missing.prompts,
-            tokens_per_second=tokens / draft.spent()["generate"],
-            **timed_calls(seconds, [engine.work.since(before)]),
+            tokens_per_second=limit.tokens / draft.spent()["generate"],
+            **timed_calls(seconds, [engine.work]),
             **limit.facts(f"stage {stage + 1} generate"),
         )
     return draft.ref
@@ -145,32 +143,29 @@ def sample(
         engine.context_tokens,
         settings.max_new_tokens,
     )
-    sampling = Sampling(settings.max_new_tokens, settings.temperature)
-    responses = engine.generate(requests, sampling, on_done)
+    responses = engine.generate(requests, Sampling(settings.max_new_tokens, settings.temperature), on_done)
     texts = decode(tokenizer, responses)
     made = {
         (request.prompt_id, request.sample_index): (request.prompt_token_ids, response, text)
         for request, response, text in zip(requests, responses, texts, strict=True)
     }
-    nothing: tuple[list[int], Response, str] = ([], MISSING, "")
     rows = []
-    for row in prompts:
-        for index in range(settings.responses_per_prompt):
-            prompt_token_ids, response, text = made.get((row["prompt_id"], index), nothing)
-            rows.append(
-                {
-                    "prompt_id": row["prompt_id"],
-                    "sample_index": index,
-                    "prompt": row["prompt"],
-                    "answer": row["answer"],
-                    "prompt_token_ids": prompt_token_ids,
-                    "response_token_ids": response.token_ids,
-                    "engine_logp": response.logp,
-                    "finish_reason": response.finish_reason,
-                    "response": text,
-                    "policy": policy_digest,
-                }
-            )
+    for row, index in product(prompts, range(settings.responses_per_prompt)):
+        prompt_token_ids, response, text = made.get((row["prompt_id"], index), ([], MISSING, ""))
+        rows.append(
+            {
+                "prompt_id": row["prompt_id"],
+                "sample_index": index,
+                "prompt": row["prompt"],
+                "answer": row["answer"],
+                "prompt_token_ids": prompt_token_ids,
+                "response_token_ids": response.token_ids,
+                "engine_logp": response.logp,
+                "finish_reason": response.finish_reason,
+                "response": text,
+                "policy": policy_digest,
+            }
+        )
     return rows
 
 

@@ -34,17 +34,7 @@ _SEEDS = 2**63
 
 
 class VllmEngine:
-    """An engine around ``vllm.LLM``.
-
-    Args:
-        folder: of the policy.
-        settings: dtype, and how devices are used.
-        stop_ids: tokens that end a response.
-        takes_turns: this process trains too; see ``Engine.load``.
-
-    Raises:
-        SettingsError: vLLM is not installed, or it cannot have the devices or the memory that the settings ask for.
-    """
+    """An engine around ``vllm.LLM``, which stops at ``stop_ids``; for the rest see ``Engine.load``."""
 
     def __init__(
         self, folder: Path, settings: VllmSettings, stop_ids: Sequence[int], takes_turns: bool = False

@@ -15,9 +15,9 @@ from tasks.experiments.result import (
     PairedTest,
     ReproductionResult,
     Speed,
-    Times,
 )
-from tasks.experiments.runs import Sampled, SystemRun
+from tasks.experiments.runs import SystemRun
+from tasks.experiments.times import times_of
 from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
 from tests.experiments.planted import call
@@ -45,71 +45,46 @@ def _run(root: Path, system: str, seed: int) -> SystemRun:
     mu = 4 if system == "grpo" else 32
     made = make_run(root, 4, preset="mu_grpo" if system == "mu_grpo" else "grpo", updates_per_rollout=mu, seed=seed)
     history = load_history(made.store, made.evaluations)
-    run = SystemRun("", system, seed, history, make_ledger(history))
+    stage = history.stages[0]
+    settings = {"optimize": stage.policy.settings, "rollout": stage.rollouts[0].settings, "updates_per_rollout": mu}
+    run = SystemRun("", system, seed, replace(history, settings=settings), make_ledger(history))
     size = 16 * mu
     tokens = np.random.default_rng(seed).integers(4, 40, 2048).tolist()
-    spent = sum(
-        manifest.timings.phases.get("generate", 0.0)
-        for manifest in run.history.manifests.values()
-        if manifest.kind != "evaluation"
-    )
     calls = [call(tokens[start : start + size], 512) for start in range(0, 2048, size)]
-    scale = spent / sum(one.seconds for one in calls)
+    scale = run.ledger.seconds["generate"] / sum(one.seconds for one in calls)
     calls = [replace(one, seconds=scale * one.seconds) for one in calls]
-    return replace(run, sampled=Sampled(sum(tokens), sum(tokens) + 8 * 2048, calls))
+    return replace(run, response_tokens=sum(tokens), sequence_tokens=sum(tokens) + 8 * 2048, calls=calls)
 
 
 @pytest.fixture(scope="session")
 def result(system_runs: list[SystemRun]) -> ReproductionResult:
     """Numbers that nobody computed, but for the causes."""
     benchmarks = [MEAN, "amc23", "aime25"]
+    levels = {system: 0.5 + 0.1 * place for place, system in enumerate(reversed(SYSTEMS))}
+    cell = Cell.model_construct(by_seed=[0.5, 0.5], base=0.32)
     cells = [
-        Cell(
-            model=model,
-            system=system,
-            benchmark=benchmark,
-            accuracy=0.5 + 0.1 * place,
-            low=0.45 + 0.1 * place,
-            high=0.55 + 0.1 * place,
-            by_seed=[0.5, 0.5],
-            base=0.32,
+        cell.model_copy(
+            update={"model": model, "system": system, "benchmark": benchmark, "accuracy": level}
+            | {"low": level - 0.05, "high": level + 0.05}
         )
         for model in MODELS
-        for place, system in enumerate(reversed(SYSTEMS))
+        for system, level in levels.items()
         for benchmark in benchmarks
     ]
+    test = PairedTest.model_construct(cohen_dz=1.25, rank_biserial=None, p_equivalence=0.001)
     tests = [
-        PairedTest(
-            model=model,
-            baseline=baseline,
-            benchmark=benchmark,
-            difference=difference,
-            low=difference - 0.01,
-            high=difference + 0.01,
-            p_bootstrap=0.0004 if difference > 0.01 else 0.4,
-            p_wilcoxon=None if benchmark != MEAN else 0.03,
-            cohen_dz=1.25,
-            rank_biserial=None,
-            p_equivalence=0.001,
-            equivalent=difference < 0.01,
+        test.model_copy(
+            update={"model": model, "baseline": baseline, "benchmark": benchmark, "difference": difference}
+            | {"low": difference - 0.01, "high": difference + 0.01, "equivalent": difference < 0.01}
+            | {"p_bootstrap": p, "p_wilcoxon": 0.03 if benchmark == MEAN else None}
         )
         for model in MODELS
-        for baseline, difference in (("grpo", 0.004), ("m2po", 0.1))
+        for baseline, difference, p in (("grpo", 0.004, 0.4), ("m2po", 0.1, 0.0004))
         for benchmark in benchmarks
     ]
     times = [
-        Times(
-            model=model,
-            system=system,
-            updates=128,
-            wall_clock=own[0].ledger.wall_clock,
-            ledger=own[0].ledger.seconds,
-            gpu_seconds={"generate": 4.0, "optimize": 9.0} if model != "tiny" else {},
-            wall_clocks=[run.ledger.wall_clock for run in own],
-        )
-        for model in MODELS
-        for system in SYSTEMS
-        for own in [[run for run in system_runs if (run.model, run.system) == (model, system)]]
+        one.model_copy(update={"gpu_seconds": {} if one.model == "tiny" else {"generate": 4.0, "optimize": 9.0}})
+        for one in times_of(system_runs)
     ]
     speeds = [
         Speed(model=model, baseline=baseline, name=name, ratio=speed, by_seed=[speed, speed and speed + 0.1])
@@ -134,32 +109,19 @@ def result(system_runs: list[SystemRun]) -> ReproductionResult:
 
 @pytest.fixture(scope="session")
 def laboratory() -> list[LaboratoryResult]:
+    arm = ArmResult.model_construct(by_seed=[0.5] * 3, vetoed=0.01, clipped=None, stopped=[])
     arms = [
-        ArmResult(
-            name=name,
-            accuracy=value,
-            low=value - 0.05,
-            high=value + 0.04,
-            by_seed=[value] * 3,
-            best=max(value, 0.6),
-            vetoed=0.01,
-            clipped=None,
-            difference=None,
-            difference_low=None,
-            difference_high=None,
-            p=None,
-            stopped=["a gate"] if value < 0.3 else [],
-        )
+        arm.model_copy(update={"name": name, "accuracy": value, "low": value - 0.05, "high": value + 0.04, "best": 0.7})
         for name, value in (("[0.8, 1.2], one stage", 0.5), ("[0, 5], one stage", 0.2), (f"[0, 5] and {HOSTILE}", 0.7))
     ]
+    arms[1] = arms[1].model_copy(update={"stopped": ["a gate"]})
     return [
-        LaboratoryResult(
+        LaboratoryResult.model_construct(
             part=part,
             title=f"Part {part}",
             asks="Is it so?",
             reference="[0, 5], one stage",
             seeds=3,
-            problems=100,
             updates=256,
             base=0.3,
             arms=arms,
@@ -177,5 +139,4 @@ def drawn(
 
 @pytest.fixture(scope="session")
 def page(result: ReproductionResult, system_runs: list[SystemRun], drawn: dict[str, CaptionedFigure]) -> str:
-    reports = {run.name: f"report/{run.seed:016x}" for run in system_runs}
-    return render_page(result, system_runs, [], reports, drawn)
+    return render_page(result, system_runs, drawn, {run.name: f"report/{run.seed:016x}" for run in system_runs})

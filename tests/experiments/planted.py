@@ -1,12 +1,13 @@
 """Runs whose causes are known: seconds are made from rates, for the passes and rows of each call."""
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tasks.artifacts.records import ArtifactRef, Manifest, Timings
-from tasks.experiments.runs import Generated, Sampled, SystemRun
+from tasks.experiments.runs import Generated, SystemRun
 from tasks.report.history import History, Stage
 from tasks.report.ledger import make_ledger
 
@@ -14,6 +15,14 @@ PASS, ROW = 0.01, 0.0004
 """Seconds of a forward pass, and of a row in it."""
 PROMPT = 4
 """Tokens of every prompt."""
+
+
+class Sampled(NamedTuple):
+    """What a run generated; without calls their work is not known."""
+
+    response_tokens: int = 0
+    sequence_tokens: int = 0
+    calls: list[Generated] | None = None
 
 
 def call(tokens: Sequence[int], places: int, slower: float = 1.0) -> Generated:
@@ -26,21 +35,18 @@ def call(tokens: Sequence[int], places: int, slower: float = 1.0) -> Generated:
 
 def sampled(tokens: Sequence[int], calls: Sequence[int], places: int = 64, slower: float = 1.0) -> Sampled:
     """Responses of these lengths, cut into calls of these sizes."""
-    ends = np.cumsum(calls).tolist()
+    ends = [0, *np.cumsum(calls).tolist()]
     assert ends[-1] == len(tokens)
-    pieces = [list(tokens[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
-    made = [call(piece, places, slower) for piece in pieces]
+    made = [call(list(tokens[start:end]), places, slower) for start, end in pairwise(ends)]
     return Sampled(sum(tokens), sum(tokens) + PROMPT * len(tokens), made)
 
 
 def planted(
-    system: str, made: Sampled | None, seed: int = 0, updates: int = 8, settings: Any = None, **phases: float
+    system: str, made: Sampled, seed: int = 0, updates: int = 8, settings: Any = None, **phases: float
 ) -> SystemRun:
     """A run of one stage in one process; ``rest`` is what it spent in no phase, the other phases are in its policy."""
     rest = phases.pop("rest", 0.0)
-    if made is not None:
-        phases.setdefault("generate", sum(call.seconds for call in made.calls or []))
-    spent = sum(phases.values()) + rest
+    phases.setdefault("generate", sum(call.seconds for call in made.calls or []))
     policy = Manifest(
         schema_version=1,
         kind="policy",
@@ -54,7 +60,9 @@ def planted(
         commit="",
         packages={},
         facts={"stage": 1, "updates": updates},
-        timings=Timings(process="one", process_started=-1e6, started=0.0, finished=spent, phases=phases),
+        timings=Timings(
+            process="one", process_started=-1e6, started=0.0, finished=sum(phases.values()) + rest, phases=phases
+        ),
     )
     history = History(
         evaluated=[],
@@ -66,4 +74,4 @@ def planted(
         updates_per_rollout=updates,
         seed=seed,
     )
-    return SystemRun("tiny", system, seed, history, make_ledger(history), made)
+    return SystemRun("tiny", system, seed, history, make_ledger(history), *made)

@@ -4,22 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from tasks.experiments.arms import QUESTIONS, QUICK_UPDATES, UPDATES, Part
+from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Form, Part
 from tasks.settings import PRESETS, RunSettings
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-FORMS = {"laboratory.yaml": UPDATES, "laboratory-quick.yaml": QUICK_UPDATES}
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("config", FORMS)
+@pytest.mark.parametrize("form", [FULL, QUICK], ids=lambda form: form.name)
 @pytest.mark.parametrize("part", QUESTIONS)
-def test_every_arm_is_a_run(part: Part, config: str) -> None:
+def test_every_arm_is_a_run(part: Part, form: Form) -> None:
     question = QUESTIONS[part]
     seen = set()
     for arm in question.arms:
-        run = RunSettings.read(CONFIGS / config, arm.overrides(FORMS[config]))
-        assert run.updates_per_stage == FORMS[config]
-        assert run.mu == (arm.mu or FORMS[config] // arm.stages)
+        run = RunSettings.read(ROOT / form.config, arm.overrides(form.updates))
+        assert run.updates_per_stage == form.updates
+        assert run.mu == (arm.mu or form.updates // arm.stages)
         seen.add((run.optimize.model_dump_json(), run.mu))
     assert len(seen) == len(question.arms) == len({arm.name for arm in question.arms})
     assert question.reference in {arm.name for arm in question.arms}
@@ -31,7 +30,7 @@ def test_the_last_question_has_every_preset() -> None:
 
 def test_the_threshold_sweeps_both_directions() -> None:
     vetoes = [
-        RunSettings.read(CONFIGS / "laboratory.yaml", arm.overrides(UPDATES)).optimize.objective.veto
+        RunSettings.read(ROOT / FULL.config, arm.overrides(FULL.updates)).optimize.objective.veto
         for arm in QUESTIONS["c"].arms
     ]
     below = {veto.kappa for veto in vetoes if veto.scope != "off" and veto.direction == "below"}

@@ -1,15 +1,15 @@
 """What the page says, and the data behind its figures."""
 
-import math
 import re
 
 import pytest
 from pyarrow.csv import read_csv
 
-from tasks.experiments.page import compare_settings, render_page, write_page
-from tasks.report.formats import number, saved
+from tasks.experiments.page import render_page, write_page
+from tasks.experiments.tables import markdown, terminal
+from tasks.report.formats import duration, number, saved
 from tasks.report.ledger import training_clock
-from tests.experiments.conftest import HOSTILE, MODELS, SYSTEMS
+from tests.experiments.conftest import HOSTILE, SYSTEMS
 from tests.report.svg import texts
 from tests.report.test_page import Outline, words
 
@@ -20,30 +20,22 @@ KINDS = [
     "ledger",
     *(f"{kind}-{one}" for one in SYSTEMS[1:] for kind in ("causes", "execution")),
 ]
+LOADING = {"script", "link", "iframe", "object", "embed", "img", "image", "form"}
 
 
 def test_self_contained(page):
     outline = Outline(page)
     assert outline.open == []
-    assert not {tag for tag, _ in outline.tags} & {
-        "script",
-        "link",
-        "iframe",
-        "object",
-        "embed",
-        "img",
-        "image",
-        "form",
-    }
+    assert not {tag for tag, _ in outline.tags} & LOADING
     for tag, attributes in outline.tags:
         for name in ("src", "href", "xlink:href", "action"):
             assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
         assert not [name for name in attributes if name.startswith("on")]
-    assert "@import" not in page
-    assert not re.search(r"url\((?!#)", page)
+    assert not re.search(r"@import|url\((?!#)", page)
     assert len(page.encode()) < 5_000_000
     assert "<b>7B" not in page
-    assert len(re.findall(r'id="([^"]+)"', page)) == len(set(re.findall(r'id="([^"]+)"', page)))
+    ids = re.findall(r'id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
 
 
 def test_headlines_say_how_the_reference_stands(page):
@@ -58,17 +50,21 @@ def test_headlines_say_how_the_reference_stands(page):
     assert text.index("Planned and not there") < text.index("With tiny, mu_grpo") < text.index("Accuracy")
 
 
-def test_a_difference_that_is_told_apart_downwards_or_not_at_all(result, system_runs):
-    def sentence(low, high, p):
-        told = {"difference": (low + high) / 2, "low": low, "high": high, "p_bootstrap": p, "equivalent": False}
-        test = result.tests[0].model_copy(update=told)
-        return words(render_page(result.model_copy(update={"tests": [test]}), system_runs, [], {}, {}))
-
-    assert "mu_grpo falls below grpo" in sentence(-0.05, -0.01, 0.004)
-    assert "mu_grpo exceeds grpo" in sentence(0.01, 0.05, 0.004)
-    assert "mu_grpo is not told apart from grpo" in sentence(-0.05, 0.01, 0.4)
-    # One of many tests: the interval is of this one alone, the p is adjusted for their number.
-    assert "mu_grpo is not told apart from grpo" in sentence(0.003, 0.042, 0.162)
+@pytest.mark.parametrize(
+    ("low", "high", "p", "verdict"),
+    [
+        (-0.05, -0.01, 0.004, "falls below"),
+        (0.01, 0.05, 0.004, "exceeds"),
+        (-0.05, 0.01, 0.4, "is not told apart from"),
+        # One of many tests: the interval is of this one alone, the p is adjusted for their number.
+        (0.003, 0.042, 0.162, "is not told apart from"),
+    ],
+)
+def test_a_difference_that_is_told_apart_or_not(result, system_runs, low, high, p, verdict):
+    told = {"difference": (low + high) / 2, "low": low, "high": high, "p_bootstrap": p, "equivalent": False}
+    test = result.tests[0].model_copy(update=told)
+    page = render_page(result.model_copy(update={"tests": [test]}), system_runs, {}, {})
+    assert f"mu_grpo {verdict} grpo" in words(page)
 
 
 def test_every_figure_is_there_with_its_data(drawn, page):
@@ -79,6 +75,12 @@ def test_every_figure_is_there_with_its_data(drawn, page):
         assert f'id="figure-{name}"' in page
         assert f"figures/{name}.csv" in page
         assert one.svg.count("<path") > 3, name
+        shown = " ".join(texts(one.svg))
+        for system in set(one.data.column_names) & {"system"} and set(one.data["system"].to_pylist()):
+            assert system in shown, name
+        if one.model:
+            assert name.endswith(one.model.lower().replace(".", "-"))
+            assert set(one.data["model"].to_pylist()) == {one.model}
     assert HOSTILE not in drawn["laboratory-a"].svg
 
 
@@ -111,70 +113,45 @@ def test_an_execution_line_has_the_seconds_of_the_phases(drawn, system_runs):
     rows = drawn["execution-grpo-tiny"].data.to_pylist()
     for system in ("mu_grpo", "grpo"):
         run = next(run for run in system_runs if (run.model, run.system, run.seed) == ("tiny", system, 0))
-        for lane, row in (("generate", "generate"), ("optimize", "optimize"), ("verify", "verify")):
-            drawn_seconds = sum(
-                one["share"] * (one["end"] - one["start"])
-                for one in rows
-                if (one["system"], one["lane"]) == (system, lane)
-            )
-            assert drawn_seconds == pytest.approx(run.ledger.seconds[row], rel=0.05), (system, lane)
+        for lane in ("generate", "optimize", "verify"):
+            own = [one for one in rows if (one["system"], one["lane"]) == (system, lane)]
+            seconds = sum(one["share"] * (one["end"] - one["start"]) for one in own)
+            assert seconds == pytest.approx(run.ledger.seconds[lane], rel=0.05), (system, lane)
 
 
 def test_a_waterfall_falls_from_the_baseline_to_the_reference(drawn, result, system_runs):
-    rows = drawn["causes-grpo-tiny"].data.to_pylist()
     runs = [run for run in system_runs if run.model == "tiny"]
-    for place, system in ((0, "grpo"), (-1, "mu_grpo")):
-        own = [training_clock(run.history)[-1] for run in runs if run.system == system]
-        assert rows[place]["name"] == system
-        assert rows[place]["left"] == pytest.approx(sum(own) / len(own))
-    causes = [one for one in result.causes if (one.model, one.baseline) == ("tiny", "grpo")]
-    assert [(one["name"], one["seconds"]) for one in rows[1:-1]] == [(one.name, one.seconds) for one in causes]
-
-
-def test_seeds_that_only_one_system_has_are_left_out_of_the_waterfall(drawn, system_runs):
-    rows = drawn["causes-m2po-tiny"].data.to_pylist()
-    (run,) = [run for run in system_runs if (run.model, run.system) == ("tiny", "m2po")]
-    assert rows[0]["left"] == pytest.approx(training_clock(run.history)[-1])
+    for baseline in ("grpo", "m2po"):
+        rows = drawn[f"causes-{baseline}-tiny"].data.to_pylist()
+        # Seeds that only one system has are left out: m2po has the first alone.
+        seeds = {run.seed for run in runs if run.system == baseline}
+        for place, system in ((0, baseline), (-1, "mu_grpo")):
+            own = [training_clock(run.history)[-1] for run in runs if run.system == system and run.seed in seeds]
+            assert rows[place]["name"] == system
+            assert rows[place]["left"] == pytest.approx(sum(own) / len(own))
+        causes = [one for one in result.causes if (one.model, one.baseline) == ("tiny", baseline)]
+        assert [(one["name"], one["seconds"]) for one in rows[1:-1]] == [(one.name, one.seconds) for one in causes]
 
 
 def test_tables_have_every_number(page, result):
-    text = words(page)
-    for one in result.causes:
-        assert saved(one.seconds) in text
-    for one in result.times:
-        assert number(one.ledger["generate"]) in text
-    assert "GPU-seconds: those of the step" in text
-    assert "1.25" in text
-    assert "< 0.001" in text.replace("&lt;", "<")
+    numbers = [saved(one.seconds) for one in result.causes]
+    numbers += [number(one.ledger["generate"]) for one in result.times]
+    numbers += [duration(seconds) for one in result.times for seconds in one.wall_clocks]
+    for text in (words(page).replace("&lt;", "<"), terminal(result), markdown(result)):
+        for one in [*numbers, "GPU-seconds: those of the step", "1.25", "< 0.001", "not on every seed"]:
+            assert one in text
 
 
-def test_settings_that_differ_are_told_from_those_that_do_not(page, system_runs):
-    histories = {run.system: run.history for run in system_runs if run.model == "tiny"}
-    compared = compare_settings(histories)
-    differing = {one.name: one.values for one in compared.different}
-    assert differing["updates_per_rollout"] == {"mu_grpo": "32", "grpo": "4", "m2po": "32"}
-    assert differing["objective.gate.high"] == {"mu_grpo": "5", "grpo": "1.2", "m2po": "1.2"}
-    assert ("rollout", "responses_per_prompt", "8") in compared.shared
-    assert not {name for _, name, _ in compared.shared} & differing.keys()
+def test_settings_that_differ_are_told_from_those_that_do_not(page):
+    section = page[page.index('<section id="settings">') :]
+    different, shared = section.split("<details", 1)
+    assert re.search(r"updates_per_rollout</td><td[^>]*>32</td><td[^>]*>4</td><td[^>]*>32<", different)
+    assert re.search(r"optimize.objective.gate.high</td><td[^>]*>5.0</td><td[^>]*>1.2</td><td[^>]*>1.2<", different)
+    assert re.search(r"rollout.responses_per_prompt</td><td[^>]*>8<", shared)
+    assert "gate.high" not in shared
 
 
 def test_vetoed_tokens_are_those_of_systems_with_a_veto(drawn):
-    assert set(drawn["vetoed-tiny"].data["system"].to_pylist()) == {"mu_grpo"}
-    shares = drawn["vetoed-tiny"].data["veto_fraction"].to_pylist()
-    assert 0 < max(shares) < 0.1
-    assert not [share for share in shares if math.isnan(share)]
-
-
-def test_models_are_told_in_figures_by_their_data(drawn):
-    assert {name.rpartition("tiny")[0] == "" for name in drawn} == {True, False}
-    for model in MODELS:
-        own = [one for one in drawn.values() if one.model == model]
-        assert len(own) == len(KINDS)
-        assert {value for one in own for value in one.data["model"].to_pylist()} == {model}
-
-
-def test_a_system_is_named_wherever_it_is_drawn(drawn):
-    for name, one in drawn.items():
-        shown = " ".join(texts(one.svg))
-        for system in set(one.data.column_names) & {"system"} and set(one.data["system"].to_pylist()):
-            assert system in shown, name
+    data = drawn["vetoed-tiny"].data
+    assert set(data["system"].to_pylist()) == {"mu_grpo"}
+    assert 0 < max(data["veto_fraction"].to_pylist()) < 0.1

@@ -35,55 +35,44 @@ def test_seeds_differ_by_run_purpose_prompt_and_sample() -> None:
     assert sampling_seed(0, "stage 0", "a", 0) == 16608217809209817657
 
 
-def test_a_prompt_longer_than_the_context_is_named(small: tuple[Store, ArtifactRef]) -> None:
-    store, policy = small
-    rows = [{"prompt_id": "long", "prompt": "1+" * 30, "chat": False}]
-    with pytest.raises(DataError, match=r"prompt 'long': 60 tokens and max_new_tokens 20 exceed .* context of 64"):
-        build_requests(load_tokenizer(store.path(policy)), rows, [0], "stage 0", 0, 64, 20)
-
-
-def test_a_chat_prompt_needs_a_chat_template(small: tuple[Store, ArtifactRef]) -> None:
-    store, policy = small
-    tokenizer = load_tokenizer(store.path(policy))
-    rows = [{"prompt_id": "a", "prompt": "1+1=", "chat": True, "date": DATE}]
-    with pytest.raises(DataError, match="no chat template"):
-        build_requests(tokenizer, rows, [0], "stage 0", 0, 64, 20)
-    tokenizer.chat_template = (
-        "{% for m in messages %}({{ m['content'] }}){% endfor %}{% if add_generation_prompt %}={% endif %}"
-    )
-    request = build_requests(tokenizer, rows, [0], "stage 0", 0, 64, 20)[0]
-    assert tokenizer.decode(request.prompt_token_ids) == "(1+1=)="
-
-
-def test_messages_go_through_the_chat_template_as_they_are(small: tuple[Store, ArtifactRef]) -> None:
-    store, policy = small
-    tokenizer = load_tokenizer(store.path(policy))
-    messages = [{"role": "system", "content": "2"}, {"role": "user", "content": "1+1="}]
-    rows = [
-        {"prompt_id": "a", "prompt": "1+1=", "chat": True, "date": DATE, "messages": json.dumps(messages)},
-        {"prompt_id": "b", "prompt": "1+2=", "chat": True, "date": DATE, "messages": None},
-    ]
-    with pytest.raises(DataError, match="the prompts are messages, but the policy's tokenizer has no chat template"):
-        build_requests(tokenizer, rows, [0], "stage 0", 0, 64, 20)
-    tokenizer.chat_template = "{% for m in messages %}({{ m['content'] }}){% endfor %}="
-    requests = build_requests(tokenizer, rows, [0], "stage 0", 0, 64, 20)
-    assert [tokenizer.decode(one.prompt_token_ids) for one in requests] == ["(2)(1+1=)=", "(1+2=)="]
-
-
-def test_a_prompt_without_tokens_is_named(small: tuple[Store, ArtifactRef]) -> None:
-    store, policy = small
-    rows = [{"prompt_id": "void", "prompt": "", "chat": False}]
-    with pytest.raises(DataError, match="prompt 'void': has no tokens"):
-        build_requests(load_tokenizer(store.path(policy)), rows, [0], "stage 0", 0, 64, 20)
-
-
-def row(prompt: str, chat: bool = False, date: str = DATE) -> dict[str, Any]:
-    return {"prompt_id": prompt, "prompt": prompt, "chat": chat, "date": date}
+def row(prompt: str, chat: bool = False, date: str = DATE, messages: str | None = None) -> dict[str, Any]:
+    return {"prompt_id": prompt, "prompt": prompt, "chat": chat, "date": date, "messages": messages}
 
 
 def text(tokenizer: PreTrainedTokenizerFast, asked: dict[str, Any]) -> str:
     (ids,) = token_ids(tokenizer, [asked])
     return str(tokenizer.decode(ids))
+
+
+MESSAGES = json.dumps([{"role": "system", "content": "2"}, {"role": "user", "content": "1+1="}])
+ASKED = [row("1+1=", chat=True, messages=MESSAGES), row("1+2=", chat=True)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (row("1+" * 30), r"prompt '(1\+){30}': 60 tokens and max_new_tokens 20 exceed .* context of 64"),
+        (row(""), "prompt '': has no tokens"),
+        (ASKED[1], "chat of a benchmark: true, but the policy's tokenizer has no chat template"),
+        (ASKED[0], "the prompts are messages, but the policy's tokenizer has no chat template"),
+    ],
+)
+def test_a_prompt_that_cannot_be_asked_is_named(
+    small: tuple[Store, ArtifactRef], asked: dict[str, Any], message: str
+) -> None:
+    store, policy = small
+    with pytest.raises(DataError, match=message):
+        build_requests(load_tokenizer(store.path(policy)), [asked], [0], "stage 0", 0, 64, 20)
+
+
+def test_chats_go_through_the_chat_template_and_messages_as_they_are(small: tuple[Store, ArtifactRef]) -> None:
+    store, policy = small
+    tokenizer = load_tokenizer(store.path(policy))
+    tokenizer.chat_template = (
+        "{% for m in messages %}({{ m['content'] }}){% endfor %}{% if add_generation_prompt %}={% endif %}"
+    )
+    requests = build_requests(tokenizer, ASKED, [0], "stage 0", 0, 64, 20)
+    assert [tokenizer.decode(one.prompt_token_ids) for one in requests] == ["(2)(1+1=)=", "(1+2=)="]
 
 
 @pytest.fixture(params=["Pacific/Kiritimati", "Etc/GMT+12"])

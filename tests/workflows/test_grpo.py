@@ -129,13 +129,12 @@ def check_causes(store: Store) -> None:
     reports = store.manifests("report")
     runs = {one.facts["algorithm"]: load_run(store, "tiny", one.facts["algorithm"], 0, one.ref) for one in reports}
     for run in runs.values():
-        assert run.sampled is not None
-        assert run.sampled.calls is not None
+        assert run.calls is not None
         generated = run.ledger.seconds["generate"]
-        assert 0.5 * generated < sum(one.seconds for one in run.sampled.calls) <= generated
+        assert 0.5 * generated < sum(one.seconds for one in run.calls) <= generated
         tokens = [one.facts["responses"] * one.facts["response_tokens"] for one in run.history.of_kind("verdicts")]
-        assert run.sampled.response_tokens == pytest.approx(sum(tokens))
-        assert sum(one.needed_F[1] for one in run.sampled.calls) == run.sampled.response_tokens
+        assert run.response_tokens == pytest.approx(sum(tokens))
+        assert sum(one.needed_F[1] for one in run.calls) == run.response_tokens
     causes = {one.name: one.seconds for one in split_causes(list(runs.values()), "mu_grpo", ["grpo"])}
     assert {BARRIER, BATCHES, UNEXPLAINED} <= causes.keys()
     seconds = {name: training_clock(run.history)[-1] for name, run in runs.items()}

@@ -53,7 +53,7 @@ def test_every_run_is_there_and_compared(reproduced: tuple[Runner, Path, str]) -
     ]
     assert all(len(cell["by_seed"]) == 1 for cell in result["cells"])
     assert {one["updates"] for one in result["times"]} == {16}
-    assert "mu_grpo against each baseline" in output
+    assert "mu_grpo minus each baseline" in output
 
 
 def test_what_runs_share_is_done_once(reproduced: tuple[Runner, Path, str]) -> None:

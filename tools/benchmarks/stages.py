@@ -145,15 +145,14 @@ def _counts(runs: Sequence[SystemRun]) -> dict[str, float]:
     def mean(one: Callable[[SystemRun], float]) -> float:
         return statistics.mean(map(one, runs))
 
-    sampled = [one.sampled for one in runs if one.sampled is not None]
-    work = [sum(one.work_F for one in run.calls or []) for run in sampled]
+    work = [sum(one.work_F for one in run.calls or []) for run in runs]
     generating = mean(lambda run: run.ledger.seconds["generate"])
     passes = statistics.mean(float(one[0]) for one in work)
     return {
         "engine passes": passes,
         "ms of generation by passes": 1000 * generating / passes,
         "rows computed in a pass": statistics.mean(float(one[1] / one[0]) for one in work),
-        "response tokens": statistics.mean(float(one.response_tokens) for one in sampled),
+        "response tokens": statistics.mean(float(one.response_tokens) for one in runs),
         "loads of a policy": mean(
             lambda run: sum("load" in one.timings.phases for one in run.history.manifests.values())
         ),

@@ -1,0 +1,211 @@
+"""The rollouts of a shard: what ends a response, responses that cannot be generated, and what tells shards apart."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.artifacts import ArtifactRef, Store
+from tasks.artifacts.tables import PROMPTS, ROLLOUTS, VERDICTS, read_table, to_table, write_table
+from tasks.errors import DataError
+from tasks.policy.loading import load_model
+from tasks.policy.step import prepare_policy
+from tasks.resident import release
+from tasks.rollout import step
+from tasks.rollout.engine import MISSING, Engine, Request, Response, Sampling, Work
+from tasks.rollout.engines import load_engine
+from tasks.rollout.limit import AtLimit
+from tasks.rollout.step import generate_shard
+from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
+from tasks.train.stage import optimize_stage
+from tasks.verify.step import verify_rollouts
+from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
+
+Small = tuple[Store, ArtifactRef]
+GROUP = 4
+LONG = "1+" * 30
+
+
+def prompts(store: Store, *texts: str) -> ArtifactRef:
+    """A shard of prompts named a, b, c, ..."""
+    rows = [
+        {"prompt_id": chr(97 + place), "prompt": text, "answer": "1", "chat": False, "level": 1}
+        for place, text in enumerate(texts)
+    ]
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        write_table(draft.path / "prompts.parquet", rows, PROMPTS)
+    return draft.ref
+
+
+def rollout(share: float = 0.0, limit: int = 12) -> RolloutSettings:
+    return RolloutSettings(
+        responses_per_prompt=GROUP, max_new_tokens=limit, max_missing_share=share, responses_per_part=GROUP
+    )
+
+
+def rows_of(store: Store, shard: ArtifactRef) -> list[dict[str, Any]]:
+    return read_table(store.path(shard) / "rollouts.parquet").to_pylist()
+
+
+def preferring(store: Store, folder: Path, *tokens: int) -> ArtifactRef:
+    """The model in a folder, so changed that it often samples some tokens, and rarely another special one."""
+    model = load_model(folder)
+    with torch.no_grad():
+        # What all hidden states share decides, whatever they are besides.
+        model.model.embed_tokens.weight[:, 0] = 20.0
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight[:] = 0
+            layer.mlp.down_proj.weight[:] = 0
+        model.lm_head.weight[:, 0] = 0
+        model.lm_head.weight[:4, 0] = -4.0
+        model.lm_head.weight[list(tokens), 0] = 1.2
+    model.save_pretrained(folder)
+    return prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0)
+
+
+def test_the_end_of_a_turn_stops_where_generation_settings_name_another(store: Store, tmp_path: Path) -> None:
+    tokenizer = byte_tokenizer(eos=TURN_END, template=CHATML)
+    policy = preferring(store, llama(tmp_path / "llama", tokenizer), 1, 3)
+    made = generate_shard(store, rollout(limit=40), policy, prompts(store, "1+1=", "2+2=", "3+3="), 0, 0)
+    rows = rows_of(store, made)
+    assert {row["response_token_ids"][-1] for row in rows if row["finish_reason"] == "stop"} == {1, 3}
+    assert not any({1, 3} & set(row["response_token_ids"][:-1]) for row in rows)
+    facts = store.manifest(made).facts
+    assert "warning" not in facts
+    assert facts["responses"] == len(rows)
+    assert facts["response_tokens"] == np.mean([len(row["response_token_ids"]) for row in rows])
+    assert facts["truncated"] == np.mean([row["finish_reason"] == "length" for row in rows])
+
+
+def test_a_warning_names_the_token_that_would_stop_nearly_all(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = preferring(store, llama(tmp_path / "llama"), 3)
+    made = generate_shard(store, rollout(limit=40), policy, prompts(store, "1+1=", "2+2=", "3+3=", "4+4="), 0, 0)
+    warning = store.manifest(made).facts["warning"]
+    assert "stage 1 generate: 100.0 % of 16 responses end at rollout.max_new_tokens 40" in warning
+    assert "(</s> 1)" in warning
+    assert "go on after <|im_end|> 3: to stop there, add 3 to eos_token_id in the generation_config.json" in warning
+    assert capsys.readouterr().out.count(warning) == 1
+
+
+@pytest.mark.parametrize(
+    ("cut", "responses", "inside", "expected"),
+    [
+        (8, 10, [], None),
+        (9, 10, [], "Raise rollout.max_new_tokens"),
+        (10, 10, [3], "add 3 to eos_token_id"),
+        (10, 10, [2, 3], "add 2 to eos_token_id"),
+        (0, 0, [], None),
+    ],
+)
+def test_nearly_all_is_nine_of_ten(cut: int, responses: int, inside: list[int], expected: str | None) -> None:
+    ids = [70, *inside, 71]
+    reasons = ["length"] * cut + ["stop"] * (responses - cut)
+    one, other = (AtLimit(byte_tokenizer(), [1], "rollout.max_new_tokens 4") for _ in range(2))
+    for reason in reasons:
+        one.add(np.array(ids, np.int32), reason)
+    table = to_table([{"finish_reason": reason, "response_token_ids": ids} for reason in reasons], ROLLOUTS)
+    for part in (table.slice(0, 7), table.slice(7)):
+        other.add_table(part)
+    found = one.facts("stage 1 generate").get("warning")
+    assert (found is None) if expected is None else (expected in str(found))
+    assert (other.facts("stage 1 generate").get("warning"), other.tokens) == (found, one.tokens)
+
+
+class Brief:
+    """An engine whose responses are of two tokens, whatever the limit."""
+
+    context_tokens = 64
+    work = Work()
+
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
+    ) -> list[Response]:
+        return [Response(np.array([5, 1], np.int32), np.array([-1, -1], np.float32), "stop") for _ in requests]
+
+
+def test_equal_responses_under_another_limit_are_another_artifact(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of a rollouts artifact is part of what it is: objectives divide by it."""
+    monkeypatch.setattr(step, "engine_of", lambda *_: Brief())
+    store, policy = small
+    shard = prompts(store, "1+1=", "2+2=")
+    short, long, again = (generate_shard(store, rollout(limit=limit), policy, shard, 0, 0) for limit in (8, 16, 8))
+    assert again == short != long
+    assert [store.manifest(ref).settings["max_new_tokens"] for ref in (short, long)] == [8, 16]
+    assert rows_of(store, short) == rows_of(store, long)
+
+
+def test_a_prompt_that_does_not_fit_stops_the_shard_and_is_named(small: Small) -> None:
+    store, policy = small
+    before = store.manifests("rollouts")
+    with pytest.raises(DataError, match=r"4 of the 8 responses cannot .*allows 0.0%.*prompt 'b': 60 tokens and"):
+        generate_shard(store, rollout(), policy, prompts(store, "1+1=", LONG), 0, 0)
+    assert store.manifests("rollouts") == before
+
+
+def test_up_to_a_share_it_is_counted_and_takes_no_part(small: Small) -> None:
+    store, policy = small
+    shard = generate_shard(store, rollout(0.5), policy, prompts(store, "1+1=", LONG, "2+3="), 0, 0)
+    facts = store.manifest(shard).facts
+    assert (facts["responses"], facts["missing"], facts["missing_prompts"]) == (12, 4, ["b"])
+    rows = rows_of(store, shard)
+    assert [row["prompt_id"] for row in rows] == [name for name in "abc" for _ in range(GROUP)]
+    gone = [row for row in rows if row["finish_reason"] == "missing"]
+    assert [row["prompt_id"] for row in gone] == ["b"] * GROUP
+    assert all(row["response_token_ids"] == [] and row["engine_logp"] == [] for row in gone)
+    verdicts = verify_rollouts(store, VerifySettings(workers=1), [shard], 0, 0)
+    judged = store.manifest(verdicts)
+    assert judged.facts["outcomes"]["missing"] == GROUP
+    assert judged.facts["responses"] == 12
+    without = read_table(store.path(verdicts) / "verdicts.parquet").to_pylist()[GROUP : 2 * GROUP]
+    assert [(row["outcome"], row["reward"]) for row in without] == [("missing", None)] * GROUP
+
+
+class GivingUp:
+    """An engine that gives up every fifth request."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.context_tokens, self.close, self._engine = engine.context_tokens, engine.close, engine
+        self.work = engine.work
+
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
+    ) -> list[Response]:
+        made = self._engine.generate(requests, sampling, on_done)
+        return [MISSING if place % 5 == 0 else response for place, response in enumerate(made)]
+
+
+def test_what_the_engine_gives_up_is_counted(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "engine_of", lambda folder, _, settings: GivingUp(load_engine(folder, settings)))
+    store, policy = small
+    texts = prompts(store, *[f"{number}+{number}=" for number in range(10, 18)])
+    with pytest.raises(DataError, match=r"prompt 'b': the engine gave it up"):
+        generate_shard(store, rollout(0.05), policy, texts, 0, 0)
+    shard = generate_shard(store, rollout(0.5), policy, texts, 0, 0)
+    facts = store.manifest(shard).facts
+    assert (facts["missing"], facts["missing_prompts"]) == (8, list("abcdefgh"))
+    # One of each group is missing: the others are learned from.
+    rows = [
+        {
+            "prompt_id": row["prompt_id"],
+            "sample_index": row["sample_index"],
+            "outcome": "correct",
+            "reward": None if row["finish_reason"] == "missing" else place % 2,
+            "extracted": None,
+            "shows_working": False,
+        }
+        for place, row in enumerate(rows_of(store, shard))
+    ]
+    with store.write("verdicts", settings={}, parents={}, seed=0) as draft:
+        write_table(draft.path / "verdicts.parquet", rows, VERDICTS)
+    settings = OptimizeSettings(preset="mu_grpo", responses_per_update=16, learning_rate=1e-4)
+    made = optimize_stage(store, settings, policy, policy, [shard], draft.ref, 0, 0)
+    updates = read_table(store.path(made) / "metrics.parquet").to_pylist()
+    assert sum(row["responses"] for row in updates) == 24
+    release()
