@@ -87,9 +87,7 @@ def _code(tree: ast.AST) -> str:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [  # type: ignore[attr-defined]
-                one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-            ]
+            body[:] = [one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
     return ast.dump(tree)
 
 

@@ -9,12 +9,13 @@ alike share the base policy, its evaluation and their first rollouts.
 
 from typing import Any
 
-from flytekit import FlyteContextManager, LaunchPlan, WorkflowFailurePolicy, workflow
+from flytekit import FlyteContextManager, LaunchPlan, WorkflowFailurePolicy
+from flytekit import workflow as flyte_workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.experiments.arms import QUESTIONS
 from tasks.experiments.result import ReproductionResult
-from tasks.flyte.decorators import named, unrolling
+from tasks.flyte.decorators import named, unrolling, workflow
 from tasks.flyte.ends import close_run, open_run
 from tasks.flyte.experiments import close_reproduction, open_reproduction
 from tasks.flyte.experiments import laboratory as compare_arms
@@ -111,8 +112,10 @@ def every_run(store: str, runs: list[RunSettings]) -> list[Artifact]:
 def _run(store: str, settings: RunSettings) -> Artifact:
     given = {**_given(settings), "operation": settings.operation, "store": store, "seed": settings.seed}
     if settings.updates_per_rollout is None:
-        return _execution(in_stages, **given)
-    return _execution(alternating, **given, updates_per_rollout=settings.updates_per_rollout)
+        page: Artifact = _execution(in_stages, **given)
+    else:
+        page = _execution(alternating, **given, updates_per_rollout=settings.updates_per_rollout)
+    return page
 
 
 def _execution(graph: PythonFunctionWorkflow, **inputs: Any) -> Any:
@@ -163,7 +166,9 @@ def every_question(
     return compared
 
 
-@workflow(failure_policy=WorkflowFailurePolicy.FAIL_AFTER_EXECUTABLE_NODES_COMPLETE)
+@flyte_workflow(  # type: ignore[untyped-decorator]  # flytekit has no types
+    failure_policy=WorkflowFailurePolicy.FAIL_AFTER_EXECUTABLE_NODES_COMPLETE
+)
 def reproduce(experiment: ExperimentSettings, store: str = "runs", overrides: str = "") -> ReproductionResult:
     """Every model with every system on every seed, compared; a run that fails does not stop the others."""
     opened = named(open_reproduction(store=store, experiment=experiment, overrides=overrides), "open-reproduction")

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from flytekit import map_task, workflow
+from flytekit import map_task
 
-from tasks.flyte.decorators import named
+from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import OpenRun
 from tasks.flyte.inputs import (
     AlternateInputs,

@@ -5,9 +5,8 @@ pyflyte run workflows/weekly.py weekly --inputs-file configs/tiny-cpu.yaml --kic
 
 from datetime import datetime
 
-from flytekit import workflow
 
-from tasks.flyte.decorators import named
+from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import seed_of_week
 from tasks.report.summary import RunSummary
 from tasks.settings import (
@@ -36,7 +35,7 @@ def weekly(
     store: str = "runs",
 ) -> RunSummary:
     """A run of mu_grpo whose seed is that of the week."""
-    made = mu_grpo(
+    made: RunSummary = mu_grpo(
         policy=policy,
         prompts=prompts,
         rollout=rollout,

@@ -9,6 +9,7 @@ from importlib.metadata import version as installed
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from flytekit import dynamic, task
+from flytekit import workflow as flyte_workflow
 
 from tasks.artifacts import ArtifactRef, StoreRef, work
 from tasks.errors import UserError
@@ -161,6 +162,12 @@ def unrolling(function: F) -> F:
     del options["timeout"]
     options["environment"] |= {VALUES: DEPLOYMENT.model_dump_json()}
     decorated: F = dynamic(**options)(attempt(function))
+    return decorated
+
+
+def workflow(graph: F) -> F:
+    """Make a workflow of a function that connects tasks; flytekit's own decorator has no types."""
+    decorated: F = flyte_workflow(graph)
     return decorated
 
 

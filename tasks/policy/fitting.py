@@ -125,5 +125,5 @@ def _responses(model: PreTrainedModel) -> tuple[MicroBatch, Tensor]:
 
 def _alone(model: PreTrainedModel, prompt: np.ndarray, response: np.ndarray) -> Tensor:
     token_1P = torch.from_numpy(np.concatenate([prompt, response]))[None].to(model.device)
-    logp_PV = model(input_ids=token_1P, use_cache=False).logits[0].float().log_softmax(-1)
+    logp_PV: Tensor = model(input_ids=token_1P, use_cache=False).logits[0].float().log_softmax(-1)
     return logp_PV[len(prompt) - 1 : -1].gather(1, token_1P[0, len(prompt) :, None])[:, 0]

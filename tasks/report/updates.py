@@ -55,7 +55,8 @@ def _mean(column: Column, starts: np.ndarray[Any, Any]) -> Column:
     known = ~np.isnan(column)
     count = np.add.reduceat(known.astype(float), starts)
     total = np.add.reduceat(np.where(known, column, 0.0), starts)
-    return np.divide(total, count, out=np.full(len(starts), np.nan), where=count > 0)
+    means: Column = np.divide(total, count, out=np.full(len(starts), np.nan), where=count > 0)
+    return means
 
 
 def thinned(x: Column, y: Column, points: int, reduce: Callable[[Column], Any] = np.median) -> tuple[Column, Column]:
@@ -84,7 +85,8 @@ def rolling(column: Column, window: int) -> Column:
     kernel = np.ones(min(window, len(column)))
     count = np.convolve(known, kernel, mode="same")
     total = np.convolve(np.where(known, column, 0.0), kernel, mode="same")
-    return np.divide(total, count, out=np.full(len(column), np.nan), where=count > 0)
+    means: Column = np.divide(total, count, out=np.full(len(column), np.nan), where=count > 0)
+    return means
 
 
 def segments(stage: Column) -> Iterator[slice]:

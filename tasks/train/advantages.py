@@ -180,7 +180,8 @@ def _varies(reward_R: Tensor, group_R: Tensor) -> Tensor:
     """Return whether a response's group has two different rewards, or is a single response with a reward, bool [R]."""
     _, group_R, size_G = torch.unique(group_R, return_inverse=True, return_counts=True)
     lowest_G, highest_G = _Groups(group_R, size_G).range(reward_R, ~reward_R.isnan())
-    return ((highest_G > lowest_G) | ((size_G == 1) & (highest_G == lowest_G)))[group_R]
+    varies_G: Tensor = (highest_G > lowest_G) | ((size_G == 1) & (highest_G == lowest_G))
+    return varies_G[group_R]
 
 
 def _baseline(

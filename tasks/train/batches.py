@@ -98,7 +98,8 @@ class Ragged:
         """Return the indices into ``flat`` of all elements of some rows, row after row."""
         lengths = self.lengths_of(rows)
         ends = lengths.cumsum()
-        return np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - ends + lengths, lengths)
+        places: Ints = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - ends + lengths, lengths)
+        return places
 
 
 @dataclass(frozen=True)

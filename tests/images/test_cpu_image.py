@@ -129,10 +129,10 @@ def test_its_command_answers(podman: Podman, image: str) -> None:
     assert "mu_grpo" in shown.stdout
 
 
-@pytest.mark.long
-def test_four_stages_from_their_serialised_form_make_what_the_run_here_makes(
-    podman: Podman, image: str, s3: S3, bucket: str, tmp_path: Path
+@pytest.mark.parametrize(("stages", "workflow"), [(1, "mu_grpo_1"), pytest.param(4, "mu_grpo", marks=pytest.mark.long)])
+def test_stages_from_their_serialised_form_make_what_the_run_here_makes(
+    podman: Podman, image: str, s3: S3, bucket: str, tmp_path: Path, stages: int, workflow: str
 ) -> None:
-    """Every task from its registered command line, in the image, on S3; two trainings are stopped in the middle."""
-    name = bucket.removeprefix("s3://")
-    drive(register(image, tmp_path), s3, name, Pods(podman, s3, name).start, run_here(tmp_path / "here"))
+    """Every task from its registered command line, in the image, on S3; trainings are stopped in the middle."""
+    name, here = bucket.removeprefix("s3://"), run_here(tmp_path / "here", workflow)
+    drive(register(image, tmp_path), s3, name, Pods(podman, s3, name).start, here, stages)

@@ -18,7 +18,8 @@ from tasks.report.ledger import training_seconds
 from tasks.settings import RunSettings
 from tasks.stored.find import find_artifact
 from tools import ROOT
-from tools.runs import Runner, steps
+from tools.forked import Runner
+from tools.runs import steps
 
 
 def test_accuracy_rises(finished: tuple[Runner, str]) -> None:
@@ -132,7 +133,7 @@ def test_settings_that_give_equal_weights_are_two_runs(finished: tuple[Runner, s
     """At a rate at which no veto ever acts, with gradients that are never clipped."""
     runner = Runner(tmp_path)
     shutil.copytree(finished[0].folder / "pristine", runner.store)
-    overrides = ["", "optimize.preset=relaxed", "optimize.max_grad_norm=900", "optimize.tokens_per_micro_batch=4000"]
+    overrides = ["", "optimize.preset=relaxed", "optimize.tokens_per_micro_batch=4000"]
     told, rarely = [], "optimize.learning_rate=1e-8 optimize.max_grad_norm=800"
     for one in overrides:
         done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{rarely} {one}")
@@ -142,13 +143,12 @@ def test_settings_that_give_equal_weights_are_two_runs(finished: tuple[Runner, s
     assert "relaxed, mu 8, seed 2: 8 updates" in told[1]
     store = Store.open(runner.store)
     runs = [run for run in all_runs(store) if run.settings["optimize.learning_rate"] == 1e-8]
-    assert len(runs) == 4
+    assert len(runs) == 3
     names = ("preset", "max_grad_norm", "tokens_per_micro_batch")
     made = [tuple(run.settings[f"optimize.{name}"] for name in names) for run in runs]
     assert set(made) == {
         ("mu_grpo", 800.0, 8192),
         ("relaxed", 800.0, 8192),
-        ("mu_grpo", 900.0, 8192),
         ("mu_grpo", 800.0, 4000),
     }
     policies = []
@@ -253,14 +253,6 @@ def test_a_moved_store_executes_nothing(finished: tuple[Runner, str], tmp_path: 
     assert done.returncode == 0, done.stdout
     assert steps(done.stdout) == []
     assert f"report  {tmp_path}/moved/report/" in done.stdout
-
-
-def test_another_store_starts_anew(finished: tuple[Runner, str], tmp_path: Path) -> None:
-    runner, _ = finished
-    overrides = "policy.tiny.warm_start.working_updates=1 policy.tiny.warm_start.guessing_updates=0"
-    with runner.start("mu_grpo_1", "--store", str(tmp_path / "new"), "--overrides", overrides) as process:
-        assert process.stdout is not None
-        assert any("warm start" in line for line in process.stdout)
 
 
 def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: Path) -> None:

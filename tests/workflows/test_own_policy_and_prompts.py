@@ -13,7 +13,8 @@ from tasks.policy.step import prepare_policy
 from tasks.prompts.arithmetic import split
 from tasks.settings import ArithmeticSettings
 from tasks.settings.run import RunSettings
-from tools.runs import CONFIG, Runner, steps
+from tools.forked import Runner
+from tools.runs import CONFIG, steps
 
 CHANGES = "prompts.prompts_per_stage=32 evaluate.problems=10 optimize.responses_per_update=128"
 
@@ -23,7 +24,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a Hugging Face policy, and the same problems as JSON lines and as parquet."""
     folder = tmp_path_factory.mktemp("own")
     store = Store.open(folder / "elsewhere")
-    settings = RunSettings.read(CONFIG, "policy.tiny.warm_start.guessing_updates=20").policy
+    settings = RunSettings.read(
+        CONFIG, "policy.tiny.warm_start.working_updates=60 policy.tiny.warm_start.guessing_updates=20"
+    ).policy
     made = prepare_policy(store, settings, ArithmeticSettings(levels=[1]), "", 0)
     shutil.copytree(store.path(made), folder / "policy")
     (folder / "policy" / "manifest.json").unlink()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tasks.artifacts import Store
-from tools.runs import Runner, steps
+from tools.forked import Runner
+from tools.runs import steps
 
 
 @pytest.fixture
