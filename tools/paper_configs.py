@@ -52,7 +52,8 @@ def reproduction() -> str:
         if len(apart) > 1:
             raise ValueError(f"{TABLE.name}: {one.setting} for {apart}: a reproduction's layer has one axis")
         shared: tuple[str, ...] = () if one.setting == "store" else ("experiment", "common")
-        places: list[tuple[str, ...]] = [("experiment", f"{axis}s", name) for axis, names in apart.items() for name in names] or [shared]
+        own = [("experiment", f"{axis}s", name) for axis, names in apart.items() for name in names]
+        places: list[tuple[str, ...]] = [*own] or [shared]
         for place in places:
             sections.setdefault(place, {})[one.setting] = one
     of_models = [("experiment", f"{axis}s", name) for axis in ("model", "system") for name in axes[axis]]

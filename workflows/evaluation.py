@@ -6,7 +6,6 @@ pyflyte run workflows/evaluation.py evaluation --store runs/qwen --evaluate '{"m
   "benchmarks": ["aime25", "math500"]}' --prompts '{"path": "problems.jsonl", "prompts_per_stage": 512}'
 """
 
-
 from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import close_evaluation, open_evaluation
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings

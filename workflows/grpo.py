@@ -5,7 +5,6 @@
 The updates are cut into as many parts as Mu-GRPO has stages, so that both are evaluated after the same updates.
 """
 
-
 from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import OpenRun, close_run, open_run
 from tasks.flyte.inputs import Artifact

@@ -5,7 +5,6 @@ pyflyte run workflows/weekly.py weekly --inputs-file configs/tiny-cpu.yaml --kic
 
 from datetime import datetime
 
-
 from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import seed_of_week
 from tasks.report.summary import RunSummary

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from tasks.artifacts.layout import KINDS as KINDS
 from tasks.artifacts.layout import Facts
 from tasks.artifacts.layout import Kind as Kind
-from tasks.flyte.model import FlyteModel
+from tasks.model import FlyteModel
 
 SCHEMA = 1
 

@@ -3,7 +3,6 @@
 from rich import box
 from rich.table import Table
 
-from tasks.report.tables import render_markdown
 from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.settings.objective import (
     AdvantageSettings,
@@ -32,19 +31,6 @@ def algorithms_table() -> Table:
         if modifier.row:
             table.add_row(f"+ {name}", *_modified(modifier), modifier.source, modifier.chosen or _NOTHING)
     return table
-
-
-def algorithms_page() -> str:
-    """docs/algorithms.md."""
-    return (
-        "# Algorithms\n\nWritten by `mu-grpo algorithms --markdown docs/algorithms.md`: the presets of "
-        "`optimize.preset`, and the modifiers of `optimize.modifier`, which multiply any of them. The gradient of each "
-        "is that of logp times weight x advantage, where the gate passes and nothing masks the token, plus the "
-        "regulariser's; [the objective](objective.md) has the equations, and each preset as one line. Every field of a "
-        "row can be overridden, as in `optimize.objective.gate.high=1.28`; what would change nothing is refused.\n\n"
-        + render_markdown(algorithms_table())
-        + "\n"
-    )
 
 
 def _modified(modifier: Preset) -> list[str]:

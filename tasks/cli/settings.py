@@ -178,8 +178,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     if field.default_factory is not None:
-        made = {dict: "{}", list: "[]"}.get(field.default_factory)  # type: ignore[call-overload]
-        return str(made) if made else "derived"
+        return {"dict": "{}", "list": "[]"}.get(field.default_factory.__name__, "derived")
     value = field.default
     if isinstance(value, BaseModel):
         given = value.model_dump(mode="json", exclude_unset=True)
@@ -199,31 +198,16 @@ def _yaml(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 
-def settings_page() -> str:
-    """docs/settings.md."""
-    lines = [
-        "# Settings",
-        "",
-        "Written by `mu-grpo settings --markdown docs/settings.md` from the classes in tasks/settings. "
-        "`mu-grpo settings NAME` prints a part of it, as in `mu-grpo settings optimize.objective.gate`.",
-        "",
-        "A file has the settings as nested keys. On the command line `--overrides` takes them by their full names, as "
-        'in `--overrides "optimize.objective.gate.high=1.28 seed=1"`, with values written as in YAML. A key that does '
-        "not exist, or a value that is not allowed, is refused before anything runs.",
-        "",
-        "A field of `optimize.objective` has the value of the preset that `optimize.preset` names; the default below "
-        "is the value where the preset says nothing ([presets](algorithms.md)). [The objective](objective.md) writes "
-        "all of them as equations.",
-        "",
-        '<div class="settings" markdown>',
-    ]
+def settings_text() -> str:
+    """Return the part of docs/settings.md that is made from the classes, a table for each."""
+    lines = []
     for title, (model, file) in FILES.items():
         lines += ["", f"## {title}", "", file]
         for section in sections(model):
             lines += ["", f"### {section.title}", "", section.about.replace("``", "`"), ""]
             lines += ["| setting | type and what is allowed | default | meaning |", "|---|---|---|---|"]
             lines += [_row(entry) for entry in section.entries]
-    return "\n".join([*lines, "", "</div>"]) + "\n"
+    return "\n".join([*lines, "", ""])
 
 
 def _row(entry: Entry) -> str:

@@ -2,7 +2,7 @@
 
 from pydantic import ConfigDict, Field
 
-from tasks.flyte.model import FlyteModel
+from tasks.model import FlyteModel
 
 MEAN = "mean"
 """Stands for the mean over the benchmarks where a benchmark is named."""

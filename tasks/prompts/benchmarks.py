@@ -11,8 +11,8 @@ from pydantic import ConfigDict
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import CHATS, PROMPTS, write_table
 from tasks.errors import DataError
-from tasks.flyte.model import FlyteModel
 from tasks.logs import logger
+from tasks.model import FlyteModel
 from tasks.prompts.arithmetic import Problem, form_of, split
 from tasks.prompts.files import Row, Unusable, read_rows
 from tasks.prompts.golds import unreadable_golds

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.provenance import execution, waits
-from tasks.flyte.model import FlyteModel
+from tasks.model import FlyteModel
 from tasks.report.evaluated import Estimate, EvaluatedPolicy, Result, headline
 from tasks.report.formats import duration, label, number, percent, percent_range
 from tasks.report.history import History, lineage

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from pydantic_core import ErrorDetails
 
 from tasks.errors import SettingsError
-from tasks.flyte.model import FlyteModel
+from tasks.model import FlyteModel
 
 
 def _number(value: object) -> object:

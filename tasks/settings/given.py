@@ -6,7 +6,7 @@ from typing import Any, Generic, Self, TypeVar
 from pydantic import ConfigDict
 
 from tasks.errors import SettingsError
-from tasks.flyte.model import FlyteModel
+from tasks.model import FlyteModel
 from tasks.settings.base import Settings
 
 Section = TypeVar("Section", bound=Settings)

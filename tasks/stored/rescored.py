@@ -10,7 +10,7 @@ from rich.table import Table
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.layout import VERDICTS_FILE
 from tasks.artifacts.tables import read_table
-from tasks.flyte.model import FlyteModel
+from tasks.model import FlyteModel
 from tasks.report.formats import percent
 from tasks.report.tables import render
 
