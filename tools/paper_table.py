@@ -53,8 +53,10 @@ class PaperRun:
     @cached_property
     def settings(self) -> RunSettings:
         given = (nested(one.setting.split("."), one.value) for one in self.entries.values() if one.given)
-        empty: Mapping[str, Any] = {}
-        return RunSettings.parse(reduce(merge, given, empty))
+        values: dict[str, Any] = {}
+        for one in given:
+            values = merge(values, one)
+        return RunSettings.parse(values)
 
 
 @cache

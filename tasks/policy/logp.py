@@ -3,6 +3,7 @@
 Legend of shapes: N tokens, C tokens of a chunk, E hidden width, V vocabulary.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -81,5 +82,5 @@ def chunked_logp(
     """
     if hidden_NE.device.type == "cpu":
         chunk = max(1, min(chunk, _CPU_LOGITS // len(weight_VE)))
-    logp_N, entropy_N = _ChunkedLogp.apply(hidden_NE, weight_VE, target_N, chunk, cap)
-    return logp_N, entropy_N
+    chunked: Callable[..., tuple[Tensor, Tensor]] = _ChunkedLogp.apply
+    return chunked(hidden_NE, weight_VE, target_N, chunk, cap)

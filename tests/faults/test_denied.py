@@ -142,8 +142,7 @@ def test_wrong_keys_are_told_apart(
     assert environment["AWS_SECRET_ACCESS_KEY"] not in caught.value.message
 
 
-@pytest.mark.parametrize("fault", ["expired_token", "access_denied"])
-@pytest.mark.parametrize("after", [0, 9])
+@pytest.mark.parametrize(("fault", "after"), [("expired_token", 9), ("access_denied", 0)])
 def test_credentials_that_end_in_the_middle(
     fault: str, after: int, place: str, flaky: Proxy, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ DNS_1123 = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 CHECKPOINT_BYTES_PER_WEIGHT, SLOW_STORE = 12, 200e6
 
 
+@cache
 def rendered(path: Path) -> list[Document]:
     kubectl = Path(sys.executable).parent / "kubectl"
     done = subprocess.run([kubectl, "kustomize", path], capture_output=True, text=True, check=False)

@@ -66,9 +66,7 @@ def test_a_parquet_file_of_prompts(own: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "no prompts"),
         ('{"prompt": "1+1=", "answer": " "}', "answer is empty"),
-        ('{"prompt_id": "a", "prompt": "1+1=", "answer": "2"}\n' * 2, "prompt_id 'a' is also that of"),
         ('{"prompt": "1+1="}', "no field 'answer'; found ['prompt']"),
     ],
 )
