@@ -177,7 +177,7 @@ bench-gpu-trl: ## training on a GPU beside TRL's, into docs/performance.md; GPU_
 	@$(GPU_PYTHON) -m tools.benchmarks.gpu.beside_trl --page docs/performance.md
 
 faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; takes long
-	@$(BIN)/python -m tests.faults docs/faults.md
+	@$(BIN)/python -m tools.faults docs/faults.md
 
 check: $(BIN)/.developing ## linters and types only
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

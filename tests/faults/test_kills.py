@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.kills import killed, side_by_side, undisturbed
+from tools.faults.kills import killed, side_by_side, undisturbed
 from tools.s3 import S3
 
 

@@ -50,8 +50,8 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRe
 
     _, copy = made_once(tmp_path_factory, "learner", make)
     store = Store.open(copy / "store")
-    (policy,) = store.refs("policy")
-    return store, policy
+    (policy,) = store.manifests("policy")
+    return store, policy.ref
 
 
 def model_digest(store: Store, policy: ArtifactRef) -> str:

@@ -123,7 +123,7 @@ def killed(
 def _start(folder: Path, store: str, environment: Mapping[str, str], log: Path) -> Program:
     home = folder / "home"
     home.mkdir(parents=True, exist_ok=True)
-    command = ["-m", "tests.faults.counting", str(log), "run", "workflows/mu_grpo.py", WORKFLOW]
+    command = ["-m", "tools.faults.counting", str(log), "run", "workflows/mu_grpo.py", WORKFLOW]
     options = ["--inputs-file", str(CONFIG), "--store", store, "--overrides", OVERRIDES]
     own = {**os.environ, "HOME": str(home), "HF_HUB_OFFLINE": "1", **environment}
     return Program([*command, *options], own, together=True)
