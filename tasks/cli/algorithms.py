@@ -19,7 +19,7 @@ _NOTHING = "-"
 
 
 def algorithms_table() -> Table:
-    """Presets and modifiers with their components and sources."""
+    """Return the table of presets and modifiers, with their components and sources."""
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("name", no_wrap=True)
     for component in [*describe(ObjectiveSettings()), "source", "chosen here"]:
@@ -39,7 +39,7 @@ def _modified(modifier: Preset) -> list[str]:
 
 
 def describe(objective: ObjectiveSettings) -> dict[str, str]:
-    """An objective in a few words per component."""
+    """Return an objective in a few words for each component."""
     denominator = "" if objective.denominator == "original" else ", kept tokens"
     return {
         "advantage": _advantage(objective.advantage),

@@ -17,7 +17,7 @@ _GOLD = {"plain": "", "hashes": ", after ####", "boxed": ", in its box", "liveco
 
 
 def benchmarks_table() -> Table:
-    """Known benchmarks: source, fields, samples, and what is whose choice."""
+    """Return the table of known benchmarks: source, fields, samples, and the choices of the paper and of this project."""
     table = Table(box=box.SIMPLE_HEAD)
     headings = ("name", "source", "commit", "fields", "problems", "samples", "the paper", "chosen here")
     for heading in headings:
@@ -37,7 +37,7 @@ def benchmarks_table() -> Table:
 
 
 def training_sets_table() -> Table:
-    """Known training sets: source, fields, and what is known about them."""
+    """Return the table of known training sets."""
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("name", "source", "commit", "fields", "rows", "about"):
         table.add_column(heading, no_wrap=heading == "name", overflow="fold")

@@ -37,14 +37,14 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 @dataclass(frozen=True)
 class Entry:
-    """A field."""
+    """A field of a class of settings."""
 
     path: str
-    """As ``--overrides`` names it, as in ``optimize.objective.gate.low``."""
+    """The name that ``--overrides`` takes, as in ``optimize.objective.gate.low``."""
     type: str
-    """Its type and bounds, in words."""
+    """Type and bounds, in words."""
     default: str
-    """As YAML writes it; empty for a section whose fields have defaults of their own."""
+    """Default in YAML; empty for a section whose fields have defaults of their own."""
     meaning: str
 
 
@@ -53,9 +53,9 @@ class Section:
     """The fields of a class of settings, at the first place where it occurs."""
 
     path: str
-    """Of the section, without the field; empty for the fields at the top of a file."""
+    """Path of the section, without the field; empty for the fields at the top of a file."""
     variant: str
-    """Of a union, the field and value that select this class, as in ``kind: ring``; else empty."""
+    """Field and value that select this class of a union, as in ``kind: ring``; else empty."""
     about: str
     entries: list[Entry]
 
@@ -66,7 +66,7 @@ class Section:
 
 
 def sections(model: type[BaseModel]) -> list[Section]:
-    """All classes of settings that a file can hold, in the order of their fields, each once."""
+    """Return all classes of settings that a file can hold, in the order of their fields, each once."""
     return list(_sections(model, "", "", {}))
 
 
@@ -95,7 +95,7 @@ def _title(path: str, variant: str) -> str:
 
 
 def _models(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]:
-    """Classes of settings inside of a type, with the paths of what they describe."""
+    """Yield the classes of settings inside of a type, each with the path of its section."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         yield annotation, path
         return
@@ -106,7 +106,7 @@ def _models(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]
 
 
 def _selector(model: type[BaseModel]) -> str:
-    """What tells a class of a union apart: its first field with literal values."""
+    """Return the first field with literal values, which tells a class of a union apart."""
     for name, field in model.model_fields.items():
         if get_origin(field.annotation) is Literal:
             return f"{name}: {' or '.join(str(value) for value in get_args(field.annotation))}"
@@ -115,7 +115,7 @@ def _selector(model: type[BaseModel]) -> str:
 
 @cache
 def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """The docstring under every field of a class, also of those that it inherits; empty without one."""
+    """Return the docstring under every field of a class and of its bases; empty without one."""
     found = dict.fromkeys(model.model_fields, "")
     for base in reversed(model.__mro__):
         if base is BaseModel or not issubclass(base, BaseModel):
@@ -217,7 +217,7 @@ def _row(entry: Entry) -> str:
 
 
 def settings_table(name: str) -> Table:
-    """The fields whose path begins with a name, of all files.
+    """Return the fields of all files whose path begins with a name.
 
     Raises:
         SettingsError: there is none.

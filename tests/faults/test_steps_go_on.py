@@ -105,29 +105,6 @@ def test_stopped_after_any_part_the_artifact_is_the_same(
         store.progress.clear()
 
 
-def test_prompts_that_are_done_are_not_generated_again(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
-    base, _ = learner
-    step, store = generation(learner), Store(base.ref, work="counted")
-    asked: list[int] = []
-    inner = TransformersEngine.generate
-
-    def generate(self: TransformersEngine, requests: Any, *rest: Any) -> Any:
-        if len(asked) == 2:
-            asked.append(0)
-            raise Killed
-        asked.append(len(requests))
-        return inner(self, requests, *rest)
-
-    monkeypatch.setattr(TransformersEngine, "generate", generate)
-    with pytest.raises(Killed):
-        step(store)
-    made = step(store)
-    assert asked == [8, 8, 0, 8, 8]
-    table = read_table(base.path(made) / "rollouts.parquet")
-    assert table.num_rows == 32
-    assert base.manifest(made).facts["responses"] == 32
-
-
 def test_damaged_tables_of_an_alternating_stage_start_it_anew(learner: Learner) -> None:
     base, _ = learner
     step, store = alternation(learner), Store(base.ref, work="damaged")

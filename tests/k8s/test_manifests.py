@@ -58,11 +58,6 @@ def test_every_manifest_is_of_its_schema(overlay: tuple[str, list[Document]]) ->
     assert checked >= 15
 
 
-def test_names_are_allowed(overlay: tuple[str, list[Document]]) -> None:
-    for document in overlay[1]:
-        assert DNS_1123.match(document["metadata"]["name"])
-
-
 def test_every_pod_is_restricted(overlay: tuple[str, list[Document]]) -> None:
     found = dict(pods(overlay[1]))
     assert len(found) >= 5
