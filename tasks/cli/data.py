@@ -17,7 +17,7 @@ _GOLD = {"plain": "", "hashes": ", after ####", "boxed": ", in its box", "liveco
 
 
 def benchmarks_table() -> Table:
-    """Return the table of known benchmarks: source, fields, samples, and the choices of the paper and of this project."""
+    """Return the table of known benchmarks, with what the paper states and what was chosen here."""
     table = Table(box=box.SIMPLE_HEAD)
     headings = ("name", "source", "commit", "fields", "problems", "samples", "the paper", "chosen here")
     for heading in headings:

@@ -14,8 +14,8 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.work import once
 from tasks.errors import ArtifactError
 from tests.faults.guarded import Guarded, act_as
-from tools.faults.proxy import Proxy
 from tests.faults.steps import PARTS, Killed, Step, checks_out
+from tools.faults.proxy import Proxy
 from tools.s3 import S3, server
 
 EVERYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}

@@ -15,8 +15,8 @@ from tasks.artifacts.work import once
 from tasks.cluster.storage import store_check
 from tasks.errors import ArtifactError
 from tasks.run.sources import fingerprint
-from tools.faults.proxy import FAULTS, Proxy
 from tests.faults.steps import PARTS, Killed, Step, checks_out
+from tools.faults.proxy import FAULTS, Proxy
 from tools.s3 import S3
 
 SHARE = 0.2

@@ -8,10 +8,8 @@ import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.progress import Progress
-from tasks.artifacts.tables import read_table
 from tasks.evaluate.step import evaluate_policy
 from tasks.rollout.step import generate_shard
-from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import (
     ArithmeticSettings,
     EvaluationSettings,

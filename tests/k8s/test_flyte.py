@@ -1,13 +1,11 @@
 """Flyte's own settings: what they admit, and that both charts say the same."""
 
 import json
-import re
 from typing import Any
 
 import pytest
 import yaml
 
-from tasks.cluster.flyte import OLDEST
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.k8s.flyte_values import FOLDER, as_helm_writes, values
 from tests.k8s.policies import wrong
