@@ -12,13 +12,13 @@ from workflows.stages import problems
 
 
 @always
-def problems_of(store: str, accuracy: Artifact) -> int:
-    """How many problems an accuracy is of."""
-    return int(Store.open(store).manifest(accuracy).facts["problems"])
+def value_of(store: str, accuracy: Artifact) -> float:
+    """The accuracy as a number."""
+    return float(Store.open(store).manifest(accuracy).facts["accuracy"])
 
 
 @workflow
-def counted(store: str, prompts: PromptsSettings, evaluate: EvaluateSettings) -> int:
+def measured(store: str, prompts: PromptsSettings, evaluate: EvaluateSettings) -> float:
     opened = open_evaluation(
         store=store,
         policy="latest",
@@ -30,4 +30,4 @@ def counted(store: str, prompts: PromptsSettings, evaluate: EvaluateSettings) ->
     )
     benchmarks = problems(opened.benchmarks)
     accuracy = evaluate_policy(inputs=opened.evaluations, mean=opened.mean, benchmarks=benchmarks, policy=opened.policy)
-    return problems_of(store=store, accuracy=accuracy)
+    return value_of(store=store, accuracy=accuracy)

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tasks.artifacts import Store
 from tests.platform import own
 from tests.platform.four_stages import CHANGES, drive, inputs, register, run_here, same_artifacts, saved, stop
 from tests.platform.propeller import Attempt, Propeller
@@ -91,9 +92,9 @@ def test_a_part_that_is_unrolled_makes_the_very_artifacts_of_the_command(
 def test_a_workflow_of_somebody_else_is_driven_with_the_tasks(driven: Propeller, pods: Pods, tmp_path: Path) -> None:
     deployment = tmp_path / "deployment.yaml"
     deployment.write_text("{}")
-    found = serialise(tmp_path, deployment, own.__name__)
-    changes = f"{CHANGES} evaluate.problems=7"
-    made = Propeller(found, pods.s3, pods.bucket, pods.start).run(
-        own.counted.name, inputs(own.counted, pods.bucket, changes)
-    )
-    assert made["o0"].scalar.primitive.integer == 7
+    propeller = Propeller(serialise(tmp_path, deployment, own.__name__), pods.s3, pods.bucket, pods.start)
+    given = inputs(own.measured, pods.bucket, f"{CHANGES} evaluate.problems=7")
+    value = propeller.run(own.measured.name, given)["o0"].scalar.primitive.float_value
+    assert "evaluate" in {function_of(attempt.task) for attempt in propeller.attempts}
+    averages = Store.open(f"s3://{pods.bucket}/store").manifests("average")
+    assert value == max(averages, key=lambda one: one.timings.started).facts["accuracy"]
