@@ -59,7 +59,7 @@ test: $(BIN)/.developing .venv-proxy/.installed system-programs ## linters, type
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
-test-unit: $(BIN)/.developing ## tests of one process, with what pip installs alone; two minutes on two cores
+test-unit: $(BIN)/.developing ## tests of one process, with what pip installs alone
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m "not long and not whole"
 
 proofs: $(BIN)/.developing .venv-proxy/.installed system-programs ## tests that take minutes each: pods, kills, whole workflows

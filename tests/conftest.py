@@ -30,10 +30,11 @@ FIRST = ("platform", "images", "workflows", "faults")
 """Folders with the longest files: with files side by side, these must not be the last to begin."""
 WHOLE = {
     *FIRST,
-    *("cluster", "docs", "flyte", "gpu", "k8s", "preflight", "tracking"),
-    *("test_alternating_processes", "test_backends", "test_batch_statistics", "test_page_in_browser", "test_start"),
+    *("cli", "cluster", "code", "docs", "flyte", "gpu", "k8s", "preflight", "tracking"),
+    *("test_alternating_processes", "test_backends", "test_batch_statistics", "test_measured", "test_spread"),
+    *("test_figures", "test_hostile", "test_page_in_browser", "test_staleness_figures"),
 }
-"""Folders and files whose tests start servers, whole runs or programs of the system."""
+"""Folders and files whose tests start servers, whole runs or programs, or draw many figures."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
