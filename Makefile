@@ -13,7 +13,7 @@ SEEDS ?= 0 1 2
 # One more than cores: tests wait for servers and for processes that start.
 TEST_JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
-.PHONY: demo compare results reproduce test proofs test-vllm faults check format versions graph configs docs bench clean help
+.PHONY: demo compare results reproduce test test-unit proofs test-vllm faults check format versions graph configs docs bench clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -59,18 +59,26 @@ test: $(BIN)/.developing .venv-proxy/.installed system-programs ## linters, type
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
+test-unit: $(BIN)/.developing ## tests of one process, with what pip installs alone
+	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m "not long and not whole"
+
 proofs: $(BIN)/.developing .venv-proxy/.installed system-programs ## tests that take minutes each: pods, kills, whole workflows
 	@$(BIN)/pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder -m long
 
 .PHONY: system-programs
 # What tests need besides Python: a browser, and what builds and runs container images, set up as root on Debian; an S3
-# server, built where Go is. Elsewhere tests that need one of them skip by name.
+# server, built where Go is; Prometheus' tester of rules, of Debian's package. Elsewhere tests that need one of them skip
+# by name, and fail with CI=true.
 PROGRAMS := chromium mmdebstrap podman runc
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 system-programs:
 	@[ -x .programs/versitygw ] || command -v versitygw >/dev/null || { command -v go >/dev/null \
 	  && GOBIN=$(CURDIR)/.programs go install $(VERSITYGW); } \
 	  || echo "missing: versitygw, which go install $(VERSITYGW) builds; tests that need it will be skipped"
+	@[ -x .programs/promtool ] || command -v promtool >/dev/null || { mkdir -p .programs && cd .programs \
+	  && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool > promtool \
+	  && chmod +x promtool && rm prometheus_*.deb; } \
+	  || echo "missing: promtool of Debian's package prometheus; tests that need it will be skipped"
 	@missing=$$(for one in $(PROGRAMS); do command -v $$one >/dev/null || echo $$one; done); [ -z "$$missing" ] \
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -q && apt-get install -qy --no-install-recommends $$missing; } \
@@ -169,7 +177,7 @@ bench-gpu-trl: ## training on a GPU beside TRL's, into docs/performance.md; GPU_
 	@$(GPU_PYTHON) -m tools.benchmarks.gpu.beside_trl --page docs/performance.md
 
 faults: $(BIN)/.developing .venv-proxy/.installed ## whole runs killed and disturbed, into docs/faults.md; takes long
-	@$(BIN)/python -m tests.faults docs/faults.md
+	@$(BIN)/python -m tools.faults docs/faults.md
 
 check: $(BIN)/.developing ## linters and types only
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -64,14 +64,11 @@ class DeploymentError(UserError):
 
 @contextmanager
 def explained(what: str, advice: str) -> Iterator[None]:
-    """Turns what a library raises inside the block, on a model or file of the user's, into a DataError of one line.
+    """Turn any error that a library raises on a model or file of the user's into a DataError of one line.
 
     Args:
-        what: could not be done, such as ``mine: transformers cannot load its tokenizer``.
-        advice: how to fix it; whole sentences.
-
-    Raises:
-        DataError: the library raised an error, of whatever kind: every reader of files has errors of its own.
+        what: what could not be done, such as ``mine: transformers cannot load its tokenizer``.
+        advice: how to fix it, in whole sentences.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Files of a clone whose content Git LFS has not fetched: in their place are pointers of three lines."""
+"""Pointers of Git LFS: three lines in place of a file whose content a clone has not fetched."""
 
 from pathlib import Path
 
@@ -8,12 +8,7 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def check_fetched(file: Path, name: str) -> None:
-    """Raises DataError for a pointer.
-
-    Args:
-        file: that is to be read.
-        name: of the file to its user.
-    """
+    """Raise DataError if a file is a pointer; ``name`` is what the message calls the file."""
     with file.open("rb") as opened:
         if opened.read(len(_POINTER)) == _POINTER:
             raise DataError(f"{name}: a pointer of Git LFS, and no such file yet. Run `git lfs pull` in its folder.")

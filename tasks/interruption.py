@@ -1,4 +1,4 @@
-"""SIGTERM as a request: work that can save where it stands does so, and then stops."""
+"""SIGTERM as a request: a step saves its state and then stops."""
 
 import signal
 import threading
@@ -17,14 +17,14 @@ Made = TypeVar("Made")
 
 
 class Interrupted(UserError):
-    """The work was asked to stop and has saved where it stands; starting it again goes on from there."""
+    """The work was asked to stop and has saved its state; starting it again goes on from there."""
 
     exit_code = 128 + signal.SIGTERM
 
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Inside the block SIGTERM only notes the request; a second one ends the process. Outside of it nothing changes."""
+    """Only note the first SIGTERM inside the block; a second one ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -41,7 +41,7 @@ def heeded() -> Iterator[None]:
 
 
 def heeding(step: Callable[Inputs, Made]) -> Callable[Inputs, Made]:
-    """A step that heeds SIGTERM: it goes on until it has saved where it stands."""
+    """Wrap a step that keeps running after SIGTERM until it has saved its state."""
 
     @wraps(step)
     def within(*inputs: Inputs.args, **named: Inputs.kwargs) -> Made:
@@ -58,25 +58,17 @@ def goes_on(step: Callable[..., object]) -> bool:
 
 
 def asked() -> bool:
-    """Whether a stop was asked for."""
+    """Return True if a stop was asked for."""
     return _ASKED.is_set()
 
 
 def stop_if_asked(what: str) -> None:
-    """Ends the work if a stop was asked for; to be called when ``what`` has been saved.
-
-    Raises:
-        Interrupted: a stop was asked for.
-    """
+    """Raise Interrupted if a stop was asked for; to be called when ``what`` has been saved."""
     if asked():
         stop(what)
 
 
 def stop(what: str) -> NoReturn:
-    """Ends the work, which was asked for; ``what`` has been saved.
-
-    Raises:
-        Interrupted: always.
-    """
+    """Raise Interrupted, as was asked for; ``what`` has been saved."""
     _ASKED.clear()
     raise Interrupted(f"stopped by SIGTERM after {what}. Start the same command again: it goes on from there.")

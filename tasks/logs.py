@@ -1,4 +1,4 @@
-"""What a run tells besides its results; ``MU_GRPO_LOG_LEVEL`` says how much: debug, info (the default) or warning.
+"""The log of a run. ``MU_GRPO_LOG_LEVEL`` is its level: debug, info (the default) or warning.
 
 Progress is info; debug adds what was found in the store and every request that is tried again.
 """
@@ -15,11 +15,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 @cache
 def logger() -> logging.Logger:
-    """The run's logger; it writes lines to standard output, as progress does.
-
-    Raises:
-        SettingsError: the environment names another level.
-    """
+    """Return the run's logger, which writes lines to standard output; raise SettingsError for an unknown level."""
     name = os.environ.get("MU_GRPO_LOG_LEVEL", "info").lower()
     if name not in LEVELS:
         raise SettingsError(f"MU_GRPO_LOG_LEVEL: got {name!r}; allowed: {', '.join(LEVELS)}")
@@ -31,7 +27,7 @@ def logger() -> logging.Logger:
 
 
 class _Lines(logging.Handler):
-    """Lines on whatever standard output is at that moment."""
+    """A handler that writes to the standard output of the moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stdout, flush=True)

@@ -20,7 +20,7 @@ _hangs_after: float | None = None
 
 
 def end_when_it_hangs(seconds: float = 2 * 3600.0) -> None:
-    """Ends this process with exit code 1 and the stacks of its threads when a bar does not advance for so long.
+    """End this process with exit code 1 and the stacks of its threads when a bar does not advance for so long.
 
     For pods, where another attempt goes on from what was saved: a hanging collective or engine raises no error.
     """
@@ -29,7 +29,7 @@ def end_when_it_hangs(seconds: float = 2 * 3600.0) -> None:
 
 
 class Bar:
-    """What the work reports to."""
+    """The progress of one piece of work."""
 
     def __init__(self, title: str, total: int, progress: Progress | None, silent: bool = False) -> None:
         self._title, self._total, self._progress, self._silent = title, total, progress, silent
@@ -38,7 +38,7 @@ class Bar:
         self._task = progress.add_task(title, total=total, note="") if progress else None
 
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """``steps`` more are done; ``note`` is shown beside the bar."""
+        """Count ``steps`` more as done, and show ``note`` beside the bar."""
         _watch()
         self._done += steps
         self._note = note or self._note
@@ -49,11 +49,11 @@ class Bar:
             self._line()
 
     def reach(self, done: int) -> None:
-        """``done`` steps are done altogether."""
+        """Set how many steps are done."""
         self.advance(max(0, done - self._done))
 
     def finish(self) -> None:
-        """The last plain line; a bar speaks for itself."""
+        """Print the last plain line; a bar needs none."""
         if self._progress is None:
             self._line()
 
@@ -69,10 +69,10 @@ def _watch() -> None:
 
 @contextmanager
 def bar(title: str, total: int) -> Iterator[Bar]:
-    """A bar over ``total`` steps on standard error if that is a terminal, else plain lines on standard output.
+    """Show the progress of ``total`` steps.
 
-    A bar inside of another one is silent: the outer one tells how far the work is. So are one without a title, all
-    above level info, and those of processes that follow a leader.
+    It is a bar on standard error if that is a terminal, else lines on standard output. It is silent inside of another
+    bar, without a title, above log level info, and in processes that follow a leader.
     """
     silent = not title or any(_OPEN) or os.environ.get("RANK", "0") != "0" or not logger().isEnabledFor(logging.INFO)
     _OPEN.append("" if silent else title)

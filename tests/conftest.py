@@ -26,9 +26,23 @@ SMALL = TinyPolicySettings(
 )
 
 
+FIRST = ("platform", "images", "workflows", "faults")
+"""Folders with the longest files: with files side by side, these must not be the last to begin."""
+WHOLE = {
+    *FIRST,
+    *("cli", "cluster", "code", "docs", "flyte", "gpu", "k8s", "preflight", "tracking"),
+    *("test_alternating_processes", "test_backends", "test_batch_statistics", "test_measured", "test_spread"),
+    *("test_figures", "test_hostile", "test_page_in_browser", "test_staleness_figures"),
+}
+"""Folders and files whose tests start servers, whole runs or programs, or draw many figures."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Images and whole runs first: with files side by side, the longest must not be the last to begin."""
-    items.sort(key=lambda item: item.path.parent.name not in ("images", "workflows", "faults"))
+    """Mark the tests that are no unit tests, and order them."""
+    for item in items:
+        if WHOLE & {item.path.parent.name, item.path.stem} or "s3" in getattr(item, "fixturenames", ()):
+            item.add_marker("whole")
+    items.sort(key=lambda item: item.path.parent.name not in FIRST)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist, without which tests follow each other

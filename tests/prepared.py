@@ -1,4 +1,12 @@
-"""Prompts as a run's workflow prepares them."""
+"""What several tests start from: folders that are made once, and prompts as a run's workflow prepares them."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.prompts import step
@@ -8,6 +16,22 @@ from tasks.settings import EvaluateSettings, PromptsSettings, VerifySettings
 from tasks.settings.evaluate import measures
 
 VERIFY = VerifySettings(workers=1)
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> tuple[Path, Path]:
+    """A folder that one of the processes of a test session makes, and a copy of it that the caller may change."""
+    session = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        session = session.parent
+    made = session / name
+    with FileLock(session / f"{name}.lock"):
+        if not (made / "done").exists():
+            made.mkdir()
+            make(made)
+            (made / "done").touch()
+    copy = factory.mktemp(f"{name}-copy")
+    shutil.copytree(made, copy, dirs_exist_ok=True)
+    return made, copy
 
 
 def prepare_held_out(store: Store, prompts: PromptsSettings, problems: int) -> ArtifactRef:

@@ -19,7 +19,7 @@ NOTE = ROOT / "tools" / "cache_versions.json"
 TASKS = [ROOT / "tasks" / "flyte" / name for name in ("tasks.py", "experiments.py")]
 # How artifacts are stored, errors are worded, progress is shown and settings are parsed: a change there that matters
 # changes the settings or the digests that enter a cache key.
-_NEUTRAL = ("tasks.artifacts", "tasks.errors", "tasks.flyte", "tasks.progress", "tasks.settings")
+_NEUTRAL = ("tasks.artifacts", "tasks.errors", "tasks.flyte", "tasks.model", "tasks.progress", "tasks.settings")
 
 
 @cache
@@ -87,9 +87,7 @@ def _code(tree: ast.AST) -> str:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [  # type: ignore[attr-defined]
-                one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-            ]
+            body[:] = [one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
     return ast.dump(tree)
 
 

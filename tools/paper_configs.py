@@ -51,8 +51,9 @@ def reproduction() -> str:
             continue
         if len(apart) > 1:
             raise ValueError(f"{TABLE.name}: {one.setting} for {apart}: a reproduction's layer has one axis")
-        shared = () if one.setting == "store" else ("experiment", "common")
-        places = [("experiment", f"{axis}s", name) for axis, names in apart.items() for name in names] or [shared]
+        shared: tuple[str, ...] = () if one.setting == "store" else ("experiment", "common")
+        own = [("experiment", f"{axis}s", name) for axis, names in apart.items() for name in names]
+        places: list[tuple[str, ...]] = [*own] or [shared]
         for place in places:
             sections.setdefault(place, {})[one.setting] = one
     of_models = [("experiment", f"{axis}s", name) for axis in ("model", "system") for name in axes[axis]]

@@ -52,12 +52,16 @@ class PaperRun:
     @cached_property
     def settings(self) -> RunSettings:
         given = (nested(one.setting.split("."), one.value) for one in self.entries.values() if one.given)
-        return RunSettings.parse(reduce(RunSettings.merge, given, {}))
+        values: dict[str, Any] = {}
+        for one in given:
+            values = RunSettings.merge(values, one)
+        return RunSettings.parse(values)
 
 
 @cache
 def table() -> dict[str, Any]:
-    return yaml.safe_load(TABLE.read_text())
+    values: dict[str, Any] = yaml.safe_load(TABLE.read_text())
+    return values
 
 
 @cache
@@ -91,9 +95,8 @@ def runs() -> list[PaperRun]:
 
 def nested(place: Sequence[str], value: Any) -> dict[str, Any]:
     """``a, b`` and 1 as ``{a: {b: 1}}``."""
-    for key in reversed(place):
-        value = {key: value}
-    return value
+    inner, *outer = reversed(place)
+    return reduce(lambda found, key: {key: found}, outer, {inner: value})
 
 
 def leaves(values: Mapping[str, Any], name: str = "") -> dict[str, Any]:
@@ -119,7 +122,7 @@ def ordered(names: Iterable[str]) -> list[str]:
     places = {name: next((i for i, leaf in enumerate(_fields()) if covers(name, leaf)), None) for name in names}
     if unknown := [name for name, place in places.items() if place is None]:
         raise ValueError(f"{TABLE.name}: {', '.join(unknown)}: no such setting")
-    return sorted(places, key=places.__getitem__)
+    return sorted(places, key=lambda name: places[name] or 0)
 
 
 @cache

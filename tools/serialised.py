@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 from flyteidl.admin import launch_plan_pb2, task_pb2, workflow_pb2
 
 from tools import ROOT
+from tools.forked import run
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,10 @@ def serialise(folder: Path, deployment: Path, package_of: str = "workflows", cop
     """Packages workflows for a deployment, by the real command; ``copy``: none, all or auto of the code goes along."""
     package = folder / "package.tgz"
     command = [
-        str(Path(sys.executable).parent / "pyflyte"),
-        *("--pkgs", package_of, "package", "--image", "unused:latest", "--source", str(ROOT)),
+        *("pyflyte", "--pkgs", package_of, "package", "--image", "unused:latest", "--source", str(ROOT)),
         *("--output", str(package), "--force", "--copy", copy),
     ]
-    environment = {**os.environ, "MU_GRPO_DEPLOYMENT": str(deployment)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = run(command, {**os.environ, "MU_GRPO_DEPLOYMENT": str(deployment)})
     assert done.returncode == 0, done.stdout + done.stderr
     found = Serialised({}, {}, {}, {})
     with tarfile.open(package) as archive:

@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -12,16 +13,17 @@ _SET_UP_HERE = [_ROOT / ".programs", _ROOT / ".venv-proxy/bin"]
 
 
 def find(program: str) -> str | None:
-    """The path of a program, set up here or elsewhere; None without it."""
+    """Return the path of a program, set up here or elsewhere; None without it."""
     return shutil.which(program, path=os.pathsep.join([*map(str, _SET_UP_HERE), os.environ.get("PATH", "")]))
 
 
 def require(program: str) -> str:
-    """The path of a program; without it the test is skipped on a laptop, and fails in continuous integration."""
-    path = find(program)
-    if path is not None:
-        return path
-    message = f"{program} is not installed"
+    """Return the path of a program that the test cannot do without."""
+    return find(program) or missing(f"{program} is not installed")
+
+
+def missing(what: str) -> NoReturn:
+    """Skip the test on a laptop, and fail it in continuous integration, which must have everything."""
     if os.environ.get("CI") == "true":
-        pytest.fail(f"{message}; continuous integration must have it")
-    pytest.skip(message)
+        pytest.fail(f"{what}; continuous integration must have it")
+    pytest.skip(what)

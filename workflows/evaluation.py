@@ -6,9 +6,7 @@ pyflyte run workflows/evaluation.py evaluation --store runs/qwen --evaluate '{"m
   "benchmarks": ["aime25", "math500"]}' --prompts '{"path": "problems.jsonl", "prompts_per_stage": 512}'
 """
 
-from flytekit import workflow
-
-from tasks.flyte.decorators import named
+from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import close_evaluation, open_evaluation
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
 from tasks.stored.evaluated import EvaluatedPolicy

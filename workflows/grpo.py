@@ -5,9 +5,7 @@
 The updates are cut into as many parts as Mu-GRPO has stages, so that both are evaluated after the same updates.
 """
 
-from flytekit import workflow
-
-from tasks.flyte.decorators import named
+from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import OpenRun, close_run, open_run
 from tasks.flyte.inputs import Artifact
 from tasks.flyte.tasks import report

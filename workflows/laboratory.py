@@ -9,12 +9,11 @@ of them in the cache.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Form, Part
 from tasks.experiments.result import LaboratoryResult
-from tasks.flyte.decorators import named
+from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import open_run
 from tasks.flyte.experiments import close_laboratory
 from tasks.flyte.experiments import laboratory as compare_arms

@@ -10,11 +10,12 @@ alike share the base policy, its evaluation and their first rollouts.
 from functools import partial
 from typing import Any
 
-from flytekit import FlyteContextManager, LaunchPlan, WorkflowFailurePolicy, workflow
+from flytekit import FlyteContextManager, LaunchPlan, WorkflowFailurePolicy
+from flytekit import workflow as flyte_workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.experiments.result import ReproductionResult
-from tasks.flyte.decorators import named, unrolling
+from tasks.flyte.decorators import named, unrolling, workflow
 from tasks.flyte.experiments import close_reproduction, find_reports, open_reproduction
 from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.experiments import reproduction as compare_runs
@@ -68,7 +69,9 @@ def every_question(
     return compared
 
 
-@workflow(failure_policy=WorkflowFailurePolicy.FAIL_AFTER_EXECUTABLE_NODES_COMPLETE)
+@flyte_workflow(  # type: ignore[untyped-decorator]  # flytekit has no types
+    failure_policy=WorkflowFailurePolicy.FAIL_AFTER_EXECUTABLE_NODES_COMPLETE
+)
 def reproduce(experiment: ExperimentSettings, store: str = "runs", overrides: str = "") -> ReproductionResult:
     """Every model with every system on every seed, compared; a run that fails does not stop the others."""
     opened = named(open_reproduction(store=store, experiment=experiment, overrides=overrides), "open-reproduction")

@@ -5,9 +5,9 @@ pyflyte run workflows/rescore.py rescore --store runs/tiny-cpu --verify '{"deadl
 
 from functools import partial
 
-from flytekit import map_task, workflow
+from flytekit import map_task
 
-from tasks.flyte.decorators import named
+from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import compare_verdicts, open_rescore
 from tasks.flyte.tasks import verify as verify_rollouts
 from tasks.settings import VerifySettings

@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any, NamedTuple
 
-from flytekit import map_task, workflow
+from flytekit import map_task
 
-from tasks.flyte.decorators import named
+from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import OpenRun
 from tasks.flyte.inputs import (
     AlternateInputs,

@@ -6,9 +6,7 @@ pyflyte run workflows/weekly.py weekly --inputs-file configs/tiny-cpu.yaml --kic
 from datetime import datetime
 from typing import Any
 
-from flytekit import workflow
-
-from tasks.flyte.decorators import named
+from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import seed_of_week
 from tasks.report.summary import RunSummary
 from workflows.inputs import inputs_of

@@ -13,7 +13,7 @@ _NAMES = ["prompt_id", "sample_index"]
 
 
 def stored_settings(policy: Manifest) -> OptimizeSettings | None:
-    """The settings of the updates that made a policy; None when this code does not know them."""
+    """Return the settings of the updates that made a policy; None when this code does not know them."""
     own = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
     try:
         return OptimizeSettings.parse(own)
@@ -22,16 +22,12 @@ def stored_settings(policy: Manifest) -> OptimizeSettings | None:
 
 
 def over_batch(settings: OptimizeSettings) -> bool:
-    """Whether an advantage depends on more than its own group."""
+    """Return True if an advantage depends on more than its own group."""
     return settings.objective.advantage.scale == "batch_std" or settings.objective.data.balance_negatives
 
 
 def check_order(rollouts: pa.Table, verdicts: pa.Table) -> None:
-    """Compares the names of responses in both tables.
-
-    Raises:
-        DataError: they differ.
-    """
+    """Raise DataError if two tables name different responses, or in another order."""
     names, judged = (table.select(_NAMES).to_pylist() for table in (rollouts, verdicts))
     if names != judged:
         raise DataError(
@@ -47,17 +43,17 @@ def advantages(
     made: Manifest,
     updates: int,
 ) -> list[float | None]:
-    """One per response; None for a response that takes no part in the updates.
+    """Return the advantage of every response; None for a response that takes no part in the updates.
 
-    The trainer may leave out more: responses of which its own log-probabilities are not finite.
+    The trainer may leave out more: responses whose log-probabilities by the trainer are not finite.
 
     Args:
-        rollouts: of a stage, or whole groups of it.
-        verdicts: on them, in their order.
-        settings: of the updates.
-        policy: that learned from them.
-        made: the manifest of a shard.
-        updates: of the run before the stage.
+        rollouts: rows of a stage, or of whole groups of it.
+        verdicts: verdicts on these rows, in the same order.
+        settings: settings of the updates.
+        policy: manifest of the policy that learned from them.
+        made: manifest of a shard.
+        updates: number of updates before the stage.
 
     Raises:
         DataError: the tables name different responses, or a group is not whole.

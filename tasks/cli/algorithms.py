@@ -3,7 +3,6 @@
 from rich import box
 from rich.table import Table
 
-from tasks.report.tables import render_markdown
 from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.settings import objective as kinds
 
@@ -32,17 +31,6 @@ def algorithms_table() -> Table:
             factor = _corrections(ObjectiveSettings.parse(modifier.row))[0]
             table.add_row(f"+ {name}", "any", f"any * {factor}", "any", "any", modifier.source, _NOTHING)
     return table
-
-
-def algorithms_page() -> str:
-    """Return docs/algorithms.md."""
-    return (
-        "# Algorithms\n\nWritten by `mu-grpo algorithms --markdown docs/algorithms.md`: the presets of "
-        "`optimize.preset`, and the modifiers of `optimize.modifier`, which multiply any of them. Each row is the "
-        "whole algorithm: the gradient is the sum of coefficient times the gradient of logp, over the divisor. [The "
-        "objective](objective.md#presets) explains the formulas. Every field of a row can be overridden, as in "
-        "`optimize.objective.gate.high=1.28`.\n\n" + render_markdown(algorithms_table()) + "\n"
-    )
 
 
 def preset_lines() -> str:

@@ -13,7 +13,7 @@ from rich.panel import Panel
 
 from tasks.cli.data import data
 from tasks.cli.laboratory import laboratory
-from tasks.cli.pages import write_page
+from tasks.cli.pages import write_page, write_parts
 from tasks.cli.reproduction import reproduction
 from tasks.errors import DataError, SettingsError, UserError
 from tasks.settings import RunSettings
@@ -144,11 +144,11 @@ def algorithms(
     markdown: Annotated[Path | None, typer.Option(help="Write the table to this file instead.")] = None,
 ) -> None:
     """Every preset of the objective: a row each, a column per component, and where it comes from."""
-    from tasks.cli.algorithms import algorithms_page, algorithms_table
+    from tasks.cli.algorithms import algorithms_table
+    from tasks.report.tables import render_markdown
 
     if markdown is not None:
-        write_page(markdown, algorithms_page(), "--markdown")
-        print(f"wrote {markdown}")
+        write_parts(markdown, {"presets": render_markdown(algorithms_table()) + "\n"}, "--markdown")
         return
     # Narrower, twelve columns would be slivers; `less -S` scrolls sideways.
     Console(width=max(Console().width, 220)).print(algorithms_table())
@@ -160,11 +160,10 @@ def settings_command(
     markdown: Annotated[Path | None, typer.Option(help="Write the page of all settings to this file instead.")] = None,
 ) -> None:
     """Every setting: its full name, type, default and meaning."""
-    from tasks.cli.settings import settings_page, settings_table
+    from tasks.cli.settings import settings_table, settings_text
 
     if markdown is not None:
-        write_page(markdown, settings_page(), "--markdown")
-        print(f"wrote {markdown}")
+        write_parts(markdown, {"settings": settings_text()}, "--markdown")
         return
     _console().print(settings_table(name))
 

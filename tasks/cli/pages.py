@@ -1,7 +1,7 @@
 """Pages of documentation in which commands renew what they found, between marks."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,11 +10,7 @@ from tasks.errors import DataError
 
 @contextmanager
 def writing(page: Path, option: str) -> Iterator[None]:
-    """An error of the disk inside the block names the option that named the file, and the fix.
-
-    Raises:
-        DataError: there was one.
-    """
+    """Turn an OSError inside the block into a DataError that names the option, the file and the fix."""
     try:
         yield
     except OSError as error:
@@ -22,17 +18,23 @@ def writing(page: Path, option: str) -> Iterator[None]:
 
 
 def write_page(page: Path, text: str, option: str) -> None:
-    """Writes a file that an option names.
-
-    Raises:
-        DataError: it cannot be written.
-    """
+    """Write a file that an option names, or raise DataError."""
     with writing(page, option):
         page.write_text(text, encoding="utf-8")
 
 
+def write_parts(page: Path, parts: Mapping[str, str], option: str) -> None:
+    """Renew the parts of a page between their marks; a page that is not there gets the parts alone."""
+    if page.is_file():
+        for name, text in parts.items():
+            renew(page, name, text)
+    else:
+        write_page(page, "\n".join(parts.values()), option)
+    print(f"wrote {page}")
+
+
 def renew(page: Path, name: str, text: str) -> None:
-    """Replaces what stands between the marks ``<!-- name -->`` and ``<!-- end of name -->``.
+    """Replace what stands between the marks ``<!-- name -->`` and ``<!-- end of name -->``.
 
     Raises:
         DataError: the page has no such marks, or cannot be read or written.

@@ -21,14 +21,9 @@ _TOLD_OTHERWISE = ("optimize.preset", "updates_per_rollout", "finished")
 
 
 def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path | None) -> RunSummary:
-    """Writes the page of the latest run, finished or not, and gives its summary.
+    """Write the page of the latest run of a seed and an algorithm, finished or not, and return its summary.
 
-    Args:
-        store: that the run wrote to.
-        seed: the run's; any when None.
-        algorithm: the run's; any when None.
-        page: the file to write, and nothing in the store; without it a finished run's is written into the store, an
-            unfinished run's at PAGE.
+    Without ``page``, the page of a finished run is written into the store, that of an unfinished run to PAGE.
 
     Raises:
         ArtifactError: an artifact of the run is missing or corrupted.
@@ -58,7 +53,7 @@ def _saved(text: str, page: Path) -> str:
 
 
 def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
-    """Every finished run: one for all reports that were rendered of it."""
+    """Return every finished run once, however often its report was rendered."""
     found: dict[str, ComparedRun] = {}
     for manifest in find_reports(store, seed):
         key = run_key(manifest)
@@ -72,7 +67,7 @@ def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
 
 
 def results_page(runs: list[ComparedRun]) -> str:
-    """docs/results.md: a column per algorithm and settings, mean and range over seeds."""
+    """Return docs/results.md: a column for each algorithm and settings, with mean and range over seeds."""
     told = differing(runs)
     groups: dict[tuple[str, str], dict[tuple[int, str], RunSummary]] = {}
     for place, run in enumerate(runs):

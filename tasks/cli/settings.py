@@ -38,14 +38,14 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 @dataclass(frozen=True)
 class Entry:
-    """A field."""
+    """A field of a class of settings."""
 
     path: str
-    """As ``--overrides`` names it, as in ``optimize.objective.gate.low``."""
+    """The name that ``--overrides`` takes, as in ``optimize.objective.gate.low``."""
     type: str
-    """Its type and bounds, in words."""
+    """Type and bounds, in words."""
     default: str
-    """As YAML writes it; empty for a section whose fields have defaults of their own."""
+    """Default in YAML; empty for a section whose fields have defaults of their own."""
     meaning: str
 
 
@@ -121,7 +121,7 @@ def _models(annotation: Any, path: str) -> Iterator[tuple[type[BaseModel], str]]
 
 @cache
 def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """The docstring under every field of a class, also of those that it inherits; empty without one."""
+    """Return the docstring under every field of a class and of its bases; empty without one."""
     found = dict.fromkeys(model.model_fields, "")
     for base in reversed(model.__mro__):
         if base is BaseModel or not issubclass(base, BaseModel):
@@ -205,31 +205,16 @@ def _yaml(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 
-def settings_page() -> str:
-    """docs/settings.md."""
-    lines = [
-        "# Settings",
-        "",
-        "Written by `mu-grpo settings --markdown docs/settings.md` from the classes in tasks/settings. "
-        "`mu-grpo settings NAME` prints a part of it, as in `mu-grpo settings optimize.objective.gate`.",
-        "",
-        "A file has the settings as nested keys. On the command line `--overrides` takes them by their full names, as "
-        'in `--overrides "optimize.objective.gate.high=1.28 seed=1"`, with values written as in YAML. A key that does '
-        "not exist, or a value that is not allowed, is refused before anything runs.",
-        "",
-        "A field of `optimize.objective` has the value of the preset that `optimize.preset` names; the default below "
-        "is the value where the preset says nothing ([presets](algorithms.md)). [The objective](objective.md) writes "
-        "all of them as equations.",
-        "",
-        '<div class="settings" markdown>',
-    ]
+def settings_text() -> str:
+    """Return the part of docs/settings.md that is made from the classes, a table for each."""
+    lines = []
     for title, (model, file) in FILES.items():
         lines += ["", f"## {title}", "", file]
         for section in sections(model):
             lines += ["", f"### {section.title}", "", section.about.replace("``", "`"), ""]
             lines += ["| setting | type and what is allowed | default | meaning |", "|---|---|---|---|"]
             lines += [_row(entry) for entry in section.entries]
-    return "\n".join([*lines, "", "</div>"]) + "\n"
+    return "\n".join([*lines, "", ""])
 
 
 def _row(entry: Entry) -> str:
@@ -239,7 +224,7 @@ def _row(entry: Entry) -> str:
 
 
 def settings_table(name: str) -> Table:
-    """The fields whose path begins with a name, of all files.
+    """Return the fields of all files whose path begins with a name.
 
     Raises:
         SettingsError: there is none.

@@ -1,4 +1,4 @@
-"""A launch plan started by name, and its execution followed to the end, a line for whatever changed."""
+"""Start a launch plan by name, and follow its execution to the end with a line for every change."""
 
 import shlex
 import signal
@@ -36,16 +36,16 @@ class Options:
 
 
 def start(plan: str, given: Sequence[str], options: Options, wait: bool) -> None:
-    """Starts a launch plan, or finds the execution that ``--name`` names; follows it when told to wait.
+    """Start a launch plan, or find the execution that ``--name`` names, and follow it if ``wait`` is set.
 
     Args:
-        plan: its name.
+        plan: name of the plan.
         given: inputs as ``name=value``.
-        options: of the command line.
+        options: options of the command line.
         wait: whether to follow the execution until it ends.
 
     Raises:
-        UserError: it cannot be started, or it ends otherwise than well.
+        UserError: it cannot be started, or it does not succeed.
     """
     values = _pairs(given)
     flyte = Flyte(options.config, options.project, options.domain)
@@ -81,7 +81,7 @@ def _wait(execution: Execution, again: str) -> None:
 
 
 def follow(execution: Execution) -> Seen:
-    """Prints a line for whatever changes, until the execution ends; how it ended."""
+    """Print a line for every change until the execution ends, and return its last state."""
     progress, answered = Progress(), time.monotonic()
     silent = False
     while True:
@@ -110,12 +110,7 @@ class Progress:
         self._told: set[tuple[str, int, str]] = set()
 
     def lines(self, seen: Seen, now: datetime) -> Iterator[str]:
-        """A line for each node whose phase changed, for each attempt that failed, and for each pod that cannot start.
-
-        Args:
-            seen: the execution.
-            now: the time.
-        """
+        """Yield a line for each node whose phase changed, each attempt that failed, and each pod that cannot start."""
         width = max([24, *(len(node.path) for node in seen.nodes)])
         for node in seen.nodes:
             for attempt in node.attempts:
@@ -159,13 +154,13 @@ def ending(seen: Seen) -> str:
 
 
 def message(error: str) -> str:
-    """An error of a task without its traceback, where it has one."""
+    """Return the message of a task's error without its traceback."""
     _, found, text = error.partition("Message:")
     return (text if found else error).strip()
 
 
 def first_line(error: str) -> str:
-    """The first line of an error's message."""
+    """Return the first line of an error's message."""
     return next(iter(message(error).splitlines()), "no error is told").strip()
 
 
@@ -189,7 +184,7 @@ def _pairs(given: Sequence[str]) -> Mapping[str, str]:
 
 
 def _again(plan: str, execution: Execution, options: Options) -> str:
-    """The command that follows an execution once more."""
+    """Return the command that follows an execution again."""
     words = ["mu-grpo", "start", plan, "--name", execution.name, "--wait"]
     if options.config:
         words += ["--config", str(options.config)]

@@ -1,12 +1,10 @@
 """Attempts of tasks: the check of the code before an attempt starts, and the errors by which Flyte sees its end."""
 
-import atexit
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -16,7 +14,6 @@ from flytekit import FlyteContextManager, current_context
 from flytekit.core.constants import ERROR_FILE_NAME
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
-from flytekit.utils.asyn import run_sync
 
 from tasks.artifacts.provenance import code
 from tasks.errors import DeploymentError, UserError
@@ -29,6 +26,8 @@ TOLD = "MU_GRPO_TOLD"
 """Environment variable that names the file in which a process of a group leaves its error for its parent."""
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
+_recoverable: Callable[[str], Exception] = FlyteRecoverableException
+_written: Callable[[str], Exception] = IgnoreOutputs
 _SEVERAL_NODES = {"FLYTE_INTERNAL_DIST_ERROR_STRATEGY", "_F_DES"}
 """Environment variables of pods in a group of several nodes, from whose errors Flyte chooses the group's."""
 
@@ -37,32 +36,6 @@ def in_pod() -> bool:
     """Return True if Flyte runs this task in a container, False if ``pyflyte run`` runs it in its own process."""
     execution = FlyteContextManager.current_context().execution_state
     return execution is not None and not execution.is_local_execution()
-
-
-@cache
-def close_connections_at_exit() -> None:
-    """Close flytekit's connections to S3 before Python ends, which otherwise warns of each one that is open.
-
-    It must be called while a task runs: functions that are registered last run first at exit, and flytekit registers
-    the end of its event loop when it fetches the task's inputs. The connections can only be closed in that loop.
-    """
-    atexit.register(_close_connections)
-
-
-def _close_connections() -> None:
-    if "s3fs" not in sys.modules:
-        return
-    from s3fs import S3FileSystem
-
-    # fsspec caches the file systems that it made; nothing else closes those in flytekit's own loop.
-    left = [one._s3 for one in S3FileSystem._cache.values() if one.asynchronous and one._s3 is not None]
-
-    async def close() -> None:
-        for client in left:
-            await client.close()
-
-    if left:
-        run_sync(close)
 
 
 def check_code() -> None:
@@ -85,7 +58,6 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
 
     @wraps(function)
     def attempted(*inputs: Inputs.args, **named: Inputs.kwargs) -> Output:
-        close_connections_at_exit()
         if in_pod():
             end_when_it_hangs()
         try:
@@ -111,9 +83,9 @@ def as_flyte_sees(error: Exception) -> Exception:
         return error
     if not isinstance(error, Interrupted):
         final = isinstance(error, UserError) and not error.recoverable
-        return error if final else FlyteRecoverableException(f"{type(error).__name__}: {error}")
+        return error if final else _recoverable(f"{type(error).__name__}: {error}")
     if _SEVERAL_NODES & os.environ.keys():
-        return FlyteRecoverableException(error.message)
+        return _recoverable(error.message)
     told = ContainerError(
         code=type(error).__name__,
         message=error.message,
@@ -126,13 +98,13 @@ def as_flyte_sees(error: Exception) -> Exception:
         file.write_bytes(ErrorDocument(error=told).SerializeToString())
         place = f"{current_context().output_metadata_prefix}/{ERROR_FILE_NAME}"
         FlyteContextManager.current_context().file_access.put_data(str(file), place)
-    return IgnoreOutputs(error.message)
+    return _written(error.message)
 
 
 def tell(error: UserError) -> None:
     """Write an error to the file for the parent process, unless another process of the group has written one."""
     try:
         with Path(os.environ[TOLD]).open("x") as file:
-            json.dump([type(error).__name__, error.message], file)
+            json.dump([f"{type(error).__module__}:{type(error).__qualname__}", error.message], file)
     except FileExistsError:
         pass

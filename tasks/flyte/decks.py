@@ -31,14 +31,7 @@ def _begin(parameters: ExecutionParameters) -> None:
 
 
 def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], started: float) -> None:
-    """Add the deck of a step that has made something. An error in drawing it is logged and does not fail the step.
-
-    Args:
-        store: where it is.
-        task: the step.
-        made: its artifacts.
-        started: Unix seconds at which the step was asked for.
-    """
+    """Add the deck of a step that made artifacts; ``started`` is when it was asked for, in Unix seconds."""
 
     def draw() -> Mapping[str, str]:
         from tasks.decks.deck import draw_deck
@@ -49,14 +42,7 @@ def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], 
 
 
 def show_unfinished(task: str, inputs: Iterable[object], error: UserError, started: float) -> None:
-    """Add the deck of a step that ended with an error.
-
-    Args:
-        task: the step.
-        inputs: what it was given; the settings among them are shown.
-        error: how it ended.
-        started: Unix seconds.
-    """
+    """Add the deck of a step that ended with an error; it shows the settings among the inputs."""
 
     def draw() -> Mapping[str, str]:
         from tasks.decks.deck import draw_unfinished
@@ -68,7 +54,8 @@ def show_unfinished(task: str, inputs: Iterable[object], error: UserError, start
 
 
 def _show(task: str, draw: Callable[[], Mapping[str, str]], unfinished: bool = False) -> None:
-    if not _seen():
+    """Add pages to the task's deck. An error in drawing them is logged and does not fail the step."""
+    if not in_pod() and not current_context().enable_deck:  # ``pyflyte run`` keeps no decks of map tasks.
         return
     try:
         pages = draw()
@@ -82,11 +69,6 @@ def _show(task: str, draw: Callable[[], Mapping[str, str]], unfinished: bool = F
     # attempt that ends with IgnoreOutputs.
     if in_pod() and not in_group() and (unfinished or not current_context().enable_deck):
         _publish()
-
-
-def _seen() -> bool:
-    """Return True if Flyte keeps this task's deck: ``pyflyte run`` writes none for map tasks."""
-    return in_pod() or bool(current_context().enable_deck)
 
 
 def _publish() -> None:

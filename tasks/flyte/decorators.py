@@ -9,6 +9,7 @@ from importlib.metadata import version as installed
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from flytekit import dynamic, task
+from flytekit import workflow as flyte_workflow
 
 from tasks.artifacts import ArtifactRef, StoreRef, work
 from tasks.errors import UserError
@@ -72,7 +73,7 @@ def step(
 
 
 def _cached(declared: Callable[..., Logic[Made]], version: str) -> Callable[..., Made]:
-    """The function of a declaration's task, with the declaration's inputs and its logic's result."""
+    """Return the function of a declaration's task, with the declaration's inputs and its logic's result."""
 
     @wraps(declared)
     def run(**inputs: Any) -> Made:
@@ -83,16 +84,12 @@ def _cached(declared: Callable[..., Logic[Made]], version: str) -> Callable[...,
     _, result = get_args(hints["return"])
     run.__annotations__ = {**hints, "return": result}
     signature = inspect.signature(declared).replace(return_annotation=result)
-    run.__signature__ = signature  # type: ignore[attr-defined]  # where inspect.signature looks first
+    run.__dict__["__signature__"] = signature  # where inspect.signature looks first
     return run
 
 
 def arguments(logic: Logic[Made], inputs: Mapping[str, Any]) -> tuple[StoreRef, list[Any], dict[str, Any]]:
-    """The arguments of a step's logic: the task's inputs, with the fields of a record in place of the record.
-
-    Args:
-        logic: the step's.
-        inputs: of the task.
+    """Return the arguments of a step's logic: its task's inputs, with the fields of a record in place of the record.
 
     Returns:
         The store, what determines the result in the order of the logic's parameters, and the rest by name.
@@ -120,13 +117,13 @@ def _once(
     store: StoreRef, name: str, version: str, logic: Logic[Made], determining: list[Any], rest: Mapping[str, Any]
 ) -> Made:
     started = time.time()
-    do_once = work.once
+    do_once: Callable[..., Any] = work.once
     if decks.in_group():
         from tasks.train.distributed import once_together
 
-        do_once = once_together  # type: ignore[assignment]  # None in a follower, whose result Elastic passes over
+        do_once = once_together  # None in a follower, whose result Elastic passes over
     try:
-        made = do_once(store, name, version, logic, *determining, **rest)
+        made: Made = do_once(store, name, version, logic, *determining, **rest)
     except UserError as error:
         if TOLD in os.environ:
             tell(error)
@@ -161,6 +158,12 @@ def unrolling(function: F) -> F:
     del options["timeout"]
     options["environment"] |= {VALUES: DEPLOYMENT.model_dump_json()}
     decorated: F = dynamic(**options)(attempt(function))
+    return decorated
+
+
+def workflow(graph: F) -> F:
+    """Make a workflow of a function that connects tasks; flytekit's own decorator has no types."""
+    decorated: F = flyte_workflow(graph)
     return decorated
 
 

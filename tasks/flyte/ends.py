@@ -28,7 +28,6 @@ from tasks.flyte.inputs import (
     TrainingSetInputs,
     VerifyInputs,
 )
-from tasks.model import FlyteModel
 from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
 from tasks.settings import (
@@ -92,21 +91,18 @@ def open_run(
     stages before ``trained_from`` are another run's.
 
     Raises:
-        SettingsError: what is wrong, before anything runs.
+        SettingsError: a setting is wrong; nothing has run yet.
         DataError: the commit of a benchmark without one could not be looked up.
     """
-    sections: dict[str, FlyteModel] = {
-        "policy": policy,
-        "prompts": prompts,
-        "rollout": rollout,
-        "verify": verify,
-        "optimize": optimize,
-        "evaluate": evaluate,
-        "operation": operation,
-    }
     settings = RunSettings.merged(
         {
-            **{name: section.model_dump(mode="json") for name, section in sections.items()},
+            "policy": policy.model_dump(mode="json"),
+            "prompts": prompts.model_dump(mode="json"),
+            "rollout": rollout.model_dump(mode="json"),
+            "verify": verify.model_dump(mode="json"),
+            "optimize": optimize.model_dump(mode="json"),
+            "evaluate": evaluate.model_dump(mode="json"),
+            "operation": operation.model_dump(mode="json"),
             "store": store,
             "seed": seed,
             "updates_per_rollout": updates_per_rollout or None,

@@ -1,4 +1,4 @@
-"""Types of the tasks' inputs; a step's settings, its store and its seed are a record.
+"""Types of the tasks' inputs. The settings, store and seed of a step are one record.
 
 There is a record for each step and not one for all: a change of a setting must change the cache keys of the steps that
 use it, and of no other.

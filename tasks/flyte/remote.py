@@ -1,4 +1,4 @@
-"""Flyte, asked by its own client: launch plans by name, and what an execution, its nodes and their pods do."""
+"""A client of Flyte: launch plans by name, and the state of an execution with its nodes and their pods."""
 
 import configparser
 import os
@@ -58,20 +58,20 @@ _RESULTS = {kind.__name__: kind for kind in (RunSummary, EvaluatedPolicy, Reprod
 
 
 class NoAnswerError(DeploymentError):
-    """Flyte is not reached."""
+    """Flyte cannot be reached."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One of a task's attempts: a pod, or the pods of a map task."""
+    """An attempt of a task: a pod, or the pods of a map task."""
 
     number: int
     """From 0."""
     phase: str
     reason: str
-    """Why its pod is not running, in the words of Kubernetes."""
+    """The reason that Kubernetes gives for a pod that is not running."""
     since: datetime
-    """When Flyte learned the last of it, in UTC."""
+    """Time of Flyte's last news of it, in UTC."""
     error: str
 
 
@@ -80,7 +80,7 @@ class Node:
     """A node of an execution."""
 
     path: str
-    """Its name, behind those of the nodes that it is inside of: ``stage-1 / generate``."""
+    """Names of the nodes that it is inside of, then its own: ``stage-1 / generate``."""
     phase: str
     seconds: float
     cached: bool
@@ -103,12 +103,12 @@ class Seen:
 
 
 class Flyte:
-    """A Flyte that a config file names, in one project and domain.
+    """A client of the Flyte that a config file names, for one project and domain.
 
     Args:
-        config: a file as ``pyflyte --config`` takes it; where flytekit looks by itself when None.
-        project: of Flyte.
-        domain: of Flyte.
+        config: a file as ``pyflyte --config`` takes it; the one that flytekit finds when None.
+        project: Flyte's project.
+        domain: Flyte's domain.
 
     Raises:
         DeploymentError: no file names a Flyte.
@@ -144,10 +144,10 @@ class Flyte:
         return f"the Flyte at {self.endpoint} is {told}; the workflows need {wanted}"
 
     def plan(self, name: str, version: str | None) -> "Plan":
-        """The launch plan of that name: of a version, or the one that was registered last.
+        """Return the launch plan of a name and version, or the one that was registered last.
 
         Raises:
-            DeploymentError: there is none; the message lists those that are.
+            DeploymentError: there is none; the message lists the plans that exist.
         """
         with self._asking():
             try:
@@ -174,7 +174,7 @@ class Flyte:
         )
 
     def find(self, name: str) -> "Execution | None":
-        """The execution of that name, if there is one."""
+        """Return the execution of that name, if there is one."""
         execution = Execution(self, name)
         with self._asking():
             try:
@@ -184,13 +184,7 @@ class Flyte:
         return execution
 
     def start(self, plan: "Plan", inputs: Mapping[str, Any], name: str | None) -> "Execution":
-        """Starts an execution.
-
-        Args:
-            plan: to be started.
-            inputs: literals by name.
-            name: of the execution; Flyte makes one up when None.
-        """
+        """Start an execution of a plan with literals by name; Flyte names it where ``name`` is None."""
         with self._asking():
             started = self._remote.execute(plan.registered, dict(inputs), execution_name=name)
         execution = Execution(self, str(started.id.name))
@@ -213,24 +207,20 @@ class Flyte:
             )
 
     def _names(self) -> list[str]:
-        """Names of the registered launch plans; default plans of workflows only where there are no others."""
+        """Return names of registered launch plans; default plans of workflows only where there are no others."""
         request = NamedEntityIdentifierListRequest(project=self.project, domain=self.domain, limit=1000)
         names = sorted(one.name for one in self._client.list_launch_plan_ids_paginated(request).entities)
         return [one for one in names if "." not in one] or names
 
     def _versions(self, name: str) -> list[str]:
-        """The ten that were registered last."""
+        """Return the ten versions that were registered last."""
         request = ResourceListRequest(limit=10, sort_by=Sort(key="created_at", direction=Sort.DESCENDING))
         request.id.project, request.id.domain, request.id.name = self.project, self.domain, name
         return [one.id.version for one in self._client.list_launch_plans_paginated(request).launch_plans]
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Bounds every request inside the block; that it fails becomes a message.
-
-        Raises:
-            DeploymentError: one failed.
-        """
+        """Limit the time of every request inside the block, and turn its failure into a DeploymentError."""
         try:
             with scoped_grpc_deadline(_SECONDS):
                 yield
@@ -274,10 +264,7 @@ class Plan:
         return str(self.registered.id.version)
 
     def inputs(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """Literals of what was given as text.
-
-        Args:
-            given: values by name, as on a command line; objects as YAML or JSON.
+        """Return literals for inputs that are given as text, objects as YAML or JSON.
 
         Raises:
             SettingsError: an input is unknown, fixed, missing or of another type.
@@ -318,17 +305,13 @@ class Execution:
 
     @property
     def link(self) -> str:
-        """Its page in the console; of another address than the admin where the config names one."""
+        """Address of its page in the console."""
         domain = self._flyte._remote.generate_console_http_domain().rstrip("/").removesuffix("/console")
         flyte = self._flyte
         return f"{domain}/console/projects/{flyte.project}/domains/{flyte.domain}/executions/{self.name}"
 
     def look(self) -> Seen:
-        """Return the present state of the execution. Nodes that have ended are not requested again.
-
-        Raises:
-            DeploymentError: Flyte does not answer.
-        """
+        """Return the present state of the execution. Nodes that have ended are not requested again."""
         with self._flyte._asking():
             closure = self._flyte._client.get_execution(self.request).closure
             nodes = tuple(self._nodes(self._id, "", ()))
@@ -395,7 +378,7 @@ class Execution:
                 return
 
     def _attempts(self, node: NodeExecution) -> tuple[tuple[Attempt, ...], str]:
-        """Its attempts, and the name of its task."""
+        """Return the attempts of a node, and the name of its task."""
         request = TaskExecutionListRequest(node_execution_id=node.id, limit=_PAGE)
         found = self._flyte._client.list_task_executions_paginated(request).task_executions
         attempts = (
@@ -413,7 +396,7 @@ class Execution:
 
 
 def _config(path: Path | None) -> tuple[str, Config]:
-    """The config, and what messages call it."""
+    """Return the name of the config for messages, and the config."""
     if path is not None and not path.is_file():
         raise DeploymentError(f"--config: {path} is no file. Name one that holds {EXAMPLE}")
     named = str(path or os.environ.get("FLYTECTL_CONFIG") or "~/.flyte/config.yaml")
@@ -431,7 +414,7 @@ def _config(path: Path | None) -> tuple[str, Config]:
 
 
 def _value(name: str, text: str, wanted: LiteralType, overridden: bool) -> object:
-    """The value that a text stands for; settings that are ``overridden`` are checked by the workflow alone."""
+    """Return the value of a text. Settings that are ``overridden`` are checked by the workflow alone."""
     kind = getattr(tasks.settings, str((wanted.metadata or {}).get("title", "")), None)
     if isinstance(kind, type) and issubclass(kind, Settings) and not overridden:
         kind.parse(_mapping(name, text), f"--set {name}")

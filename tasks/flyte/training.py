@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from flytekit import PythonFunctionTask
@@ -19,7 +20,7 @@ from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import TOLD, as_flyte_sees, close_connections_at_exit
+from tasks.flyte.attempts import TOLD, as_flyte_sees
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT
 from tasks.settings import OptimizeSettings
@@ -29,7 +30,7 @@ NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")
 
 
 @dataclass
-class Training(Elastic):
+class Training(Elastic):  # type: ignore[misc]  # the plugin has no types
     """Configuration of a task that runs in as many processes as the backend of its OptimizeSettings asks for."""
 
 
@@ -45,7 +46,7 @@ k8s/base/pod-templates/train.yaml gives the pod."""
 _SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
-class TrainingTask(PytorchElasticFunctionTask):
+class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plugin has no types
     """An Elastic task whose number of processes is an input."""
 
     def __init__(self, task_config: Training, task_function: Callable[..., object], **options: Any) -> None:
@@ -72,7 +73,6 @@ class TrainingTask(PytorchElasticFunctionTask):
                     "deployment with train_nodes 1."
                 )
             return PythonFunctionTask.execute(self, **inputs)
-        close_connections_at_exit()
         self._task_config = replace(self.task_config, nproc_per_node=backend.processes)
         decks.begin()
         started = time.time()
@@ -101,13 +101,7 @@ def listening() -> Iterator[None]:
         except (FlyteException, IgnoreOutputs):
             if not told.is_file():
                 raise
-            name, message = json.loads(told.read_text())
-            raise next(kind for kind in _kinds(UserError) if kind.__name__ == name)(message) from None
+            kind, message = json.loads(told.read_text())
+            raise resolve_name(kind)(message) from None
         finally:
             del os.environ[TOLD]
-
-
-def _kinds(kind: type[UserError]) -> Iterator[type[UserError]]:
-    yield kind
-    for derived in kind.__subclasses__():
-        yield from _kinds(derived)

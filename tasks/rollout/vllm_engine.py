@@ -217,7 +217,7 @@ def _pack_again(model: nn.Module) -> None:
             layer.quant_method.process_weights_after_loading(layer)
 
 
-class _Reporting(tqdm):
+class _Reporting(tqdm):  # type: ignore[misc]  # tqdm has no types
     """What vLLM takes for a progress bar; shows nothing and tells how many requests are done."""
 
     def __init__(self, iterable: Any = None, *, on_done: Callable[[int, int], None], **options: Any) -> None:
@@ -227,7 +227,8 @@ class _Reporting(tqdm):
     def update(self, n: float | None = 1) -> bool | None:
         if self._on_done is not None:
             self._on_done(int(n or 0), 0)
-        return super().update(n)
+        shown: bool | None = super().update(n)
+        return shown
 
 
 def _response(output: "RequestOutput") -> Response:

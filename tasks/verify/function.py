@@ -22,7 +22,7 @@ def load(name: str) -> Score:
         TypeError: it cannot be called with three arguments. Besides that, whatever the module raises.
     """
     module, _, function = name.partition(":")
-    score = getattr(import_module(module), function)
+    score: Score = getattr(import_module(module), function)
     try:
         inspect.signature(score).bind("", "", "")
     except TypeError as error:

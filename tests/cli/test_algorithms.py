@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tasks.cli.algorithms import algorithms_page, describe
+from tasks.cli.algorithms import describe
 from tasks.settings import PRESETS, ObjectiveSettings
 
 ROOT = Path(__file__).parents[2]
@@ -31,9 +31,3 @@ def test_two_presets_that_differ_are_described_differently() -> None:
 
 def test_every_preset_names_its_source() -> None:
     assert not [name for name, preset in PRESETS.items() if "arXiv" not in preset.source]
-
-
-def test_the_page_in_docs_is_the_table() -> None:
-    assert (ROOT / "docs/algorithms.md").read_text() == algorithms_page(), (
-        "renew it: mu-grpo algorithms --markdown docs/algorithms.md"
-    )

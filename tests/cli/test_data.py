@@ -1,21 +1,32 @@
-"""The table of data sets has a row for each, and the page in docs/ holds it."""
+"""The table of data sets has a row for each, and a page is written or renewed."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-from tasks.cli.data import data_page
+import pytest
+from typer.testing import CliRunner
+
+from tasks.cli.main import app
 from tasks.settings import BENCHMARKS, TRAINING_SETS
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_row_per_data_set() -> None:
-    command = [Path(sys.executable).parent / "mu-grpo", "data"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    printed = CliRunner().invoke(app, ["data"]).stdout
     names = {line.split()[0] for line in printed.splitlines() if line[2:3].strip()}
     assert {*BENCHMARKS, *TRAINING_SETS} <= names
 
 
-def test_the_page_in_docs_is_the_table() -> None:
-    assert (ROOT / "docs/data.md").read_text() == data_page(), "renew it: mu-grpo data --markdown docs/data.md"
+@pytest.mark.parametrize(
+    ("command", "page"), [("data", "data"), ("algorithms", "algorithms"), ("settings", "settings")]
+)
+def test_a_page_is_renewed_between_its_marks_and_a_new_one_is_the_tables(
+    command: str, page: str, tmp_path: Path
+) -> None:
+    kept, new = tmp_path / "kept.md", tmp_path / "new.md"
+    text = (ROOT / f"docs/{command}.md").read_text()
+    kept.write_text(text)
+    for file in (kept, new):
+        assert CliRunner().invoke(app, [command, "--markdown", str(file)]).exit_code == 0
+    assert kept.read_text() == text
+    assert new.read_text().strip().splitlines()[-1] in text

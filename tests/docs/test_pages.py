@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 
 from tools.docs import DOCS
-from tools.docs.pages import PAGES, PARTS
+from tools.docs.pages import PARTS
 from tools.docs.picture import PICTURE, picture
 
 RENEW = "renew it: make docs, or python -m tools.docs.pages and tools.docs.picture"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_is_what_the_code_makes(page: str) -> None:
-    assert (DOCS / page).read_text(encoding="utf-8") == PAGES[page](), RENEW
 
 
 @pytest.mark.parametrize(("page", "marks"), PARTS)

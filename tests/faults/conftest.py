@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.proxy import Proxy, proxy
+from tools.faults.proxy import Proxy, proxy
 from tools.s3 import S3
 
 

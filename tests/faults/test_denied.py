@@ -14,8 +14,8 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.work import once
 from tasks.errors import ArtifactError
 from tests.faults.guarded import Guarded, act_as
-from tests.faults.proxy import Proxy
 from tests.faults.steps import PARTS, Killed, Step, checks_out
+from tools.faults.proxy import Proxy
 from tools.s3 import S3, server
 
 EVERYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
@@ -142,8 +142,7 @@ def test_wrong_keys_are_told_apart(
     assert environment["AWS_SECRET_ACCESS_KEY"] not in caught.value.message
 
 
-@pytest.mark.parametrize("fault", ["expired_token", "access_denied"])
-@pytest.mark.parametrize("after", [0, 9])
+@pytest.mark.parametrize(("fault", "after"), [("expired_token", 9), ("access_denied", 0)])
 def test_credentials_that_end_in_the_middle(
     fault: str, after: int, place: str, flaky: Proxy, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

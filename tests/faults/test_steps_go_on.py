@@ -8,10 +8,8 @@ import pytest
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.progress import Progress
-from tasks.artifacts.tables import read_table
 from tasks.evaluate.step import evaluate_policy
 from tasks.rollout.step import generate_shard
-from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import (
     ArithmeticSettings,
     EvaluationSettings,
@@ -103,29 +101,6 @@ def test_stopped_after_any_part_the_artifact_is_the_same(
         assert step(store) == undisturbed
         assert saved == parts, "a part that was saved was made again"
         store.progress.clear()
-
-
-def test_prompts_that_are_done_are_not_generated_again(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
-    base, _ = learner
-    step, store = generation(learner), Store(base.ref, work="counted")
-    asked: list[int] = []
-    inner = TransformersEngine.generate
-
-    def generate(self: TransformersEngine, requests: Any, *rest: Any) -> Any:
-        if len(asked) == 2:
-            asked.append(0)
-            raise Killed
-        asked.append(len(requests))
-        return inner(self, requests, *rest)
-
-    monkeypatch.setattr(TransformersEngine, "generate", generate)
-    with pytest.raises(Killed):
-        step(store)
-    made = step(store)
-    assert asked == [8, 8, 0, 8, 8]
-    table = read_table(base.path(made) / "rollouts.parquet")
-    assert table.num_rows == 32
-    assert base.manifest(made).facts["responses"] == 32
 
 
 def test_damaged_tables_of_an_alternating_stage_start_it_anew(learner: Learner) -> None:

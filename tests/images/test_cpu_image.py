@@ -20,6 +20,7 @@ from tests.images.pods import LOCKED, SPACE, Pods
 from tests.platform.four_stages import drive, register, run_here
 from tools import ROOT
 from tools.s3 import S3
+from tools.system_programs import missing
 
 pytestmark = pytest.mark.timeout(2400)
 GPU_IMAGES = ("rollout", "train", "alternate")
@@ -86,7 +87,7 @@ def test_sigterm_ends_a_process_at_once_or_reaches_its_handler(
 @pytest.fixture(scope="module")
 def image(podman: Podman) -> str:
     if not torch_for_cpus_is_reached():
-        pytest.skip("the CPU wheel of torch is not reached: set PIP_FIND_LINKS to a folder that has it")
+        missing("the CPU wheel of torch is not reached: set PIP_FIND_LINKS to a folder that has it")
     return podman.build("cpu")
 
 
@@ -129,10 +130,10 @@ def test_its_command_answers(podman: Podman, image: str) -> None:
     assert "mu_grpo" in shown.stdout
 
 
-@pytest.mark.long
-def test_four_stages_from_their_serialised_form_make_what_the_run_here_makes(
-    podman: Podman, image: str, s3: S3, bucket: str, tmp_path: Path
+@pytest.mark.parametrize(("stages", "workflow"), [(1, "mu_grpo_1"), pytest.param(4, "mu_grpo", marks=pytest.mark.long)])
+def test_stages_from_their_serialised_form_make_what_the_run_here_makes(
+    podman: Podman, image: str, s3: S3, bucket: str, tmp_path: Path, stages: int, workflow: str
 ) -> None:
-    """Every task from its registered command line, in the image, on S3; two trainings are stopped in the middle."""
-    name = bucket.removeprefix("s3://")
-    drive(register(image, tmp_path), s3, name, Pods(podman, s3, name).start, run_here(tmp_path / "here"))
+    """Every task from its registered command line, in the image, on S3; trainings are stopped in the middle."""
+    name, here = bucket.removeprefix("s3://"), run_here(tmp_path / "here", workflow)
+    drive(register(image, tmp_path), s3, name, Pods(podman, s3, name).start, here, stages)

@@ -1,13 +1,11 @@
 """Flyte's own settings: what they admit, and that both charts say the same."""
 
 import json
-import re
 from typing import Any
 
 import pytest
 import yaml
 
-from tasks.cluster.flyte import OLDEST
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.k8s.flyte_values import FOLDER, as_helm_writes, values
 from tests.k8s.policies import wrong
@@ -75,11 +73,6 @@ def test_flyte_reads_keys_whole() -> None:
         assert list(tolerations) == [k8s["gpu-resource-name"]]
 
 
-def test_pods_run_as_the_accounts_of_their_templates() -> None:
-    """Flyte puts an account that it is told of over the template's; its own default has been ``default``."""
-    assert values("values.yaml")["configuration"]["inline"]["flyteadmin"]["k8sServiceAccount"] == ""
-
-
 @pytest.mark.parametrize("cluster", ["development.yaml", "gpu-pool.yaml"])
 def test_all_that_flyte_keeps_is_where_the_buckets_policy_lets_it(cluster: str) -> None:
     inline = values("values.yaml", cluster)["configuration"]["inline"]
@@ -93,33 +86,6 @@ def test_all_that_flyte_keeps_is_where_the_buckets_policy_lets_it(cluster: str) 
     # None is part of another: what expires of one is not the other's.
     assert [(a, b) for a in kept for b in kept if a is not b and f"{b}/".startswith(f"{a}/")] == []
     assert wrong(f"{prefix}/x" for prefix in kept) == []
-
-
-def test_training_on_several_nodes_and_large_map_tasks_are_switched_on() -> None:
-    found = values("values.yaml")
-    plugins = found["enabled_plugins"]["tasks"]["task-plugins"]
-    assert "pytorch" in plugins["enabled-plugins"]
-    assert plugins["default-for-task-types"]["pytorch"] == "pytorch"
-    propeller = found["configuration"]["inline"]["propeller"]
-    assert propeller["literal-offloading-config"]["enabled"] is True
-    assert 1 <= propeller["max-ttl-hours"] <= 23
-
-
-def test_one_version_of_flyte_is_named() -> None:
-    """By the commands that install it and by the one that fetches its charts."""
-    named = {
-        version
-        for path in ("Makefile", "docs/cluster.md", "k8s/flyte/values.yaml", "k8s/flyte/core.yaml")
-        for version in re.findall(r"(?:--version|FLYTE_VERSION :=) (v\d\S+)", (ROOT / path).read_text())
-    }
-    (version,) = named
-    assert tuple(map(int, version.removeprefix("v").split("."))) >= OLDEST
-
-
-def test_flyte_may_train_on_several_nodes() -> None:
-    (rule,) = values("values.yaml")["rbac"]["extraRules"]
-    assert (rule["apiGroups"], rule["resources"]) == (["kubeflow.org"], ["pytorchjobs"])
-    assert set(rule["verbs"]) == {"create", "delete", "get", "list", "patch", "update", "watch"}
 
 
 def test_flyte_leaves_the_labels_of_namespaces() -> None:

@@ -1,14 +1,13 @@
 """Alerts fire for what they name and for nothing beside it, by Prometheus' own program for unit tests of rules."""
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tools import ROOT
+from tools.system_programs import require
 
 NAMESPACE = "mu-grpo-development"
 SERIES = {
@@ -36,9 +35,7 @@ FIRES = {
 
 
 def test_alerts(tmp_path: Path) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed; it comes with prometheus")
+    promtool = require("promtool")
     spec = yaml.safe_load((ROOT / "k8s/components/monitoring/rules.yaml").read_text())["spec"]
     rules: dict[str, dict[str, Any]] = {rule["alert"]: rule for group in spec["groups"] for rule in group["rules"]}
     assert rules.keys() == FIRES.keys()

@@ -1,29 +1,33 @@
-"""The four stages, small, driven from their registered form while two trainings are stopped, beside the run here."""
+"""Mu-GRPO, small, driven from its registered form while trainings are stopped, beside the run on this machine."""
 
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from flytekit import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
+from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.artifacts import Store
 from tasks.settings import RunSettings
-from tests.platform.propeller import Attempt, Propeller
+from tests.platform.propeller import Attempt, Literals, Propeller
 from tools import ROOT
-from tools.runs import CONFIG, Runner
+from tools.forked import Runner
+from tools.runs import CONFIG
 from tools.s3 import S3
 from tools.serialised import Serialised, serialise
-from workflows.mu_grpo import mu_grpo
+from workflows.mu_grpo import mu_grpo, mu_grpo_1
 
 CHANGES = (
     "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20 prompts.prompts_per_stage=32 "
     "prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 optimize.responses_per_update=16 evaluate.problems=10 "
     "evaluate.samples_per_problem=2 operation.updates_per_checkpoint=1"
 )
-STOPPED: Mapping[tuple[str, int], signal.Signals] = {("optimize", 1): signal.SIGKILL, ("optimize", 2): signal.SIGTERM}
-"""Which signal the first attempt of a task in a stage gets once it has saved something."""
+STOPPED: Mapping[tuple[str, int], signal.Signals] = {("optimize", 0): signal.SIGKILL, ("optimize", 2): signal.SIGTERM}
+"""Which signal the first attempt of a task in a stage gets once it has saved something; stages count from 0."""
+KINDS = ("prompts", "policy", "rollouts", "verdicts", "evaluation", "average")
 
 
 def stop(attempt: Attempt) -> signal.Signals | None:
@@ -36,13 +40,13 @@ def saved(s3: S3, bucket: str) -> bool:
     return any("/progress/" in key and key.endswith("/manifest.json") for key in s3.keys(bucket))
 
 
-def run_here(folder: Path) -> Path:
-    """The store of the run on this machine, by the command that a user types."""
-    folder.mkdir()
+def run_here(folder: Path, workflow: str = "mu_grpo") -> Runner:
+    """The run on this machine, by the command that a user types."""
+    folder.mkdir(exist_ok=True)
     runner = Runner(folder)
-    done = runner.run("mu_grpo", "--overrides", CHANGES)
+    done = runner.run(workflow, "--overrides", CHANGES)
     assert done.returncode == 0, done.stdout + done.stderr
-    return runner.store
+    return runner
 
 
 def register(image: str, folder: Path, base: Path | None = None) -> Serialised:
@@ -57,23 +61,36 @@ def register(image: str, folder: Path, base: Path | None = None) -> Serialised:
     return serialise(folder, deployment)
 
 
-def drive(found: Serialised, s3: S3, bucket: str, start: Callable[[Attempt], str], here: Path) -> None:
-    """Runs the four stages in pods; they make what the run here made, the stopped ones in a second attempt."""
-    propeller = Propeller(found, s3, bucket, start)
-    settings = RunSettings.read(CONFIG, CHANGES)
-    types = mu_grpo.python_interface.inputs
-    given = {field: getattr(settings, field) for field in types if hasattr(settings, field)}
-    given["store"] = f"s3://{bucket}/store"
-    literals = TypeEngine.dict_to_literal_map(FlyteContextManager.current_context(), given, types)
-    propeller.run("workflows.mu_grpo.mu_grpo", dict(literals.to_flyte_idl().literals))
+def inputs(graph: PythonFunctionWorkflow, bucket: str, changes: str = CHANGES, **given: Any) -> Literals:
+    """The inputs of an execution, with its store on S3."""
+    types, read = graph.python_interface.inputs, RunSettings.read(CONFIG, changes)
+    values = {name: getattr(read, name) for name in types if hasattr(read, name)} | given
+    values["store"] = f"s3://{bucket}/store"
+    literals = TypeEngine.dict_to_literal_map(FlyteContextManager.current_context(), values, types)
+    return dict(literals.to_flyte_idl().literals)
 
-    there = Store.open(f"s3://{bucket}/store")
-    for kind in ("prompts", "policy", "rollouts", "verdicts", "evaluation"):
+
+def same_artifacts(bucket: str, here: Runner) -> None:
+    """Checks that both stores hold the same artifacts."""
+    there, ours = Store.open(f"s3://{bucket}/store", create=False), Store.open(here.store)
+    for kind in KINDS:
         made = {manifest.ref for manifest in there.manifests(kind)}
-        assert made == {manifest.ref for manifest in Store.open(here).manifests(kind)}, kind
+        assert made == {manifest.ref for manifest in ours.manifests(kind)}, kind
         assert made
+
+
+def drive(
+    found: Serialised, s3: S3, bucket: str, start: Callable[[Attempt], str], here: Runner, stages: int = 4
+) -> Propeller:
+    """Run four stages, or one, in pods: they make what the run here made, the stopped ones in a second attempt."""
+    graph = {1: mu_grpo_1, 4: mu_grpo}[stages]
+    propeller = Propeller(found, s3, bucket, start)
+    propeller.run(graph.name, inputs(graph, bucket))
+    same_artifacts(bucket, here)
     assert sorted(Path(key).suffix for key in s3.keys(bucket) if "/runs/" in key) == [".json"]
-    again = [attempt for attempt in propeller.attempts if attempt.number]
-    assert {(attempt.task, attempt.stage) for attempt in again} == STOPPED.keys()
+    again = {(attempt.task, attempt.stage) for attempt in propeller.attempts if attempt.number}
+    assert again == {(task, stage) for task, stage in STOPPED if stage < stages}
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert {one.commit.removesuffix("+") for one in there.manifests("policy")} == {head.stdout.strip()}
+    policies = Store.open(f"s3://{bucket}/store").manifests("policy")
+    assert {one.commit.removesuffix("+") for one in policies} == {head.stdout.strip()}
+    return propeller

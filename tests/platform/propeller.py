@@ -20,6 +20,7 @@ from tools.s3 import S3
 from tools.serialised import Serialised
 
 Literals = dict[str, literals_pb2.Literal]
+_PARTS = ("container", "metadata", "security_context", "extended_resources", "custom", "config", "type")
 _SYSTEM_FAILURES = 10
 """As k8s/flyte/values.yaml has it: max-node-retries-system-failures."""
 
@@ -172,8 +173,10 @@ class Propeller:
             elif "futures.pb" in files:
                 unrolled = dynamic_job_pb2.DynamicJobSpec.FromString(self._read(files["futures.pb"]))
                 for one in unrolled.tasks:
-                    if one.id.name in self.found.tasks:
-                        assert one.container == self.found.tasks[one.id.name].template.container, one.id.name
+                    if one.id.name in self.found.tasks:  # Its pod compiles it again; it must be what was registered.
+                        registered = self.found.tasks[one.id.name].template
+                        for part in _PARTS:
+                            assert getattr(one, part) == getattr(registered, part), (one.id.name, part)
                     self.found.tasks[one.id.name] = task_pb2.TaskSpec(template=one)
                 return self._graph(unrolled.nodes, unrolled.outputs, {}, place)
             elif "outputs.pb" in files:

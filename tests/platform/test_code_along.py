@@ -3,11 +3,9 @@
 Driven from the form that is registered then, with the archive that is uploaded, as processes of their own.
 """
 
-import io
 import os
 import subprocess
 import sys
-import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from tools.s3 import S3
 from tools.serialised import Serialised, serialise
 
 pytestmark = pytest.mark.long
-SOURCE = "tasks/flyte/ends.py"
 PACKAGED, RUN = "/root", "."
 """Where ``pyflyte package`` and ``pyflyte run`` have the code put; the latter is the images' working directory."""
 
@@ -34,28 +31,6 @@ def registered(copy: str, folder: Path) -> tuple[Serialised, bytes]:
     found = serialise(folder, deployment, "workflows.weekly", copy)
     (archive,) = found.code.values()
     return found, archive
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Serialised, bytes]:
-    """With all of the code."""
-    return registered("all", tmp_path_factory.mktemp("package"))
-
-
-def changed(archive: bytes, before: bytes, after: bytes) -> bytes:
-    """The archive with another text in one of its files."""
-    made, found = io.BytesIO(), 0
-    with tarfile.open(fileobj=io.BytesIO(archive)) as old, tarfile.open(fileobj=made, mode="w:gz") as new:
-        for member in old:
-            file = old.extractfile(member)
-            content = file.read() if file else b""
-            if member.name == SOURCE:
-                found += content.count(before)
-                content = content.replace(before, after)
-            member.size = len(content)
-            new.addfile(member, io.BytesIO(content))
-    assert found == 1
-    return made.getvalue()
 
 
 def seed(found: Serialised, archive: bytes, s3: S3, folder: Path) -> int:
@@ -87,22 +62,11 @@ def seed(found: Serialised, archive: bytes, s3: S3, folder: Path) -> int:
     return int(literal.scalar.primitive.integer)
 
 
-def test_all_of_the_code_runs(whole: tuple[Serialised, bytes], s3: S3, tmp_path: Path) -> None:
-    assert seed(*whole, s3, tmp_path) == 202647
-
-
-def test_it_is_the_code_that_came_along_that_is_looked_at(
-    whole: tuple[Serialised, bytes], s3: S3, tmp_path: Path
-) -> None:
-    found, archive = whole
-    other = changed(archive, b"return 100 * year + week", b"return 100 * year")
-    with pytest.raises(AssertionError, match="the task was registered from code"):
-        seed(found, other, s3, tmp_path)
+def test_all_of_the_code_runs(s3: S3, tmp_path: Path) -> None:
+    assert seed(*registered("all", tmp_path), s3, tmp_path) == 202647
 
 
 def test_a_part_of_the_code_is_refused_with_the_fix(s3: S3, tmp_path: Path) -> None:
     """What ``pyflyte run --remote`` copies unless it is told otherwise: the modules that are loaded here."""
-    (tmp_path / "package").mkdir()
-    found, archive = registered("auto", tmp_path / "package")
     with pytest.raises(AssertionError, match=r"the task was registered from code .*--copy all"):
-        seed(found, archive, s3, tmp_path)
+        seed(*registered("auto", tmp_path), s3, tmp_path)

@@ -23,7 +23,7 @@ def experiment(seeds: Sequence[int], laboratory: bool = False) -> dict[str, Any]
     """Three systems on two benchmarks, as a file says it."""
     common = yaml.safe_load(CONFIG.read_text())
     policy = {"policy": common.pop("policy")}
-    policy["policy"]["tiny"]["warm_start"] |= {"working_updates": 80, "guessing_updates": 40}
+    policy["policy"]["tiny"]["warm_start"] |= {"working_updates": 40, "guessing_updates": 20}
     common["prompts"] |= {"prompts_per_stage": 32, "prompts_per_shard": 32}
     common["optimize"] = {"responses_per_update": 64, "learning_rate": 3e-4}
     easy = {"name": "easy", "problems": 20, "source": {"arithmetic": {"levels": [1]}}}

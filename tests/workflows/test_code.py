@@ -9,7 +9,8 @@ import pytest
 from tasks.artifacts import Store
 from tasks.artifacts.records import Kind
 from tasks.artifacts.tables import read_table
-from tools.runs import Runner, steps
+from tools.forked import Runner
+from tools.runs import steps
 
 CHANGES = (
     "prompts.arithmetic.as_code=true verify.kind=code prompts.prompts_per_stage=32 evaluate.problems=20 "

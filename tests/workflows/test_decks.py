@@ -3,8 +3,6 @@
 import html
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,8 +15,7 @@ from tasks.artifacts.records import Manifest
 from tasks.flyte.inputs import RolloutInputs
 from tasks.flyte.tasks import generate
 from tasks.settings import RolloutSettings
-from tools import ROOT
-from tools.runs import Runner
+from tools.forked import Runner, run
 
 LARGEST = 150_000
 """Bytes of a deck that is no report."""
@@ -107,8 +104,7 @@ def test_a_shard_in_a_pod_shows_what_it_made(finished: tuple[Runner, str], tmp_p
     outputs = tmp_path / "outputs"
     outputs.mkdir()
     command = [
-        str(Path(sys.executable).parent / "pyflyte-map-execute"),
-        *("--inputs", str(tmp_path / "inputs.pb"), "--output-prefix", str(outputs)),
+        *("pyflyte-map-execute", "--inputs", str(tmp_path / "inputs.pb"), "--output-prefix", str(outputs)),
         *("--raw-output-data-prefix", str(tmp_path / "raw"), "--checkpoint-path", str(tmp_path / "checkpoint")),
         *("--resolver", "flytekit.core.array_node_map_task.ArrayNodeMapTaskResolver", "--", "vars"),
         *("inputs,policy,stage", "resolver"),
@@ -117,7 +113,7 @@ def test_a_shard_in_a_pod_shows_what_it_made(finished: tuple[Runner, str], tmp_p
     ]
     variables = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "AT", "AT": "1", "FLYTE_INTERNAL_EXECUTION_ID": "e"}
     environment = {**os.environ, "HOME": str(tmp_path), **variables}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = run(command, environment)
     assert (outputs / "outputs.pb").is_file(), done.stdout + done.stderr
     text = words((outputs / "deck.html").read_text())
     assert shard.digest in text

@@ -18,7 +18,7 @@ import torch
 from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
 from tools import ROOT
-from tools.runs import Runner
+from tools.forked import Runner
 
 FROZEN = Path(__file__).with_name("frozen.json")
 SHORT = (

@@ -6,9 +6,11 @@ import pytest
 
 from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
-from tools.runs import Runner, steps
+from tools.forked import Runner
+from tools.runs import steps
 
 CHANGES = (
+    "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20 "
     "verify.kind=function verify.function=my_rewards:score prompts.prompts_per_stage=32 evaluate.problems=20 "
     "evaluate.samples_per_problem=2"
 )

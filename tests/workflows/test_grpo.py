@@ -5,20 +5,31 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import read_table
+from tasks.cli.main import app
 from tasks.errors import SettingsError
 from tasks.experiments.causes import BARRIER, BATCHES, UNEXPLAINED, split_causes
 from tasks.experiments.runs import load_run
+from tasks.policy.step import prepare_policy
 from tasks.report.ledger import training_clock
 from tasks.rollout.step import generate_shard
-from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
+from tasks.settings import (
+    ArithmeticSettings,
+    OptimizeSettings,
+    PromptsSettings,
+    RolloutSettings,
+    RunSettings,
+    VerifySettings,
+)
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
-from tests.prepared import prepare_stage
-from tools.runs import Runner
+from tests.prepared import made_once, prepare_stage
+from tools.forked import Runner
+from tools.runs import CONFIG
 
 PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
 ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)
@@ -32,15 +43,15 @@ def optimize() -> OptimizeSettings:
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef]:
     """A policy that is right now and then."""
-    from tasks.policy.step import prepare_policy
-    from tasks.settings import PolicySettings
-    from tasks.settings.run import RunSettings
-    from tools.runs import CONFIG
-
-    store = Store.open(tmp_path_factory.mktemp("learner"))
     settings = RunSettings.read(CONFIG, "policy.tiny.warm_start.guessing_updates=10")
-    assert isinstance(settings.policy, PolicySettings)
-    return store, prepare_policy(store, settings.policy, ArithmeticSettings(levels=[1]), "", 0)
+
+    def make(folder: Path) -> None:
+        prepare_policy(Store.open(folder / "store"), settings.policy, ArithmeticSettings(levels=[1]), "", 0)
+
+    _, copy = made_once(tmp_path_factory, "learner", make)
+    store = Store.open(copy / "store")
+    (policy,) = store.manifests("policy")
+    return store, policy.ref
 
 
 def model_digest(store: Store, policy: ArtifactRef) -> str:
@@ -142,11 +153,11 @@ def check_causes(store: Store) -> None:
 
 
 def test_the_workflow_runs_and_compares(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     runner = Runner(tmp_path)
-    changes = "prompts.prompts_per_stage=32 prompts.prompts_per_shard=32 evaluate.problems=10"
+    changes = (
+        "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20 "
+        "prompts.prompts_per_stage=32 prompts.prompts_per_shard=32 evaluate.problems=10"
+    )
     staged = runner.run("mu_grpo", "--overrides", changes)
     assert staged.returncode == 0, staged.stdout + staged.stderr
     baseline = runner.run("grpo", "--updates_per_rollout", "1", "--overrides", f"{changes} optimize.preset=grpo")
@@ -154,8 +165,7 @@ def test_the_workflow_runs_and_compares(tmp_path: Path) -> None:
     assert "grpo, mu 1, seed 0: 8 updates" in baseline.stdout
     assert "warm start" not in baseline.stdout.split("policy    updates")[0]
     check_causes(Store.open(runner.store))
-    command = [Path(sys.executable).parent / "mu-grpo", "compare", "--store", runner.store]
-    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    table = CliRunner().invoke(app, ["compare", "--store", str(runner.store)]).stdout
     assert "mu_grpo, mu 2" in table
     assert "grpo, mu 1" in table
     assert "wall-clock" in table

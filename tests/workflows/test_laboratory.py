@@ -2,32 +2,24 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tasks.artifacts import Store
 from tests.workflows.test_decks import deck_of, decks_of, tabs, words
-from tools import ROOT
-from tools.runs import Runner, steps
+from tools.forked import Runner, run
+from tools.runs import steps
 
 PAGE = "# Laboratory\n\n<!-- part a -->\n<!-- end of part a -->\n\nRead by people.\n"
 
 
 def laboratory(runner: Runner, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).parent / "mu-grpo"), "laboratory", "a", "--quick"]
+    command = ["mu-grpo", "laboratory", "a", "--quick"]
     small = "evaluate.problems=8 rollout.responses_per_prompt=4 optimize.responses_per_update=8"
-    warm = "policy.tiny.warm_start.working_updates=80 policy.tiny.warm_start.guessing_updates=40"
+    warm = "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20"
     changes = f"store={runner.store} {small} {warm}"
-    return subprocess.run(
-        [*command, "--overrides", changes, *options],
-        cwd=ROOT,
-        env=runner.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run([*command, "--overrides", changes, *options], runner.environment)
 
 
 @pytest.fixture(scope="module")

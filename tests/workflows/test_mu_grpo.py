@@ -18,7 +18,8 @@ from tasks.report.ledger import training_seconds
 from tasks.settings import RunSettings
 from tasks.stored.find import find_artifact
 from tools import ROOT
-from tools.runs import Runner, steps
+from tools.forked import Runner
+from tools.runs import steps
 
 
 def test_accuracy_rises(finished: tuple[Runner, str]) -> None:
@@ -120,19 +121,42 @@ def test_a_second_run_executes_nothing(finished: tuple[Runner, str]) -> None:
     assert time.monotonic() - start < 60
 
 
-def test_changed_evaluation_settings_execute_evaluation_alone(finished: tuple[Runner, str]) -> None:
+def work(output: str) -> set[str]:
+    """Kinds of work that a run did."""
+    titles = [[word for word in title.split() if word.isalpha()] for title in steps(output)]
+    return {"evaluate" if "evaluate" in words else words[-1] for words in titles}
+
+
+@pytest.mark.parametrize(
+    ("workflow", "changes", "done"),
+    [
+        ("mu_grpo_2", "evaluate.problems=20", {"evaluate"}),
+        ("mu_grpo_1", "optimize.preset=relaxed optimize.learning_rate=2e-4", {"logp", "optimize", "evaluate"}),
+        ("mu_grpo_1", "verify.deadline_seconds=3", {"verify", "evaluate"}),
+        ("mu_grpo_1", "verify.max_answer_characters=2", {"verify", "logp", "optimize", "evaluate"}),
+        (
+            "mu_grpo_2",
+            "operation.updates_per_checkpoint=3 operation.checkpoints_kept=1 operation.tracker.kind=wandb "
+            "verify.workers=2",
+            set(),
+        ),
+    ],
+    ids=["evaluation", "optimizer", "verifier", "verdicts", "operation"],
+)
+def test_a_change_does_again_what_depends_on_it(
+    finished: tuple[Runner, str], workflow: str, changes: str, done: set[str]
+) -> None:
     runner, _ = finished
-    done = runner.run("mu_grpo_2", "--seed", "2", "--overrides", "evaluate.problems=20")
-    assert done.returncode == 0, done.stdout
-    assert {title.split()[0] for title in steps(done.stdout)} == {"evaluate"}
-    assert sum(title.endswith(" verify") for title in steps(done.stdout)) == 3
+    ended = runner.run(workflow, "--seed", "2", "--overrides", changes)
+    assert ended.returncode == 0, ended.stdout
+    assert work(ended.stdout) == done
 
 
 def test_settings_that_give_equal_weights_are_two_runs(finished: tuple[Runner, str], tmp_path: Path) -> None:
     """At a rate at which no veto ever acts, with gradients that are never clipped."""
     runner = Runner(tmp_path)
     shutil.copytree(finished[0].folder / "pristine", runner.store)
-    overrides = ["", "optimize.preset=relaxed", "optimize.max_grad_norm=900", "optimize.tokens_per_micro_batch=4000"]
+    overrides = ["", "optimize.preset=relaxed", "optimize.tokens_per_micro_batch=4000"]
     told, rarely = [], "optimize.learning_rate=1e-8 optimize.max_grad_norm=800"
     for one in overrides:
         done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{rarely} {one}")
@@ -142,13 +166,12 @@ def test_settings_that_give_equal_weights_are_two_runs(finished: tuple[Runner, s
     assert "relaxed, mu 8, seed 2: 8 updates" in told[1]
     store = Store.open(runner.store)
     runs = [run for run in all_runs(store) if run.settings["optimize.learning_rate"] == 1e-8]
-    assert len(runs) == 4
+    assert len(runs) == 3
     names = ("preset", "max_grad_norm", "tokens_per_micro_batch")
     made = [tuple(run.settings[f"optimize.{name}"] for name in names) for run in runs]
     assert set(made) == {
         ("mu_grpo", 800.0, 8192),
         ("relaxed", 800.0, 8192),
-        ("mu_grpo", 900.0, 8192),
         ("mu_grpo", 800.0, 4000),
     }
     policies = []
@@ -177,7 +200,8 @@ def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_p
         "mine gold answers",
         *(f"evaluate {policy} mine{part}" for policy in policies for part in ("", " verify")),
     ]
-    summary = all_runs(Store.open(runner.store))[-1].summary
+    summaries = [run.summary for run in all_runs(Store.open(runner.store))]
+    (summary,) = (one for one in summaries if len(one.rows[0].benchmarks) == 2)
     for row in summary.rows:
         held_out, mine = row.benchmarks
         assert (held_out.name, mine.name, mine.problems, mine.samples_per_problem) == ("held_out", "mine", 6, 3)
@@ -195,49 +219,6 @@ def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_p
     assert "on 1 problems" in told.stdout
 
 
-def test_a_changed_optimizer_keeps_the_rollouts_of_the_first_stage(finished: tuple[Runner, str]) -> None:
-    runner, _ = finished
-    done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", "optimize.preset=relaxed optimize.learning_rate=2e-4")
-    assert done.returncode == 0, done.stdout
-    assert steps(done.stdout)[:2] == ["stage 1 logp", "stage 1 optimize"]
-    assert not [title for title in steps(done.stdout) if "generate" in title or title.startswith("stage 1 verify")]
-
-
-def test_a_changed_verifier_keeps_the_rollouts_of_the_first_stage(finished: tuple[Runner, str]) -> None:
-    runner, _ = finished
-    done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", "verify.deadline_seconds=3")
-    assert done.returncode == 0, done.stdout
-    titles = steps(done.stdout)
-    assert not [title for title in titles if "generate" in title or title == "warm start"]
-    assert {title.rstrip("12/ ") for title in titles if title.startswith("stage 1")} == {"stage 1 verify"}
-    assert len([title for title in titles if title.startswith("evaluate")]) == 2 * 2
-
-
-def test_other_verdicts_on_the_same_rollouts_are_learned_from(finished: tuple[Runner, str]) -> None:
-    runner, _ = finished
-    done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", "verify.max_answer_characters=2")
-    assert done.returncode == 0, done.stdout
-    titles = steps(done.stdout)
-    assert [title.rstrip("12/ ") for title in titles if title.startswith("stage 1")] == [
-        *["stage 1 verify"] * 2,
-        "stage 1 logp",
-        "stage 1 optimize",
-    ]
-    assert len([title for title in titles if title.startswith("evaluate")]) == 2 * 2
-
-
-def test_how_a_run_is_carried_out_changes_nothing(
-    finished: tuple[Runner, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runner, _ = finished
-    retention = "operation.updates_per_checkpoint=3 operation.checkpoints_kept=1"
-    changes = f"{retention} operation.tracker.kind=wandb verify.workers=2"
-    monkeypatch.setenv("MU_GRPO_LOG_LEVEL", "debug")
-    done = runner.run("mu_grpo_2", "--seed", "2", "--overrides", changes)
-    assert done.returncode == 0, done.stdout
-    assert steps(done.stdout) == []
-
-
 def test_without_flytes_cache_the_store_knows_what_is_done(finished: tuple[Runner, str], tmp_path: Path) -> None:
     runner, _ = finished
     stranger = Runner(tmp_path)
@@ -253,14 +234,6 @@ def test_a_moved_store_executes_nothing(finished: tuple[Runner, str], tmp_path: 
     assert done.returncode == 0, done.stdout
     assert steps(done.stdout) == []
     assert f"report  {tmp_path}/moved/report/" in done.stdout
-
-
-def test_another_store_starts_anew(finished: tuple[Runner, str], tmp_path: Path) -> None:
-    runner, _ = finished
-    overrides = "policy.tiny.warm_start.working_updates=1 policy.tiny.warm_start.guessing_updates=0"
-    with runner.start("mu_grpo_1", "--store", str(tmp_path / "new"), "--overrides", overrides) as process:
-        assert process.stdout is not None
-        assert any("warm start" in line for line in process.stdout)
 
 
 def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: Path) -> None:
@@ -292,8 +265,6 @@ def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: P
     [
         (["--overrides", "rollout.temperature=0.5"], "temperature 0.5 in training rollouts; allowed: 1.0"),
         (["--rollout", '{"responses_per_prompt": 8, "max_tokens": 3}'], "rollout.max_tokens: unknown field (value 3)"),
-        (["--rollout", '{"max_new_tokens": 3}'], "rollout.responses_per_prompt: missing"),
-        (["--overrides", "optimize.responses_per_update=96"], "does not divide the 1024 responses of a stage"),
         (["--overrides", "prompts.prompts_per_stage=704"], "but there are 661 training prompts"),
     ],
 )

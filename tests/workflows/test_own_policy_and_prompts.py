@@ -4,8 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tasks.artifacts import Store
@@ -13,23 +11,25 @@ from tasks.policy.step import prepare_policy
 from tasks.prompts.arithmetic import split
 from tasks.settings import ArithmeticSettings
 from tasks.settings.run import RunSettings
-from tools.runs import CONFIG, Runner, steps
+from tools.forked import Runner
+from tools.runs import CONFIG, steps
 
 CHANGES = "prompts.prompts_per_stage=32 evaluate.problems=10 optimize.responses_per_update=128"
 
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a Hugging Face policy, and the same problems as JSON lines and as parquet."""
+    """A folder with a Hugging Face policy, and problems as JSON lines."""
     folder = tmp_path_factory.mktemp("own")
     store = Store.open(folder / "elsewhere")
-    settings = RunSettings.read(CONFIG, "policy.tiny.warm_start.guessing_updates=20").policy
+    settings = RunSettings.read(
+        CONFIG, "policy.tiny.warm_start.working_updates=60 policy.tiny.warm_start.guessing_updates=20"
+    ).policy
     made = prepare_policy(store, settings, ArithmeticSettings(levels=[1]), "", 0)
     shutil.copytree(store.path(made), folder / "policy")
     (folder / "policy" / "manifest.json").unlink()
     rows = [{"prompt": problem.prompt, "answer": str(problem.answer)} for problem in split([1], 0.1)[0][:300]]
     (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    pq.write_table(pa.Table.from_pylist(rows), folder / "problems.parquet")
     return folder
 
 
@@ -52,43 +52,12 @@ def test_an_own_policy_and_own_prompts(own: Path) -> None:
     assert "stage 1 generate" in steps(changed.stdout)
 
 
-def test_a_parquet_file_of_prompts(own: Path) -> None:
-    runner = Runner(own)
-    policy = ["--policy", json.dumps({"path": str(own / "policy")})]
-    prompts = ["--prompts", json.dumps({"path": str(own / "problems.parquet"), "prompts_per_stage": 32})]
-    done = runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("", "no prompts"),
-        ('{"prompt": "1+1=", "answer": " "}', "answer is empty"),
-        ('{"prompt_id": "a", "prompt": "1+1=", "answer": "2"}\n' * 2, "prompt_id 'a' is also that of"),
-        ('{"prompt": "1+1="}', "no field 'answer'; found ['prompt']"),
-    ],
-)
-def test_a_bad_file_of_prompts_is_a_message(own: Path, tmp_path: Path, line: str, message: str) -> None:
-    (tmp_path / "bad.jsonl").write_text(line)
+def test_a_bad_file_of_prompts_is_a_message(own: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"prompt": "1+1="}')
     prompts = json.dumps({"path": str(tmp_path / "bad.jsonl"), "prompts_per_stage": 32})
     policy = json.dumps({"path": str(own / "policy")})
     done = Runner(own).run("mu_grpo_1", "--policy", policy, "--prompts", prompts, "--overrides", CHANGES)
     text = " ".join((done.stdout + done.stderr).replace("│", " ").split())
     assert done.returncode != 0
     assert "Traceback" not in text
-    assert message in text, text
-
-
-def test_a_policy_folder_without_tokenizer_is_a_message(own: Path, tmp_path: Path) -> None:
-    shutil.copytree(own / "policy", tmp_path / "policy")
-    for file in (tmp_path / "policy").glob("tokenizer*"):
-        file.unlink()
-    done = Runner(own).run(
-        "mu_grpo_1", "--policy", json.dumps({"path": str(tmp_path / "policy")}), "--overrides", CHANGES
-    )
-    text = " ".join((done.stdout + done.stderr).replace("│", " ").split())
-    assert done.returncode != 0
-    assert "Traceback" not in text
-    assert "tokenizer" in text
-    assert steps(done.stdout) == []
+    assert "no field 'answer'; found ['prompt']" in text

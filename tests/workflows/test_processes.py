@@ -13,7 +13,8 @@ from tasks.artifacts import Store
 from tests.train.together import farthest
 from tests.workflows.test_decks import decks_of, tabs
 from tools import ROOT
-from tools.runs import Runner, steps
+from tools.forked import Runner
+from tools.runs import steps
 
 pytest.importorskip("deepspeed")
 ZERO = ROOT / "configs/deepspeed/zero3.json"
@@ -61,12 +62,12 @@ def test_a_stop_is_passed_on_and_the_stage_goes_on(trained: tuple[Runner, str]) 
     other.folder.mkdir()
     shutil.copytree(runner.folder / "pristine", other.store)
     options = ("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} operation.updates_per_checkpoint=1")
-    running = other.start(*options)
+    running = other.launch(*options)
     saved = wait_for(other.store, "progress/*/train-*/manifest.json")
-    running.send_signal(signal.SIGTERM)
-    output, _ = running.communicate(timeout=120)
-    assert running.returncode == 128 + signal.SIGTERM, output
-    assert "stopped by SIGTERM after update" in output
+    running.send(signal.SIGTERM)
+    ended = running.end()
+    assert ended.returncode == 128 + signal.SIGTERM, ended.stdout
+    assert "stopped by SIGTERM after update" in ended.stdout
     done = other.run(*options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not saved.exists()

@@ -14,7 +14,8 @@ from tasks.errors import SettingsError
 from tasks.settings import ExperimentSettings
 from tests.workflows.experiments import experiment
 from tests.workflows.test_decks import deck_of, decks_of, words
-from tools.runs import Runner, steps
+from tools.forked import Runner
+from tools.runs import steps
 
 
 @pytest.fixture(scope="module")

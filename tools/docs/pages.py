@@ -1,4 +1,4 @@
-"""The pages of docs/ that are made from the code, and the parts of pages that are.
+"""The parts of the pages of docs/ that are made from the code.
 
 python -m tools.docs.pages      writes all of them (make docs)
 """
@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tasks.cli.algorithms import algorithms_page, preset_lines
-from tasks.cli.data import data_page
+from tasks.cli.algorithms import algorithms_table, preset_lines
+from tasks.cli.data import data_parts
 from tasks.cli.pages import renew
-from tasks.cli.settings import settings_page
+from tasks.cli.settings import settings_text
+from tasks.report.tables import render_markdown
 from tools.docs import DOCS
 
 
@@ -24,12 +25,11 @@ def commands() -> str:
     return "\n".join(["#" + line if line.startswith("#") else line for line in lines]) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {
-    "algorithms.md": algorithms_page,
-    "data.md": data_page,
-    "settings.md": settings_page,
-}
 PARTS: dict[tuple[str, str], Callable[[], str]] = {
+    ("algorithms.md", "presets"): lambda: render_markdown(algorithms_table()) + "\n",
+    ("data.md", "benchmarks"): lambda: data_parts()["benchmarks"],
+    ("data.md", "training sets"): lambda: data_parts()["training sets"],
+    ("settings.md", "settings"): settings_text,
     ("commands.md", "mu-grpo"): commands,
     ("objective.md", "presets"): lambda: "\n" + preset_lines() + "\n",
 }
@@ -37,9 +37,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
 
 
 def write(folder: Path = DOCS) -> None:
-    """Writes every page and renews every part in a folder with the pages."""
-    for page, text in PAGES.items():
-        (folder / page).write_text(text(), encoding="utf-8")
+    """Renew every part in a folder with the pages."""
     for (page, marks), text in PARTS.items():
         renew(folder / page, marks, text())
 

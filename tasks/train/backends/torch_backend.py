@@ -37,7 +37,8 @@ class TorchBackend:
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """See ``Backend``."""
-        return self._scorer(batch)
+        scored: tuple[Tensor, Tensor] = self._scorer(batch)
+        return scored
 
     def backward(self, loss_sum: Tensor, last: bool) -> None:  # noqa: ARG002 - gradients are not sent anywhere
         """See ``Backend``."""

@@ -1,7 +1,6 @@
 """mitmproxy in front of an S3 server, as a process of its own environment: its pins clash with the project's."""
 
 import json
-import os
 import subprocess
 import urllib.request
 from collections import Counter
@@ -9,12 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tools.s3 import S3, free_port, wait_until_open
+from tools.system_programs import require
 
-ROOT = Path(__file__).parents[2]
-MITMDUMP = ROOT / ".venv-proxy/bin/mitmdump"
 ADDON = Path(__file__).with_name("flaky.py")
 FAULTS = ("slow_down", "internal_error", "reset_before", "reset_after", "delay", "truncated")
 """What goes wrong on networks and servers and passes. Others of the addon are named alone, as ``expired_token``."""
@@ -56,16 +52,11 @@ class Proxy:
 @contextmanager
 def proxy(server: S3, folder: Path, seed: int = 0) -> Iterator[Proxy]:
     """Starts the proxy in front of a server; its log and its certificates are in the folder."""
-    if not MITMDUMP.exists():
-        message = f"{MITMDUMP.relative_to(ROOT)} is missing; `make .venv-proxy/.installed` sets it up"
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{message}; continuous integration must have it")
-        pytest.skip(message)
     port, log = free_port(), folder / "requests.jsonl"
     # With the client's host name kept, a server that checks signatures accepts what passed through the proxy.
     options = [f"confdir={folder}", f"flaky_log={log}", f"flaky_seed={seed}", "keep_host_header=true"]
     command = [
-        *(str(MITMDUMP), "--quiet", "--scripts", str(ADDON), "--mode", f"reverse:{server.endpoint}"),
+        *(require("mitmdump"), "--quiet", "--scripts", str(ADDON), "--mode", f"reverse:{server.endpoint}"),
         *("--listen-host", "127.0.0.1", "--listen-port", str(port)),
         *(word for option in options for word in ("--set", option)),
     ]

@@ -1,6 +1,6 @@
 """``pyflyte`` with a log of the work that is done: a line per unit, written when the unit is complete.
 
-    python -m tests.faults.counting LOG run workflows/mu_grpo.py ...
+    python -m tools.faults.counting LOG run workflows/mu_grpo.py ...
 
 A line is ``kind name amount``: responses generated in one call for training or to evaluate, answers verified in one
 call, one update, or the start of an upload.

@@ -2,12 +2,9 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
@@ -15,10 +12,14 @@ from unittest.mock import patch
 import numpy as np
 
 from tasks.artifacts import Store
-from tools.runs import CONFIG, ROOT
+from tools.forked import Program
+from tools.runs import CONFIG
 
 WORKFLOW = "mu_grpo_2"
-OVERRIDES = "rollout.responses_per_part=128 evaluate.responses_per_part=100 operation.updates_per_checkpoint=2"
+OVERRIDES = (
+    "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20 "
+    "rollout.responses_per_part=128 evaluate.responses_per_part=100 operation.updates_per_checkpoint=2"
+)
 LIMITS = {"generate": 128, "evaluate": 128, "verify": 512, "update": 2}
 """Units that one interruption may cost: a part of a shard or of an evaluation (and greedy beside sampled responses), a
 shard, a checkpoint interval."""
@@ -65,12 +66,12 @@ def side_by_side(folders: Sequence[Path], store: str, environment: Mapping[str, 
     logs = [folder / "units.log" for folder in folders]
     pairs = zip(folders, logs, strict=True)
     processes = [_start(folder, store, environment, log) for folder, log in pairs]
-    outputs = [process.communicate(timeout=_SECONDS)[0] for process in processes]
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
+    ended = [process.end(_SECONDS) for process in processes]
+    for one in ended:
+        assert one.returncode == 0, one.stdout
     digest = _final_policy(store, environment)
     units = [log.read_text().splitlines() if log.exists() else [] for log in logs]
-    return [Ended(done, digest, output) for done, output in zip(units, outputs, strict=True)]
+    return [Ended(done, digest, one.stdout) for done, one in zip(units, ended, strict=True)]
 
 
 def undisturbed(folder: Path, store: str, environment: Mapping[str, str]) -> str:
@@ -94,17 +95,16 @@ def killed(
     result, before = Killed(), Counter[str]()
     for attempt in range(times + 1):
         log = folder / f"attempt-{attempt}.log"
-        with _start(folder, store, environment, log) as process:
-            if attempt < times:
-                _wait_for(log, int(random.integers(1, 4)), process)
-                time.sleep(float(random.uniform(0, 0.4)))
-                with suppress(ProcessLookupError):  # It has ended by itself.
-                    os.killpg(process.pid, how[attempt % len(how)])
-            output = process.communicate(timeout=_SECONDS)[0]
-        ended = process.returncode == 0
+        process = _start(folder, store, environment, log)
+        if attempt < times:
+            _wait_for(log, int(random.integers(1, 4)), process)
+            time.sleep(float(random.uniform(0, 0.4)))
+            process.send(how[attempt % len(how)], to_all=True)
+        done = process.end(_SECONDS)
+        ended = done.returncode == 0
         lines = log.read_text().splitlines() if log.exists() else []
         if not ended:
-            assert attempt < times, output
+            assert attempt < times, done.stdout
             result.moments[lines[-1].split()[0] if lines else "start"] += 1
         again: Counter[str] = Counter()
         for line in lines:
@@ -120,25 +120,18 @@ def killed(
     return result
 
 
-def _start(folder: Path, store: str, environment: Mapping[str, str], log: Path) -> subprocess.Popen[str]:
+def _start(folder: Path, store: str, environment: Mapping[str, str], log: Path) -> Program:
     home = folder / "home"
     home.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tests.faults.counting", str(log), "run", "workflows/mu_grpo.py", WORKFLOW]
+    command = ["-m", "tools.faults.counting", str(log), "run", "workflows/mu_grpo.py", WORKFLOW]
     options = ["--inputs-file", str(CONFIG), "--store", store, "--overrides", OVERRIDES]
-    return subprocess.Popen(
-        [*command, *options],
-        cwd=ROOT,
-        env={**os.environ, "HOME": str(home), "HF_HUB_OFFLINE": "1", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    own = {**os.environ, "HOME": str(home), "HF_HUB_OFFLINE": "1", **environment}
+    return Program([*command, *options], own, together=True)
 
 
-def _wait_for(log: Path, units: int, process: subprocess.Popen[str]) -> None:
+def _wait_for(log: Path, units: int, process: Program) -> None:
     for _ in range(_SECONDS * 50):
-        if process.poll() is not None or (log.exists() and log.read_text().count("\n") >= units):
+        if process.returncode is not None or (log.exists() and log.read_text().count("\n") >= units):
             return
         time.sleep(0.02)
     raise TimeoutError(f"{log}: no {units} units in {_SECONDS} s")

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tasks.report.tables import render_markdown
-from tests.faults.kills import Killed, killed, undisturbed
-from tests.faults.proxy import proxy
+from tools.faults.kills import Killed, killed, undisturbed
+from tools.faults.proxy import proxy
 from tools.s3 import S3, server
 
 TIMES, ASKED = 25, 10

@@ -1,4 +1,4 @@
-"""Faults between a client and an S3 server: an addon that mitmdump loads (see ``tests/faults/proxy.py``).
+"""Faults between a client and an S3 server: an addon that mitmdump loads (see ``tools/faults/proxy.py``).
 
 It runs in .venv-proxy, so that it imports nothing of the project. A PUT on ``/flaky`` replaces the plan; until then
 every request passes. Each request is a line of the log: its number since then, what was done to it, method and path.

@@ -1,0 +1,33 @@
+"""A workflow of somebody else's: the project's tasks evaluate a stored policy, and a task of their own looks at it."""
+
+from flytekit import workflow
+
+from tasks.artifacts import Store
+from tasks.flyte.decorators import always
+from tasks.flyte.ends import open_evaluation
+from tasks.flyte.inputs import Artifact
+from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
+from workflows.stages import evaluate as evaluate_policy
+from workflows.stages import problems
+
+
+@always
+def value_of(store: str, accuracy: Artifact) -> float:
+    """The accuracy as a number."""
+    return float(Store.open(store).manifest(accuracy).facts["accuracy"])
+
+
+@workflow
+def measured(store: str, prompts: PromptsSettings, evaluate: EvaluateSettings) -> float:
+    opened = open_evaluation(
+        store=store,
+        policy="latest",
+        prompts=prompts,
+        evaluate=evaluate,
+        verify=VerifySettings(workers=1),
+        operation=OperationSettings(),
+        seed=0,
+    )
+    benchmarks = problems(opened.benchmarks)
+    accuracy = evaluate_policy(inputs=opened.evaluations, mean=opened.mean, benchmarks=benchmarks, policy=opened.policy)
+    return value_of(store=store, accuracy=accuracy)

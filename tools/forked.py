@@ -1,0 +1,121 @@
+"""Python programs that are forked from a process which has loaded the heavy modules: each starts five seconds sooner.
+
+Tests start programs this way. Benchmarks, whose numbers hold the start too, do not.
+"""
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from tools import ROOT
+from tools.runs import Runner as Started
+
+# Nothing of the project and of flytekit, which read the environment when they are imported.
+_LOADED = [
+    "matplotlib.figure",
+    "pyarrow.parquet",
+    "s3fs",
+    "scipy.stats",
+    "sympy",
+    "torch",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen3.modeling_qwen3",
+]
+
+
+class Program:
+    """A running program, in a session of its own.
+
+    Args:
+        command: a console script of the environment, or ``-m`` and a module; then its arguments.
+        environment: all of its variables.
+        folder: where it starts.
+        together: whether what it prints to standard error comes with the rest.
+    """
+
+    def __init__(
+        self, command: list[str], environment: Mapping[str, str], folder: Path = ROOT, together: bool = False
+    ) -> None:
+        self.command = command
+        self._files = [tempfile.NamedTemporaryFile("w+") for _ in range(1 if together else 2)]  # noqa: SIM115 - see end
+        places = [file.name for file in self._files]
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(_LOADED)
+        self._process = context.Process(target=_run, args=(command, dict(environment), folder, places))
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def send(self, how: signal.Signals, to_all: bool = False) -> None:
+        """Send it a signal, if it has not ended; ``to_all`` of its session."""
+        if self.returncode is None:
+            (os.killpg if to_all else os.kill)(self.pid, how)
+
+    def end(self, seconds: float = 600) -> subprocess.CompletedProcess[str]:
+        """Wait until it has ended, and return what it printed; after so many seconds it is killed."""
+        self._process.join(seconds)
+        if self.returncode is None:
+            self.send(signal.SIGKILL, to_all=True)
+            raise subprocess.TimeoutExpired(self.command, seconds)
+        told = []
+        for file in self._files:
+            file.seek(0)
+            told.append(file.read())
+            file.close()
+        return subprocess.CompletedProcess(self.command, self.returncode, told[0], "".join(told[1:]))
+
+
+def _run(command: list[str], environment: dict[str, str], folder: Path, places: list[str]) -> None:
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    tempfile.tempdir = None  # It is chosen anew, by the environment.
+    for stream, place in ((1, places[0]), (2, places[-1])):
+        os.dup2(os.open(place, os.O_WRONLY | os.O_APPEND), stream)
+    try:
+        if command[0] == "-m":
+            sys.argv = command[1:]
+            runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = command
+            (program,) = entry_points(group="console_scripts", name=command[0])
+            sys.exit(program.load()())
+    finally:
+        atexit._run_exitfuncs()
+
+
+def run(command: list[str], environment: Mapping[str, str], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
+    return Program(command, environment, folder).end()
+
+
+class Runner(Started):
+    """Starts workflows as ``tools.runs.Runner`` does, in forked processes."""
+
+    def launch(self, workflow: str, *options: str) -> Program:
+        """Starts a workflow; both streams of its output come together."""
+        return Program(self._forked(workflow, *options), self.environment, self.folder, together=True)
+
+    def run(self, workflow: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return run(self._forked(workflow, *options), self.environment, self.folder)
+
+    def _forked(self, workflow: str, *options: str) -> list[str]:
+        _, *rest = self.command(workflow, *options)
+        return ["pyflyte", *rest]
