@@ -60,7 +60,7 @@ def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any
     values: dict[str, list[Any]] = {}
     for one in settings:
         own = {name: value for name, value in one.items() if name not in OTHER_STEPS}
-        for name, value in flat(own).items():
+        for name, value in _without_idle_veto(flat(own)).items():
             seen = values.setdefault(name, [])
             if value not in seen:
                 seen.append(value)
@@ -68,6 +68,13 @@ def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any
         Parameter(name, " → ".join(written(value) for value in seen), name in paper and seen == [paper[name]])
         for name, seen in values.items()
     ]
+
+
+def _without_idle_veto(settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a veto that is off counts as triggers."""
+    veto = "objective.veto."
+    off = settings.get(f"{veto}scope") == "off"
+    return {name: one for name, one in settings.items() if not (off and name.startswith(veto) and name[-5:] != "scope")}
 
 
 def written(value: Any) -> str:
