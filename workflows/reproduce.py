@@ -15,7 +15,7 @@ from flytekit import workflow as flyte_workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.experiments.result import ReproductionResult
-from tasks.flyte.decorators import named, unrolling, workflow
+from tasks.flyte.decorators import named, unrolling
 from tasks.flyte.experiments import close_reproduction, find_reports, open_reproduction
 from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.experiments import reproduction as compare_runs
