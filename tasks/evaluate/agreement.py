@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.evaluate.metrics import CORRECT, NO_VOTE
+from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome, Verdict
-from tasks.verify.verifier import Verifier
 
 
 def answer_classes(samples: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict], verifier: Verifier) -> list[int]:

@@ -19,7 +19,7 @@ from tasks.git_lfs import check_fetched
 from tasks.prompts import livecodebench
 from tasks.prompts.arithmetic import hash_fraction
 from tasks.settings import SourceSettings
-from tasks.verify.answers import extract
+from tasks.verify.verdicts import extract
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 _ID, _LEVEL = "prompt_id", "level"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from tasks.errors import SettingsError
 from tasks.prompts.files import Row
 from tasks.settings import FunctionVerifySettings, VerifySettings
+from tasks.verify.pool import shared_verifier
 from tasks.verify.verdicts import Outcome
-from tasks.verify.verifier import shared_verifier
 
 _SHOWN_CHARACTERS = 60
 

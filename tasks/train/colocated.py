@@ -35,9 +35,9 @@ from tasks.train.batches import collect, group_order
 from tasks.train.outcome import Outcome, PartOfStage, Row
 from tasks.train.stage import OUT_OF_MEMORY_FIX, load_trainer
 from tasks.train.trainer import Phase
+from tasks.verify.pool import check_failures, shared_verifier
 from tasks.verify.step import Tally, pair, table_verdicts, verdict_rows
 from tasks.verify.verdicts import FAILURES, Verdict
-from tasks.verify.verifier import check_failures, shared_verifier
 
 Prompt = Mapping[str, Any]
 """A row of the prompts table."""

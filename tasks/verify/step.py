@@ -13,8 +13,8 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROWS_AT_ONCE, VERDICTS, Rows, stream_table, table_writer, to_table
 from tasks.interruption import heeding
 from tasks.settings import VerifySettings
+from tasks.verify.pool import Asked, check_failures, shared_verifier
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
-from tasks.verify.verifier import Asked, check_failures, shared_verifier
 
 _NAMES, _READ = ["prompt_id", "sample_index"], ["answer", "response", "finish_reason", "prompt"]
 _JUDGED_AT_ONCE = 2**15

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tasks.evaluate.agreement import answer_classes
 from tasks.evaluate.metrics import CORRECT, NO_VOTE, combine, headline, ks, majority, measure, pass_at
 from tasks.settings import VerifySettings
-from tasks.verify.verifier import Verifier
+from tasks.verify.pool import Verifier
 
 GRIDS = st.tuples(st.integers(1, 5), st.integers(1, 7)).flatmap(
     lambda shape: st.lists(

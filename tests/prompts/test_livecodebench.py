@@ -8,7 +8,7 @@ import pytest
 
 from tasks.errors import DataError
 from tasks.prompts.livecodebench import private_tests, problem
-from tasks.verify.verifier import Verifier
+from tasks.verify.pool import Verifier
 from tests.verify.code.helpers import code_settings, fenced
 
 

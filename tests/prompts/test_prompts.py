@@ -14,7 +14,7 @@ from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
 from tasks.prompts.arithmetic import CHARACTERS, PROGRAM, hash_fraction, problems, split
 from tasks.settings import ArithmeticSettings, PromptsSettings, SourceSettings
-from tasks.verify.answers import extract_program
+from tasks.verify.verdicts import extract_program
 from tests.prepared import prepare_held_out, prepare_stage, prepare_training
 from tools.s3 import S3
 

@@ -6,7 +6,7 @@ are in pairs.jsonl.
 
 import pytest
 
-from tasks.verify.verifier import Verifier
+from tasks.verify.pool import Verifier
 from tests.verify.helpers import boxed, settings
 
 C, W, N, G = "correct", "wrong", "no_answer", "gold_unparsable"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.verify.answers import Extracted, extract, extract_program
+from tasks.verify.verdicts import Extracted, extract, extract_program
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from tasks.errors import SettingsError
 from tasks.prompts.golds import unreadable_golds
 from tasks.settings import FunctionVerifySettings, VerifySettings
 from tasks.verify import Outcome
-from tasks.verify.function import judgement_of
+from tasks.verify.pool import Verifier
 from tasks.verify.step import verify_rollouts
 from tasks.verify.verdicts import Judgement
-from tasks.verify.verifier import Verifier
+from tasks.verify.worker import judgement_of
 from tests.verify.test_step import shard
 
 REWARDS = """

@@ -111,7 +111,7 @@ def test_nothing_scored(store):
 
 def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_committed(store, monkeypatch):
     titles = []
-    monkeypatch.setattr("tasks.verify.verifier.bar", lambda title, _: titles.append(title) or nullcontext(Mock()))
+    monkeypatch.setattr("tasks.verify.pool.bar", lambda title, _: titles.append(title) or nullcontext(Mock()))
     shards = [shard(store, [("d", 0, "42", boxed(HANGS), 5, "stop")]), shard(store, ROWS)]
     with pytest.raises(GateError, match=r"1 timeouts and 0 crashes among 6 responses.*'d'"):
         verify_rollouts(store, VerifySettings(workers=1, deadline_seconds=1.0), shards, stage=0, seed=0)

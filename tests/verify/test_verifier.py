@@ -3,17 +3,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 
 import psutil
 import pytest
 
 from tasks.errors import GateError, SettingsError
 from tasks.settings import VerifySettings
-from tasks.verify import verifier as verifier_module
-from tasks.verify.process import WorkerProcess
+from tasks.verify import pool
+from tasks.verify.kinds import kind_of
+from tasks.verify.pool import Verifier, check_failures
 from tasks.verify.verdicts import Judgement, Outcome, Verdict
-from tasks.verify.verifier import Verifier, check_failures
 from tests.verify.helpers import HANGS, boxed, eventually, interrupted, settings, workers_of
 
 
@@ -38,13 +38,13 @@ def test_order_and_rewards():
 def test_equal_pairs_are_checked_once(monkeypatch):
     sent = []
 
-    class Watched(WorkerProcess):
-        def fill(self, waiting, most):
-            before = list(waiting)
-            super().fill(waiting, most)
-            sent.extend(before[: len(before) - len(waiting)])
+    class Watched(pool._Worker):
+        def fill(self, most):
+            before = list(self._waiting)
+            super().fill(most)
+            sent.extend(before[: len(before) - len(self._waiting)])
 
-    monkeypatch.setattr(verifier_module, "WorkerProcess", Watched)
+    monkeypatch.setattr(pool, "_Worker", Watched)
     pairs = [("42", boxed("42")), ("42", f"so {boxed('42')}"), ("42", boxed("43")), ("43", boxed("42"))] * 50
     with Verifier(settings(workers=1)) as verifier:
         verdicts = verifier.verify(pairs)
@@ -70,7 +70,7 @@ def test_workers_are_reused_and_end_with_the_block():
         verifier.verify([(str(i), boxed("2")) for i in range(10)])
         assert workers_of() == first  # The second may only now have a judge: it is slow where the machine is busy.
         judges = verifier.pids
-    assert not any(psutil.pid_exists(pid) for pid in [*judges, *(worker.pid for worker in first)])
+    assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in [*judges, *(worker.pid for worker in first)]))
     assert workers_of() == []
 
 
@@ -109,7 +109,7 @@ def test_workers_die_with_a_parent_that_is_killed(answer):
     program = (
         "import time\n"
         "from tasks.settings import VerifySettings\n"
-        "from tasks.verify.verifier import Verifier\n"
+        "from tasks.verify.pool import Verifier\n"
         "with Verifier(VerifySettings(workers=1, deadline_seconds=60)) as verifier:\n"
         "    verifier.verify([('1', r'\\boxed{1}')])\n"
         "    print('ready', flush=True)\n"
@@ -139,11 +139,13 @@ def test_a_worker_has_its_limits():
 
 
 def test_the_deadline_holds_while_the_parent_does_not_look():
-    worker = WorkerProcess(settings(deadline_seconds=0.5))
+    given, waiting = settings(deadline_seconds=0.5), deque()
+    worker = pool._Worker(given, kind_of(given), waiting, Counter())
     try:
         assert eventually(lambda: worker.collect() == [] and worker.pid != worker._process.pid)
         judge = worker.pid
-        worker.fill(deque([("42", HANGS)]))
+        waiting.append(("42", HANGS))
+        worker.fill(1)
         assert eventually(lambda: not psutil.pid_exists(judge))
         ended = psutil.Process(worker._process.pid).cpu_times()[2:4]  # of children that ended: of the judge
         # The timer counts a tick whole for the process that it meets running, the times are those that it ran for:
@@ -151,7 +153,7 @@ def test_the_deadline_holds_while_the_parent_does_not_look():
         assert 0.25 <= sum(ended) < 10
         assert worker.collect() == [(("42", HANGS), Judgement(Outcome.TIMEOUT))]
     finally:
-        worker.stop()
+        worker.close()
 
 
 def test_a_worker_that_cannot_start_is_an_error_that_names_the_limit():

@@ -23,10 +23,9 @@ import math_verify
 import psutil
 
 from tasks.settings import VerifySettings
-from tasks.verify.answers import extract
 from tasks.verify.judge import judge
-from tasks.verify.verdicts import FAILURES, Outcome, Verdict
-from tasks.verify.verifier import Verifier
+from tasks.verify.pool import Verifier
+from tasks.verify.verdicts import FAILURES, Outcome, Verdict, extract
 from tools.benchmarks.measured import Measured, Ratio, Values, in_turn, ratio
 
 ANSWERS = 500

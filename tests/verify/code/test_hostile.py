@@ -10,8 +10,8 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
-from tasks.verify.verifier import Verifier
 from tests.verify.code.helpers import asserts, calls, code_settings, fenced, texts
 from tests.verify.helpers import eventually, interrupted
 
@@ -200,7 +200,7 @@ def stays(processes: list[psutil.Process]) -> bool:
 @pytest.mark.parametrize("which", ["parent", "worker", "launcher"])
 def test_a_program_dies_with_whoever_is_killed_above_it(which):
     program = (
-        "from tasks.verify.verifier import Verifier\n"
+        "from tasks.verify.pool import Verifier\n"
         "from tests.verify.code.helpers import code_settings, fenced\n"
         "with Verifier(code_settings(seconds=60.0)) as verifier:\n"
         f"    verifier.verify([({GOLD!r}, fenced('import time; time.sleep(600)'))])\n"

@@ -3,8 +3,8 @@
 from tasks.artifacts.tables import read_table
 from tasks.prompts.arithmetic import PROGRAM, problems
 from tasks.settings import VerifySettings
+from tasks.verify.pool import Verifier
 from tasks.verify.step import verify_rollouts
-from tasks.verify.verifier import Verifier
 from tests.verify.code.helpers import asserts, code_settings, fenced, texts
 from tests.verify.code.problems import programs
 from tests.verify.test_step import shard
