@@ -139,7 +139,7 @@ def test_from_the_hub_with_the_commit_that_a_branch_names(running: Hub, store: S
     pinned = {**SET, "source": {**SET["source"], "revision": SECOND}}
     kept = {**SET, "source": {**SET["source"], "revision": FIRST}}
     moved, first, second = prepared(running.address, store.root, SET, kept, pinned)
-    assert re.search(r"mine: some/set changed under its revision main: .*1{40}.*2{40}", moved["error"])
+    assert re.search(r"mine.source: some/set changed under its revision main: .*1{40}.*2{40}", moved["error"])
     assert first["digest"] == found["digest"] != second["digest"]
     assert second["data"]["commit"] == SECOND
 
@@ -266,6 +266,6 @@ def test_gold_answers_that_the_verifier_cannot_read_are_listed(
     told = f"1 of 20 gold answers cannot be read by the verifier: 7 ({rows[7]['answer']!r})"
     assert f"{told}; they count as not solved" in caplog.text
     with pytest.raises(
-        DataError, match=rf"mine: {re.escape(told)}. Mend them, or raise its max_unreadable_share \(0.04"
+        DataError, match=rf"mine: {re.escape(told)}. To fix it: correct them, or raise its max_unreadable_share \(0.04"
     ):
         prepare(store, max_unreadable_share=0.04, **settings)

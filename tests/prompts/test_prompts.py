@@ -156,7 +156,7 @@ def test_what_is_in_a_held_out_file_too_leaves_the_training_set(store: Store, tm
         ('{"prompt": "a", "answer": NaN}', "line 1: answer is 'nan'; allowed: a text or a number"),
         ('{"prompt": "a", "answer": [null]}', "line 1: answer is 'None'"),
         ('{"prompt": "a", "answer": true}', "line 1: answer is 'True'"),
-        ('{"prompt": "a", "answer": {"b": 1}}', "line 1: answer is"),
+        ('{"prompt": "a", "answer": {"b": 1}}', r"line 1: no field 'answer'; found \['answer.b', 'prompt'\]"),
         ('{"prompt": "\\ud800", "answer": "1"}', "line 1: prompt has half of a surrogate pair"),
         ('{"prompt_id": "\\ud800", "prompt": "a", "answer": "1"}', "line 1: prompt_id has half of a surrogate pair"),
         (f'{{"prompt": "a", "answer": "1", "level": {2**31}}}', "line 1: level 2147483648; allowed"),

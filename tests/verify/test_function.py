@@ -9,8 +9,8 @@ import pytest
 from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
-from tasks.prompts.golds import unreadable_golds
-from tasks.settings import FunctionVerifySettings, VerifySettings
+from tasks.prompts.benchmarks import unreadable_golds
+from tasks.settings import FunctionVerifySettings, SourceSettings, VerifySettings
 from tasks.verify import Outcome
 from tasks.verify.pool import Verifier
 from tasks.verify.step import verify_rollouts
@@ -160,6 +160,7 @@ def test_a_source_that_changed_after_the_settings_were_read_is_refused(file: Pat
 def test_a_function_that_fails_on_the_first_prompt_is_refused_before_anything_is_generated() -> None:
     good, bad = ({"prompt_id": "a", "prompt": "P", "answer": answer} for answer in ("42", "raises"))
     settings = function_settings()
-    assert unreadable_golds([good, bad], settings, "mine") == {}
+    source = SourceSettings(path="mine.jsonl")
+    assert unreadable_golds([good, bad], source, settings, "mine") == {}
     with pytest.raises(SettingsError, match=r"crashed when it was called with the first prompt.*'raises'"):
-        unreadable_golds([bad], settings, "mine")
+        unreadable_golds([bad], source, settings, "mine")
