@@ -105,14 +105,7 @@ def pair(row: Mapping[str, Any]) -> Asked:
 def verdict_rows(rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Return rows of the verdicts table for rows of the rollouts table, in their order."""
     return [
-        {
-            "prompt_id": row["prompt_id"],
-            "sample_index": row["sample_index"],
-            "outcome": str(verdict.outcome),
-            "reward": verdict.reward,
-            "extracted": verdict.extracted,
-            "shows_working": verdict.shows_working,
-        }
+        {"prompt_id": row["prompt_id"], "sample_index": row["sample_index"], **vars(verdict)}
         for row, verdict in zip(rollouts, verdicts, strict=True)
     ]
 

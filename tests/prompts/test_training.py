@@ -111,17 +111,6 @@ def test_what_a_benchmark_asks_is_not_trained_on(store: Store, tmp_path: Path) -
     assert store.manifest(prepare_training(store, equal_alone, *asked)).facts["overlapping"] == {"easy": 1}
 
 
-def test_rows_that_are_held_out_are_not_trained_on(store: Store, tmp_path: Path) -> None:
-    rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": "1"} for number in range(60)]
-    path = lines(tmp_path / "all.jsonl", [*rows, {"prompt": "no answer"}])
-    settings = PromptsSettings(path=path, prompts_per_stage=1, held_out_share=0.3, max_unusable_share=0.1)
-    training = prepare_training(store, settings)
-    facts = store.manifest(training).facts
-    held_out = prepare_held_out(store, settings, facts["held_out"])
-    trained = read_table(store.path(training) / "training.parquet")["prompt_id"].to_pylist()
-    kept = read_table(store.path(held_out) / "prompts.parquet")["prompt_id"].to_pylist()
-    assert sorted([*trained, *kept], key=int) == [str(number) for number in range(60)]
-    assert 8 < len(kept) < 28
 
 
 def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_path: Path) -> None:

@@ -104,9 +104,6 @@ def test_what_was_judged_before_an_interruption_counts_as_well(store, monkeypatc
     assert store.manifest(again).facts == store.manifest(first).facts
 
 
-def test_nothing_scored(store):
-    ref = verify_rollouts(store, ONE, [shard(store, ROWS[4:])], stage=0, seed=0)
-    assert store.manifest(ref).facts["reward"] is None
 
 
 def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_committed(store, monkeypatch):

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
+from contextlib import nullcontext
 
 import psutil
 import pytest
@@ -74,15 +75,6 @@ def test_workers_are_reused_and_end_with_the_block():
     assert workers_of() == []
 
 
-def test_workers_end_with_a_block_that_raises():
-    def fail() -> None:
-        with Verifier(settings()) as verifier:
-            verifier.verify([("42", boxed("42"))])
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert workers_of() == []
 
 
 def test_an_interrupted_call_leaves_nothing_for_the_next_one():
@@ -164,17 +156,14 @@ def test_a_worker_that_cannot_start_is_an_error_that_names_the_limit():
     assert workers_of() == []
 
 
-def test_the_start_does_not_count_against_the_deadline(monkeypatch, tmp_path):
+def test_the_start_does_not_count_against_the_deadline_and_the_folder_not_at_all(monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.2)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     with Verifier(settings(deadline_seconds=1.0)) as verifier:
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
 
 
-def test_a_worker_finds_the_code_from_any_folder(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    with Verifier(settings()) as verifier:
-        assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
 
 
 def test_gate_message_names_counts_share_limit_example_and_fix():
@@ -189,28 +178,18 @@ def test_gate_message_names_counts_share_limit_example_and_fix():
 
 
 @pytest.mark.parametrize(
-    ("failures", "responses", "limit", "stops"),
+    ("failures", "others", "responses", "limit", "stops"),
     [
-        (2, 100, 0.02, False),
-        (3, 100, 0.02, True),
-        (0, 5, 0.0, False),
-        (1, 5, 0.0, True),
-        (5, 5, 1.0, False),
-        (0, 0, 0.0, False),
+        (2, 98, None, 0.02, False),
+        (3, 97, None, 0.02, True),
+        (1, 4, None, 0.0, True),
+        (5, 0, None, 1.0, False),
+        (0, 0, None, 0.0, False),
+        (3, 0, 150, 0.02, False),
+        (3, 0, 149, 0.02, True),
     ],
 )
-def test_gate_at_its_limit(failures, responses, limit, stops):
-    verdicts = [verdict(Outcome.TIMEOUT)] * failures + [verdict(Outcome.GOLD_UNPARSABLE)] * (responses - failures)
-    names = ["p"] * responses
-    if stops:
-        with pytest.raises(GateError):
-            check_failures(verdicts, VerifySettings(max_failure_share=limit), names)
-    else:
-        check_failures(verdicts, VerifySettings(max_failure_share=limit), names)
-
-
-def test_gate_on_the_failures_alone():
-    verdicts = [verdict(Outcome.TIMEOUT)] * 3
-    check_failures(verdicts, VerifySettings(), ["p"] * 3, responses=150)
-    with pytest.raises(GateError, match="among 149 responses"):
-        check_failures(verdicts, VerifySettings(), ["p"] * 3, responses=149)
+def test_gate_at_its_limit(failures, others, responses, limit, stops):
+    verdicts = [verdict(Outcome.TIMEOUT)] * failures + [verdict(Outcome.GOLD_UNPARSABLE)] * others
+    with pytest.raises(GateError, match=f"among {responses or len(verdicts)} resp") if stops else nullcontext():
+        check_failures(verdicts, VerifySettings(max_failure_share=limit), ["p"] * len(verdicts), responses)

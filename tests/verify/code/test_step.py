@@ -55,8 +55,3 @@ def test_mathematics_in_code_is_no_answer_and_the_other_way_round():
     assert [one.outcome for one in code] == [one.outcome for one in maths] == ["correct", "no_answer"]
 
 
-def test_the_same_verdicts_with_any_number_of_workers(store):
-    rows = [(one.name, 0, one.gold, fenced(one.source), 1, "stop") for one in list(programs(1))[::4]]
-    shards = [shard(store, rows)]
-    first, second = (verify_rollouts(store, code_settings(workers=n), shards, 0, 0) for n in (1, 2))
-    assert first == second
