@@ -86,7 +86,8 @@ def evaluate_policy(
         with draft.phase("verify"):
             verifier = shared_verifier(verify)
             verdicts = verifier.verify([pair(sample) for sample in samples], f"{title} verify")
-            check_failures(verdicts, verify, [sample["prompt_id"] for sample in samples])
+            names = [sample["prompt_id"] for sample in samples]
+            check_failures(zip(verdicts, names, strict=True), verify, len(samples))
             for sample, verdict in zip(samples, verdicts, strict=True):
                 sample.update(outcome=str(verdict.outcome), reward=verdict.reward, shows_working=verdict.shows_working)
             places = [place for place, sample in enumerate(samples) if sample["sample_index"] != GREEDY]

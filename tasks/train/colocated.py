@@ -187,8 +187,7 @@ class Colocated:
         self.tally.add_verdicts(judged)
         pairs = zip(judged, rollouts["prompt_id"].to_pylist(), strict=True)
         self._failures += [(verdict, name) for verdict, name in pairs if verdict.outcome in FAILURES]
-        failed, names = [one for one, _ in self._failures], [name for _, name in self._failures]
-        check_failures(failed, self._verify, names, self._responses)
+        check_failures(self._failures, self._verify, self._responses)
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
             if name not in self._unfit:
                 self.missing.add(name, 1, "the engine gave it up.")

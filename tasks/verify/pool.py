@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -237,9 +237,10 @@ class _Worker:
 
     def close(self) -> int:
         """Kill the worker with all that it forked, wait for that, and return its exit status."""
-        self.closed = True
-        with suppress(ProcessLookupError, PermissionError):  # Nothing of it is left; macOS says so in its own way.
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if not self.closed:
+            self.closed = True
+            with suppress(ProcessLookupError, PermissionError):  # Nothing of it is left; macOS says so in its own way.
+                os.killpg(self._process.pid, signal.SIGKILL)
         status = self._process.wait()
         with suppress(BrokenPipeError):
             self._stdin.close()
@@ -293,30 +294,26 @@ def shared_verifier(settings: VerifySettings) -> Verifier:
     return resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
 
 
-def check_failures(
-    verdicts: Sequence[Verdict], settings: VerifySettings, names: Sequence[str], responses: int | None = None
-) -> None:
+def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettings, responses: int) -> None:
     """Stop a stage of which too many responses could not be judged.
 
     Args:
-        verdicts: [R].
+        judged: verdicts, each with the prompt_id; those that are no failures may be left out.
         settings: with the largest share allowed.
-        names: prompt_id of every verdict, [R].
-        responses: what the share is of; those given when it is None.
+        responses: the number that the share is of.
 
     Raises:
         GateError: the share of ``timeout`` and ``crashed`` is above ``max_failure_share``.
     """
-    total = len(verdicts) if responses is None else responses
-    failed = [(verdict, name) for verdict, name in zip(verdicts, names, strict=True) if verdict.outcome in FAILURES]
-    if len(failed) <= settings.max_failure_share * total:
+    failed = [(verdict, name) for verdict, name in judged if verdict.outcome in FAILURES]
+    if len(failed) <= settings.max_failure_share * responses:
         return
     counts = Counter(verdict.outcome for verdict, _ in failed)
     example, name = failed[0]
     shown = f": {shortened(example.extracted, 80)!r}" if example.extracted else ""
     raise GateError(
-        f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {total} responses, a "
-        f"share of {len(failed) / total:.4g}; verify.max_failure_share is {settings.max_failure_share:g}. For example "
+        f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {responses} responses, a "
+        f"share of {len(failed) / responses:.4g}; verify.max_failure_share is {settings.max_failure_share:g}. For example "
         f"prompt_id {name!r} ({example.outcome}){shown}. "
         f"{kind_of(settings).failures_fix} verify.max_failure_share if so many may be left out."
     )

@@ -66,7 +66,7 @@ def verify_rollouts(
                 names = table["prompt_id"].to_pylist()
                 failed += [one for one in zip(verdicts, names, strict=True) if one[0].outcome in FAILURES]
                 # Of all responses, those to come included: what is too much already stops before the next portion.
-                check_failures([one for one, _ in failed], settings, [name for _, name in failed], sum(sizes))
+                check_failures(failed, settings, sum(sizes))
                 tally.add_verdicts(verdicts)
                 add(table)
                 deque(tables, maxlen=0)  # Rows that nobody asked for, because their verdicts were stored before.

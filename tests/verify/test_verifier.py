@@ -169,7 +169,8 @@ def test_the_start_does_not_count_against_the_deadline_and_the_folder_not_at_all
 def test_gate_message_names_counts_share_limit_example_and_fix():
     verdicts = [verdict(Outcome.WRONG)] * 94 + [verdict(Outcome.TIMEOUT, "9" * 500)] * 2 + [verdict(Outcome.CRASHED)]
     with pytest.raises(GateError) as caught:
-        check_failures(verdicts, VerifySettings(max_failure_share=0.03), [f"p{i}" for i in range(97)])
+        names = [f"p{i}" for i in range(97)]
+        check_failures(zip(verdicts, names, strict=True), VerifySettings(max_failure_share=0.03), 97)
     for part in ("2 timeouts", "1 crashes", "97 responses", "0.03093", "max_failure_share is 0.03", "'p94'"):
         assert part in caught.value.message
     for part in ("verify.deadline_seconds (2)", "verify.memory_mib (2048)"):
@@ -178,18 +179,17 @@ def test_gate_message_names_counts_share_limit_example_and_fix():
 
 
 @pytest.mark.parametrize(
-    ("failures", "others", "responses", "limit", "stops"),
+    ("failures", "responses", "limit", "stops"),
     [
-        (2, 98, None, 0.02, False),
-        (3, 97, None, 0.02, True),
-        (1, 4, None, 0.0, True),
-        (5, 0, None, 1.0, False),
-        (0, 0, None, 0.0, False),
-        (3, 0, 150, 0.02, False),
-        (3, 0, 149, 0.02, True),
+        (2, 100, 0.02, False),
+        (3, 150, 0.02, False),
+        (3, 149, 0.02, True),
+        (1, 5, 0.0, True),
+        (5, 5, 1.0, False),
+        (0, 0, 0.0, False),
     ],
 )
-def test_gate_at_its_limit(failures, others, responses, limit, stops):
-    verdicts = [verdict(Outcome.TIMEOUT)] * failures + [verdict(Outcome.GOLD_UNPARSABLE)] * others
-    with pytest.raises(GateError, match=f"among {responses or len(verdicts)} resp") if stops else nullcontext():
-        check_failures(verdicts, VerifySettings(max_failure_share=limit), ["p"] * len(verdicts), responses)
+def test_gate_at_its_limit(failures, responses, limit, stops):
+    judged = [(verdict(Outcome.TIMEOUT), "p")] * failures + [(verdict(Outcome.GOLD_UNPARSABLE), "p")] * 4
+    with pytest.raises(GateError, match=f"among {responses} responses") if stops else nullcontext():
+        check_failures(judged, VerifySettings(max_failure_share=limit), responses)
