@@ -88,8 +88,6 @@ def test_every_known_benchmark_names_its_files_and_is_whole(name: str) -> None:
     assert source.pinned or "looked up" in BENCHMARKS[name].chosen
 
 
-
-
 @pytest.mark.parametrize(
     ("benchmarks", "message"),
     [
@@ -112,8 +110,6 @@ def test_every_known_benchmark_names_its_files_and_is_whole(name: str) -> None:
 def test_a_mistake_names_the_benchmark(benchmarks: list[Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": benchmarks})
-
-
 
 
 def test_from_the_hub_with_the_commit_that_a_branch_names(running: Hub, store: Store, tmp_path: Path) -> None:
@@ -221,8 +217,6 @@ def test_generated_problems_of_a_level_are_those_that_training_never_sees(store:
     assert {row["level"] for row in rows} == {3}
     note = BenchmarkNote.read(store.root / next(iter(store.refs("prompts"))).folder)
     assert (note.name, note.answer_type) == ("level3", "math")
-
-
 
 
 @pytest.mark.parametrize(

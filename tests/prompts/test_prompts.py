@@ -75,8 +75,6 @@ def test_order_depends_on_the_seed_and_held_out_does_not(store: Store) -> None:
     assert [row["prompt_id"] for row in held_out] == [p.prompt_id for p in split([2], 0.1)[1][:50]]
 
 
-
-
 def write(folder: Path, records: list, name: str = "prompts.jsonl") -> Path:
     path = folder / name
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -96,8 +94,6 @@ def test_a_users_file_is_split_and_templated(store: Store, tmp_path: Path) -> No
     assert first["chat"] is True
     assert first["level"] == 3
     assert isinstance(first["answer"], str)
-
-
 
 
 def test_what_is_in_a_held_out_file_too_leaves_the_training_set(store: Store, tmp_path: Path) -> None:
@@ -251,12 +247,6 @@ def test_rows_as_verl_has_them(store: Store, tmp_path: Path, suffix: str) -> Non
         prepare_stage(store, settings.model_copy(update={"template": "Q: {prompt}"}), 0, 0)
 
 
-
-
-
-
-
-
 def test_too_few_prompts_say_how_many_there_are(store: Store) -> None:
     with pytest.raises(DataError, match=r"prompts_per_stage: 9999, but there are 5\d\d\d training prompts"):
         prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), 0, 0)
@@ -272,10 +262,6 @@ def test_of_fewer_held_out_prompts_than_wanted_all_are_taken(
     assert held_out == {row["prompt_id"] for row in sums if hash_fraction(row["prompt_id"]) < share}
     assert f"evaluate.problems: 500, but the run holds out {len(held_out)} prompts" in capsys.readouterr().out
     assert held_out | {row["prompt_id"] for row in training(store, settings)} == {row["prompt_id"] for row in sums}
-
-
-
-
 
 
 def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tasks.prompts.overlap import FEWEST_WORDS, Overlap, Problems
 from tasks.prompts.training import prepare_training_set
 from tasks.settings import TRAINING_SETS, ArithmeticSettings, EvaluateSettings, OperationSettings, PromptsSettings
 from tasks.settings.evaluate import measures
-from tests.prepared import VERIFY, prepare_held_out, prepare_training
+from tests.prepared import VERIFY, prepare_training
 
 WORDS = st.sampled_from(["a", "bag", "of", "red", "marbles", "holds", "three", "green", "ones", "than", "white"])
 QUESTION = "Every morning Aya goes for a nine kilometre walk and stops at a coffee shop afterwards. How long is it?"
@@ -109,8 +109,6 @@ def test_what_a_benchmark_asks_is_not_trained_on(store: Store, tmp_path: Path) -
     assert prepare_training(store, settings, *asked, other) == training
     equal_alone = settings.model_copy(update={"overlap_words": 0})
     assert store.manifest(prepare_training(store, equal_alone, *asked)).facts["overlapping"] == {"easy": 1}
-
-
 
 
 def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_path: Path) -> None:

@@ -61,8 +61,6 @@ def test_never_raises(response):
     assert found.answer is not None or not found.shows_working
 
 
-
-
 def test_a_megabyte_of_spaces_takes_linear_time():
     start = time.process_time()
     extract(r"\boxed" + " " * (1 << 20))

@@ -117,8 +117,6 @@ def test_what_a_value_means(value: object, judgement: tuple[Outcome, float | Non
     assert judgement_of(lambda *_: 0.5, "", "", "", 0.5) == Judgement(Outcome.CORRECT, 0.5)
 
 
-
-
 def test_rewards_of_a_stage_are_numbers(store: Store) -> None:
     rows = [(name, 0, "A", text, 3, "stop") for name, text in (("a", "four"), ("b", ""), ("c", "none"))]
     ref = verify_rollouts(store, function_settings(), [shard(store, rows)], 0, 0)

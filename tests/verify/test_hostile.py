@@ -45,8 +45,6 @@ def test_the_next_answer_is_scored_right(verifier, gold, answer):
     assert (right.outcome, wrong.outcome) == (Outcome.CORRECT, Outcome.WRONG)
 
 
-
-
 def test_a_megabyte_of_braces_in_the_worker():
     megabyte = 1 << 20
     with Verifier(settings(workers=1, max_answer_characters=1 << 22, deadline_seconds=1.0)) as verifier:
@@ -60,8 +58,6 @@ def test_a_long_answer_does_not_reach_a_worker():
         (verdict,) = verifier.verify([("42", boxed("4" * 11))])
         assert verifier.pids == []
     assert (verdict.outcome, verdict.reward, verdict.extracted) == (Outcome.NO_ANSWER, 0.0, "4" * 11)
-
-
 
 
 def test_only_the_hanging_answers_are_lost():
@@ -136,8 +132,6 @@ def test_a_worker_that_is_stopped_costs_no_answer(for_good):
         going_on.join()
         assert (verifier.pids == [pid]) is not for_good
     assert [verdict.outcome for verdict in verdicts] == [Outcome.CORRECT, Outcome.WRONG]
-
-
 
 
 def test_a_worker_that_died_while_idle_is_replaced_without_blame():

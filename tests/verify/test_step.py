@@ -104,8 +104,6 @@ def test_what_was_judged_before_an_interruption_counts_as_well(store, monkeypatc
     assert store.manifest(again).facts == store.manifest(first).facts
 
 
-
-
 def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_committed(store, monkeypatch):
     titles = []
     monkeypatch.setattr("tasks.verify.pool.bar", lambda title, _: titles.append(title) or nullcontext(Mock()))

@@ -75,8 +75,6 @@ def test_workers_are_reused_and_end_with_the_block():
     assert workers_of() == []
 
 
-
-
 def test_an_interrupted_call_leaves_nothing_for_the_next_one():
     with Verifier(settings(workers=1, deadline_seconds=60.0)) as verifier:
         verifier.verify([("1", boxed("1"))])
@@ -162,8 +160,6 @@ def test_the_start_does_not_count_against_the_deadline_and_the_folder_not_at_all
     monkeypatch.chdir(tmp_path)
     with Verifier(settings(deadline_seconds=1.0)) as verifier:
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT
-
-
 
 
 def test_gate_message_names_counts_share_limit_example_and_fix():
