@@ -313,8 +313,8 @@ def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettin
     shown = f": {shortened(example.extracted, 80)!r}" if example.extracted else ""
     raise GateError(
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {responses} "
-        f"responses, a share of {len(failed) / responses:.4g}; verify.max_failure_share is {settings.max_failure_share:g}. For "
-        f"example prompt_id {name!r} ({example.outcome}){shown}. "
+        f"responses, a share of {len(failed) / responses:.4g}; verify.max_failure_share is "
+        f"{settings.max_failure_share:g}. For example prompt_id {name!r} ({example.outcome}){shown}. "
         f"{kind_of(settings).failures_fix} verify.max_failure_share if so many may be left out."
     )
 
