@@ -22,8 +22,8 @@ from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.tracking.journal import shown
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
-from tasks.verify.verdicts import Outcome, Verdict
 from tasks.verify.step import pair
+from tasks.verify.verdicts import Outcome, Verdict
 
 
 @heeding

@@ -164,8 +164,8 @@ def test_the_start_does_not_count_against_the_deadline_and_the_folder_not_at_all
 
 def test_gate_message_names_counts_share_limit_example_and_fix():
     verdicts = [verdict(Outcome.WRONG)] * 94 + [verdict(Outcome.TIMEOUT, "9" * 500)] * 2 + [verdict(Outcome.CRASHED)]
+    names = [f"p{i}" for i in range(97)]
     with pytest.raises(GateError) as caught:
-        names = [f"p{i}" for i in range(97)]
         check_failures(zip(verdicts, names, strict=True), VerifySettings(max_failure_share=0.03), 97)
     for part in ("2 timeouts", "1 crashes", "97 responses", "0.03093", "max_failure_share is 0.03", "'p94'"):
         assert part in caught.value.message

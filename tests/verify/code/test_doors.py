@@ -197,5 +197,3 @@ def test_a_worker_without_a_sandbox_is_an_error_that_says_why():
     with pytest.raises(SettingsError, match=message), Verifier(settings) as verifier:
         verifier.verify([(texts(("", "5")), fenced("print(5)"))])
     assert verifier.pids == []
-
-

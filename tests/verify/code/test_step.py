@@ -53,5 +53,3 @@ def test_mathematics_in_code_is_no_answer_and_the_other_way_round():
     with Verifier(VerifySettings(workers=1, deadline_seconds=30.0)) as verifier:
         maths = verifier.verify([(problem.gold(), boxed), (problem.gold(), program)])
     assert [one.outcome for one in code] == [one.outcome for one in maths] == ["correct", "no_answer"]
-
-
