@@ -9,9 +9,8 @@ import pytest
 from filelock import FileLock
 
 from tasks.artifacts import ArtifactRef, Store
-from tasks.prompts import step
+from tasks.prompts import training
 from tasks.prompts.benchmarks import prepare_benchmark
-from tasks.prompts.training import prepare_training_set
 from tasks.settings import EvaluateSettings, PromptsSettings, VerifySettings
 from tasks.settings.evaluate import measures
 
@@ -43,9 +42,9 @@ def prepare_held_out(store: Store, prompts: PromptsSettings, problems: int) -> A
 
 def prepare_training(store: Store, prompts: PromptsSettings, *benchmarks: ArtifactRef) -> ArtifactRef:
     """The training set of some prompts, without the problems of benchmarks."""
-    return prepare_training_set(store, prompts.training_set, VERIFY, "", benchmarks)
+    return training.prepare_training_set(store, prompts.training_set, VERIFY, "", benchmarks)
 
 
 def prepare_stage(store: Store, prompts: PromptsSettings, stage: int, seed: int) -> list[ArtifactRef]:
     """The shards of a stage; of a run without benchmarks."""
-    return step.prepare_stage(store, prompts, prepare_training(store, prompts), stage, seed)
+    return training.prepare_stage(store, prompts, prepare_training(store, prompts), stage, seed)

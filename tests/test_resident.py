@@ -7,8 +7,8 @@ import sys
 import psutil
 
 from tasks.resident import release, resident
+from tasks.verify.pool import shared_verifier
 from tasks.verify.verdicts import Outcome
-from tasks.verify.verifier import shared_verifier
 from tests.verify.helpers import boxed, eventually, settings
 
 
@@ -55,14 +55,14 @@ def test_workers_of_a_verifier_serve_the_next_step_until_its_settings_change() -
     assert shared_verifier(given).pids == [worker]
     shared_verifier(settings(workers=2))
     assert first.pids == []
-    assert not psutil.pid_exists(worker)
+    assert eventually(lambda: not psutil.pid_exists(worker))
     release("verifier")
 
 
 def test_workers_end_with_their_process() -> None:
     program = (
-        "from tasks.verify.verifier import shared_verifier\n"
-        "from tests.verify.helpers import boxed, settings\n"
+        "from tasks.verify.pool import shared_verifier\n"
+        "from tests.verify.helpers import boxed, eventually, settings\n"
         "verifier = shared_verifier(settings(workers=1))\n"
         "verifier.verify([('1', boxed('1'))])\n"
         "print(*verifier.pids)\n"

@@ -9,8 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tasks.artifacts import ArtifactRef, Parents, Store
 from tasks.artifacts.tables import SAMPLES, read_table, to_table, write_table
-from tasks.evaluate.agreement import answer_classes
-from tasks.evaluate.metrics import GREEDY, METRICS, headline, measure
+from tasks.evaluate.metrics import CORRECT, GREEDY, METRICS, NO_VOTE, headline, measure
 from tasks.interruption import heeding
 from tasks.policy.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import bar
@@ -22,8 +21,9 @@ from tasks.rollout.requests import build_requests
 from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.tracking.journal import shown
+from tasks.verify.pool import Verifier, check_failures, shared_verifier
 from tasks.verify.step import pair
-from tasks.verify.verifier import check_failures, shared_verifier
+from tasks.verify.verdicts import Outcome, Verdict
 
 
 @heeding
@@ -86,7 +86,8 @@ def evaluate_policy(
         with draft.phase("verify"):
             verifier = shared_verifier(verify)
             verdicts = verifier.verify([pair(sample) for sample in samples], f"{title} verify")
-            check_failures(verdicts, verify, [sample["prompt_id"] for sample in samples])
+            names = [sample["prompt_id"] for sample in samples]
+            check_failures(zip(verdicts, names, strict=True), verify, len(samples))
             for sample, verdict in zip(samples, verdicts, strict=True):
                 sample.update(outcome=str(verdict.outcome), reward=verdict.reward, shows_working=verdict.shows_working)
             places = [place for place, sample in enumerate(samples) if sample["sample_index"] != GREEDY]
@@ -137,3 +138,41 @@ def sample_held_out(
         }
         for row, request, response, text in zip(per_request, requests, responses, texts, strict=True)
     ]
+
+
+def answer_classes(samples: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict], verifier: Verifier) -> list[int]:
+    """Return the class of every response's answer, [R]: ``CORRECT``, ``NO_VOTE``, or a number from 1 on for wrong ones.
+
+    Responses that the verifier did not judge have no vote. Of the wrong answers to a problem the first one without a
+    class starts one, and the verifier says which of the others equal it.
+
+    Args:
+        samples: with prompt_id, [R].
+        verdicts: on them, [R].
+        verifier: that gave them.
+    """
+    names = [str(sample["prompt_id"]) for sample in samples]
+    left: dict[str, list[str]] = {}
+    for name, verdict in zip(names, verdicts, strict=True):
+        if verdict.outcome is Outcome.WRONG and verdict.extracted not in left.setdefault(name, []):
+            left[name].append(verdict.extracted or "")
+    classes: dict[tuple[str, str], int] = {}
+    number = 0
+    while left := {name: answers for name, answers in left.items() if answers}:
+        number += 1
+        firsts = {name: answers.pop(0) for name, answers in left.items()}
+        asked = [(name, answer) for name, answers in left.items() for answer in answers]
+        pairs = [(firsts[name], rf"\boxed{{{answer}}}") for name, answer in asked]
+        found = verifier.verify(pairs, "") if pairs else []
+        classes |= dict.fromkeys(firsts.items(), number)
+        for (name, answer), verdict in zip(asked, found, strict=True):
+            if verdict.outcome is Outcome.CORRECT:
+                classes[name, answer] = number
+                left[name].remove(answer)
+    return [_class(name, verdict, classes) for name, verdict in zip(names, verdicts, strict=True)]
+
+
+def _class(name: str, verdict: Verdict, classes: Mapping[tuple[str, str], int]) -> int:
+    if verdict.outcome is Outcome.CORRECT:
+        return CORRECT
+    return classes[name, verdict.extracted or ""] if verdict.outcome is Outcome.WRONG else NO_VOTE

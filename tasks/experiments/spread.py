@@ -21,7 +21,7 @@ _IMPORTED_ONCE = [
     "flytekit.clis.sdk_in_container.pyflyte",
     "workflows.laboratory",
     "tasks.policy.step",
-    "tasks.prompts.step",
+    "tasks.prompts.training",
     "tasks.train.study",
     "tasks.experiments.laboratory",
 ]

@@ -28,7 +28,7 @@ from tasks.flyte.inputs import (
     TrainingSetInputs,
     VerifyInputs,
 )
-from tasks.prompts.sources import fingerprints, prompts_with_commit, source_fingerprint, with_commits
+from tasks.prompts.sources import prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
 from tasks.settings import (
     ArithmeticSettings,
@@ -179,10 +179,15 @@ def benchmark_inputs(
     Raises:
         DataError: what a benchmark is read from is missing.
     """
-    sources = fingerprints(measured, operation.mirror)
     return [
-        BenchmarkInputs(store=store, settings=one.benchmark, verify=one.verify, source=source, operation=operation)
-        for one, source in zip(measured, sources, strict=True)
+        BenchmarkInputs(
+            store=store,
+            settings=one.benchmark,
+            verify=one.verify,
+            source=source_fingerprint(one.benchmark.source, operation.mirror),
+            operation=operation,
+        )
+        for one in measured
     ]
 
 

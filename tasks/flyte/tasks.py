@@ -49,7 +49,7 @@ def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Arti
 @step("4")
 def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int) -> Logic[list[Artifact]]:
     """Choose the prompts of a stage, as a list of shards."""
-    from tasks.prompts.step import prepare_stage
+    from tasks.prompts.training import prepare_stage
 
     return prepare_stage
 

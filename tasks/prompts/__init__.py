@@ -1,1 +1,1 @@
-"""A dataset becomes ordered prompt sets."""
+"""Prompts: training sets and benchmarks from files, the hub or generated arithmetic."""

@@ -1,4 +1,4 @@
-"""Generated arithmetic with a known answer and a known working; a policy that shows its working is right more often."""
+"""Generates arithmetic with a known answer and working; a policy that shows its working is right more often."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from tasks.settings import ArithmeticSettings
 
 @dataclass(frozen=True)
 class Form:
-    """How an answer is written: what opens and what closes it."""
+    """How an answer is written: the texts that open and close it."""
 
     opening: str
     closing: str
@@ -37,12 +37,12 @@ class Problem:
         return f"L{self.level}:{self.prompt.removesuffix('=')}"
 
     def solution(self, answer: int | None = None, form: Form = BOXED) -> str:
-        """The full response with working; without it when ``answer``, a guess, is given."""
+        """Return the full response with working; without it when ``answer``, a guess, is given."""
         working, number = (self.working, self.answer) if answer is None else ("", answer)
         return f"{working}{form.opening}{number}{form.closing}"
 
     def gold(self, form: Form = BOXED) -> str:
-        """The gold answer: the number, or a test of a program that prints it."""
+        """Return the gold answer: the number, or a test of a program that prints it."""
         return str(self.answer) if form is BOXED else json.dumps({"inputs": [""], "outputs": [str(self.answer)]})
 
 
@@ -72,7 +72,7 @@ def _product_of_sum(a: int, b: int, c: int, d: int) -> Problem:
 
 
 def problems(level: int) -> Iterator[Problem]:
-    """Every problem of a level, in a fixed order.
+    """Return every problem of a level, in a fixed order.
 
     Args:
         level: 1 is a+b (720 problems), 2 is a+b*c (5760), 3 is a*b+c*d (4096), 4 is (a+b)*c-d (23104).
@@ -87,17 +87,17 @@ def problems(level: int) -> Iterator[Problem]:
 
 
 def form_of(settings: ArithmeticSettings) -> Form:
-    """How answers are written."""
+    """Return how answers are written."""
     return PROGRAM if settings.as_code else BOXED
 
 
 def hash_fraction(text: str) -> float:
-    """A number in [0, 1) that depends on the text alone; the same on every machine."""
+    """Return a number in [0, 1) that depends on the text alone; the same on every machine."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64
 
 
 def split(levels: list[int], held_out_share: float) -> tuple[list[Problem], list[Problem]]:
-    """Training and held-out problems of some levels; which is which hangs on the problem alone: no overlap.
+    """Return training and held-out problems of some levels; which is which depends on the problem alone.
 
     Held-out problems come in the order of their hash, so that any first n of them are a random sample.
     """

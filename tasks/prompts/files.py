@@ -19,7 +19,7 @@ from tasks.git_lfs import check_fetched
 from tasks.prompts import livecodebench
 from tasks.prompts.arithmetic import hash_fraction
 from tasks.settings import SourceSettings
-from tasks.verify.answers import extract
+from tasks.verify.verdicts import extract
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 _ID, _LEVEL = "prompt_id", "level"
@@ -49,7 +49,7 @@ class Unusable:
 
 
 def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row], list[Unusable]]:
-    """The rows of files, in their order, and those that cannot be used.
+    """Return the rows of files, in their order, and those that cannot be used.
 
     Raises:
         DataError: a file is missing or of another form, or there is no row at all.
@@ -76,7 +76,7 @@ def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row]
 
 
 def share_of(rows: list[Row], share: float) -> list[Row]:
-    """So large a share of the rows, in the order of the hash of their ids; at least one of several rows."""
+    """Return a share of the rows, in the order of the hash of their ids; at least one of several rows."""
     if share in (0, 1):
         return rows if share else []
     fractions = {row["prompt_id"]: hash_fraction(row["prompt_id"]) for row in rows}
@@ -100,35 +100,25 @@ def _raw_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[s
 
 
 def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[str, Any]]:
-    """Of the columns that count alone: others can be gigabytes of solutions."""
+    """Yield rows with the columns that count alone: others can be gigabytes of solutions."""
     try:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
-            there = schema.names
             named = [one for one in (source.prompt, source.answer, source.id) if one]
-            columns = {one: one if one in there else one.partition(".")[0] for one in (*named, _ID, _LEVEL)}
-            wanted = list(dict.fromkeys(one for one in columns.values() if one in there))
-            # The names of all columns, for what the error says.
-            others = {} if all(columns[one] in there for one in named) else dict.fromkeys(there, "")
-            narrow = {one: schema.field(one).type for one in wanted if _is_narrow(schema.field(one).type)}
-            number = 0
-            for batch in file.iter_batches(_BATCH, columns=wanted):
-                for row in batch.to_pylist():
-                    shortened = {one: _shortest(row[one], kind) for one, kind in narrow.items()}
-                    yield f"{name}, row {number}", others | row | shortened
-                    number += 1
+            columns = {one: one if one in schema.names else one.partition(".")[0] for one in (*named, _ID, _LEVEL)}
+            wanted = [one for one in dict.fromkeys(columns.values()) if one in schema.names]
+            # Where a column is missing, the error names all that are there.
+            others = {} if all(columns[one] in schema.names for one in named) else dict.fromkeys(schema.names, "")
+            batches = file.iter_batches(_BATCH, columns=wanted)
+            for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
+                short = {field: _shortest(value, schema.field(field).type) for field, value in row.items()}
+                yield f"{name}, row {number}", others | short
     except pa.ArrowException as error:
         raise DataError(f"{name}: not a parquet file ({error}).") from None
 
 
-def _is_narrow(kind: pa.DataType) -> bool:
-    if kind.num_fields:
-        return any(_is_narrow(kind.field(place).type) for place in range(kind.num_fields))
-    return kind in _NARROW
-
-
 def _shortest(value: Any, kind: pa.DataType) -> Any:
-    """A value with numbers of 32 bits or fewer, as the shortest decimals that are these numbers.
+    """Return a value with its numbers of 32 bits or fewer as the shortest decimals that are these numbers.
 
     Arrow gives them as numbers of 64 bits, which have other decimals: 98.5999984741211 in place of 98.6.
     """
@@ -144,7 +134,7 @@ def _shortest(value: Any, kind: pa.DataType) -> Any:
 
 
 def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
-    """A file with one array, or a value in every line."""
+    """Yield the values of a file with one array, or with a value in every line."""
     with path.open("rb") as file:
         start = file.read(_START).removeprefix(BOM_UTF8).lstrip()[:1]
         file.seek(0)
@@ -171,22 +161,19 @@ def _parsed(content: bytes, place: str) -> Any:
 
 
 def _row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
-    """A row, or as much of it as is known and why it cannot be used."""
+    """Return a row, or as much of it as is known and why it cannot be used."""
     if not isinstance(raw, Mapping):
         return {}, f"{str(raw)[:80]!r} is not an object with {source.prompt} and {source.answer}"
-    named = source.id or _ID
-    known: Row = {}
+    fields, known = _fields(raw), Row()
     try:
-        if _value(raw, named) is not None:
-            known["prompt_id"] = _field(raw, named, "source.id")
-        chat = _messages(raw, source.prompt)
-        prompt = _asked(chat) if chat else _field(raw, source.prompt, "source.prompt")
-        text = _field(raw, source.answer, "source.answer", several=True)
-        if source.id:
-            _field(raw, source.id, "source.id")
+        if source.id or fields.get(_ID) is not None:
+            known["prompt_id"] = _text_of(fields, source.id or _ID, "source.id")
+        chat = _messages(fields.get(source.prompt), source.prompt)
+        prompt = _asked(chat) if chat else _text_of(fields, source.prompt, "source.prompt")
+        text = _text_of(fields, source.answer, "source.answer", several=True)
     except ValueError as error:
         return known, str(error)
-    answer, level = gold(text, source), raw.get(_LEVEL)
+    answer, level = _gold(text, source), fields.get(_LEVEL)
     if not answer:
         sign = {"hashes": "####", "boxed": "a closed \\boxed{}"}.get(source.gold, "anything but dollar signs")
         return known, f"{source.answer} holds no answer: there is no {sign}, or nothing after or in it"
@@ -200,39 +187,21 @@ def _row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
     return row | {"messages": messages} if messages else row, ""
 
 
-def _value(raw: Mapping[str, Any], field: str) -> Any:
-    """A field, which may be one of an object that is a field; None where it is missing, or null."""
-    if field in raw:
-        return raw[field]
-    outer, _, inner = field.partition(".")
-    if inner and isinstance(raw.get(outer), Mapping):
-        return _value(raw[outer], inner)
-    return None
+def _fields(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a row, as settings name them: ``gold.text`` is the field text of the object gold."""
+    found: dict[str, Any] = {}
+    for name, value in raw.items():
+        inner = _fields(value) if isinstance(value, Mapping) else {}
+        found |= {f"{name}.{field}": one for field, one in inner.items()} or {name: value}
+    return found
 
 
-def _is_there(raw: Mapping[str, Any], field: str) -> bool:
-    outer, _, inner = field.partition(".")
-    return field in raw or (bool(inner) and isinstance(raw.get(outer), Mapping) and _is_there(raw[outer], inner))
-
-
-def _names(raw: Mapping[str, Any]) -> list[str]:
-    """The fields of a row, as settings name them."""
-    return sorted(
-        name
-        for field, value in raw.items()
-        for name in (
-            [f"{field}.{inner}" for inner in _names(value)] if isinstance(value, Mapping) and value else [field]
-        )
-    )
-
-
-def _messages(raw: Mapping[str, Any], field: str) -> list[dict[str, str]]:
-    """The messages of a chat that a field holds; none where it holds something else.
+def _messages(value: Any, field: str) -> list[dict[str, str]]:
+    """Return the messages of a chat; none where the value of the field is something else.
 
     Raises:
         ValueError: they are not for a policy to answer; says why.
     """
-    value = _value(raw, field)
     if not isinstance(value, list) or not value or not all(isinstance(one, Mapping) for one in value):
         return []
     # Files that have columns give a message every field that another one has.
@@ -240,7 +209,7 @@ def _messages(raw: Mapping[str, Any], field: str) -> list[dict[str, str]]:
     for message in messages:
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
             raise ValueError(f"{field} has the message {str(message)[:80]!r}; allowed: texts as role and content")
-        _encoded(message["content"], field)
+        _check_encoding(message["content"], field)
     if messages[-1]["role"] == "assistant":
         raise ValueError(f"{field} ends with a message of the assistant. Remove it: that is the policy's to write")
     if not _asked(messages).strip():
@@ -252,36 +221,35 @@ def _asked(messages: Sequence[Mapping[str, str]]) -> str:
     return "\n\n".join(one["content"] for one in messages if one["role"] == "user")
 
 
-def _field(raw: Mapping[str, Any], field: str, setting: str, several: bool = False) -> str:
-    """A field as text, never empty.
+def _text_of(fields: Mapping[str, Any], field: str, setting: str, several: bool = False) -> str:
+    """Return a field as text, never empty.
 
     Raises:
         ValueError: it is missing, empty or no text; says which.
     """
-    value = _value(raw, field)
-    if value is None and _is_there(raw, field):
+    if field not in fields:
+        raise ValueError(f"no field {field!r}; found {sorted(fields)}. Name the field that is meant in {setting}")
+    if fields[field] is None:
         raise ValueError(f"{field} is null. Fill it in or remove the row")
-    if value is None:
-        raise ValueError(f"no field {field!r}; found {_names(raw)}. Name the field that is meant in {setting}")
     try:
-        text = _text(value, several)
+        text = _text(fields[field], several)
     except TypeError as error:
         raise ValueError(f"{field} {error}") from None
     if not text.strip():
         raise ValueError(f"{field} is empty. Fill it in or remove the row")
-    return _encoded(text, field)
+    _check_encoding(text, field)
+    return text
 
 
-def _encoded(text: str, field: str) -> str:
+def _check_encoding(text: str, field: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{field} has half of a surrogate pair: {text[:80]!r}") from None
-    return text
 
 
-def gold(text: str, source: SourceSettings) -> str:
-    """The gold answer in the text of its field, without dollar signs around it; empty when it holds none."""
+def _gold(text: str, source: SourceSettings) -> str:
+    """Return the gold answer in the text of its field, without dollar signs around it; empty when it holds none."""
     if source.gold == "hashes":
         # 1,234 is a number there, and a pair of numbers to math-verify in a list.
         text = text.rpartition("####")[2].replace(",", "") if "####" in text else ""
@@ -293,7 +261,7 @@ def gold(text: str, source: SourceSettings) -> str:
 
 
 def _text(value: Any, several: bool = False) -> str:
-    """A text or number as text; of several answers of one problem, where they are allowed, one list.
+    """Return a text or number as text; of several answers of one problem, where they are allowed, one list.
 
     Raises:
         TypeError: it is something else; says what.
@@ -310,7 +278,7 @@ def _text(value: Any, several: bool = False) -> str:
 
 
 def _decimal(value: float | Decimal) -> str:
-    """A number as LaTeX has it: 1e-05, as Python has it, is e - 5 there."""
+    """Return a number as LaTeX has it: 1e-05, as Python has it, is e - 5 there."""
     text = str(value)
     if "e" not in text.lower():
         return text

@@ -1,4 +1,4 @@
-"""Rows of LiveCodeBench (hub: livecodebench/code_generation_lite) become prompts with tests as their gold answers."""
+"""Turns rows of LiveCodeBench (hub: livecodebench/code_generation_lite) into prompts with tests as gold answers."""
 
 import base64
 import binascii
@@ -25,16 +25,10 @@ _STANDARD_INPUT = (
     "Read the inputs from stdin solve the problem and write the answer to stdout (do not directly test on the sample "
     "inputs). Enclose your code within delimiters as follows."
 )
-SYSTEM = (
-    "You are an expert Python programmer. You will be given a question (problem specification) and will generate a "
-    "correct Python program that matches the specification and passes all tests. You will NOT return anything except "
-    "for the program."
-)
-"""LiveCodeBench's message of the system, for a template."""
 
 
 def problem(row: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """prompt_id, prompt and answer of a row; the answer holds all of its tests, public and private.
+    """Return prompt_id, prompt and answer of a row; the answer holds all of its tests, public and private.
 
     Args:
         row: as the hub has it.
@@ -63,7 +57,7 @@ def problem(row: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def private_tests(field: str) -> list[dict[str, Any]]:
-    """The private tests of a row: JSON, or JSON in a pickled text, compressed, in base64.
+    """Return the private tests of a row: JSON, or JSON in a pickled text, compressed, in base64.
 
     Nothing is unpickled: ``pickletools`` lists the operations of a pickle without carrying them out, and only those
     that make one text are accepted.

@@ -1,4 +1,4 @@
-"""Training prompts that are problems of a benchmark, or share a long run of words with one."""
+"""Finds training prompts that are problems of a benchmark, or share a long run of words with one."""
 
 import re
 import unicodedata
@@ -18,17 +18,17 @@ _Words = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a prompt was found in."""
+    """The problem of a benchmark that a prompt was found in."""
 
     benchmark: str
     problem: str
-    """Its prompt_id."""
+    """The prompt_id of the problem."""
     words: int
-    """That are shared in a row; 0 where the two are equal."""
+    """Words that are shared in a row; 0 where the two are equal."""
 
 
 class Problems:
-    """The problems of benchmarks, to be searched.
+    """An index of the problems of benchmarks.
 
     Args:
         words: shared in a row by a prompt that is found; 0 finds equal ones alone.
@@ -40,7 +40,7 @@ class Problems:
         self._runs: dict[int, dict[_Words, Overlap]] = {}
 
     def add(self, benchmark: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Takes up the problems of a benchmark: rows with prompt_id and problem.
+        """Add the problems of a benchmark: rows with prompt_id and problem.
 
         A problem of fewer words is searched for with all of its own, if these are ``FEWEST_WORDS``. Runs that many
         problems share are how the benchmark words them, and are not searched for.
@@ -61,7 +61,7 @@ class Problems:
                 self._runs.setdefault(len(run), {}).setdefault(run, overlap)
 
     def find(self, prompt: str) -> Overlap | None:
-        """The first problem that a prompt equals, whatever the case and the spaces, or shares a run of words with."""
+        """Return the first problem that a prompt equals, whatever case and spaces, or shares a run of words with."""
         text = _plain(prompt)
         if found := self._whole.get(_symbols(text)):
             return found
@@ -78,7 +78,7 @@ def _plain(text: str) -> str:
 
 
 def _symbols(text: str) -> _Words:
-    """With the signs, which tell 1 + 2 from 1 - 2."""
+    """Return words and signs, which tell 1 + 2 from 1 - 2."""
     return tuple(_SYMBOL.findall(text))
 
 

@@ -4,7 +4,7 @@ A mirror is a folder or an ``s3://`` prefix in which the files of a data set are
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,12 +13,11 @@ from tasks.artifacts.fetch import fetch, fingerprint, local_file, snapshot
 from tasks.errors import DataError
 from tasks.prompts.files import SUFFIXES, Named
 from tasks.settings import EvaluateSettings, PromptsSettings, SourceSettings
-from tasks.settings.evaluate import Measure
 
 
 @contextmanager
 def source_files(source: SourceSettings, setting: str, mirror: str | None = None) -> Iterator[list[Named]]:
-    """The files of a source that has some, for the length of the block, in their order.
+    """Yield the files of a source that has some, for the length of the block, in their order.
 
     Args:
         source: not arithmetic.
@@ -28,49 +27,45 @@ def source_files(source: SourceSettings, setting: str, mirror: str | None = None
     Raises:
         DataError: they could not be fetched.
     """
-    if source.path is not None:
-        with _own(source.path, setting) as files:
-            yield files
-    elif mirror:
-        with TemporaryDirectory() as folder:
-            yield [
-                (_mirrored(mirror, source, file, Path(folder), setting), f"{source.hub}/{file}")
-                for file in source.files
-            ]
-    else:
-        found = snapshot("dataset", source.hub or "", source.pinned or source.revision, source.files, setting)
-        for file in source.files:
-            if not (found / file).is_file():
-                raise DataError(
-                    f"{setting}: {source.hub} has no file {file!r} at revision {source.revision} (commit "
-                    f"{found.name}). Name another in files, or another revision."
-                )
-        yield [(found / file, f"{source.hub}/{file}") for file in source.files]
-
-
-@contextmanager
-def _own(path: str, setting: str) -> Iterator[list[Named]]:
-    """A file, or those of a folder in the order of their names."""
-    if path.endswith(SUFFIXES) or Path(path).expanduser().is_file():
-        with local_file(path, setting) as file:
-            yield [(file, path)]
-        return
     with TemporaryDirectory() as fetched:
         folder = Path(fetched)
-        if path.startswith("s3://"):
-            fetch(path, folder, setting, lambda name: name.endswith(SUFFIXES))
-        elif (folder := Path(path).expanduser()).exists() and not folder.is_dir():
-            raise DataError(f"{setting}: {path} is neither a file nor a folder.")
-        names = sorted(file.name for file in folder.glob("*") if file.suffix in SUFFIXES)
-        if not names:
+        if source.path is not None:
+            yield _own(source.path, folder, setting)
+        elif mirror:
+            yield [(_mirrored(mirror, source, file, folder, setting), f"{source.hub}/{file}") for file in source.files]
+        else:
+            yield _of_hub(source, setting)
+
+
+def _own(path: str, folder: Path, setting: str) -> list[Named]:
+    """Return a file, or those of a folder in the order of their names; files on S3 are copied into ``folder``."""
+    if path.startswith("s3://"):
+        fetch(path, folder, setting, lambda name: name.endswith(SUFFIXES))
+        if path.endswith(SUFFIXES):
+            return [(folder / path.rpartition("/")[2], path)]
+    else:
+        folder = Path(path).expanduser()
+        if path.endswith(SUFFIXES) or folder.is_file():
+            return [(folder, path)]
+    names = sorted(file.name for file in folder.glob("*") if file.suffix in SUFFIXES)
+    if not names:
+        raise DataError(f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}.")
+    return [(folder / name, f"{path.rstrip('/')}/{name}") for name in names]
+
+
+def _of_hub(source: SourceSettings, setting: str) -> list[Named]:
+    found = snapshot("dataset", source.hub or "", source.pinned or source.revision, source.files, setting)
+    for file in source.files:
+        if not (found / file).is_file():
             raise DataError(
-                f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}."
+                f"{setting}: {source.hub} has no file {file!r} at revision {source.revision} (commit {found.name}). "
+                "Name another in files, or another revision."
             )
-        yield [(folder / name, f"{path.rstrip('/')}/{name}") for name in names]
+    return [(found / file, f"{source.hub}/{file}") for file in source.files]
 
 
 def _mirrored(mirror: str, source: SourceSettings, file: str, folder: Path, setting: str) -> Path:
-    place = mirrored(mirror, source, file)
+    place = _place(mirror, source, file)
     if not mirror.startswith("s3://"):
         local = Path(place).expanduser()
         if not local.is_file():
@@ -84,27 +79,28 @@ def _mirrored(mirror: str, source: SourceSettings, file: str, folder: Path, sett
     return taken
 
 
-def mirrored(mirror: str, source: SourceSettings, file: str) -> str:
-    """Where a mirror has a file of a source."""
+def _place(mirror: str, source: SourceSettings, file: str) -> str:
     return f"{mirror.rstrip('/')}/{source.hub}/{file}"
 
 
-def source_fingerprint(source: SourceSettings, mirror: str | None = None) -> str:
-    """Differs when what is read from outside of a store has changed; empty for what a commit names, or nothing does.
+def source_fingerprint(source: SourceSettings | None, mirror: str | None = None) -> str:
+    """Return a text that differs when what is read from outside of a store has changed.
+
+    It is empty for what a commit names, and where there is no source.
 
     Raises:
         DataError: a prefix on S3 could not be listed.
     """
+    if source is None or (source.path is None and (source.hub is None or not mirror)):
+        return ""
     if source.path is not None:
         return fingerprint(source.path)
-    if source.hub is None or not mirror:
-        return ""
-    found = [fingerprint(mirrored(mirror, source, file)) for file in source.files]
+    found = [fingerprint(_place(mirror or "", source, file)) for file in source.files]
     return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
 def with_commit(source: SourceSettings, setting: str, mirror: str | None = None) -> SourceSettings:
-    """The source with the commit that its revision names. A mirror has no revisions, and is not asked.
+    """Return the source with the commit that its revision names. A mirror has no revisions, and is not asked.
 
     Raises:
         DataError: the hub has no such revision, or does not answer and nothing of it was fetched before.
@@ -124,7 +120,7 @@ def with_commit(source: SourceSettings, setting: str, mirror: str | None = None)
 
 
 def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:
-    """The settings with the commits that the revisions of their benchmarks name; see ``with_commit``."""
+    """Return the settings with the commits that the revisions of their benchmarks name; see ``with_commit``."""
     found = [
         one.model_copy(update={"source": with_commit(one.source, f"evaluate.benchmarks, {one.name}", mirror)})
         if one.source
@@ -135,12 +131,7 @@ def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSett
 
 
 def prompts_with_commit(prompts: PromptsSettings, mirror: str | None) -> PromptsSettings:
-    """The settings with the commit that the revision of their source names; see ``with_commit``."""
+    """Return the settings with the commit that the revision of their source names; see ``with_commit``."""
     if prompts.source is None:
         return prompts
     return prompts.model_copy(update={"source": with_commit(prompts.source, "prompts.source", mirror)})
-
-
-def fingerprints(measured: Sequence[Measure], mirror: str | None) -> list[str]:
-    """Of the benchmarks, see ``source_fingerprint``."""
-    return [source_fingerprint(one.benchmark.source, mirror) if one.benchmark.source else "" for one in measured]

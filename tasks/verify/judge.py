@@ -5,25 +5,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+import sympy
 from latex2sympy2_extended.logic import And
 from math_verify import LatexExtractionConfig, parse, verify
-from sympy import (
-    Basic,
-    Eq,
-    FiniteSet,
-    Float,
-    Integer,
-    Intersection,
-    MatrixBase,
-    Mul,
-    Pow,
-    Rational,
-    Set,
-    Symbol,
-    Union,
-    nan,
-    zoo,
-)
 from sympy.core.relational import Relational
 
 from tasks.verify.notation import has_base, readings, words
@@ -85,7 +69,7 @@ def _words_of(gold: str) -> tuple[str, ...] | None:
 @lru_cache(maxsize=64)
 def _parse_gold(gold: str, with_bases: bool) -> list[Any]:
     # verify raises on a gold answer such as 1/0. Its type is asked first because a comparison of matrices is no bool.
-    return [one for one in _parse(gold, with_bases) if one is not nan and one is not zoo]
+    return [one for one in _parse(gold, with_bases) if one is not sympy.nan and one is not sympy.zoo]
 
 
 def _parse(text: str, with_bases: bool) -> list[Any]:
@@ -100,21 +84,21 @@ def _parse(text: str, with_bases: bool) -> list[Any]:
 
 def _scientific(answer: Any) -> Any:
     """Turn 4.5 times a power of ten into a number, because math-verify compares the product with no fraction."""
-    if not isinstance(answer, Mul) or len(answer.args) != 2:
+    if not isinstance(answer, sympy.Mul) or len(answer.args) != 2:
         return answer
     mantissa, power = answer.args
-    if not (isinstance(mantissa, Float) and isinstance(power, Pow) and power.base == 10):
+    if not (isinstance(mantissa, sympy.Float) and isinstance(power, sympy.Pow) and power.base == 10):
         return answer
-    if not isinstance(power.exp, Integer) or abs(power.exp) > _MOST_ZEROS:
+    if not isinstance(power.exp, sympy.Integer) or abs(power.exp) > _MOST_ZEROS:
         return answer
-    exact = Rational(str(mantissa)) * Integer(10) ** power.exp
-    return exact if isinstance(exact, Integer) else Float(exact)
+    exact = sympy.Rational(str(mantissa)) * sympy.Integer(10) ** power.exp
+    return exact if isinstance(exact, sympy.Integer) else sympy.Float(exact)
 
 
 def _is_false(answer: Any) -> bool:
     """Return whether the answer says that two different numbers are equal, as in 7 = 6; a rounded one is equal."""
     return any(
-        isinstance(one, Eq) and one.lhs.is_number and one.rhs.is_number and not _about_equal(one.lhs, one.rhs)
+        isinstance(one, sympy.Eq) and one.lhs.is_number and one.rhs.is_number and not _about_equal(one.lhs, one.rhs)
         for one in _parts(answer)
     )
 
@@ -125,43 +109,43 @@ def _about_equal(one: Any, other: Any) -> bool:
         return True
     if not (a.is_finite and b.is_finite):
         return False
-    rounded = one.has(Float) or other.has(Float)
+    rounded = one.has(sympy.Float) or other.has(sympy.Float)
     return bool(abs(difference) <= (_ROUNDED if rounded else _EXACT) * max(abs(a), abs(b)))
 
 
 def _as_sets(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
     """Turn solved inequalities, such as x < 3, into sets where the other answer is an interval or a union of some."""
-    if not any(isinstance(other, Set) and not isinstance(other, FiniteSet) for other in others):
+    if not any(isinstance(other, sympy.Set) and not isinstance(other, sympy.FiniteSet) for other in others):
         return list(answers)
     return [one if (found := _solutions(one)) is None else found for one in answers]
 
 
-def _solutions(answer: Any) -> Set | None:
+def _solutions(answer: Any) -> sympy.Set | None:
     sets = [
         _solutions(part)
         if isinstance(part, And) and part is not answer
         else part.as_set()
-        if isinstance(part, Relational) and not isinstance(part, Eq) and _is_solved(part)
+        if isinstance(part, Relational) and not isinstance(part, sympy.Eq) and _is_solved(part)
         else None
         for part in _parts(answer)
     ]
     found = [one for one in sets if one is not None]
     if len(found) < len(sets) or not found:
         return None
-    return Union(*found) if isinstance(answer, FiniteSet) else Intersection(*found)
+    return sympy.Union(*found) if isinstance(answer, sympy.FiniteSet) else sympy.Intersection(*found)
 
 
 def _is_solved(relation: Any) -> bool:
     # One that is not, as x^2 < 4, may be the problem itself.
     sides = (relation.lhs, relation.rhs)
-    return any(isinstance(a, Symbol) and b.is_number for a, b in (sides, sides[::-1]))
+    return any(isinstance(a, sympy.Symbol) and b.is_number for a, b in (sides, sides[::-1]))
 
 
 def _parts(answer: Any) -> Sequence[Any]:
     if isinstance(answer, And):
         parts: Sequence[Any] = answer._unsorted_args
         return parts
-    return answer.args if isinstance(answer, FiniteSet) else (answer,)
+    return answer.args if isinstance(answer, sympy.FiniteSet) else (answer,)
 
 
 def _precision(answers: Sequence[Any]) -> tuple[int, int]:
@@ -173,17 +157,17 @@ def _precision(answers: Sequence[Any]) -> tuple[int, int]:
 
 def _zeros(answer: Any) -> Iterator[int]:
     """Yield the zeros behind the decimal point of every number in an expression, or one fewer."""
-    if isinstance(answer, Integer) or not isinstance(answer, Basic | MatrixBase):
+    if isinstance(answer, sympy.Integer) or not isinstance(answer, sympy.Basic | sympy.MatrixBase):
         return
-    if isinstance(answer, MatrixBase):
+    if isinstance(answer, sympy.MatrixBase):
         for entry in answer.flat():
             yield from _zeros(entry)
-    elif isinstance(answer, Rational):
+    elif isinstance(answer, sympy.Rational):
         if answer.p:
             yield int((answer.q.bit_length() - abs(answer.p).bit_length()) * _LOG_2)
     elif getattr(answer, "is_number", False):
         size = abs(answer.evalf(_SIGNIFICANT))
-        if isinstance(size, Float) and size:
+        if isinstance(size, sympy.Float) and size:
             _, _, exponent, bits = size._mpf_
             yield int(-(exponent + bits) * _LOG_2)
     else:

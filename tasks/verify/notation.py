@@ -8,7 +8,6 @@ their order. Words are compared without math-verify.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 _BRACED = r"\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}"
@@ -42,17 +41,12 @@ _BASE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Row:
-    """A rule that rewrites what matches its pattern."""
-
-    why: str
-    pattern: re.Pattern[str]
-    into: str | Callable[[re.Match[str]], str]
+Row = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
+"""What is rewritten, and into what."""
 
 
-def _row(why: str, pattern: str, into: str | Callable[[re.Match[str]], str]) -> Row:
-    return Row(why, re.compile(pattern), into)
+def _row(_why: str, pattern: str, into: str | Callable[[re.Match[str]], str]) -> Row:
+    return re.compile(pattern), into
 
 
 def _whole(found: re.Match[str]) -> str:
@@ -200,7 +194,7 @@ ROWS: tuple[Row, ...] = (
     _row("a sentence ends with its point", r"(?:(?<![.\\])(?<!\\right)(?<!\\left)[.,;:]|\\+)\s*$", ""),
     _row("a group around all is no set of one", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
 )
-"""The table."""
+"""Rules that rewrite what matches their pattern, each after the reason for it."""
 
 _EITHER = re.compile(r"(?<![\w.\\}^])(\d+)[eE]([+-]\d)(?![\w.{^(])")
 
@@ -215,8 +209,8 @@ def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
     if _PLAIN.fullmatch(text):
         return (text,)
     text = text.translate(_CHARACTERS)
-    for row in ROWS:
-        text = row.pattern.sub(row.into, text)
+    for pattern, into in ROWS:
+        text = pattern.sub(into, text)
     text = " ".join(text.split())
     if with_bases:
         text = _BASE.sub(lambda found: f"N_{{{found['digits'].lstrip('0')}b{found['base'] or found['short']}}}", text)

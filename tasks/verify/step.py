@@ -1,6 +1,6 @@
 """Judges the rollouts of a stage."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.tables import ROWS_AT_ONCE, VERDICTS, Rows, stream_table, table_writer, to_table
 from tasks.interruption import heeding
 from tasks.settings import VerifySettings
+from tasks.verify.pool import Asked, check_failures, shared_verifier
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
-from tasks.verify.verifier import Asked, check_failures, shared_verifier
 
 _NAMES, _READ = ["prompt_id", "sample_index"], ["answer", "response", "finish_reason", "prompt"]
 _JUDGED_AT_ONCE = 2**15
@@ -42,41 +42,59 @@ def verify_rollouts(
         Interrupted: SIGTERM came; the portions that are done are kept.
     """
     title = f"stage {stage + 1} verify"
-    parents = {"rollouts": rollouts}
-    with store.write("verdicts", settings=settings, parents=parents, seed=seed) as draft:
+    with store.write("verdicts", settings=settings, parents={"rollouts": rollouts}, seed=seed) as draft:
         with draft.phase("load"):
             paths = [folder / "rollouts.parquet" for folder in store.paths(rollouts)]
             sizes = [pq.read_metadata(path).num_rows for path in paths]
+        count = sum(len(range(0, size, _JUDGED_AT_ONCE)) for size in sizes)
         tally = Tally()
         failed: list[tuple[Verdict, str]] = []
         verifier = shared_verifier(settings)
         with draft.phase("verify"), table_writer(draft.path / "verdicts.parquet", VERDICTS) as add:
-
-            def take_up(table: pa.Table) -> None:
-                verdicts = table_verdicts(table)
-                failed.extend(
-                    (verdict, table["prompt_id"][row].as_py())
-                    for row, verdict in enumerate(verdicts)
-                    if verdict.outcome in FAILURES
-                )
-                # Of all responses, those to come included: what is too much already stops before the next portion.
-                check_failures([one for one, _ in failed], settings, [name for _, name in failed], sum(sizes))
-                tally.add_verdicts(verdicts)
-                add(table)
-
-            count = sum(len(range(0, size, _JUDGED_AT_ONCE)) for size in sizes)
-            portions = (portion for shard in zip(paths, sizes, strict=True) for portion in _portions(*shard, tally))
-            for number, portion in enumerate(portions):
+            for number, (tables, read) in enumerate(_portions(paths, sizes, tally)):
                 named = title if count == 1 else f"{title} {number + 1}/{count}"
 
-                def judge(portion: _Portion = portion, named: str = named) -> pa.Table:
-                    verdicts = verifier.verify(portion.pairs(), named)
-                    return to_table(verdict_rows(portion.names(), verdicts), VERDICTS)
+                def judge(
+                    tables: Iterator[pa.Table] = tables, read: list[pa.Table] = read, named: str = named
+                ) -> pa.Table:
+                    asked = (pair(row) for table in tables for row in table.to_pylist())
+                    verdicts = verifier.verify(asked, named)
+                    return to_table(verdict_rows(pa.concat_tables(read).to_pylist(), verdicts), VERDICTS)
 
-                take_up(store.progress.table("judged", number, judge))
-                portion.finish()
+                table = store.progress.table("judged", number, judge)
+                verdicts = table_verdicts(table)
+                names = table["prompt_id"].to_pylist()
+                failed += [one for one in zip(verdicts, names, strict=True) if one[0].outcome in FAILURES]
+                # Of all responses, those to come included: what is too much already stops before the next portion.
+                check_failures(failed, settings, sum(sizes))
+                tally.add_verdicts(verdicts)
+                add(table)
+                deque(tables, maxlen=0)  # Rows that nobody asked for, because their verdicts were stored before.
         draft.facts.update(tally.facts())
     return draft.ref
+
+
+def _portions(
+    paths: Sequence[Path], sizes: Sequence[int], tally: "Tally"
+) -> Iterator[tuple[Iterator[pa.Table], list[pa.Table]]]:
+    """Yield responses that are judged together, as tables that are read when they are asked for.
+
+    Beside them stand prompt_id and sample_index of those that were read. A portion must be read before the next one.
+    """
+    for path, size in zip(paths, sizes, strict=True):
+        rows = Rows(stream_table(path, [*_NAMES, *_READ, "response_token_ids"]))
+        for first in range(0, size, _JUDGED_AT_ONCE):
+            read: list[pa.Table] = []
+            yield _tables(rows, min(_JUDGED_AT_ONCE, size - first), tally, read), read
+
+
+def _tables(rows: Rows, count: int, tally: "Tally", read: list[pa.Table]) -> Iterator[pa.Table]:
+    while count:
+        table = rows.take(min(count, ROWS_AT_ONCE))
+        count -= table.num_rows
+        tally.add_rollouts(table)
+        read.append(table.select(_NAMES))
+        yield table.select(_READ)
 
 
 def pair(row: Mapping[str, Any]) -> Asked:
@@ -84,55 +102,10 @@ def pair(row: Mapping[str, Any]) -> Asked:
     return row["answer"], None if row["finish_reason"] == "missing" else row["response"], row["prompt"]
 
 
-class _Portion:
-    """Responses that are judged and kept together, read as they are asked for; of a table only the names are held."""
-
-    def __init__(self, rows: Rows, count: int, tally: "Tally") -> None:
-        self._rows, self._left, self._tally = rows, count, tally
-        self._names: list[pa.Table] = []
-
-    def pairs(self) -> Iterator[Asked]:
-        """Yield what the verifier takes."""
-        for table in self._read():
-            yield from map(pair, table.select(_READ).to_pylist())
-
-    def names(self) -> list[dict[str, Any]]:
-        """Return prompt_id and sample_index of the responses that were read."""
-        rows: list[dict[str, Any]] = pa.concat_tables(self._names).to_pylist()
-        return rows
-
-    def finish(self) -> None:
-        """Read the rows that nobody asked for, because their verdicts were stored before."""
-        for _ in self._read():
-            pass
-
-    def _read(self) -> Iterator[pa.Table]:
-        while self._left:
-            table = self._rows.take(min(self._left, ROWS_AT_ONCE))
-            self._left -= table.num_rows
-            self._tally.add_rollouts(table)
-            self._names.append(table.select(_NAMES))
-            yield table
-
-
-def _portions(path: Path, size: int, tally: "Tally") -> Iterator[_Portion]:
-    """Cut a shard into portions, which must be read in order."""
-    rows = Rows(stream_table(path, [*_NAMES, *_READ, "response_token_ids"]))
-    for first in range(0, size, _JUDGED_AT_ONCE):
-        yield _Portion(rows, min(_JUDGED_AT_ONCE, size - first), tally)
-
-
 def verdict_rows(rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Return rows of the verdicts table for rows of the rollouts table, in their order."""
     return [
-        {
-            "prompt_id": row["prompt_id"],
-            "sample_index": row["sample_index"],
-            "outcome": str(verdict.outcome),
-            "reward": verdict.reward,
-            "extracted": verdict.extracted,
-            "shows_working": verdict.shows_working,
-        }
+        {"prompt_id": row["prompt_id"], "sample_index": row["sample_index"], **vars(verdict)}
         for row, verdict in zip(rollouts, verdicts, strict=True)
     ]
 

@@ -1,10 +1,14 @@
-"""What the verifier says about a response."""
+"""Outcomes and verdicts, and the answer in a response: its last closed box, or its last block of Python."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tasks.verify.answers import Extracted
+# An escaped character is one token, so that the braces of \{1, 2\} do not count.
+_TOKEN = re.compile(r"(?P<box>\\boxed\s*+\{)|\\.|[{}]", re.DOTALL)
+_FENCE = re.compile(r"^```([^\n`]*)$", re.MULTILINE)
+_PYTHON = ("python", "python3", "py")
 
 
 class Outcome(StrEnum):
@@ -27,6 +31,15 @@ class Outcome(StrEnum):
 
 FAILURES = (Outcome.TIMEOUT, Outcome.CRASHED)
 _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.NO_ANSWER: 0.0}
+
+
+class Extracted(NamedTuple):
+    """The answer that was found in a response."""
+
+    answer: str | None
+    """The content of the last closed box or block; None without one."""
+    shows_working: bool
+    """Whether any text stands before it; False without one."""
 
 
 class Judgement(NamedTuple):
@@ -54,8 +67,51 @@ class Verdict:
 
     @classmethod
     def of(cls, judgement: Judgement, extracted: Extracted) -> "Verdict":
-        """The verdict that a judgement means, with its reward."""
+        """Return the verdict that a judgement means, with its reward."""
         outcome, reward, _ = judgement
-        return cls(
-            outcome, _REWARDS.get(outcome) if reward is None else reward, extracted.answer, extracted.shows_working
-        )
+        return cls(outcome, _REWARDS.get(outcome) if reward is None else reward, *extracted)
+
+
+def extract(response: str) -> Extracted:
+    r"""Find the content of the ``\boxed{...}`` that closes last, which is the outer one where boxes are nested.
+
+    Takes time linear in the length of the response and raises nothing, whatever the text. A box that never closes, as
+    in a truncated response, is no box; those inside and before it count.
+    """
+    opened: list[tuple[int, int] | None] = []  # start of the box and of its content; None for a plain brace
+    found = None
+    for token in _TOKEN.finditer(response) if r"\boxed" in response else ():
+        text = token.group()
+        if text == "}" and opened:
+            if box := opened.pop():
+                found = (*box, token.start())
+        elif text == "{":
+            opened.append(None)
+        elif token["box"]:
+            opened.append(token.span())
+    return _cut(response, found)
+
+
+def extract_program(response: str) -> Extracted:
+    """Find the last closed block of Python, between a line ```` ```python ```` and the next line of a fence.
+
+    A block in another language, or in none that is named, is no answer; nor is one that never closes, as in a truncated
+    response. Takes time linear in the length of the response.
+    """
+    found = opened = None
+    for fence in _FENCE.finditer(response):
+        if opened is None:
+            opened = fence
+            continue
+        if opened[1].strip().lower() in _PYTHON and not fence[1].strip():
+            found = (opened.start(), opened.end() + 1, fence.start())
+        opened = None if not fence[1].strip() else fence
+    return _cut(response, found)
+
+
+def _cut(response: str, found: tuple[int, int, int] | None) -> Extracted:
+    """Cut an answer out: ``found`` is where its box or block starts, where its content does, and where that ends."""
+    if found is None:
+        return Extracted(None, False)
+    start, content, end = found
+    return Extracted(response[content:end], bool(response[:start].strip()))

@@ -1,20 +1,23 @@
-"""The program of a worker: reads jobs as JSON lines, such as ``[gold, answer]``, and writes a ``Judgement`` for each.
+"""The program of a worker: reads jobs as lines of JSON, such as ``[gold, answer]``, and writes a judgement for each.
 
 The process loads what judging takes and forks a judge, which answers; when that ends, it says how and forks the next
-without loading anything again. A judge says ``ready`` with its number and its process id, and
-passes over all lines until one that is its number: they were meant for its predecessor. Everything about a judge is
-expendable.
+without loading anything again. A judge says ``ready`` with its number and its process id, and passes over all lines
+until one that is its number: they were meant for its predecessor.
 """
 
 import gc
+import inspect
 import json
 import logging
+import math
 import os
 import resource
 import signal
+import struct
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,34 +25,27 @@ from typing import Any, NoReturn
 from tasks.verify.code.confine import die_with
 from tasks.verify.verdicts import Judgement, Outcome
 
-READY = "ready"
-ENDED = "ended"
-"""Stands before the exit status of a judge, as subprocess has it."""
+READY, ENDED, ALIVE = "ready", "ended", "alive"
+"""What a worker says besides judgements: a judge can take jobs; one has ended, with an exit status as subprocess has
+it; the one that works on a program has begun another run of it."""
 SPENT = 3
 """The exit status of a judge that should be replaced: it used much memory, or what it judged raised."""
-STOP = signal.SIGUSR1
-"""Ends the judge and the worker."""
-_CANNOT_START = 4
-_KNOWN = (
-    (r"\frac{1}{2}", "0.5", Outcome.CORRECT),
-    (r"2\sqrt{2}", r"\sqrt{8}", Outcome.CORRECT),
-    (r"\{1, 2\}", r"\{2, 1\}", Outcome.CORRECT),
-    ("(1, 2]", "(1, 2]", Outcome.CORRECT),
-    ("x^2+2x+1", "(x+1)^2", Outcome.CORRECT),
-    ("41", "42", Outcome.WRONG),
-    (r"\frac{1}{2}", r"\frac{1}{3}", Outcome.WRONG),
-    (r"2\sqrt{2}", r"2\sqrt{3}", Outcome.WRONG),
-    (r"\{11, 2\}", r"\{11, 3\}", Outcome.WRONG),
-    ("(1, 2]", "(1, 3]", Outcome.WRONG),
-    ("x^2+2x+1", "x^2+3x+1", Outcome.WRONG),
+_FORMS = (
+    (r"\frac{1}{2}", "0.5", r"\frac{1}{3}"),
+    (r"2\sqrt{2}", r"\sqrt{8}", r"2\sqrt{3}"),
+    (r"\{11, 2\}", r"\{2, 11\}", r"\{11, 3\}"),
+    ("(1, 2]", "(1, 2]", "(1, 3]"),
+    ("x^2+2x+1", "(x+1)^2", "x^2+3x+1"),
 )
-"""Golds and answers that are judged when a worker starts. What the parser learns of their forms, every judge has."""
-
-_FRAME_WORDS = 100_000
+"""Gold answers, each with a right and a wrong answer, that are judged when a worker starts: what the parser learns of
+their forms, every judge has."""
+_LONGEST_ERROR = 2000
+"""Last characters of a traceback that are told: with their escapes they fit into one write to a pipe."""
 
 Judge = Callable[..., tuple[Judgement, bool]]
 """From a job's texts to the judgement, and whether the judge is spent."""
 Maker = Callable[[], Judge]
+Score = Callable[[str, str, str], Any]
 
 
 def main(parent: int, settings: Mapping[str, Any]) -> None:
@@ -63,35 +59,26 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     make = {"math": _mathematics, "code": _programs, "function": _function}[settings["kind"]](settings, replies)
     gc.collect()
     gc.freeze()  # A collection in a judge would touch, and so copy, all that it shares with this process.
-    own, judge = os.getpid(), 0
-    try:
-        signal.signal(STOP, lambda *_: sys.exit())
-        for number in count(1):
-            judge = os.fork()
-            if not judge:
-                _judge(own, number, make, replies)
-            status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
-            judge = 0
-            if status in (0, _CANNOT_START):
-                sys.exit(status)
-            os.write(replies, f"{ENDED} {status}\n".encode())
-    finally:
-        if judge:
-            os.kill(judge, signal.SIGKILL)
-            os.waitpid(judge, 0)
+    own = os.getpid()
+    for number in count(1):
+        judge = os.fork()
+        if not judge:
+            _live(own, number, make, replies)
+        status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
+        if status == 0:
+            return
+        _say(replies, ENDED, status)
 
 
-def _judge(parent: int, number: int, make: Maker, replies: int) -> NoReturn:
+def _live(parent: int, number: int, make: Maker, replies: int) -> NoReturn:
     """Live as a judge and end the process; this never returns to the worker's code."""
-    status = _CANNOT_START
+    status = 1
     try:
-        signal.signal(STOP, signal.SIG_DFL)
         die_with(parent)
         judge = make()
         with Path(os.devnull).open("w") as nowhere:  # Nothing that a library prints gets between the replies.
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
-        status = 1
         status = _answer(number, judge, replies)
     except BaseException:
         traceback.print_exc()
@@ -101,7 +88,7 @@ def _judge(parent: int, number: int, make: Maker, replies: int) -> NoReturn:
 
 
 def _answer(number: int, judge: Judge, replies: int) -> int:
-    os.write(replies, f"{READY} {number} {os.getpid()}\n".encode())
+    _say(replies, READY, number, os.getpid())
     mine = f"{number}\n".encode()
     lines = iter(sys.stdin.buffer)
     for line in lines:
@@ -109,82 +96,125 @@ def _answer(number: int, judge: Judge, replies: int) -> int:
             break
     for line in lines:
         judgement, spent = judge(*json.loads(line))
-        os.write(replies, json.dumps(judgement).encode() + b"\n")
+        _say(replies, *judgement)
         if spent or judgement.outcome is Outcome.CRASHED:
             return SPENT
     return 0
 
 
-# CPython keeps frames in chunks of 16 KiB and unmaps one as soon as it is empty. Calls that go to and fro over the end
-# of a chunk, some 90 times for an answer, each map it again. A frame as large as this gets a chunk that has room for
-# the frames of all that it calls.
-_answer.__code__ = _answer.__code__.replace(co_stacksize=_FRAME_WORDS)
+def _say(replies: int, *words: Any) -> None:
+    os.write(replies, json.dumps(words).encode() + b"\n")
 
 
 def _mathematics(settings: Mapping[str, Any], _replies: int) -> Maker:
-    memory_mib, deadline_seconds = settings["memory_mib"], settings["deadline_seconds"]
-    _limit_memory(memory_mib)
+    _limit_memory(settings["memory_mib"])
 
     from tasks.verify.judge import judge  # Under the limits, so that one that is too low shows here.
 
-    for gold, answer, known in _KNOWN:
-        if (found := judge(gold, answer)) is not known:
-            raise RuntimeError(f"math-verify finds the answer {answer} {found} where {gold} is right")
+    for gold, *answers in _FORMS:
+        found = [judge(gold, answer) for answer in answers]
+        if found != [Outcome.CORRECT, Outcome.WRONG]:
+            raise RuntimeError(f"math-verify finds {answers} {found} where {gold} is right; allowed: correct, wrong")
 
-    def bounded(gold: str, answer: str) -> tuple[Judgement, bool]:
-        # CPU time, so that what else the machine does changes no outcome. The signal ends this process even where
-        # Python code would not be reached for long.
-        signal.setitimer(signal.ITIMER_PROF, deadline_seconds)
+    def judged(gold: str, answer: str) -> tuple[Judgement, bool]:
         outcome = judge(gold, answer)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        spent = _peak_mib() > memory_mib / 2
-        if spent and outcome is not Outcome.CORRECT:
-            # math-verify swallows MemoryError and goes on as if the two were different: so near to the limit it may
-            # have. One allocation beyond the limit leaves no trace, and its answer is wrong.
-            outcome = Outcome.CRASHED
-        return Judgement(outcome), spent
+        spent = _peak_mib() > settings["memory_mib"] / 2
+        # math-verify swallows MemoryError and goes on as if the two were different: so near to the limit it may have.
+        # One allocation beyond the limit leaves no trace, and its answer is wrong.
+        return Judgement(Outcome.CRASHED if spent and outcome is not Outcome.CORRECT else outcome), spent
 
-    return lambda: bounded
+    return lambda: _timed(judged, settings["deadline_seconds"])
 
 
 def _programs(settings: Mapping[str, Any], replies: int) -> Maker:
     from tasks.verify.code.judge import DisturbedError, ProgramJudge
 
     def make() -> Judge:
-        judge = ProgramJudge(settings["code"], before_each=lambda: os.write(replies, b"\n"))
+        judge = ProgramJudge(settings["code"], before_each=lambda: _say(replies, ALIVE))
         _limit_memory(settings["memory_mib"])  # Of this process alone: a program has limits of its own.
 
-        def bounded(gold: str, answer: str) -> tuple[Judgement, bool]:
+        def judged(gold: str, answer: str) -> tuple[Judgement, bool]:
             try:
                 return Judgement(judge(gold, answer)), False
             except DisturbedError:
                 os.kill(os.getpid(), signal.SIGKILL)  # What a judge dies of that was killed from outside: ask another.
                 raise
 
-        return bounded
+        return judged
 
     return make
 
 
 def _function(settings: Mapping[str, Any], _replies: int) -> Maker:
-    memory_mib, deadline_seconds, correct_from = (
-        settings[name] for name in ("memory_mib", "deadline_seconds", "correct_from")
-    )
-    _limit_memory(memory_mib)
+    _limit_memory(settings["memory_mib"])
+    score = load(settings["function"])  # Under the limits, so that a module that is too large shows here.
+    # A judge that has used half of what loading left is replaced, so that no response pays for those before it.
+    spent_mib = (_peak_mib() + settings["memory_mib"]) / 2
 
-    from tasks.verify.function import judgement_of, load  # Under the limits, as the user's module is.
-
-    score = load(settings["function"])
-    spent_mib = (_peak_mib() + memory_mib) / 2
-    """A judge that has used half of what loading left is replaced, so that no response pays for those before it."""
-
-    def bounded(prompt: str, response: str, answer: str) -> tuple[Judgement, bool]:
-        signal.setitimer(signal.ITIMER_PROF, deadline_seconds)
-        judgement = judgement_of(score, prompt, response, answer, correct_from)
-        signal.setitimer(signal.ITIMER_PROF, 0)
+    def judged(prompt: str, response: str, answer: str) -> tuple[Judgement, bool]:
+        judgement = judgement_of(score, prompt, response, answer, settings["correct_from"])
         return judgement, _peak_mib() > spent_mib
 
-    return lambda: bounded
+    return lambda: _timed(judged, settings["deadline_seconds"])
+
+
+def load(name: str) -> Score:
+    """Import and return the function that ``module:name`` names.
+
+    Raises:
+        TypeError: it cannot be called with three arguments. Besides that, whatever the module raises.
+    """
+    module, _, function = name.partition(":")
+    score: Score = getattr(import_module(module), function)
+    try:
+        inspect.signature(score).bind("", "", "")
+    except TypeError as error:
+        raise TypeError(f"{name} cannot be called with three arguments, prompt, response and answer: {error}") from None
+    except ValueError:  # A function in C may not tell.
+        pass
+    return score
+
+
+def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_from: float) -> Judgement:
+    """Call a function of the user's own for a response; ``crashed`` where it raises or returns no reward.
+
+    Args:
+        score: returns a finite number, an ``Outcome``, or None for ``no_answer``.
+        prompt: the text that the policy continued.
+        response: of the policy.
+        answer: the reference answer.
+        correct_from: the least reward of a correct response.
+    """
+    try:
+        value = score(prompt, response, answer)
+        if value is None or isinstance(value, Outcome):
+            return Judgement(value or Outcome.NO_ANSWER)
+        if isinstance(value, str) or not hasattr(value, "__float__") or not math.isfinite(value):
+            raise TypeError(
+                f"the function returned {ascii(value)[:200]}, a {type(value).__name__}; allowed: a finite number, an "
+                "Outcome, or None"
+            )
+        reward = float(value)
+        struct.pack("<f", reward)  # Rewards are kept as 32-bit floats: a number that is too large for one raises.
+        return Judgement(Outcome.CORRECT if reward >= correct_from else Outcome.WRONG, reward)
+    except (Exception, SystemExit) as error:
+        told = "".join(traceback.format_exception(error)).rstrip().encode("ascii", "backslashreplace").decode()
+        return Judgement(Outcome.CRASHED, None, told[-_LONGEST_ERROR:])
+
+
+def _timed(judge: Judge, deadline_seconds: float) -> Judge:
+    """Return a judge whose process ends when an answer takes more CPU time, even where no Python code is reached.
+
+    CPU time, so that what else the machine does changes no outcome.
+    """
+
+    def timed(*job: str) -> tuple[Judgement, bool]:
+        signal.setitimer(signal.ITIMER_PROF, deadline_seconds)
+        found = judge(*job)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        return found
+
+    return timed
 
 
 def _limit_memory(memory_mib: int) -> None:

@@ -11,7 +11,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.records import Kind
 from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.step import evaluate_policy
-from tasks.prompts.step import prepare_stage
+from tasks.prompts.training import prepare_stage
 from tasks.report.step import write_report
 from tasks.rollout.step import generate_shard
 from tasks.stored.unfinished import find_unfinished

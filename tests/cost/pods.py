@@ -11,8 +11,7 @@ from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.step import evaluate_policy
 from tasks.policy.step import prepare_policy
 from tasks.prompts.benchmarks import prepare_benchmark
-from tasks.prompts.step import prepare_stage
-from tasks.prompts.training import prepare_training_set
+from tasks.prompts.training import prepare_stage, prepare_training_set
 from tasks.report.step import write_report
 from tasks.resident import release
 from tasks.rollout.step import generate_shard

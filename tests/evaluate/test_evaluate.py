@@ -77,4 +77,4 @@ def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef]) ->
 def test_the_verifier_is_part_of_the_cache_version() -> None:
     """tests/test_house.py holds the version to these sources."""
     reached = {path.relative_to(ROOT).as_posix() for path in sources("evaluate")}
-    assert {"tasks/verify/judge.py", "tasks/verify/answers.py", "tasks/verify/worker.py"} <= reached
+    assert {"tasks/verify/judge.py", "tasks/verify/verdicts.py", "tasks/verify/worker.py"} <= reached

@@ -17,7 +17,7 @@ from tasks.prompts.overlap import FEWEST_WORDS, Overlap, Problems
 from tasks.prompts.training import prepare_training_set
 from tasks.settings import TRAINING_SETS, ArithmeticSettings, EvaluateSettings, OperationSettings, PromptsSettings
 from tasks.settings.evaluate import measures
-from tests.prepared import VERIFY, prepare_held_out, prepare_training
+from tests.prepared import VERIFY, prepare_training
 
 WORDS = st.sampled_from(["a", "bag", "of", "red", "marbles", "holds", "three", "green", "ones", "than", "white"])
 QUESTION = "Every morning Aya goes for a nine kilometre walk and stops at a coffee shop afterwards. How long is it?"
@@ -109,19 +109,6 @@ def test_what_a_benchmark_asks_is_not_trained_on(store: Store, tmp_path: Path) -
     assert prepare_training(store, settings, *asked, other) == training
     equal_alone = settings.model_copy(update={"overlap_words": 0})
     assert store.manifest(prepare_training(store, equal_alone, *asked)).facts["overlapping"] == {"easy": 1}
-
-
-def test_rows_that_are_held_out_are_not_trained_on(store: Store, tmp_path: Path) -> None:
-    rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": "1"} for number in range(60)]
-    path = lines(tmp_path / "all.jsonl", [*rows, {"prompt": "no answer"}])
-    settings = PromptsSettings(path=path, prompts_per_stage=1, held_out_share=0.3, max_unusable_share=0.1)
-    training = prepare_training(store, settings)
-    facts = store.manifest(training).facts
-    held_out = prepare_held_out(store, settings, facts["held_out"])
-    trained = read_table(store.path(training) / "training.parquet")["prompt_id"].to_pylist()
-    kept = read_table(store.path(held_out) / "prompts.parquet")["prompt_id"].to_pylist()
-    assert sorted([*trained, *kept], key=int) == [str(number) for number in range(60)]
-    assert 8 < len(kept) < 28
 
 
 def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_path: Path) -> None:

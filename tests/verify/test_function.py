@@ -9,13 +9,13 @@ import pytest
 from tasks.artifacts import Store
 from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
-from tasks.prompts.golds import unreadable_golds
-from tasks.settings import FunctionVerifySettings, VerifySettings
+from tasks.prompts.benchmarks import unreadable_golds
+from tasks.settings import FunctionVerifySettings, SourceSettings, VerifySettings
 from tasks.verify import Outcome
-from tasks.verify.function import judgement_of
+from tasks.verify.pool import Verifier
 from tasks.verify.step import verify_rollouts
 from tasks.verify.verdicts import Judgement
-from tasks.verify.verifier import Verifier
+from tasks.verify.worker import judgement_of
 from tests.verify.test_step import shard
 
 REWARDS = """
@@ -99,7 +99,6 @@ def test_every_way_in_which_a_call_can_end(capsys: pytest.CaptureFixture[str]) -
     [
         (1, (Outcome.CORRECT, 1.0)),
         (0.999, (Outcome.WRONG, 0.999)),
-        (-3, (Outcome.WRONG, -3.0)),
         (np.float32(2), (Outcome.CORRECT, 2.0)),
         (np.array(0.5), (Outcome.WRONG, 0.5)),
         (Outcome.WRONG, (Outcome.WRONG, None)),
@@ -107,7 +106,6 @@ def test_every_way_in_which_a_call_can_end(capsys: pytest.CaptureFixture[str]) -
         (math.nan, (Outcome.CRASHED, None)),
         (math.inf, (Outcome.CRASHED, None)),
         (1e300, (Outcome.CRASHED, None)),
-        ({}, (Outcome.CRASHED, None)),
         (np.zeros(2), (Outcome.CRASHED, None)),
     ],
     ids=repr,
@@ -116,9 +114,6 @@ def test_what_a_value_means(value: object, judgement: tuple[Outcome, float | Non
     found = judgement_of(lambda *_: value, "", "", "", 1.0)
     assert found[:2] == judgement
     assert (found.error is not None) == (found.outcome is Outcome.CRASHED)
-
-
-def test_from_which_reward_on_a_response_is_correct() -> None:
     assert judgement_of(lambda *_: 0.5, "", "", "", 0.5) == Judgement(Outcome.CORRECT, 0.5)
 
 
@@ -160,6 +155,7 @@ def test_a_source_that_changed_after_the_settings_were_read_is_refused(file: Pat
 def test_a_function_that_fails_on_the_first_prompt_is_refused_before_anything_is_generated() -> None:
     good, bad = ({"prompt_id": "a", "prompt": "P", "answer": answer} for answer in ("42", "raises"))
     settings = function_settings()
-    assert unreadable_golds([good, bad], settings, "mine") == {}
+    source = SourceSettings(path="mine.jsonl")
+    assert unreadable_golds([good, bad], source, settings, "mine") == {}
     with pytest.raises(SettingsError, match=r"crashed when it was called with the first prompt.*'raises'"):
-        unreadable_golds([bad], settings, "mine")
+        unreadable_golds([bad], source, settings, "mine")

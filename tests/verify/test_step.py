@@ -104,14 +104,9 @@ def test_what_was_judged_before_an_interruption_counts_as_well(store, monkeypatc
     assert store.manifest(again).facts == store.manifest(first).facts
 
 
-def test_nothing_scored(store):
-    ref = verify_rollouts(store, ONE, [shard(store, ROWS[4:])], stage=0, seed=0)
-    assert store.manifest(ref).facts["reward"] is None
-
-
 def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_committed(store, monkeypatch):
     titles = []
-    monkeypatch.setattr("tasks.verify.verifier.bar", lambda title, _: titles.append(title) or nullcontext(Mock()))
+    monkeypatch.setattr("tasks.verify.pool.bar", lambda title, _: titles.append(title) or nullcontext(Mock()))
     shards = [shard(store, [("d", 0, "42", boxed(HANGS), 5, "stop")]), shard(store, ROWS)]
     with pytest.raises(GateError, match=r"1 timeouts and 0 crashes among 6 responses.*'d'"):
         verify_rollouts(store, VerifySettings(workers=1, deadline_seconds=1.0), shards, stage=0, seed=0)

@@ -26,7 +26,7 @@ def count(log: Path) -> None:
     from tasks.artifacts.s3 import Bucket
     from tasks.rollout.transformers_engine import TransformersEngine
     from tasks.train.trainer import Trainer
-    from tasks.verify.verifier import Verifier
+    from tasks.verify.pool import Verifier
 
     def generated(engine: Any, requests: Any, sampling: Any, on_done: Any) -> Any:
         made = generate(engine, requests, sampling, on_done)

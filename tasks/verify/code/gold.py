@@ -1,4 +1,4 @@
-r"""Reads the reference answer of a code problem: a JSON object with its tests, in one of three forms.
+r"""Reads the reference answer of a code problem, a JSON object with its tests in one of three forms, and compares.
 
 Standard input and output, as LiveCodeBench, APPS and TACO have them::
 
@@ -17,125 +17,35 @@ Assertions on what functions of the program give, as in MBPP; ``setup`` holds im
 import ast
 import builtins
 import json
+import math
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
-from tasks.verify.code.compare import same_text, same_value
-from tasks.verify.code.launcher import End
-from tasks.verify.code.play import IMPORTED
-from tasks.verify.code.sandbox import Ran
-from tasks.verify.code.values import unpack
+from tasks.verify.code.play import IMPORTED, unpack
 
-Run = Callable[[str, str, bytes], Ran]
-"""``Sandbox.run``."""
+Run = Callable[[str, str, bytes], bytes | None]
+"""Runs a program in a mode with an input; returns what it wrote, or None where it failed."""
 READING_SECONDS = 10.0
 """Of CPU, for what a program gave; the most that it can write takes a tenth of that, unless it is made to take long."""
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
-class Test(Protocol):
+@dataclass(frozen=True)
+class Test:
     """One test of a program; nothing of what it expects is in ``given``."""
 
-    @property
-    def mode(self) -> str:
-        """How the program is run: one of ``play.MODES``."""
-
-    @property
-    def given(self) -> bytes:
-        """The program's standard input."""
-
-    def holds(self, output: bytes, tolerance: float, run: Run) -> bool:
-        """Whether the program's output is right.
-
-        Raises:
-            ValueError, TypeError, RecursionError: it is none of what a program can give.
-        """
-
-
-@dataclass(frozen=True)
-class TextTest:
-    """A program that reads standard input and writes standard output."""
-
-    text: str
-    expected: str
-    mode = "run"
-
-    @property
-    def given(self) -> bytes:
-        """See ``Test``."""
-        return self.text.encode(errors="surrogatepass")
-
-    def holds(self, output: bytes, tolerance: float, run: Run) -> bool:  # noqa: ARG002 (see Test)
-        """See ``Test``."""
-        return same_text(self.expected, output.decode(), tolerance)
-
-
-@dataclass(frozen=True)
-class CallTest:
-    """A call of one of the program's functions."""
-
-    name: str
-    arguments: list[Any]
-    expected: Any
-    mode = "call"
-
-    @property
-    def given(self) -> bytes:
-        """See ``Test``."""
-        return json.dumps({"call": self.name, "arguments": self.arguments}).encode()
-
-    def holds(self, output: bytes, tolerance: float, run: Run) -> bool:  # noqa: ARG002 (see Test)
-        """See ``Test``."""
-        (value,) = _values(output)
-        return same_value(self.expected, value, tolerance)
-
-
-@dataclass(frozen=True)
-class AssertTest:
-    """An assertion, cut in two: calls of the program's functions, and what is then asked of their values."""
-
-    setup: str
-    functions: list[str]
-    """Names that the program must give a meaning to."""
-    expressions: list[str]
-    """The calls."""
-    check: str
-    """The assertion with ``value_0``, ``value_1``, ... for the calls; runs where the program is not."""
-    mode = "call"
-
-    @property
-    def given(self) -> bytes:
-        """See ``Test``."""
-        asked = {"setup": self.setup, "functions": self.functions, "expressions": self.expressions}
-        return json.dumps(asked).encode()
-
-    def holds(self, output: bytes, tolerance: float, run: Run) -> bool:  # noqa: ARG002 (see Test)
-        """See ``Test``."""
-        values = _values(output)
-        if not isinstance(values, list) or len(values) != len(self.expressions):
-            return False
-        return run(self.check, "check", output).end is End.WELL
-
-
-def _values(output: bytes) -> Any:
-    """Read the values that a program wrote.
-
-    Raises:
-        ValueError: it takes too long to read, as a set does whose elements the program chose to have one hash.
-    """
-
-    def give_up(*_: object) -> None:
-        raise ValueError(f"not read within {READING_SECONDS:g} s")
-
-    before = signal.signal(signal.SIGPROF, give_up)
-    signal.setitimer(signal.ITIMER_PROF, READING_SECONDS)
-    try:
-        return unpack(json.loads(output))
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+    mode: str
+    """How the program is run: one of ``play.MODES``."""
+    given: bytes
+    """The program's standard input."""
+    holds: Callable[[bytes, float, Run], bool]
+    """Whether the program's output is right, by a tolerance and a way to run the second half of an assertion. Raises
+    ValueError, TypeError or RecursionError where it is none of what a program can give."""
 
 
 @lru_cache(maxsize=4)
@@ -148,12 +58,13 @@ def read_gold(gold: str, longest_output: int) -> list[Test]:
 
     Raises:
         ValueError: it is of no form above, has no test, or expects more than a program can write; says what is wrong.
+        SyntaxError: an assertion is no Python.
     """
     try:
         read = json.loads(gold)
         if not isinstance(read, dict):
             raise ValueError("no JSON object")
-        tests: list[Test] = _assertions(read) if "asserts" in read else _pairs(read, longest_output)
+        tests = _assertions(read) if "asserts" in read else _pairs(read, longest_output)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not tests:
@@ -175,15 +86,27 @@ def _pairs(read: dict[str, Any], longest_output: int) -> list[Test]:
             raise ValueError("inputs and outputs must be texts where there is no fn_name")
         if len(pair[1].encode()) > longest_output:
             raise ValueError(f"an output is longer than the {longest_output} bytes that a program can write")
-    return [TextTest(given, expected) for given, expected in pairs]
+    return [_text(*pair) for pair in pairs]
 
 
-def _call(name: str, given: Any, expected: Any) -> CallTest:
+def _text(given: str, expected: str) -> Test:
+    def holds(output: bytes, tolerance: float, _run: Run) -> bool:
+        return same_text(expected, output.decode(), tolerance)
+
+    return Test("run", given.encode(errors="surrogatepass"), holds)
+
+
+def _call(name: str, given: Any, expected: Any) -> Test:
     if isinstance(given, str) and isinstance(expected, str):
-        return CallTest(name, [json.loads(line) for line in given.split("\n")], json.loads(expected))
+        given, expected = [json.loads(line) for line in given.split("\n")], json.loads(expected)
     if not isinstance(given, list):
         raise ValueError(f"{given!r} is no list of arguments")
-    return CallTest(name, given, expected)
+
+    def holds(output: bytes, tolerance: float, _run: Run) -> bool:
+        (value,) = _values(output)
+        return same_value(expected, value, tolerance)
+
+    return Test("call", json.dumps({"call": name, "arguments": given}).encode(), holds)
 
 
 def _assertions(read: dict[str, Any]) -> list[Test]:
@@ -194,7 +117,8 @@ def _assertions(read: dict[str, Any]) -> list[Test]:
     return [_assertion(line, setup, known) for line in lines]
 
 
-def _assertion(line: str, setup: str, known: set[str]) -> AssertTest:
+def _assertion(line: str, setup: str, known: set[str]) -> Test:
+    """Cut an assertion in two: calls of the program's functions, and what is then asserted of ``value_0``, ..."""
     body = ast.parse(line.strip()).body
     if len(body) != 1 or not isinstance(body[0], ast.Assert):
         raise ValueError(f"{line!r} is not one assertion")
@@ -208,8 +132,18 @@ def _assertion(line: str, setup: str, known: set[str]) -> AssertTest:
         raise ValueError(f"{line!r} calls no function of the program")
     if any(_bound(tree) & {one.id for one in ast.walk(call) if isinstance(one, ast.Name)} for call in calls.found):
         raise ValueError(f"{line!r} calls a function of the program with a name of its own")
-    functions = sorted({name for call in calls.found for name in _called(call) if name not in known_here})
-    return AssertTest(setup, functions, [ast.unparse(call) for call in calls.found], f"{setup}\n{ast.unparse(tree)}")
+    called = {_root(node) for call in calls.found for node in ast.walk(call) if isinstance(node, ast.Call)}
+    functions = sorted(name for name in called if name is not None and name not in known_here)
+    expressions, check = [ast.unparse(call) for call in calls.found], f"{setup}\n{ast.unparse(tree)}"
+
+    def holds(output: bytes, _tolerance: float, run: Run) -> bool:
+        values = _values(output)
+        if not isinstance(values, list) or len(values) != len(expressions):
+            return False
+        return run(check, "check", output) is not None
+
+    asked = {"setup": setup, "functions": functions, "expressions": expressions}
+    return Test("call", json.dumps(asked).encode(), holds)
 
 
 class _Calls(ast.NodeTransformer):
@@ -221,43 +155,112 @@ class _Calls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Replace a call of one of the program's functions."""
-        name = _program_root(node)
+        name = _root(node)
         if name is None or name in self._known:
             return self.generic_visit(node)
         self.found.append(node)
         return ast.Name(f"value_{len(self.found) - 1}", ast.Load())
 
 
-def _root(node: ast.AST) -> str | None:
-    """Return the name that a call begins with, such as Solution of ``Solution().add(2, 3)``."""
+def _root(call: ast.Call) -> str | None:
+    """Return the name that a call begins with, such as Solution of ``Solution().add(2, 3)``.
+
+    None for a module that is always there, such as math of ``math.isclose(x, 1)``.
+    """
+    node = call.func
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    if isinstance(node, ast.Name) and node is not call.func and node.id in IMPORTED:
+        return None
     while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else None
-
-
-def _program_root(node: ast.Call) -> str | None:
-    """Return the same, but None for a module that is always there, such as math of ``math.isclose(x, 1)``."""
-    function = node.func
-    while isinstance(function, ast.Attribute):
-        function = function.value
-    of_module = function is not node.func and isinstance(function, ast.Name) and function.id in IMPORTED
-    return None if of_module else _root(node)
-
-
-def _called(tree: ast.AST) -> set[str]:
-    return {name for node in ast.walk(tree) if isinstance(node, ast.Call) and (name := _program_root(node)) is not None}
 
 
 def _bound(tree: ast.AST) -> set[str]:
     """Return the names that a piece of code binds."""
     names = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.alias):
-            names.add((node.asname or node.name).split(".")[0])
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
+        match node:
+            case ast.alias(name=name, asname=other):
+                names.add((other or name).split(".")[0])
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.arg(arg=name):
+                names.add(name)
     return names
+
+
+def _values(output: bytes) -> Any:
+    """Read the values that a program wrote.
+
+    Raises:
+        ValueError: it takes too long to read, as a set does whose elements the program chose to have one hash.
+    """
+
+    def give_up(*_: object) -> None:
+        raise ValueError(f"not read within {READING_SECONDS:g} s")
+
+    before = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, READING_SECONDS)
+    try:
+        return unpack(json.loads(output))
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def same_text(expected: str, given: str, tolerance: float) -> bool:
+    """Compare texts line by line and word by word, ignoring space between words, behind lines and around the whole.
+
+    Words are equal as texts or as decimal numbers; where the expected one has a point or an exponent, up to
+    ``tolerance``, relative or absolute. LiveCodeBench compares numbers by value, which is a tolerance of 0.
+    """
+    lines, given_lines = ([line.split() for line in text.strip().split("\n")] for text in (expected, given))
+    return len(lines) == len(given_lines) and all(
+        line == other
+        or (len(line) == len(other) and all(_same_word(*words, tolerance) for words in zip(line, other, strict=True)))
+        for line, other in zip(lines, given_lines, strict=True)
+    )
+
+
+def same_value(expected: Any, given: Any, tolerance: float) -> bool:
+    """Compare a returned value with one of JSON's types; a tuple counts as a list, as in LiveCodeBench.
+
+    An expected float is met up to ``tolerance``, relative or absolute.
+    """
+    if isinstance(expected, list):
+        return (
+            isinstance(given, list | tuple)
+            and len(expected) == len(given)
+            and all(same_value(*pair, tolerance) for pair in zip(expected, given, strict=True))
+        )
+    if isinstance(expected, dict):
+        return (
+            isinstance(given, dict)
+            and expected.keys() == given.keys()
+            and all(same_value(one, given[key], tolerance) for key, one in expected.items())
+        )
+    if isinstance(expected, float) and isinstance(given, int | float):
+        return _close(expected, given, tolerance)
+    return bool(expected == given)
+
+
+def _same_word(expected: str, given: str, tolerance: float) -> bool:
+    if expected == given:
+        return True
+    if not (_NUMBER.fullmatch(expected) and _NUMBER.fullmatch(given)):
+        return False
+    try:
+        if Decimal(expected) == Decimal(given):
+            return True
+    except InvalidOperation:  # an exponent beyond all bounds
+        return False
+    return not expected.lstrip("+-").isdigit() and _close(float(expected), float(given), tolerance)
+
+
+def _close(expected: float, given: float, tolerance: float) -> bool:
+    try:
+        return expected == given or math.isclose(expected, given, rel_tol=tolerance, abs_tol=tolerance)
+    except OverflowError:  # an integer beyond all floats
+        return False

@@ -1,22 +1,119 @@
-"""Judges one program by the tests of a reference answer."""
+"""Judges a program by the tests of a reference answer, each run in a confined process of its own."""
 
+import json
+import os
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from tasks.verify.code import launcher
 from tasks.verify.code.gold import Test, read_gold
 from tasks.verify.code.launcher import End
 from tasks.verify.code.play import DIGITS
-from tasks.verify.code.sandbox import Ran, Sandbox
 from tasks.verify.verdicts import Outcome
+
+_TRIAL = """
+import errno, os, socket, tempfile
+for what, attempt in (
+    ("reach the network", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)),
+    ("start processes", os.fork),
+    ("write files", lambda: open(tempfile.gettempdir() + "/mu-grpo", "w")),
+):
+    try:
+        attempt()
+        print(f"a program could {what}")
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES):
+            print(f"a program that tries to {what} gets {error}")
+"""
+"""The first program: it prints what a confined process can do and must not."""
+
+
+class Ran(NamedTuple):
+    """How a program ended and what it wrote, up to the limit of a file."""
+
+    end: End
+    output: bytes
+
+
+class Sandbox:
+    """A sandbox for programs: a context manager around a launcher process.
+
+    Args:
+        limits: the fields of the settings ``verify.code``.
+        before_each: called before a program runs.
+
+    Raises:
+        RuntimeError: programs cannot be confined here; says why.
+    """
+
+    def __init__(self, limits: Mapping[str, Any], before_each: Callable[[], object] = lambda: None) -> None:
+        self._before_each = before_each
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            # -s -P is -I without -E: nothing of the user's, but sets in the same order every time. numpy computes in
+            # one thread, because more would take address space by the number of cores.
+            self._launcher = subprocess.Popen(
+                [
+                    *(sys.executable, "-s", "-P", launcher.__file__),
+                    *(str(os.getpid()), str(theirs.fileno()), json.dumps(dict(limits))),
+                ],
+                env={"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+            )
+        end, problem = self.run(_TRIAL, "run", b"")
+        if end is not End.WELL or problem:
+            said = self.close()
+            last_line = (problem or said).decode(errors="replace").strip().rpartition("\n")[2]
+            raise RuntimeError(last_line or "the process that starts programs did not start")
+
+    def __enter__(self) -> "Sandbox":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> bytes:
+        """End the launcher, and with it a program that runs; return what it wrote to standard error."""
+        self._launcher.kill()
+        self._channel.close()
+        return self._launcher.communicate()[1]
+
+    def run(self, program: str, mode: str, given: bytes) -> Ran:
+        """Run a program to its end.
+
+        Args:
+            program: its source.
+            mode: what to do with it, one of ``play.MODES``.
+            given: its standard input.
+        """
+        self._before_each()
+        source, standard_input, output = files = [os.memfd_create(name) for name in ("source", "input", "output")]
+        try:
+            for descriptor, data in ((source, program.encode(errors="surrogatepass")), (standard_input, given)):
+                with os.fdopen(descriptor, "wb", closefd=False) as file:
+                    file.write(data)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+            try:
+                socket.send_fds(self._channel, [mode.encode()], files)
+                end = self._channel.recv(16).decode()
+            except (BrokenPipeError, ConnectionResetError):
+                end = ""
+            os.lseek(output, 0, os.SEEK_SET)
+            with os.fdopen(output, "rb", closefd=False) as file:
+                return Ran(End(end or End.KILLED), file.read())
+        finally:
+            for descriptor in files:
+                os.close(descriptor)
 
 
 class DisturbedError(Exception):
-    """A program ended for a reason outside of it."""
-
-    def __init__(self, end: End) -> None:
-        super().__init__(end)
-        self.end = end
+    """A program or its launcher was killed from outside."""
 
 
 class ProgramJudge:
@@ -39,38 +136,36 @@ class ProgramJudge:
         self._sandbox = Sandbox(limits, before_each)
 
     def close(self) -> None:
-        """Ends the processes of the sandbox."""
+        """End the processes of the sandbox."""
         self._sandbox.close()
 
     def __call__(self, gold: str, program: str) -> Outcome:
         """Return ``correct``, ``wrong``, ``gold_unparsable`` or ``timeout``.
 
         Raises:
-            DisturbedError: a program or its launcher was killed from outside.
+            DisturbedError: the program did not come to its own end.
         """
         try:
             tests = read_gold(gold, self._limits["output_mib"] << 20)
         except (ValueError, SyntaxError):
             return Outcome.GOLD_UNPARSABLE
         try:
-            passed = all(self._passes(program, test) for test in tests)
-        except DisturbedError as disturbed:
-            if disturbed.end is End.STARVED:
-                return Outcome.TIMEOUT
-            raise
-        return Outcome.CORRECT if passed else Outcome.WRONG
+            return Outcome.CORRECT if all(self._passes(program, test) for test in tests) else Outcome.WRONG
+        except TimeoutError:
+            return Outcome.TIMEOUT
 
     def _passes(self, program: str, test: Test) -> bool:
-        ran = self._run(program, test.mode, test.given)
-        if ran.end is not End.WELL:
-            return False
+        output = self._run(program, test.mode, test.given)
         try:
-            return test.holds(ran.output, self._limits["float_tolerance"], self._run)
+            return output is not None and test.holds(output, self._limits["float_tolerance"], self._run)
         except (ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):  # A program can write anything.
             return False
 
-    def _run(self, program: str, mode: str, given: bytes) -> Ran:
-        ran = self._sandbox.run(program, mode, given)
-        if ran.end in (End.STARVED, End.KILLED):
-            raise DisturbedError(ran.end)
-        return ran
+    def _run(self, program: str, mode: str, given: bytes) -> bytes | None:
+        """Return what a program wrote; None where it failed, or broke a limit."""
+        end, output = self._sandbox.run(program, mode, given)
+        if end is End.STARVED:
+            raise TimeoutError
+        if end is End.KILLED:
+            raise DisturbedError
+        return output if end is End.WELL else None

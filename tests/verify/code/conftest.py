@@ -5,7 +5,7 @@ import pytest
 
 from tasks.settings import CodeSettings
 from tasks.verify.code.confine import missing
-from tasks.verify.code.sandbox import Sandbox
+from tasks.verify.code.judge import Sandbox
 
 
 def pytest_collection_modifyitems(items):

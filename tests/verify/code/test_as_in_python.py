@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
-from tasks.verify.verifier import Verifier
 from tests.verify.code.helpers import asserts, calls, code_settings, fenced, texts
 
 LARGE = "1" + "0" * 4999

@@ -11,10 +11,10 @@ import pytest
 import tasks
 from tasks.errors import SettingsError
 from tasks.settings import CodeSettings
-from tasks.verify.code import confine, play
+from tasks.verify.code import play
+from tasks.verify.code.judge import Sandbox
 from tasks.verify.code.launcher import End
-from tasks.verify.code.sandbox import Sandbox
-from tasks.verify.verifier import Verifier
+from tasks.verify.pool import Verifier
 from tests.verify.code.helpers import code_settings, fenced, texts
 
 X86 = os.uname().machine == "x86_64"
@@ -31,9 +31,7 @@ def call(*arguments: object) -> str:
 
 DOORS = {
     "IPv4": "import socket; socket.socket(socket.AF_INET)",
-    "IPv6, datagrams": "import socket; socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)",
     "local sockets": "import socket; socket.socket(socket.AF_UNIX)",
-    "netlink": "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
     "socket pairs, which can send to an address": "import socket; socket.socketpair()",
     "io_uring, around the filter": call(425, 1, "ctypes.create_string_buffer(120)"),
     "fork": "os.fork()",
@@ -42,19 +40,15 @@ DOORS = {
     "clone3": call(435, "ctypes.create_string_buffer(bytes([0] * 32 + [17]), 64)", 64),
     "subprocess": "import subprocess; subprocess.run(['/bin/true'])",
     "another program": "os.execv('/bin/true', ['true'])",
-    "posix_spawn": "os.posix_spawn('/bin/true', ['true'], {})",
     "multiprocessing": "import multiprocessing; multiprocessing.Process(target=print).start()",
     "a session of its own": "os.setsid()",
-    "a group of its own": "os.setpgid(0, 0)",
     "a signal to its parent": "os.kill(os.getppid(), 0)",
-    "a signal to all": "os.kill(-1, 0)",
     "a signal to a descriptor": "os.pidfd_open(os.getppid())",
     "signals through a file": "import fcntl; fcntl.fcntl(os.pipe()[0], 8, os.getppid())",
     "outliving its parent": call(157 if X86 else 167, 1, 0, 0, 0, 0),
     "ptrace": call(101 if X86 else 117, 16, "os.getppid()", 0, 0),
     "another's memory": call(310 if X86 else 270, "os.getppid()", 0, 0, 0, 0, 0),
     "another's limits": "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)",
-    "another's priority": "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
     "other cores": "os.sched_setaffinity(0, {0})",
     "higher limits": "\n    "
     + CTYPES
@@ -65,22 +59,16 @@ DOORS = {
     "its parent's environment": "open(f'/proc/{os.getppid()}/environ')",
     "its memory as a file": "open('/proc/self/maps')",
     "its descriptors": "os.listdir('/proc/self/fd')",
-    "accounts": "open('/etc/passwd')",
     "the root": "os.listdir('/')",
-    "others' temporary files": "os.listdir('/tmp')",
     "the harness": f"open({play.__file__!r})",
     "the project": f"os.listdir({str(Path(tasks.__file__).parent)!r})",
     "a file where it is": "open('x', 'w')",
     "a temporary file": "open('/tmp/mu-grpo-door', 'w')",
     "shared memory": "open('/dev/shm/x', 'w')",
     "a file among Python's": "open(os.path.join(os.path.dirname(os.__file__), 'x.py'), 'w')",
-    "a folder": "os.mkdir('/tmp/mu-grpo-door')",
-    "a link": "os.symlink('/etc/passwd', '/tmp/mu-grpo-door')",
-    "removal": "os.remove('/tmp/mu-grpo-door')",
     "a terminal": "open('/dev/tty')",
     "a file in memory": "os.memfd_create('x')",
     "shared memory that outlives it": call(29 if X86 else 194, 0, 4096, 0o1600),
-    "the kernel's keys": call(250 if X86 else 219, 0, -3, 1),
     "BPF": call(321 if X86 else 280, 0, 0, 0),
     "a new name space": call(272 if X86 else 97, 0x10000000),
     "a mount": call(165 if X86 else 40, 0, 0, 0, 0, 0),
@@ -189,12 +177,16 @@ def test_a_killed_launcher_is_told_from_a_failed_program():
 @pytest.mark.parametrize(
     ("name", "found", "message"),
     [
-        ("machine", "riscv64", "no filter of system calls is known for riscv64; there is one for x86_64, aarch64"),
+        (
+            "platform.machine",
+            "riscv64",
+            "no filter .* is known for riscv64; there is one for x86_64, aarch64",
+        ),
         ("landlock_version", 0, "no Landlock .*set verify.code.require_landlock to false where nothing"),
     ],
 )
 def test_a_machine_that_cannot_confine_is_refused_by_name(monkeypatch, name, found, message):
-    monkeypatch.setattr(confine, name, lambda: found)
+    monkeypatch.setattr(f"tasks.verify.code.confine.{name}", lambda: found)
     with pytest.raises(SettingsError, match=f"verify.kind: code; programs cannot be confined.*{message}"):
         Verifier(code_settings())
 
@@ -205,8 +197,3 @@ def test_a_worker_without_a_sandbox_is_an_error_that_says_why():
     with pytest.raises(SettingsError, match=message), Verifier(settings) as verifier:
         verifier.verify([(texts(("", "5")), fenced("print(5)"))])
     assert verifier.pids == []
-
-
-def test_a_sandbox_that_cannot_be_made_says_why():
-    with pytest.raises(RuntimeError, match=f"RLIMIT_NOFILE cannot be {1 << 40}"):
-        Sandbox({**CodeSettings().model_dump(), "open_files": 1 << 40})

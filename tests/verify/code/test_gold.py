@@ -1,26 +1,47 @@
 import json
+import math
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tasks.verify.code.calls import known_machines, numbers
-from tasks.verify.code.gold import AssertTest, CallTest, TextTest, read_gold
+from tasks.verify.code.confine import allowed_calls
+from tasks.verify.code.gold import read_gold, same_text, same_value
+from tasks.verify.code.play import pack, unpack
 from tests.verify.code.helpers import asserts, calls, texts
 
 LONGEST = 1 << 20
 
 
+def asked(gold):
+    """The mode of every test, and what its program is asked."""
+    return [
+        (test.mode, test.given if test.mode == "run" else json.loads(test.given)) for test in read_gold(gold, LONGEST)
+    ]
+
+
 def test_texts():
-    assert read_gold(texts(("2 3\n", "5\n"), ("", "0")), LONGEST) == [TextTest("2 3\n", "5\n"), TextTest("", "0")]
-    assert read_gold('{"inputs": ["1"], "outputs": ["2"], "fn_name": null}', LONGEST) == [TextTest("1", "2")]
+    gold = texts(("2 3\n", "5\n"), ("", "0"))
+    assert asked(gold) == [("run", b"2 3\n"), ("run", b"")]
+    first, second = read_gold(gold, LONGEST)
+    assert (first.holds(b"5", 0.0, None), first.holds(b"0", 0.0, None)) == (True, False)
+    assert (second.holds(b"5", 0.0, None), second.holds(b"0", 0.0, None)) == (False, True)
+    assert asked('{"inputs": ["1"], "outputs": ["2"], "fn_name": null}') == [("run", b"1")]
 
 
-def test_calls_also_as_livecodebench_writes_them():
-    expected = [CallTest("add", [[2, 3], "a"], [5])]
-    assert read_gold(calls("add", ([[2, 3], "a"], [5])), LONGEST) == expected
-    assert read_gold('{"fn_name": "add", "inputs": ["[2, 3]\\n\\"a\\""], "outputs": ["[5]"]}', LONGEST) == expected
+@pytest.mark.parametrize(
+    "gold",
+    [calls("add", ([[2, 3], "a"], [5])), '{"fn_name": "add", "inputs": ["[2, 3]\\n\\"a\\""], "outputs": ["[5]"]}'],
+    ids=["ours", "LiveCodeBench's"],
+)
+def test_calls(gold):
+    assert asked(gold) == [("call", {"call": "add", "arguments": [[2, 3], "a"]})]
+    (test,) = read_gold(gold, LONGEST)
+    assert test.holds(b'[{"tuple": [5]}]', 0.0, None)
+    assert not test.holds(b"[[6]]", 0.0, None)
 
 
 @pytest.mark.parametrize(
@@ -36,21 +57,20 @@ def test_calls_also_as_livecodebench_writes_them():
         ("assert ''.join(f('a')) == 'a'", ["f"], ["f('a')"], "assert ''.join(value_0) == 'a'"),
         ("assert sum(10, 15) == 6", ["sum"], ["sum(10, 15)"], "assert value_0 == 6"),  # a program's own sum
         ("assert f(math.pi) == 3", ["f"], ["f(math.pi)"], "assert value_0 == 3"),
+        # Modules that are always there are not the program's, whatever functions it has.
+        ("assert copy(math.pi) == 2", ["copy"], ["copy(math.pi)"], "assert value_0 == 2"),
+        ("assert operator.neg(f(math.floor(2)))", ["f"], ["f(math.floor(2))"], "assert operator.neg(value_0)"),
     ],
 )
 def test_an_assertion_is_cut_in_two(line, functions, expressions, check):
-    (test,) = read_gold(asserts(line, setup="import math"), LONGEST)
-    assert test == AssertTest("import math", functions, expressions, f"import math\n{check}")
-    assert json.loads(test.given) == {"setup": "import math", "functions": functions, "expressions": expressions}
-
-
-def test_modules_that_are_always_there_are_not_the_programs():
-    (test,) = read_gold(asserts("assert math.isclose(copy(math.pi), operator.neg(f(2)))"), LONGEST)
-    assert test.functions == ["copy", "f"]
-    assert test.expressions == ["copy(math.pi)", "f(2)"]
-    assert test.check == "\nassert math.isclose(value_0, operator.neg(value_1))"
-    (test,) = read_gold(asserts("assert copy(math.floor(2.5)) == 2"), LONGEST)
-    assert (test.functions, test.expressions) == (["copy"], ["copy(math.floor(2.5))"])
+    gold = asserts(line, setup="import math")
+    assert asked(gold) == [("call", {"setup": "import math", "functions": functions, "expressions": expressions})]
+    (test,) = read_gold(gold, LONGEST)
+    ran, output = [], json.dumps([1] * len(expressions)).encode()
+    assert test.holds(output, 0.0, lambda *given: ran.append(given) or b"")
+    assert ran == [(f"import math\n{check}", "check", output)]
+    assert not test.holds(output, 0.0, lambda *_: None)
+    assert not test.holds(b"[]", 0.0, lambda *_: b"")
 
 
 @pytest.mark.parametrize(
@@ -86,13 +106,14 @@ def test_what_takes_long_to_read_is_not_read_to_the_end(monkeypatch):
     monkeypatch.setattr("tasks.verify.code.gold.READING_SECONDS", 0.2)
     output = json.dumps([{"set": [number * (2**61 - 1) for number in range(30_000)]}]).encode()
     before, began = signal.getsignal(signal.SIGPROF), time.process_time()
-    for test in (CallTest("f", [], [1]), AssertTest("", ["f"], ["f()"], "assert value_0")):
+    tests = [test for gold in (calls("f", ([], [1, 2])), asserts("assert f()")) for test in read_gold(gold, LONGEST)]
+    for test in tests:
         with pytest.raises(ValueError, match=r"not read within 0\.2 s"):
             test.holds(output, 0.0, None)
     assert time.process_time() - began < 2
     assert signal.getsignal(signal.SIGPROF) == before
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
-    assert CallTest("f", [], [1, 2]).holds(b'[{"tuple": [1, 2]}]', 0.0, None)
+    assert tests[0].holds(b'[{"tuple": [1, 2]}]', 0.0, None)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +129,104 @@ def test_numbers_of_calls_are_the_kernels(machine, header):
     words = [line.split() for line in Path(header).read_text().splitlines() if line.startswith("#define __NR")]
     known = {word[1].split("_", 3)[3]: int(word[2]) for word in words if len(word) > 2 and word[2].isdigit()}
     known.setdefault("newfstatat", known.get("fstatat"))
-    assert {name: known[name] for name in numbers(machine)} == numbers(machine)
-    assert len(numbers(machine)) > 80
+    allowed = allowed_calls(machine)
+    assert {name: known[name] for name in allowed} == allowed
+    assert len(set(allowed.values())) == len(allowed) > 80
 
 
-def test_a_machine_has_its_own_numbers():
-    assert known_machines() == ["x86_64", "aarch64"]
-    for machine in known_machines():
-        assert len(set(numbers(machine).values())) == len(numbers(machine))
+@pytest.mark.parametrize(
+    ("expected", "given_text", "same"),
+    [
+        ("5\n", "5", True),
+        ("5", "5 \n\n", True),
+        ("1 2\n3\n", "1  2\n3", True),
+        ("1 2\n3\n", "1 2 3", False),  # lines count
+        ("1\n\n2", "1\n2", False),  # also empty ones
+        ("5", "6", False),
+        ("", "\n", True),
+        ("5", "5.0", True),  # by value, as in LiveCodeBench
+        ("5", "5.0000001", False),  # a whole number is exact
+        ("50000000000000000", "50000000000000001", False),
+        ("0.5", "0.5000004", True),
+        ("0.5", "0.500002", False),
+        ("1e9", "1000000500", True),
+        ("1e9", "1000002000", False),
+        ("Case 1: 0.25", "Case 1: 0.2500000001", True),
+        ("0.5", "nan", False),
+        ("0.5", "1e999", False),
+        ("0.5", "1e99999999999999999999", False),
+        ("0.5", "0_5", False),
+    ],
+)
+def test_same_text(expected, given_text, same):
+    assert same_text(expected, given_text, 1e-6) is same
+    assert not same_text("0.5", "0.50000000001", 0)
+
+
+def test_a_long_line_that_is_nearly_a_number_is_compared_at_once():
+    before = time.process_time()
+    assert not same_text("5", "1" * 10**6 + "x", 0)
+    assert not same_text("1" * 10**6 + "x", "1" * 10**6, 0)
+    assert time.process_time() - before < 5
+
+
+@pytest.mark.parametrize(
+    ("expected", "given_value", "same"),
+    [
+        ([1, 2], (1, 2), True),
+        (1.5, 10**400, False),
+        ([1, 2], {1, 2}, False),
+        ([[0.1]], [[0.1 + 1e-9]], True),
+        ([[0.1]], [[0.1 + 1e-5]], False),
+        (5, 5.0, True),
+        (5, 5.0000001, False),
+        (5.0, 5, True),
+        (True, False, False),
+        (None, 0, False),
+        (0.5, "0.5", False),
+        ({"a": 1.0}, {"a": 1.0000000001}, True),
+        ({"a": 1}, {"b": 1}, False),
+        ({"a": 1}, [["a", 1]], False),
+    ],
+)
+def test_same_value(expected, given_value, same):
+    assert same_value(expected, given_value, 1e-6) is same
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=12,
+) | st.sets(st.integers() | st.tuples(st.text(), st.booleans()))
+
+
+@given(PLAIN)
+def test_values_of_plain_types_come_back(value):
+    back = unpack(json.loads(json.dumps(pack(value))))
+    assert back == value
+    assert type(back) is type(value)
+
+
+@given(PLAIN.filter(lambda value: not isinstance(value, set)))
+def test_what_json_says_equals_itself(value):
+    expected = json.loads(json.dumps(value))
+    assert same_value(expected, json.loads(json.dumps(value)), 0)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(-1e-7, 1e-7))
+def test_the_tolerance_holds_on_both_sides(value, share):
+    off = value * (1 + share)
+    if math.isfinite(off):
+        assert same_value(value, off, 1e-6)
+        assert same_text(repr(float(value)), repr(off), 1e-6)
+
+
+@pytest.mark.parametrize("packed", [{"what": []}, {"set": [[1]]}, {"dict": [1]}, {"tuple": 1}, {}, {"a": 1, "b": 2}])
+def test_what_was_not_packed_is_refused(packed):
+    with pytest.raises((ValueError, TypeError)):
+        unpack(packed)
+
+
+def test_other_types_are_refused():
+    with pytest.raises(TypeError, match="object is no plain type"):
+        pack([object()])

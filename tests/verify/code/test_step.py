@@ -3,8 +3,8 @@
 from tasks.artifacts.tables import read_table
 from tasks.prompts.arithmetic import PROGRAM, problems
 from tasks.settings import VerifySettings
+from tasks.verify.pool import Verifier
 from tasks.verify.step import verify_rollouts
-from tasks.verify.verifier import Verifier
 from tests.verify.code.helpers import asserts, code_settings, fenced, texts
 from tests.verify.code.problems import programs
 from tests.verify.test_step import shard
@@ -53,10 +53,3 @@ def test_mathematics_in_code_is_no_answer_and_the_other_way_round():
     with Verifier(VerifySettings(workers=1, deadline_seconds=30.0)) as verifier:
         maths = verifier.verify([(problem.gold(), boxed), (problem.gold(), program)])
     assert [one.outcome for one in code] == [one.outcome for one in maths] == ["correct", "no_answer"]
-
-
-def test_the_same_verdicts_with_any_number_of_workers(store):
-    rows = [(one.name, 0, one.gold, fenced(one.source), 1, "stop") for one in list(programs(1))[::4]]
-    shards = [shard(store, rows)]
-    first, second = (verify_rollouts(store, code_settings(workers=n), shards, 0, 0) for n in (1, 2))
-    assert first == second

@@ -1,0 +1,324 @@
+"""A pool of worker processes that judge responses, and that are killed at a deadline and replaced."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Iterable
+from contextlib import suppress
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import IO
+
+from tasks.errors import GateError, SettingsError
+from tasks.logs import logger
+from tasks.progress import Bar, bar
+from tasks.resident import resident
+from tasks.settings import VerifySettings
+from tasks.verify.kinds import NOTHING, Job, Kind, kind_of
+from tasks.verify.verdicts import FAILURES, Extracted, Judgement, Outcome, Verdict
+from tasks.verify.worker import ALIVE, ENDED, READY, SPENT
+
+_START_SECONDS = 120.0
+_TRIES = 3
+"""Judges that may end on a job for a reason outside it before it is to blame after all."""
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+"""Exit statuses that no answer brings about."""
+_LEAST_AHEAD, _MOST_AHEAD = 2, 64
+"""Jobs that a worker has when few are left, and at most; between these half of its share, so that all end together."""
+_BYTES_AHEAD = 4096  # No pipe is smaller, so sending to a worker that hangs never blocks.
+_BREATH_SECONDS = 0.005
+"""Outcomes are taken in together, since every look at the workers costs what judging a number does."""
+_ROOT = Path(__file__).parents[2]
+
+Asked = tuple[str, str | None] | tuple[str, str | None, str]
+"""Gold answer, response, and the prompt where a function is to see it."""
+
+
+class Verifier:
+    """A pool of worker processes, as a context manager. They start when there is something to judge.
+
+    ``workers`` of them work at a time. A hostile answer costs its worker at most; the answers behind it are sent again,
+    and so is one whose worker was killed from outside: an outcome is the answer's own.
+
+    Raises:
+        SettingsError: this machine cannot judge as ``verify.kind`` says.
+    """
+
+    def __init__(self, settings: VerifySettings) -> None:
+        self._settings, self._kind = settings, kind_of(settings)
+        self._kind.check()
+        self._workers: list[_Worker] = []
+        self._waiting: deque[Job] = deque()
+        self._ends: Counter[Job] = Counter()
+        self._shown_error = False
+
+    def __enter__(self) -> "Verifier":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the workers' judges."""
+        return [worker.pid for worker in self._workers]
+
+    def close(self) -> None:
+        """End all workers."""
+        while self._workers:
+            self._workers.pop().close()
+
+    def verify(self, pairs: Iterable[Asked], title: str = "verify") -> list[Verdict]:
+        """Judge responses; equal jobs, such as equal pairs of gold and extracted answer, are judged once.
+
+        Args:
+            pairs: gold answer, response (None where it is missing), and the prompt where a function is to see it, [R].
+                Of a response only its answer is held, unless a function judges.
+            title: of the progress bar.
+
+        Returns:
+            Verdicts [R], in order. A response without an answer is ``no_answer`` whatever its gold answer.
+
+        Raises:
+            SettingsError: a worker cannot start.
+        """
+        extracted_R: list[Extracted] = []
+        jobs_R: list[Job | Outcome] = []
+        for gold, response, *prompt in pairs:
+            found, job = NOTHING, None
+            if response is not None:
+                found, job = self._kind.read(gold, response, prompt[0] if prompt else "")
+            extracted_R.append(found)
+            jobs_R.append(job or (Outcome.MISSING if response is None else Outcome.NO_ANSWER))
+        times = Counter(job for job in jobs_R if not isinstance(job, Outcome))
+        with bar(title, len(jobs_R)) as progress:
+            progress.advance(len(jobs_R) - times.total())
+            try:
+                judgements = self._judge(times, progress)
+            except BaseException:
+                self.close()  # Workers that are still busy would answer the next call with the outcomes of this one.
+                raise
+        return [
+            Verdict.of(Judgement(job) if isinstance(job, Outcome) else judgements[job], found)
+            for job, found in zip(jobs_R, extracted_R, strict=True)
+        ]
+
+    def _judge(self, times: Counter[Job], progress: Bar) -> dict[Job, Judgement]:
+        judgements: dict[Job, Judgement] = {}
+        failures = 0
+        self._waiting.clear()
+        self._waiting.extend(times)
+        self._ends.clear()
+        self._collect()  # A worker that died since the last call is to be replaced, not sent a job.
+        while len(judgements) < len(times):
+            while len(self._workers) < min(self._settings.workers, len(times) - len(judgements)):
+                self._workers.append(_Worker(self._settings, self._kind, self._waiting, self._ends))
+            share = len(self._waiting) // (2 * len(self._workers))
+            for worker in self._workers:
+                worker.fill(min(max(_LEAST_AHEAD, share), _MOST_AHEAD))
+            due = min(worker.due for worker in self._workers)
+            wait([worker.fileno() for worker in self._workers], timeout=max(0.0, due - time.monotonic()))
+            time.sleep(_BREATH_SECONDS)
+            for job, judgement in self._collect():
+                judgements[job] = judgement
+                failures += times[job] * (judgement.outcome in FAILURES)
+                if judgement.error and not self._shown_error:
+                    self._shown_error = True
+                    logger().warning("verify: the first error of the function:\n%s", judgement.error)
+                progress.advance(times[job], note=f"{failures} not judged" if failures else "")
+        return judgements
+
+    def _collect(self) -> list[tuple[Job, Judgement]]:
+        """Return new judgements of all workers, and remove workers that ended."""
+        found = [one for worker in self._workers for one in worker.collect()]
+        self._workers = [worker for worker in self._workers if not worker.closed]
+        return found
+
+
+class _Worker:
+    """A worker process with the jobs that it was sent, which the judge that it forked works on in order.
+
+    Args:
+        settings: of the verifier.
+        kind: of judging.
+        waiting: jobs to send, in order; those that a judge ended without answering come back to its front.
+        ends: judges that ended on a job.
+    """
+
+    def __init__(self, settings: VerifySettings, kind: Kind, waiting: deque[Job], ends: Counter[Job]) -> None:
+        self._kind, self._waiting, self._ends = kind, waiting, ends
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
+        folders = [str(_ROOT), kind.check(), os.environ.get("PYTHONPATH")]
+        path = os.pathsep.join(filter(None, folders))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tasks.verify.worker", str(os.getpid()), settings.model_dump_json()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            process_group=0,  # One signal ends it with all that it forked.
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},  # sympy's order of terms follows hashes
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        os.set_blocking(self.fileno(), False)
+        self._sent: deque[tuple[Job, bytes]] = deque()
+        self._judge: int | None = None
+        self._partial = b""
+        self.closed = False
+        self.due = time.monotonic() + _START_SECONDS
+        """When it must have said something, on the monotonic clock; infinity while it has nothing to do."""
+
+    @property
+    def pid(self) -> int:
+        """The process id of the judge, or of the worker itself before there is one."""
+        return self._judge or self._process.pid
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when ``collect`` has something to do."""
+        return self._stdout.fileno()
+
+    def fill(self, most: int) -> None:
+        """Send jobs until the worker has ``most``, or enough bytes."""
+        if self._judge is None:
+            return
+        idle, lines = not self._sent, []
+        size = sum(len(sent) for _, sent in self._sent)
+        while self._waiting and len(self._sent) < most:
+            line = json.dumps(self._waiting[0]).encode() + b"\n"
+            size += len(line)
+            if self._sent and size > _BYTES_AHEAD:
+                break
+            self._sent.append((self._waiting.popleft(), line))
+            lines.append(line)
+        if lines:
+            self._write(b"".join(lines))
+            if idle:
+                self.due = time.monotonic() + self._kind.patience
+
+    def collect(self) -> list[tuple[Job, Judgement]]:
+        """Return the judgements that have come since the last call. A worker that is overdue or died is closed.
+
+        Raises:
+            SettingsError: the worker ended, or was overdue, before it had a judge.
+        """
+        try:
+            chunk = os.read(self.fileno(), 65536)
+        except BlockingIOError:
+            if time.monotonic() < self.due:
+                return []
+            self._check_started(f"said nothing for {_START_SECONDS:.0f} s")
+            self.close()
+            return self._take_back(Outcome.TIMEOUT, _TRIES)  # Perhaps the machine gave it no time.
+        if not chunk:
+            self._check_started("")
+            return self._ended(self.close())
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        found: list[tuple[Job, Judgement]] = []
+        for line in lines:
+            word, *rest = json.loads(line)
+            if word == READY:
+                number, self._judge = rest
+                self._write(f"{number}\n".encode())
+            elif word == ENDED:
+                self._check_started(f"ended with {rest[0]}")
+                found += self._ended(rest[0])
+            elif word != ALIVE:
+                found.append((self._sent.popleft()[0], Judgement(Outcome(word), *rest)))
+        seconds = _START_SECONDS if self._judge is None else self._kind.patience if self._sent else math.inf
+        self.due = time.monotonic() + seconds
+        return found
+
+    def close(self) -> int:
+        """Kill the worker with all that it forked, wait for that, and return its exit status."""
+        if not self.closed:
+            self.closed = True
+            with suppress(ProcessLookupError, PermissionError):  # Nothing of it is left; macOS says so in its own way.
+                os.killpg(self._process.pid, signal.SIGKILL)
+        status = self._process.wait()
+        with suppress(BrokenPipeError):
+            self._stdin.close()
+        self._stdout.close()
+        self._errors.close()
+        return status
+
+    def _write(self, lines: bytes) -> None:
+        with suppress(BrokenPipeError):  # It has died: collect will find out.
+            self._stdin.write(lines)
+            self._stdin.flush()
+
+    def _ended(self, status: int) -> list[tuple[Job, Judgement]]:
+        if status == SPENT:
+            return self._take_back()
+        blame = Outcome.TIMEOUT if status == -signal.SIGPROF else Outcome.CRASHED
+        return self._take_back(blame, _TRIES if status in _FROM_OUTSIDE else 1)
+
+    def _take_back(self, blame: Outcome | None = None, tries: int = 1) -> list[tuple[Job, Judgement]]:
+        """Give back what the judge left undone, but blame the job that it was on when it ended ``tries`` times."""
+        self._judge = None
+        left = [job for job, _ in self._sent]
+        self._sent.clear()
+        blamed: list[tuple[Job, Judgement]] = []
+        if left and blame:
+            self._ends[left[0]] += 1
+            if self._ends[left[0]] >= tries:
+                blamed = [(left.pop(0), Judgement(blame))]
+        self._waiting.extendleft(reversed(left))
+        return blamed
+
+    def _check_started(self, how: str) -> None:
+        if self._judge is not None:
+            return
+        self._errors.seek(0)
+        lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines()]
+        last_words = next((line for line in reversed(lines) if line), "nothing on standard error")
+        how = how or f"ended with {self._process.wait()}"
+        self.close()
+        raise SettingsError(
+            f"{self._kind.setting}; a verifier worker {how} while it started ({last_words}). {self._kind.start_fix}"
+        )
+
+
+def shared_verifier(settings: VerifySettings) -> Verifier:
+    """Return a verifier whose workers stay for the next step in this process: they take a second to start.
+
+    Raises:
+        SettingsError: this machine cannot judge as ``verify.kind`` says.
+    """
+    return resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
+
+
+def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettings, responses: int) -> None:
+    """Stop a stage of which too many responses could not be judged.
+
+    Args:
+        judged: verdicts, each with the prompt_id; those that are no failures may be left out.
+        settings: with the largest share allowed.
+        responses: the number that the share is of.
+
+    Raises:
+        GateError: the share of ``timeout`` and ``crashed`` is above ``max_failure_share``.
+    """
+    failed = [(verdict, name) for verdict, name in judged if verdict.outcome in FAILURES]
+    if len(failed) <= settings.max_failure_share * responses:
+        return
+    counts = Counter(verdict.outcome for verdict, _ in failed)
+    example, name = failed[0]
+    shown = f": {shortened(example.extracted, 80)!r}" if example.extracted else ""
+    raise GateError(
+        f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {responses} "
+        f"responses, a share of {len(failed) / responses:.4g}; verify.max_failure_share is "
+        f"{settings.max_failure_share:g}. For example prompt_id {name!r} ({example.outcome}){shown}. "
+        f"{kind_of(settings).failures_fix} verify.max_failure_share if so many may be left out."
+    )
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return a text as messages show it, cut where it is longer."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
