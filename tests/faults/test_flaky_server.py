@@ -12,7 +12,7 @@ from tasks.artifacts import ArtifactRef, Store
 from tasks.artifacts.files import check
 from tasks.artifacts.s3 import PART_BYTES, Bucket
 from tasks.artifacts.work import once
-from tasks.cluster.storage import store_check
+from tasks.cluster.preflight import store_check
 from tasks.errors import ArtifactError
 from tasks.run.sources import fingerprint
 from tests.faults.proxy import FAULTS, Proxy
