@@ -102,7 +102,8 @@ def test_room_that_others_have_taken(plane: ControlPlane, pool: list[Object], as
     with Api(plane).changed(pool, busy.objects):
         found = asked(plane, ask)
     assert wrong(plane, found) == {"nodes for train": "warning"}
-    assert found["nodes for train"].found.endswith(f"room for 0 of 1 at once now; gpu-train-1: asks 4 {GPU}, has 3 {GPU}")
+    expected = f"room for 0 of 1 at once now; gpu-train-1: asks 4 {GPU}, has 3 {GPU}"
+    assert found["nodes for train"].found.endswith(expected)
 
 
 def test_who_is_not_let_in(plane: ControlPlane, pool: list[Object], ask: Ask, tmp_path: Path) -> None:
