@@ -29,9 +29,7 @@ POOLS: dict[Role, str] = {
 ROOM: dict[Role, int] = {"cpu": 16, "rollout": 14, "train": 2}
 """As ``mu-grpo preflight`` tells it of the same cluster (tests/preflight/test_right_clusters.py)."""
 NOWHERE = {
-    case: row.removeprefix("nodes for ")
-    for case, (_, row, _, _) in WRONG.items()
-    if row.startswith("nodes for ")
+    case: row.removeprefix("nodes for ") for case, (_, row, _, _) in WRONG.items() if row.startswith("nodes for ")
 }
 NOT_OF_THE_SCHEDULER = {"not ready"}
 """Taints for a node's state are what it looks at; a controller sets them, which does not run here."""

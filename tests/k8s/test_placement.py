@@ -48,12 +48,7 @@ def places(deployment: DeploymentSettings) -> dict[Role, set[str]]:
     }
     pods = {role: role_pod(role, deployment, templates[deployment.pod(role).template]) for role in ROLES}
     return {
-        role: {
-            one["metadata"]["name"]
-            for one in NODES
-            if look_at(one, pods[role]["spec"], []).ever
-        }
-        for role in ROLES
+        role: {one["metadata"]["name"] for one in NODES if look_at(one, pods[role]["spec"], []).ever} for role in ROLES
     }
 
 
