@@ -7,9 +7,8 @@ from dataclasses import asdict
 from rich import box
 from rich.table import Table
 
-from tasks.cluster.estimate import Phase, Prediction
 from tasks.cluster.plan import ClusterPlan
-from tasks.cluster.steps import ROWS, Row
+from tasks.cluster.steps import ROWS, Phase, Prediction, Row
 from tasks.report.formats import MISSING, duration, label
 
 _HOUR, _GB = 3600.0, 1e9
@@ -115,7 +114,6 @@ def _counted() -> list[tuple[str, Callable[[Prediction], str]]]:
     return [
         ("updates", lambda one: _count(one.updates)),
         ("generated tokens", lambda one: _count(one.generated_tokens)),
-        ("engine starts", lambda one: _count(one.engine_starts)),
         ("refreshes inside a task", lambda one: _count(one.refreshes)),
     ]
 

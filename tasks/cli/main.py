@@ -92,14 +92,13 @@ def preflight(
 ) -> None:
     """Asks a cluster whether a run can start, and names what stops it; changes nothing there. 1 when something does."""
     from tasks.cli.preflight import failed, preflight_json, preflight_table
-    from tasks.cluster.findings import Patience
     from tasks.cluster.preflight import Target
     from tasks.cluster.preflight import preflight as ask
     from tasks.settings.deployment import DeploymentSettings
 
     settings = RunSettings.read(config, " ".join(overrides or []))
     chosen = DeploymentSettings.read(deployment, "--deployment") if deployment else DeploymentSettings.current()
-    target = Target(project, domain, kubeconfig, context, flyte, Patience(timeout, 3 * timeout))
+    target = Target(project, domain, kubeconfig, context, flyte, timeout)
     with Console(stderr=True).status("asking the cluster"):
         findings = ask(settings, chosen, target)
     if plain:

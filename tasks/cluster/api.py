@@ -1,25 +1,32 @@
-"""Questions to an API server about one namespace: reads, reviews of permissions, and dry runs; nothing is changed."""
+"""Questions to an API server about one namespace, asked by kubectl with its settings; nothing is changed."""
 
 import json
-import time
-from collections.abc import Mapping
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urlencode
 
-import urllib3
-
-# The package's API classes load models of everything for seconds, and only wrap these.
-from kubernetes.client.api_client import ApiClient
-from kubernetes.client.exceptions import ApiException
-
-from tasks.cluster.findings import Patience, Unknown, unreachable
+from tasks.cluster.findings import Unknown
 
 Object = dict[str, Any]
 """An object of Kubernetes, as JSON."""
-_PAGE = 500
+_LOGIN = (
+    "Try `kubectl version`. Name a kubeconfig and its context with --kubeconfig and --context, log in again, or check "
+    "the network or VPN from this machine; a slow server: --timeout"
+)
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_ANONYMOUS = "system:anonymous"
+_RUNNING = "?" + urlencode({"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"})
+_FROM_SERVER = re.compile(r"Error from server \((\w+)\): (.*)")
+_GENERATED = re.compile(r'^pods? "\S+" is (?:forbidden|invalid): ')
+"""The beginning of a refusal, with the generated name of a pod that nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,8 @@ class Permission:
     @property
     def path(self) -> str:
         """Path of the object or of the list."""
-        inside = ["namespaces", self.namespace] if self.namespace else []
-        parts = ["api", "v1", *inside, self.resource, *([self.name] if self.name else [])]
-        return "".join(f"/{quote(part, safe='')}" for part in parts)
+        inside = f"namespaces/{self.namespace}/" if self.namespace else ""
+        return f"/api/v1/{inside}{self.resource}" + (f"/{self.name}" if self.name else "")
 
 
 def needed(namespace: str, secret: str) -> dict[str, Permission]:
@@ -55,155 +61,127 @@ def needed(namespace: str, secret: str) -> dict[str, Permission]:
     }
 
 
-class Refused(Exception):
-    """The API server does not take an object; the message is its own."""
+class ServerError(Unknown):
+    """The API server answered with an error.
 
+    Args:
+        reason: a word such as ``NotFound``.
+        message: the server's own.
+    """
 
-class NotFound(Exception):
-    """The API server does not have an object."""
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"the API server answers {reason}: {message}", _LOGIN)
+        self.reason, self.message = reason, message
 
 
 class Api:
     """An API server that is asked about one namespace. Every question raises ``Unknown`` if it has no answer.
 
     Args:
-        client: the client of the server.
+        options: of kubectl, such as ``--context=...``.
         namespace: the namespace of a run's pods.
         secret: the name of the secret that tasks take keys from.
-        patience: how long answers are waited for.
+        seconds: how long an answer is waited for.
     """
 
-    def __init__(self, client: ApiClient, namespace: str, secret: str, patience: Patience) -> None:
-        self.host = str(client.configuration.host)
+    def __init__(self, options: Sequence[str], namespace: str, secret: str, seconds: float) -> None:
         self.namespace, self.needed = namespace, needed(namespace, secret)
-        self._client, self._patience = client, patience
-        self._until = time.monotonic() + patience.all
-        self._lists: dict[str, list[Object] | Unknown] = {}
+        self._options, self._seconds = [*options, f"--request-timeout={seconds:g}s"], seconds
+        self.objects = cache(self._objects)
 
     def version(self) -> str:
         """Return the version of the server, such as ``v1.34.4``."""
-        found = self._ask("GET", "/version").get("gitVersion")
+        found = self._ask("/version").get("gitVersion")
         if not isinstance(found, str) or not found.startswith("v"):
-            raise self._strange()
+            raise _strange()
         return found
 
-    def allowed(self, what: str) -> bool:
-        """Return whether this user has a permission of ``needed``."""
-        attributes = {key: value for key, value in asdict(self.needed[what]).items() if value}
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-        answer = self._ask("POST", _REVIEWS, body={**review, "spec": {"resourceAttributes": attributes}})
-        return bool(answer["status"]["allowed"])
-
-    def objects(self, what: str, **query: str) -> list[Object]:
-        """Return all objects of a list of ``needed``, which is read once."""
-        if what not in self._lists:
-            try:
-                self._lists[what] = self._read(self.needed[what], query)
-            except Unknown as error:
-                self._lists[what] = error
-        found = self._lists[what]
-        if isinstance(found, Unknown):
-            raise found
-        return found
+    @cached_property
+    def denied(self) -> set[str]:
+        """The permissions of ``needed`` that this user lacks, by the server's own reviews."""
+        with ThreadPoolExecutor() as pool:
+            allowed = pool.map(self._allows, self.needed.values())
+            return {what for what, may in zip(self.needed, allowed, strict=True) if not may}
 
     def secret_keys(self) -> set[str] | None:
         """Return the keys of the secret, or None without the secret. Its values are dropped."""
-        try:
-            values = self._ask("GET", self.needed["secret"].path, self.needed["secret"]).get("data") or {}
-        except NotFound:
-            return None
-        if not isinstance(values, dict):
-            raise self._strange()
-        return set(values)
+        secret = self._find(self._path("secret"))
+        if secret is not None and not isinstance(secret.get("data") or {}, dict):
+            raise _strange()
+        return None if secret is None else set(secret.get("data") or {})
 
     def serves(self, group_version: str, resource: str) -> bool:
         """Return whether the server has a resource of an API such as ``kubeflow.org/v1``."""
-        try:
-            found = self._ask("GET", f"/apis/{group_version}")["resources"]
-        except NotFound:
-            return False
-        return resource in {one["name"] for one in found}
+        found = self._find(f"/apis/{group_version}")
+        return found is not None and resource in {one["name"] for one in found["resources"]}
 
-    def dry_run(self, pod: Object) -> None:
-        """Ask whether a pod would be taken, by all of the server's admission; it is not made.
-
-        Raises:
-            Refused: it would not.
-        """
-        permission = self.needed["dry run"]
+    def refusal(self, pod: Object) -> str:
+        """Return why the server's admission would not take a pod, which is not made; empty if it would take it."""
         try:
-            self._ask("POST", permission.path, permission, {"dryRun": "All"}, pod)
-        except NotFound:
-            raise Refused(f"there is no namespace {self.namespace}") from None
+            self._ask(f"{self._path('dry run')}?dryRun=All", pod)
+        except ServerError as error:
+            return _GENERATED.sub("", error.message)
+        return ""
 
-    def _read(self, permission: Permission, query: Mapping[str, str]) -> list[Object]:
-        found: list[Object] = []
-        further = ""
-        while True:
-            limits = {"limit": str(_PAGE), **query} | ({"continue": further} if further else {})
-            page = self._ask("GET", permission.path, permission, limits)
-            try:
-                found += [{**one, "name": one["metadata"]["name"]} for one in page["items"] or ()]
-                further = page["metadata"].get("continue", "")
-            except (KeyError, TypeError):
-                raise self._strange() from None
-            if not further:
-                return found
+    def _allows(self, permission: Permission) -> bool:
+        attributes = {key: value for key, value in asdict(permission).items() if value}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        return bool(self._ask(_REVIEWS, {**review, "spec": {"resourceAttributes": attributes}})["status"]["allowed"])
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        permission: Permission | None = None,
-        query: Mapping[str, str] | None = None,
-        body: Object | None = None,
-    ) -> Object:
-        seconds = min(self._patience.request, self._until - time.monotonic())
-        if seconds <= 0:
-            took = f"{self.host}: its answers took more than {self._patience.all:g} s together"
-            raise Unknown(took, "Find out what slows the API server down; for a slow server: --timeout")
-        request = self._client.param_serialize(
-            method,
-            path,
-            query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json", "Content-Type": "application/json"},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
+    def _objects(self, what: str) -> list[Object]:
+        """Return all objects of a list of ``needed``, which is read once; of pods those that have not ended."""
         try:
-            answer = self._client.call_api(*request, _request_timeout=seconds)
-            content: bytes = answer.read()
-        except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
-            raise unreachable(error, self.host, seconds) from None
+            found = self._ask(self._path(what) + (_RUNNING if what == "pods" else ""))
+            return [{**one, "name": one["metadata"]["name"]} for one in found["items"]]
+        except (KeyError, TypeError):
+            raise _strange() from None
+
+    def _path(self, what: str) -> str:
+        if what in self.denied:
+            permission = self.needed[what]
+            fix = f"Ask for the permission to {permission}: k8s/components/preflight has it"
+            raise Unknown(f"may not {permission}", fix)
+        return self.needed[what].path
+
+    def _find(self, path: str) -> Object | None:
+        """Return an object, or None if the server does not have it."""
         try:
-            found = json.loads(content)
+            return self._ask(path)
+        except ServerError as error:
+            if error.reason == "NotFound":
+                return None
+            raise
+
+    def _ask(self, path: str, body: Object | None = None) -> Object:
+        answer = self.kubectl(*(["get"] if body is None else ["create", "-f", "-"]), "--raw", path, given=body)
+        try:
+            found = json.loads(answer)
         except ValueError:
             found = None
-        if 200 <= answer.status < 300 and isinstance(found, dict):
-            return found
-        raise self._failure(answer.status, str(answer.reason), found, permission)
+        if not isinstance(found, dict):
+            raise _strange()
+        return found
 
-    def _failure(self, status: int, reason: str, found: Any, permission: Permission | None) -> Exception:
-        message = str(found.get("message", "")) if isinstance(found, dict) else ""
-        if 200 <= status < 300 or (status == 404 and not message):
-            return self._strange()
-        if status == 404:
-            return NotFound(message)
-        if status == 401:
-            fix = "Log in to the cluster again, as `kubectl get pods` would ask for"
-            return Unknown(f"{self.host}: the credentials are not accepted (401)", fix)
-        if status == 403 and _ANONYMOUS in message:
-            why = f"{self.host}: no credentials were given, and {_ANONYMOUS} may do nothing (403)"
-            return Unknown(why, "Name a user with credentials in the kubeconfig's context")
-        if status == 403 and permission and f"cannot {permission.verb} resource" in message:
-            fix = f"Ask for the permission to {permission}: k8s/components/preflight has it"
-            return Unknown(f"may not {permission}", fix)
-        if status in (400, 403, 422) and permission and permission.verb == "create":
-            # Without the generated name of a pod that nobody knows.
-            return Refused(message.partition(" is forbidden: ")[2] or message.partition(" is invalid: ")[2] or message)
-        return Unknown(f"{self.host}: it answers {status} {reason}", "Try again; then look at the API server")
+    def kubectl(self, *arguments: str, given: Object | None = None) -> str:
+        """Return what kubectl prints."""
+        places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        program = shutil.which("kubectl", path=places)
+        if program is None:
+            raise Unknown("there is no kubectl here", "Install it: https://kubernetes.io/docs/tasks/tools")
+        command, text = [program, *self._options, *arguments], "" if given is None else json.dumps(given)
+        try:
+            done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=3 * self._seconds)
+        except subprocess.TimeoutExpired:
+            raise Unknown(f"no answer within {3 * self._seconds:g} s", "A slow server: --timeout") from None
+        if done.returncode == 0:
+            return done.stdout
+        message = (done.stderr.strip().splitlines() or ["kubectl failed"])[-1]
+        if found := _FROM_SERVER.search(message):
+            raise ServerError(found[1], found[2])
+        raise Unknown(message, _LOGIN)
 
-    def _strange(self) -> Unknown:
-        # What the answer holds may be a secret, and is not shown.
-        fix = "Check that the address is an API server's, not a proxy's or a login page's"
-        return Unknown(f"{self.host}: an answer that is none of Kubernetes'", fix)
+
+def _strange() -> Unknown:
+    # What the answer holds may be a secret, and is not shown.
+    fix = "Check that the address is an API server's, not a proxy's or a login page's"
+    return Unknown("an answer that is none of Kubernetes'", fix)

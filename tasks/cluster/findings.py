@@ -1,15 +1,12 @@
-"""Results of checks, and reasons why a server gave no answer."""
+"""Results of checks, and requests to servers."""
 
-import errno
-import socket
-import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
+
+import requests
 
 State = Literal["ok", "warning", "failed", "not tried"]
-_HOST = "Check the address, and the network or VPN from this machine"
 
 
 @dataclass(frozen=True)
@@ -34,61 +31,27 @@ class Unknown(Exception):
         super().__init__(why)
         self.why, self.fix = why, fix
 
-    def finding(self, name: str, state: State = "not tried") -> Finding:
-        """Return the finding of a check that needs the answer."""
-        return Finding(name, state, self.why, self.fix)
 
-
-@dataclass(frozen=True)
-class Patience:
-    """Seconds to wait for an answer."""
-
-    request: float = 10.0
-    """Seconds of one request."""
-    all: float = 30.0
-    """Seconds of all requests to the API server together."""
-
-
-def checked(name: str, check: Callable[[], Finding]) -> Finding:
-    """Return what a check finds; it is "not tried" if something that it needs is unknown."""
+def checked(name: str, check: Callable[[], Finding], state: State = "not tried") -> Finding:
+    """Return what a check finds, or a finding with ``state`` if something that it needs is unknown."""
     try:
         return check()
     except Unknown as error:
-        return error.finding(name)
+        return Finding(name, state, error.why, error.fix)
 
 
-def unreachable(error: BaseException, url: str, seconds: float) -> Unknown:
-    """Return what an error of the network means.
+def fetch(url: str, seconds: float, headers: Mapping[str, str] | None = None, method: str = "GET") -> requests.Response:
+    """Return the answer of a server, of whatever status.
 
-    Args:
-        error: the error as a library raised it, from or while handling the system's own error.
-        url: the URL of the request.
-        seconds: how long the answer was waited for.
+    Raises:
+        Unknown: there is no answer within so many seconds.
     """
-    place = urlsplit(url).netloc or url
-    causes = list(_causes(error))
-    for cause in causes:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return Unknown(
-                f"{place}: its TLS certificate is not accepted: {cause.verify_message}",
-                "Name the authority that signed it: certificate-authority-data in the kubeconfig for the cluster, "
-                "REQUESTS_CA_BUNDLE for the others",
-            )
-        if isinstance(cause, ssl.SSLError):
-            return Unknown(
-                f"{place}: no TLS connection: {cause.reason or cause}",
-                "Check whether the server speaks TLS on this port: http:// and https:// are different addresses",
-            )
-        if isinstance(cause, TimeoutError) or getattr(cause, "errno", None) == errno.ETIMEDOUT:
-            return Unknown(f"{place}: no answer within {round(seconds, 1):g} s", f"{_HOST}; a slow server: --timeout")
-        if isinstance(cause, socket.gaierror):
-            return Unknown(f"{place}: the host is not known", f"Check the spelling of the host. {_HOST}")
-        if isinstance(cause, ConnectionRefusedError):
-            return Unknown(f"{place}: the connection is refused", f"Start the server, or correct the port. {_HOST}")
-    return Unknown(f"{place}: {' '.join(str(causes[-1]).split()) or type(causes[-1]).__name__}", _HOST)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+    try:
+        # The function keeps requests from adding a login of this user's .netrc.
+        return requests.request(method, url, headers=headers, timeout=seconds, auth=lambda request: request)
+    except requests.RequestException as error:
+        cause: BaseException = error
+        while (deeper := cause.__cause__ or cause.__context__) is not None:
+            cause = deeper
+        fix = "Check the address, its certificate (REQUESTS_CA_BUNDLE), the network or VPN; a slow server: --timeout"
+        raise Unknown(f"{url}: {' '.join(str(cause).split())}", fix) from None

@@ -1,15 +1,14 @@
 """Checks that Flyte's admin is there, knows the project and the domain, and has the workflow, by its HTTP gateway."""
 
-import json
 import re
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from tasks.cluster.findings import Finding, Unknown, checked
-from tasks.cluster.web import fetch
+import requests
+
+from tasks.cluster.findings import Finding, Unknown, checked, fetch
 from tasks.settings.deployment import VARIABLE
 
-_NAMES = ("Flyte", "Flyte project", "workflow")
 OLDEST = (1, 16, 4)
 """Older ones stop when a shard of a map task is tried more often than they have counted on (flyteorg/flyte #6802)."""
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
@@ -32,14 +31,13 @@ def flyte_checks(url: str | None, project: str, domain: str, workflow: str, seco
         seconds: how long one request is waited for.
     """
     admin = _Admin((url or "").rstrip("/").removesuffix("/console"), seconds)
-    checks = (admin.server, lambda: admin.project(project, domain), lambda: admin.workflow(project, domain, workflow))
-    findings: list[Finding] = []
-    for name, check in zip(_NAMES, checks, strict=True):
-        if findings and findings[-1].state not in ("ok", "warning"):
-            before = next(one.name for one in findings if one.state not in ("ok", "warning"))
-            findings.append(Finding(name, "not tried", f"needs {before}"))
-        else:
-            findings.append(checked(name, check))
+    findings = [checked("Flyte", admin.server, "failed")]
+    for name, check in (
+        ("Flyte project", lambda: admin.project(project, domain)),
+        ("workflow", lambda: admin.workflow(project, domain, workflow)),
+    ):
+        needs = next((one.name for one in findings if one.state in ("failed", "not tried")), None)
+        findings.append(Finding(name, "not tried", f"needs {needs}") if needs else checked(name, check))
     return findings
 
 
@@ -51,12 +49,8 @@ class _Admin:
         if not self._url:
             return Finding("Flyte", "not tried", "its address is not given", "--flyte https://...")
         if urlsplit(self._url).scheme not in ("http", "https"):
-            found = f"{self._url} is no address of http"
-            return Finding("Flyte", "failed", found, "--flyte https://... or http://...")
-        try:
-            answer = fetch(f"{self._url}/healthcheck", self._seconds)
-        except Unknown as error:
-            return error.finding("Flyte", "failed")
+            return Finding("Flyte", "failed", f"{self._url} is no address of http", "--flyte https://... or http://...")
+        answer = fetch(f"{self._url}/healthcheck", self._seconds)
         if not answer.ok:
             found = f"{self._url}/healthcheck answers {answer.status_code} {answer.reason}"
             return Finding("Flyte", "failed", found, "Name the address of Flyte's admin or console with --flyte")
@@ -72,51 +66,40 @@ class _Admin:
 
     def project(self, project: str, domain: str) -> Finding:
         name, projects = "Flyte project", {one["id"]: one for one in self._list("projects?limit=1000", "projects")}
-        if project not in projects:
-            body = json.dumps({"project": {"id": project, "name": project}})
-            fix = f"curl -d '{body}' {self._url}/api/v1/projects, or seedProjects in k8s/flyte/values.yaml"
-            return Finding(
-                name, "failed", f"Flyte has no project {project}; it has {', '.join(projects) or 'none'}", fix
-            )
-        found = projects[project]
-        if found.get("state") == "ARCHIVED":
-            body = json.dumps({"id": project, "state": "ACTIVE"})
-            fix = f"curl -X PUT -d '{body}' {self._url}/api/v1/projects/{project}"
-            return Finding(name, "failed", f"{project} is archived", fix)
-        domains = [one.get("id", "") for one in found.get("domains") or ()]
+        if project not in projects or projects[project].get("state") == "ARCHIVED":
+            why = f"{project} is archived" if project in projects else f"Flyte has no project {project}"
+            fix = f"flytectl create project --id {project} --name {project}, or flytectl update project --activate"
+            return Finding(name, "failed", f"{why}; it has {', '.join(projects) or 'none'}", fix)
+        domains = [one.get("id", "") for one in projects[project].get("domains") or ()]
         if domain not in domains:
             there = f"{project} has no domain {domain}; it has {', '.join(domains) or 'none'}"
             return Finding(name, "failed", there, "Name one of these with --domain, or add it to Flyte's own settings")
         return Finding(name, "ok", f"{project}, {domain}")
 
     def workflow(self, project: str, domain: str, workflow: str) -> Finding:
-        name = "workflow"
         latest = urlencode({"limit": 1, "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"})
         found = self._list(f"workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", "workflows")
         if not found:
             fix = f"pyflyte register --copy none -p {project} -d {domain} workflows, with {VARIABLE} set"
-            return Finding(name, "failed", f"{workflow} is not registered in {project}, {domain}", fix)
-        return Finding(name, "ok", f"{workflow}, latest version {found[0]['id'].get('version')}")
+            return Finding("workflow", "failed", f"{workflow} is not registered in {project}, {domain}", fix)
+        return Finding("workflow", "ok", f"{workflow}, latest version {found[0]['id'].get('version')}")
 
     def _list(self, path: str, key: str) -> list[Any]:
-        """Return objects with an id."""
+        """Return objects with an id; an answer without workflows has no such key."""
         answer = self._ask(path)
-        found = answer.get(key, []) if isinstance(answer, dict) and (key in answer or key == "workflows") else None
+        found = answer.get(key, [] if key == "workflows" else None) if isinstance(answer, dict) else None
         if not isinstance(found, list) or not all(isinstance(one, dict) and one.get("id") for one in found):
             raise self._strange(path)
         return found
 
     def _ask(self, path: str) -> Any:
-        url = f"{self._url}/api/v1/{path}"
-        answer = fetch(url, self._seconds, {"Accept": "application/json"})
+        answer = fetch(f"{self._url}/api/v1/{path}", self._seconds, {"Accept": "application/json"})
         if answer.status_code in (401, 403):
-            fix = "Look at its console, logged in"
-            raise Unknown(f"{self._url} asks for a login, which is not tried here", fix)
-        if not answer.ok:
-            raise Unknown(f"{url} answers {answer.status_code} {answer.reason}", "Look at the log of flyteadmin")
+            raise Unknown(f"{self._url} asks for a login, which is not tried here", "Look at its console, logged in")
         try:
+            answer.raise_for_status()
             return answer.json()
-        except ValueError:
+        except (requests.HTTPError, ValueError):
             raise self._strange(path) from None
 
     def _strange(self, path: str) -> Unknown:

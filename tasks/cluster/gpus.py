@@ -1,16 +1,14 @@
 """The GPUs of a plan: how many of which kind a pod of each role has, and what a pod costs."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tasks.errors import SettingsError
 from tasks.settings import RunSettings
 from tasks.settings.cost import AcceleratorSettings, CostSettings
-from tasks.settings.deployment import VARIABLE, DeploymentSettings, Role
+from tasks.settings.deployment import VARIABLE, DeploymentSettings, PodSettings, Role
 
 GPU_ROLES: tuple[Role, ...] = ("rollout", "evaluate", "train")
-_HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,9 @@ class Pool:
     def price(self, role: Role, seconds: float) -> float:
         """Return the price of one pod."""
         if role not in self.pods:
-            return seconds / _HOUR * self.costs.cpu_pod_hour
+            return seconds / 3600 * self.costs.cpu_pod_hour
         hour = self.gpu(role).price
-        return seconds / _HOUR * self.pods[role] * (hour.spot if role in self.spot else hour.on_demand)
+        return seconds / 3600 * self.pods[role] * (hour.spot if role in self.spot else hour.on_demand)
 
 
 def pool_of(
@@ -66,36 +64,25 @@ def pool_of(
     }
     nodes = deployment.train_nodes if deployment else 1
     pods: dict[Role, int] = {}
+    accelerators: dict[Role, str] = {}
+    spot: set[Role] = set()
     for role, (setting, used) in wanted.items():
-        has = deployment.pod(role).gpus if deployment else used
-        if has < used:
+        pod = deployment.pod(role) if deployment else PodSettings(gpus=used, interruptible=role != "train")
+        if pod.gpus < used:
             raise SettingsError(
-                f"{VARIABLE}: pods.{role}.gpus: {has} with {setting} {used}; allowed: {used} or more GPUs in that pod"
+                f"{VARIABLE}: pods.{role}.gpus: {pod.gpus} with {setting} {used}; "
+                f"allowed: {used} or more GPUs in that pod"
             )
-        pods[role] = has * (nodes if role == "train" else 1)
+        pods[role] = pod.gpus * (nodes if role == "train" else 1)
         if gpus < pods[role] or (role == "rollout" and gpus % pods[role]):
             fits = f"multiples of {pods[role]}" if role == "rollout" else f"{pods[role]} or more"
             raise SettingsError(
                 f"gpus: {gpus} with {setting} {used}, for which a pod has {pods[role]} GPUs; allowed: {fits}"
             )
-    default = next(iter(costs.accelerators))
-    named = {role: deployment.pod(role).accelerator if deployment else "" for role in GPU_ROLES}
-    chosen = {role: accelerator or named[role] or default for role in GPU_ROLES}
-    for name in chosen.values():
-        costs.accelerator(name)
-    usual: tuple[Role, ...] = ("rollout", "evaluate")
-    spot = [role for role in GPU_ROLES if (deployment.pod(role).interruptible if deployment else role in usual)]
-    return Pool(
-        gpus=gpus,
-        pods=pods,
-        training_gpus=nodes * run.optimize.backend.processes,
-        accelerators=chosen,
-        spot=frozenset(spot),
-        most_pods=(deployment or DeploymentSettings()).max_parallelism,
-        costs=costs,
-    )
-
-
-def current_deployment() -> DeploymentSettings | None:
-    """Return the deployment that the environment names, or None."""
-    return DeploymentSettings.current() if os.environ.get(VARIABLE) else None
+        accelerators[role] = accelerator or pod.accelerator or next(iter(costs.accelerators))
+        costs.accelerator(accelerators[role])
+        if pod.interruptible:
+            spot.add(role)
+    most = (deployment or DeploymentSettings()).max_parallelism
+    processes = nodes * run.optimize.backend.processes
+    return Pool(gpus, pods, processes, accelerators, frozenset(spot), most, costs)

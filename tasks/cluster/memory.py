@@ -30,18 +30,12 @@ class TrainingMemory:
         return self.weights + self.gradients + self.moments
 
     @property
-    def passing(self) -> float:
-        """Bytes that the largest micro-batch adds."""
-        return self.activations + self.logits
-
-    @property
     def total(self) -> float:
         """Bytes of all parts."""
-        return self.lasting + self.passing
+        return self.lasting + self.activations + self.logits
 
-    def describe(self, *parts: str) -> str:
-        """Return the named parts in GB, as text; all parts if none is named."""
-        return ", ".join(f"{part} {getattr(self, part) / 1e9:.1f}" for part in parts or asdict(self))
+    def __str__(self) -> str:
+        return ", ".join(f"{part} {size / 1e9:.1f}" for part, size in asdict(self).items())
 
 
 def training_memory(run: RunSettings, shape: Shape, gpus: int) -> TrainingMemory:
@@ -55,7 +49,7 @@ def training_memory(run: RunSettings, shape: Shape, gpus: int) -> TrainingMemory
     offloaded = (zero.get("offload_optimizer") or {}).get("device", "none") != "none"
     tokens = micro_batch_tokens(run, gpus)
     reference = _FULL * shape.parameters if run.optimize.objective.needs_reference else 0
-    chunk = _FULL * 2 * shape.vocabulary * min(tokens, run.optimize.logp_chunk_tokens)  # logits, and their log-softmax
+    chunk = _FULL * 2 * shape.vocabulary * min(tokens, run.optimize.logp_chunk_tokens)  # logits and their log-softmax
     embedding = 0 if lora else BYTES[backend.dtype] * shape.vocabulary * shape.hidden
     return TrainingMemory(
         weights=BYTES[backend.dtype] * shape.parameters / by_weights + reference,
@@ -119,7 +113,7 @@ def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> TrainingM
         again = "" if run.optimize.backend.gradient_checkpointing else "optimize.backend.gradient_checkpointing, "
         raise SettingsError(
             f"optimize.tokens_per_micro_batch: with micro-batches of {tokens} tokens training takes "
-            f"{needed.total / 1e9:.1f} GB on {there} ({needed.describe()}); allowed: {again}fewer tokens, but not "
+            f"{needed.total / 1e9:.1f} GB on {there} ({needed}); allowed: {again}fewer tokens, but not "
             f"fewer than rollout.max_new_tokens {run.rollout.max_new_tokens}, or a larger accelerator"
         )
     return needed

@@ -1,17 +1,13 @@
 """The pods of a run: their roles, their images, and each as Flyte makes it from its template."""
 
 import copy
-from collections.abc import Iterable, Mapping
 
 from tasks.cluster.api import Object
+from tasks.cluster.nodes import required_terms
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 
 GPU = "nvidia.com/gpu"
-_IN_TRAINING: tuple[Role, ...] = ("verify", "rollout")
-"""Roles whose work the pods that train do themselves, where generation and training take turns."""
-_BASES = ("default", "primary")
-"""Containers of a template that Flyte puts below the task's own, the second over the first; it takes no others."""
 
 
 def workflow_of(run: RunSettings) -> str:
@@ -20,8 +16,8 @@ def workflow_of(run: RunSettings) -> str:
 
 
 def roles_of(run: RunSettings) -> tuple[Role, ...]:
-    """Return the roles of the pods that the workflow starts."""
-    return tuple(role for role in ROLES if not run.alternates or role not in _IN_TRAINING)
+    """Return the roles of the pods that the workflow starts; those that alternate generate and verify themselves."""
+    return tuple(role for role in ROLES if not run.alternates or role not in ("verify", "rollout"))
 
 
 def image_names(deployment: DeploymentSettings, run: RunSettings) -> list[str]:
@@ -32,9 +28,10 @@ def image_names(deployment: DeploymentSettings, run: RunSettings) -> list[str]:
 def role_pod(role: Role, deployment: DeploymentSettings, template: Object, takes_turns: bool = False) -> Object:
     """Return the pod of a role's task as Flyte makes it, without its command.
 
-    The deployment's sizes lie over the template's container. The accelerator becomes a required label with its
-    toleration; what may be interrupted is sent to nodes with the spot label, and nothing else is. Flyte adds its own
-    label of spot nodes to a template's required terms as one more alternative.
+    Flyte puts the template's containers ``default`` and ``primary`` below the task's own, which has the deployment's
+    sizes, and takes no others. The accelerator becomes a required label with its toleration; what may be interrupted
+    is sent to nodes with the spot label, and nothing else is. Flyte adds its own label of spot nodes to a template's
+    required terms as one more alternative.
 
     Args:
         role: the role of the task.
@@ -45,9 +42,11 @@ def role_pod(role: Role, deployment: DeploymentSettings, template: Object, takes
     pod, spec = deployment.pod(role), copy.deepcopy(template["template"]["spec"])
     sizes = {"cpu": pod.cpu, "memory": pod.memory, "ephemeral-storage": pod.ephemeral_storage}
     sizes |= {GPU: str(pod.gpus)} if pod.gpus else {}
-    image, resources = deployment.image(role, takes_turns), {"requests": sizes, "limits": sizes}
-    own: Object = {"name": "task", "image": image, "resources": resources}
-    bases = [one for name in _BASES for one in spec.get("containers", ()) if one["name"] == name]
+    container: Object = {}
+    for base in ("default", "primary"):
+        container |= next((one for one in spec.get("containers", ()) if one["name"] == base), {})
+    resources = {"requests": sizes, "limits": sizes}
+    container |= {"name": "task", "image": deployment.image(role, takes_turns), "resources": resources}
     tolerations, terms = list(spec.get("tolerations", ())), required_terms(spec)
     key, _, value = deployment.spot_label.partition("=")
     spot = {"key": key, "operator": "In" if pod.interruptible else "NotIn", "values": [value]}
@@ -60,34 +59,13 @@ def role_pod(role: Role, deployment: DeploymentSettings, template: Object, takes
         terms = [{**one, "matchExpressions": [*one.get("matchExpressions", ()), asked]} for one in terms]
         tolerations.append(_tolerated(label, pod.accelerator))
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    spec |= {"containers": [_over([*bases, own])], "restartPolicy": "Never", "tolerations": tolerations}
+    spec |= {"containers": [container], "restartPolicy": "Never", "tolerations": tolerations}
     spec["affinity"] = {**spec.get("affinity", {}), "nodeAffinity": affinity}
     spec.pop("initContainers", None)
     metadata = {key: value for key, value in template["template"].get("metadata", {}).items() if value}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {**metadata, "generateName": "preflight-"},
-        "spec": spec,
-    }
-
-
-def required_terms(spec: Mapping[str, Object]) -> list[Object]:
-    """Return the terms of required node affinity, one of which must hold; none if there is no such affinity."""
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    return list(required.get("nodeSelectorTerms", ()))
+    metadata["generateName"] = "preflight-"
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _tolerated(key: str, value: str) -> Object:
     return {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
-
-
-def _over(layers: Iterable[Object]) -> Object:
-    """Return the fields of containers, the later over the earlier; objects inside are merged too."""
-    merged: Object = {}
-    for layer in layers:
-        for name, value in layer.items():
-            both = isinstance(value, dict) and isinstance(merged.get(name), dict)
-            merged[name] = _over([merged[name], value]) if both else value
-    return merged

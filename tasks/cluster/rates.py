@@ -1,8 +1,8 @@
 """Seconds of the units of work of a run, from data sheets and assumptions; ``measured`` takes them from a run."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tasks.cluster.gpus import Pool
 from tasks.cluster.shapes import BYTES, Shape
 from tasks.errors import SettingsError
 from tasks.settings import EngineSettings, OptimizeSettings, RunSettings
@@ -26,7 +26,7 @@ class EngineRates:
     prompt_token: float = 0.0
     """Seconds of a prompt token, which is read once for all responses to the prompt."""
 
-    def steps(self, responses: int, mean: float, longest: int) -> float:
+    def steps(self, responses: float, mean: float, longest: int) -> float:
         """Return the decode steps of one call.
 
         An engine that refills gives the place of a finished response to the next one, so the call waits for its
@@ -53,41 +53,22 @@ class EngineRates:
 
 @dataclass(frozen=True)
 class Rates:
-    """Mean amounts of a run and the seconds that they take, for the GPUs that the run is planned on."""
+    """Mean amounts of a run and the seconds that they take, on the GPUs that the run is planned for."""
 
+    each: AssumptionSettings
+    """Amounts and seconds of what does not follow from a data sheet."""
+    measured: frozenset[str]
+    """Names of those in ``each`` that a run showed; without any, nothing here was measured."""
     rollout: EngineRates
     evaluate: EngineRates
-    response_tokens: float
-    prompt_tokens: float
-    """Tokens of a prompt; 0 if the seconds of a response include its prompt."""
     trained_token: float
     """Seconds of a token in an update, forward and backward."""
     scored_token: float
     """Seconds of a token whose log-probability is computed before the first update of a stage."""
-    update: float
-    """Seconds of an update besides its tokens."""
-    answer: float
-    """Seconds of an answer in one worker of the verifier."""
-    verifier: float
-    """Seconds to start the workers."""
-    switch: float
-    """Seconds of a refresh inside one task, besides generation."""
-    engine: float
-    """Seconds to start an engine."""
-    trainer: float
-    """Seconds to start the trainer."""
-    start: float
-    """Seconds until the first step of a pod, or of a process, begins."""
     base: float = 0.0
     """Seconds to make the tiny base policy."""
     rest: float = 0.0
-    """Seconds of a step that are in no other row."""
-    store_byte: float = 0.0
-    """Seconds of a byte between a pod and the store; 0 if the seconds above include it."""
-    hub_byte: float = 0.0
-    """Seconds of a byte from the model hub."""
-    bytes_per_token: float = 8.0
-    """Stored bytes of a response token."""
+    """Seconds of a stage that are in no other row."""
 
 
 def passes(settings: OptimizeSettings) -> tuple[int, int]:
@@ -98,63 +79,38 @@ def passes(settings: OptimizeSettings) -> tuple[int, int]:
     return trained, scored + (trained if objective.gate.interval is None else 0)
 
 
-def operations_per_weight(settings: OptimizeSettings) -> int:
-    """Return the operations of an update per weight and token.
-
-    A forward pass takes 2 and a backward pass 4, of which frozen weights under adapters need 2; layers that are
-    computed again for the backward pass take 2 more.
-    """
-    return (4 if settings.lora else 6) + (2 if settings.backend.gradient_checkpointing else 0)
-
-
-def assumed_rates(
-    run: RunSettings,
-    shape: Shape,
-    gpus: Mapping[Role, AcceleratorSettings],
-    training_gpus: int,
-    assumed: AssumptionSettings,
-) -> Rates:
+def assumed_rates(run: RunSettings, shape: Shape, pool: Pool) -> Rates:
     """Return rates by data sheets and assumptions.
 
-    Decoding reads all weights and the KV cache at a share of the memory's bandwidth, and computes 2 operations per
-    token and active weight at a share of the peak. Attention's own operations are left out.
+    An update takes 6 operations per weight and token: 2 forward and 4 backward, of which frozen weights under adapters
+    need 2; layers that are computed again for the backward pass take 2 more. Attention's own operations are left out.
 
     Raises:
         SettingsError: the policy does not fit into the memory of an engine's GPUs.
     """
-    mean = assumed.response_share * run.rollout.max_new_tokens
-    trainer = gpus["train"]
-    speed = training_gpus * _flops(trainer, run.optimize.backend.dtype) * trainer.throughput.training_flops
+    trainer, backend = pool.gpu("train"), run.optimize.backend
+    mean = pool.costs.assumptions.response_share * run.rollout.max_new_tokens
+    speed = pool.training_gpus * _flops(trainer, backend.dtype) * trainer.throughput.training_flops
+    operations = (4 if run.optimize.lora else 6) + (2 if backend.gradient_checkpointing else 0)
     longest = max(one.evaluation.max_new_tokens for one in run.measures)
-
-    def engine(role: Role, settings: EngineSettings, most: int) -> EngineRates:
-        return _engine_rates(role, settings, shape, gpus[role], assumed.prompt_tokens, min(mean, most))
-
     return Rates(
-        rollout=engine("rollout", run.rollout.engine, run.rollout.max_new_tokens),
-        evaluate=engine("evaluate", run.evaluation_engine, longest),
-        response_tokens=mean,
-        prompt_tokens=assumed.prompt_tokens,
-        trained_token=operations_per_weight(run.optimize) * shape.active_parameters / speed,
+        each=pool.costs.assumptions,
+        measured=frozenset(),
+        rollout=_engine(run.rollout.engine, "rollout", shape, pool, mean),
+        evaluate=_engine(run.evaluation_engine, "evaluate", shape, pool, min(mean, longest)),
+        trained_token=operations * shape.active_parameters / speed,
         scored_token=2 * shape.active_parameters / speed,
-        update=assumed.update_seconds,
-        answer=assumed.answer_seconds,
-        verifier=assumed.verifier_start_seconds,
-        switch=assumed.switch_seconds,
-        engine=assumed.engine_start_seconds,
-        trainer=assumed.trainer_start_seconds,
-        start=assumed.pod_start_seconds,
-        store_byte=1 / (assumed.store_gb_per_second * _GB),
-        hub_byte=1 / (assumed.hub_gb_per_second * _GB),
-        bytes_per_token=assumed.bytes_per_token,
     )
 
 
-def _engine_rates(
-    role: Role, settings: EngineSettings, shape: Shape, gpu: AcceleratorSettings, prompt: float, mean: float
-) -> EngineRates:
-    gpus, weights = settings.tensor_parallel, BYTES[settings.dtype] * shape.parameters
-    cached = shape.cache_bytes(settings.dtype)
+def _engine(settings: EngineSettings, role: Role, shape: Shape, pool: Pool, mean: float) -> EngineRates:
+    """Return the rates of an engine whose responses have ``mean`` tokens.
+
+    Decoding reads all weights and the KV cache at a share of the memory's bandwidth, and computes 2 operations per
+    token and active weight at a share of the peak.
+    """
+    gpu, gpus, weights = pool.gpu(role), settings.tensor_parallel, BYTES[settings.dtype] * shape.parameters
+    cached, prompt = shape.cache_bytes(settings.dtype), pool.costs.assumptions.prompt_tokens
     room = settings.memory_share * gpus * gpu.memory_gb * _GB - weights
     rows = min(settings.batch_size, int(room / (cached * (prompt + mean))))
     if rows < 1:

@@ -14,17 +14,17 @@ _TINY_VOCABULARY = 22
 _EXPERT = ".experts."
 """Part of the names of weights of routed experts; shared experts, which see every token, have other names."""
 _NAMES = {
-    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model"),
-    "intermediate": ("intermediate_size", "n_inner", "ffn_dim"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "layers": ("num_hidden_layers",),
+    "hidden": ("hidden_size",),
+    "intermediate": ("intermediate_size",),
+    "heads": ("num_attention_heads",),
     "key_value_heads": ("num_key_value_heads",),
     "head_width": ("head_dim",),
     "vocabulary": ("vocab_size",),
     "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
     "experts_of_a_token": ("num_experts_per_tok",),
 }
-"""What configurations call the sizes of a model."""
+"""Names of the sizes in the config.json of models with the layers of Llama and Qwen."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,10 @@ def shape_of(policy: PolicySettings) -> Shape | None:
         DataError: its folder cannot be read.
     """
     if policy.tiny is not None:
-        return _tiny(policy.tiny)
+        tiny, parameters = policy.tiny, tiny_parameters(policy.tiny)
+        width, heads, stored = tiny.hidden_size // tiny.heads, tiny.heads, BYTES["float32"] * parameters
+        sizes = (tiny.layers, tiny.hidden_size, tiny.intermediate_size, heads, tiny.key_value_heads, width)
+        return Shape(parameters, *sizes, _TINY_VOCABULARY, stored)
     name = policy.path or ""
     folder = Path(name).expanduser()
     return _of_folder(folder) if folder.is_dir() else KNOWN.get(name)
@@ -97,26 +100,8 @@ def tiny_parameters(tiny: TinyPolicySettings) -> int:
     """Return the number of parameters of the tiny policy."""
     hidden, width = tiny.hidden_size, tiny.hidden_size // tiny.heads
     attention = 2 * hidden * hidden + 2 * hidden * width * tiny.key_value_heads + 2 * width
-    return (
-        _TINY_VOCABULARY * hidden
-        + hidden
-        + tiny.layers * (attention + 3 * hidden * tiny.intermediate_size + 2 * hidden)
-    )
-
-
-def _tiny(tiny: TinyPolicySettings) -> Shape:
-    parameters = tiny_parameters(tiny)
-    return Shape(
-        parameters=parameters,
-        layers=tiny.layers,
-        hidden=tiny.hidden_size,
-        intermediate=tiny.intermediate_size,
-        heads=tiny.heads,
-        key_value_heads=tiny.key_value_heads,
-        head_width=tiny.hidden_size // tiny.heads,
-        vocabulary=_TINY_VOCABULARY,
-        stored_bytes=BYTES["float32"] * parameters,
-    )
+    layer = attention + 3 * hidden * tiny.intermediate_size + 2 * hidden
+    return _TINY_VOCABULARY * hidden + hidden + tiny.layers * layer
 
 
 def _of_folder(folder: Path) -> Shape | None:

@@ -81,7 +81,7 @@ def test_prices_of_ones_own(tmp_path: Path) -> None:
     assert plan.mu_grpo.price["GPUs, spot"] == pytest.approx(2 * theirs.mu_grpo.price["GPUs, spot"])
     assert plan.mu_grpo.seconds == theirs.mu_grpo.seconds
     sources = {one.name: one.source for one in plan.assumptions}
-    assert (sources["decode step"], sources["update, per token"], sources["mean response"]) == (
+    assert (sources["decode step"], sources["update, per token"], sources["response_share"]) == (
         "measured",
         "measured",
         "assumed",
@@ -136,10 +136,7 @@ def test_a_store_without_a_run_is_named(store: Store, bucket: str) -> None:
 
 
 def test_the_model_is_importable_without_numpy() -> None:
-    modules = [
-        f"tasks.cluster.{name}"
-        for name in ("estimate", "gpus", "measured", "memory", "plan", "rates", "shapes", "steps")
-    ]
+    modules = [f"tasks.cluster.{name}" for name in ("gpus", "measured", "memory", "plan", "rates", "shapes", "steps")]
     loaded = "{'torch', 'flytekit', 'numpy', 'pyarrow', 'transformers'} & set(sys.modules)"
     code = f"import sys, {', '.join(modules)}; print({loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

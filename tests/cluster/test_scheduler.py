@@ -1,18 +1,15 @@
 """Where a real scheduler puts pods is where the project says that they go: those of the tasks, and any others."""
 
-import random
 from collections.abc import Iterator
 
 import pytest
 from flyteidl.admin import task_pb2
 
-from tasks.cluster.nodes import place, taken
 from tasks.settings.deployment import ROLES, Role
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.flyte_pods import pod_of
 from tests.cluster.pool import Objects
-from tests.cluster.random_cases import Case, cases
 from tests.platform.test_serialised import role_of
 from tests.preflight.clusters import NAMESPACE
 from tests.preflight.spoiled import occupied
@@ -32,9 +29,7 @@ POOLS: dict[Role, str] = {
 ROOM: dict[Role, int] = {"cpu": 16, "rollout": 14, "train": 2}
 """As ``mu-grpo preflight`` tells it of the same cluster (tests/preflight/test_right_clusters.py)."""
 NOWHERE = {
-    case: row.removeprefix("pod of ")
-    for case, (_, row, _, _) in WRONG.items()
-    if row.startswith("pod of ") and case != "pod template"
+    case: row.removeprefix("nodes for ") for case, (_, row, _, _) in WRONG.items() if row.startswith("nodes for ")
 }
 NOT_OF_THE_SCHEDULER = {"not ready"}
 """Taints for a node's state are what it looks at; a controller sets them, which does not run here."""
@@ -143,29 +138,3 @@ def test_a_pod_waits_for_room(api: Api, pool: list[Object], tasks: dict[str, tas
         until(lambda: settled(api, pod) == "gpu-train-1")
     finally:
         api.delete(pod)
-
-
-def fits(case: Case) -> bool:
-    """What ``mu-grpo preflight`` computes."""
-    found = place(case.pod["spec"], [case.node], taken(case.others))
-    return sum(found.now.values()) > 0
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_any_pod_and_any_node_are_judged_as_the_scheduler_judges_them(seed: int, api: Api) -> None:
-    """Labels, selectors, affinities, taints, tolerations, requests, other pods: at random, each pair by itself."""
-    drawn = cases(random.Random(seed), 150)
-    objects = [one for case in drawn for one in (case.node, *case.others)]
-    with api.changed([], objects):
-        pods = [case.pod for case in drawn]
-        try:
-            for pod in pods:
-                answer = api.create(pod)
-                assert answer.ok, answer.text
-            found = [bool(settled(api, pod)) for pod in pods]
-        finally:
-            for pod in pods:
-                api.delete(pod)
-    expected = [fits(case) for case in drawn]
-    assert [case for case, one, other in zip(drawn, found, expected, strict=True) if one != other] == []
-    assert 20 < sum(found) < 130, "both kinds must be there"

@@ -8,10 +8,10 @@ import pytest
 
 from tasks.artifacts import ArtifactRef
 from tasks.artifacts.records import Manifest, Timings
-from tasks.cluster.estimate import predict
 from tasks.cluster.measured import measure, read_rates
 from tasks.cluster.rates import Rates
 from tasks.cluster.shapes import shape_of
+from tasks.cluster.steps import predict
 from tasks.errors import DataError
 from tasks.report.history import History
 from tasks.report.ledger import make_ledger
@@ -92,7 +92,7 @@ def _with(history: History, timed: Mapping[ArtifactRef, Manifest]) -> History:
 
 
 def rates_of(made: Made, history: History, run: RunSettings | None = None) -> Rates:
-    return read_rates(run or made.run, history, make_ledger(history), ASSUMED, "here")
+    return read_rates(run or made.run, history, ASSUMED, "here")
 
 
 @pytest.fixture(params=["mu_grpo", "grpo"])
@@ -104,12 +104,15 @@ def test_planted_rates_are_found(one: Made) -> None:
     rates = rates_of(one, planted(one))
     assert (rates.rollout.step, rates.rollout.row) == pytest.approx((STEP, TOKEN))
     assert rates.evaluate == rates.rollout
-    assert (rates.update, rates.trained_token) == pytest.approx((0, TRAINED))  # stages are alike, nothing to tell apart
-    assert rates.scored_token == pytest.approx(SCORED)
-    assert (rates.verifier, rates.answer) == pytest.approx((VERIFIER, ANSWER))
-    assert (rates.engine, rates.trainer, rates.base) == pytest.approx((ENGINE, TRAINER, BASE))
-    assert rates.switch == pytest.approx(SWITCH if one.run.updates_per_rollout else ASSUMED.switch_seconds)
-    assert rates.start == pytest.approx(START, abs=0.05)
+    each = rates.each
+    assert (rates.trained_token, rates.scored_token) == pytest.approx((TRAINED, SCORED))
+    assert (each.verifier_start_seconds, each.answer_seconds) == pytest.approx((VERIFIER, ANSWER))
+    started = (each.engine_start_seconds, each.trainer_start_seconds, rates.base)
+    assert started == pytest.approx((ENGINE, TRAINER, BASE))
+    switch = SWITCH if one.run.updates_per_rollout else ASSUMED.switch_seconds
+    assert each.switch_seconds == pytest.approx(switch)
+    assert ("switch_seconds" in rates.measured) == bool(one.run.updates_per_rollout)
+    assert each.pod_start_seconds == pytest.approx(START, abs=0.05)
 
 
 def test_a_run_predicts_itself(one: Made) -> None:
@@ -130,9 +133,7 @@ def test_gpus_and_workers_share_what_was_measured(made: dict[str, Made]) -> None
     one = made["mu_grpo"]
     history = planted(one)
     four = one.run.override("verify.workers=4")
-    assert rates_of(one, history, four).answer == pytest.approx(ANSWER)  # of one worker
-    warm = "policy.tiny.warm_start.working_updates=6 policy.tiny.warm_start.guessing_updates=2"
-    assert rates_of(one, history, one.run.override(warm)).base == pytest.approx(2 * BASE)
+    assert rates_of(one, history, four).each.answer_seconds == pytest.approx(ANSWER)  # of one worker
 
 
 @pytest.mark.parametrize(
@@ -147,13 +148,11 @@ def test_gpus_and_workers_share_what_was_measured(made: dict[str, Made]) -> None
 def test_a_run_of_another_kind_tells_nothing(change: str, message: str, made: dict[str, Made]) -> None:
     one = made["mu_grpo"]
     with pytest.raises(DataError, match=message):
-        measure(one.run.override(change), one.store, False, ASSUMED)
+        measure(one.run.override(change), one.store, ASSUMED)
 
 
-def test_the_latest_run_of_the_other_kind_serves_where_there_is_no_other(made: dict[str, Made]) -> None:
-    one = made["grpo"]
-    for alternating in (True, False):
-        found = measure(one.run, one.store, alternating, ASSUMED)
-        assert found.alternating
-        assert found.name == "asymre, mu 2, seed 0"
-    assert not measure(one.run, made["mu_grpo"].store, True, ASSUMED).alternating
+def test_a_run_of_the_other_workflow_serves_where_there_is_no_other(made: dict[str, Made]) -> None:
+    for name, other in (("grpo", "mu_grpo"), ("mu_grpo", "grpo")):
+        rates, told = measure(made[other].run, made[name].store, ASSUMED)
+        assert ("switch_seconds" in rates.measured) == (name == "grpo")
+        assert told.startswith(f"asymre, mu {2 if name == 'grpo' else 6}, seed 0, report/")

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tasks.cluster.gpus import pool_of
 from tasks.cluster.measured import two_rates
 from tasks.cluster.rates import EngineRates, Rates, assumed_rates, passes
 from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings, RunSettings
 from tasks.settings.cost import CostSettings
-from tasks.settings.deployment import Role
 
 ROOT = Path(__file__).parents[2]
 PAPER, PRICES = ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-mu-grpo.yaml", ROOT / "configs/prices.yaml"
@@ -20,11 +20,9 @@ WEIGHTS = 7_615_616_512
 
 
 def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4, shape: Shape = SHAPE) -> Rates:
-    costs = CostSettings.read(PRICES)
-    roles: tuple[Role, ...] = ("rollout", "evaluate", "train")
-    row = costs.accelerator(accelerator)
     run = RunSettings.read(PAPER, overrides)
-    return assumed_rates(run, shape, dict.fromkeys(roles, row), gpus, costs.assumptions)
+    pool = pool_of(run, 8, accelerator, CostSettings.read(PRICES), None)
+    return assumed_rates(run, shape, replace(pool, training_gpus=gpus))
 
 
 def test_a_decode_step_by_hand() -> None:
@@ -134,7 +132,6 @@ def test_amounts_that_rise_together_share_what_they_took() -> None:
         ([(0.0, 10.0, 5.0)], (0, 0.5)),
         ([(2.0, 0.0, 5.0)], (2.5, 0)),
         ([(0.0, 0.0, 5.0)], (0, 0)),
-        ([], (0, 0)),
     ],
 )
 def test_rates_are_never_negative(points: list[tuple[float, float, float]], expected: tuple[float, float]) -> None:

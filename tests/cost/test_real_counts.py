@@ -2,16 +2,15 @@
 
 import pytest
 
-from tasks.cluster.estimate import Prediction, predict
 from tasks.cluster.gpus import Pool
 from tasks.cluster.rates import EngineRates, Rates
 from tasks.cluster.shapes import shape_of
+from tasks.cluster.steps import Prediction, predict
 from tasks.settings.cost import CostSettings
 from tests.cost.conftest import STAGES, Made
 from tools.runs import ROOT
 
 COSTS = CostSettings.read(ROOT / "configs/prices.yaml")
-NOTHING = ("update", "trained_token", "scored_token", "answer", "verifier", "switch", "engine", "trainer", "start")
 
 
 def predicted(name: str, made: Made) -> Prediction:
@@ -20,7 +19,9 @@ def predicted(name: str, made: Made) -> Prediction:
     responses = sum(one.facts["responses"] for one in verdicts)
     tokens = sum(one.facts["responses"] * one.facts["response_tokens"] for one in verdicts)
     engine = EngineRates("transformers", 512, 0.0, 0.0)
-    rates = Rates(engine, engine, response_tokens=tokens / responses, prompt_tokens=0.0, **dict.fromkeys(NOTHING, 0.0))
+    share = tokens / responses / made.run.rollout.max_new_tokens
+    each = COSTS.assumptions.model_copy(update={"response_share": share, "prompt_tokens": 0.0})
+    rates = Rates(each, frozenset(), engine, engine, trained_token=0.0, scored_token=0.0)
     shape = shape_of(made.run.policy)
     assert shape is not None
     pods = {"rollout": 1, "evaluate": 1, "train": 1}
@@ -49,10 +50,8 @@ def test_tokens_and_updates(pair: tuple[Made, Prediction]) -> None:
     assert prediction.trained_tokens == pytest.approx(sum(made.history.updates["tokens"]))
 
 
-def test_starts_and_refreshes(pair: tuple[Made, Prediction]) -> None:
+def test_refreshes(pair: tuple[Made, Prediction]) -> None:
     made, prediction = pair
-    loading = made.history.of_kind("evaluation") + made.history.of_kind("rollouts")
-    assert prediction.engine_starts == sum("load" in one.timings.phases for one in loading)
     switched = any("switch" in stage.policy.timings.phases for stage in made.history.stages)
     assert prediction.refreshes == (sum(made.history.updates["staleness"] == 0) if switched else 0)
 

@@ -13,7 +13,7 @@ from tasks.artifacts.fetch import fingerprint
 from tasks.artifacts.files import check
 from tasks.artifacts.s3 import PART_BYTES, Bucket
 from tasks.artifacts.work import once
-from tasks.cluster.storage import store_check
+from tasks.cluster.preflight import store_check
 from tasks.errors import ArtifactError
 from tests.faults.steps import PARTS, Killed, Step, checks_out
 from tools.faults.proxy import FAULTS, Proxy

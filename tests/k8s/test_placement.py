@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from tasks.cluster.api import Object
-from tasks.cluster.nodes import amounts, obstacle
+from tasks.cluster.nodes import look_at
 from tasks.cluster.pods import role_pod
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 from tests.k8s.test_flyte import values
@@ -48,12 +48,7 @@ def places(deployment: DeploymentSettings) -> dict[Role, set[str]]:
     }
     pods = {role: role_pod(role, deployment, templates[deployment.pod(role).template]) for role in ROLES}
     return {
-        role: {
-            one["metadata"]["name"]
-            for one in NODES
-            if obstacle(pods[role]["spec"], one, amounts(one["status"]["allocatable"])) is None
-        }
-        for role in ROLES
+        role: {one["metadata"]["name"] for one in NODES if look_at(one, pods[role]["spec"], []).ever} for role in ROLES
     }
 
 

@@ -1,11 +1,18 @@
-"""An API server that holds objects, pages its lists, and allows what roles allow: as Kubernetes does, for reading."""
+"""An API server that holds objects, and allows what roles allow: as Kubernetes does, for reading."""
 
+import datetime
+import ipaddress
 import json
+import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.preflight.http_server import Answer, Asked, HttpServer
 
@@ -14,10 +21,7 @@ TOKEN = "the-right-token"
 SECRET = "s3cr3t-value"
 NAMESPACE = "mu-grpo-development"
 USER = "researcher"
-_PAGE = 3
-"""Objects of a list that come at once, whatever is asked for: every list of the tests takes several requests."""
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_GROUPS = {"/api/v1": ""}
 _KINDS = {
     "nodes": "Node",
     "pods": "Pod",
@@ -27,10 +31,31 @@ _KINDS = {
 }
 
 
-def rule(verbs: str, resources: str, group: str = "", namespace: str = "", name: str = "") -> Object:
-    """A rule of a role, in a namespace or in all."""
-    found: Object = {"verbs": [verbs], "apiGroups": [group], "resources": resources.split(), "namespace": namespace}
-    return found | ({"resourceNames": [name]} if name else {})
+@cache
+def certificate() -> tuple[Path, Path]:
+    """A certificate for this machine that it signed itself, and its key: kubectl sends no token without TLS."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kube-apiserver")])
+    start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(start)
+        .not_valid_after(start + datetime.timedelta(days=2))
+        .add_extension(host, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    folder = Path(tempfile.mkdtemp(prefix="certificate"))
+    paths = folder / "certificate.pem", folder / "key.pem"
+    paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private = serialization.PrivateFormat.PKCS8
+    paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, private, serialization.NoEncryption()))
+    return paths
 
 
 class ApiServer(HttpServer):
@@ -40,17 +65,10 @@ class ApiServer(HttpServer):
         objects: with kind and metadata.
         version: what ``/version`` tells.
         rules: of the user's roles, each with a ``namespace`` or an empty one for all.
-        certificate: of a server with TLS.
     """
 
-    def __init__(
-        self,
-        objects: Iterable[Object],
-        version: Object,
-        rules: Iterable[Object],
-        certificate: tuple[Path, Path] | None = None,
-    ) -> None:
-        super().__init__(certificate)
+    def __init__(self, objects: Iterable[Object], version: Object, rules: Iterable[Object]) -> None:
+        super().__init__(certificate())
         self.objects = list(objects)
         self.version = version
         self.rules = list(rules)
@@ -61,9 +79,10 @@ class ApiServer(HttpServer):
         self.fixed: dict[str, Answer] = {}
         """Answers that are given whatever is asked, by path."""
 
-    def kubeconfig(self, folder: Path, token: str | None = TOKEN, **cluster: str) -> Path:
+    def kubeconfig(self, folder: Path, token: str | None = TOKEN, trusted: bool = True) -> Path:
         """A file that points here."""
         user = {"token": token} if token else {}
+        cluster = {"certificate-authority": str(certificate()[0])} if trusted else {}
         content = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -107,7 +126,7 @@ class ApiServer(HttpServer):
             allowed = self._allowed(**{"group": "", "namespace": "", "name": "", **attributes})
             return Answer(201, {**asked.body, "status": {"allowed": allowed}})
         if asked.method == "POST" and asked.path == f"/api/v1/namespaces/{NAMESPACE}/pods":
-            assert asked.query == {"dryRun": "All"}
+            assert asked.query["dryRun"] == "All"
             if not self._allowed("create", "pods", "", NAMESPACE, ""):
                 return _status(403, "Forbidden", f'pods is forbidden: User "{USER}" cannot create resource "pods"')
             message = self.refused.get(asked.body["metadata"]["labels"]["mu-grpo/role"])
@@ -126,16 +145,12 @@ class ApiServer(HttpServer):
         return Answer(body={"kind": "APIResourceList", "resources": [{"name": name} for name in resources]})
 
     def _objects(self, asked: Asked) -> Answer:
-        prefix = next((one for one in _GROUPS if asked.path.startswith(f"{one}/")), None)
-        if prefix is None:
-            return _status(404, "NotFound", "the server could not find the requested resource")
-        parts = asked.path.removeprefix(f"{prefix}/").split("/")
-        namespace = ""
+        parts, namespace = asked.path.removeprefix("/api/v1/").split("/"), ""
         if len(parts) > 2:
             namespace, parts = parts[1], parts[2:]
         resource, name = parts[0], (parts[1:] or [""])[0]
         verb = "get" if name else "list"
-        if not self._allowed(verb, resource, _GROUPS[prefix], namespace, name):
+        if not self._allowed(verb, resource, "", namespace, name):
             text = f'{resource} is forbidden: User "{USER}" cannot {verb} resource "{resource}"'
             return _status(403, "Forbidden", text)
         found = [
@@ -144,9 +159,15 @@ class ApiServer(HttpServer):
             if (not namespace or one["metadata"].get("namespace") == namespace)
             and (not name or one["metadata"]["name"] == name)
         ]
-        if not name:
-            return _page(found, asked.query)
-        return Answer(body=found[0]) if found else _status(404, "NotFound", f'{resource} "{name}" not found')
+        if name:
+            return Answer(body=found[0]) if found else _status(404, "NotFound", f'{resource} "{name}" not found')
+        for condition in asked.query.get("fieldSelector", "").split(","):
+            field, _, value = condition.partition("!=")
+            if field == "status.phase":
+                found = [one for one in found if one["status"]["phase"] != value]
+        # As in Kubernetes, objects inside a list do not name their kind.
+        items = [{key: value for key, value in one.items() if key != "kind"} for one in found]
+        return Answer(body={"kind": "List", "metadata": {"resourceVersion": "918273"}, "items": items})
 
     def _allowed(self, verb: str, resource: str, group: str, namespace: str, name: str) -> bool:
         return any(
@@ -157,18 +178,6 @@ class ApiServer(HttpServer):
             and (not one.get("resourceNames") or name in one["resourceNames"])
             for one in self.rules
         )
-
-
-def _page(found: list[Object], query: dict[str, str]) -> Answer:
-    for condition in query.get("fieldSelector", "").split(","):
-        field, _, value = condition.partition("!=")
-        if field == "status.phase":
-            found = [one for one in found if one["status"]["phase"] != value]
-    start, size = int(query.get("continue", "0")), min(_PAGE, int(query.get("limit", _PAGE)))
-    rest = {"continue": str(start + size)} if start + size < len(found) else {}
-    # As in Kubernetes, objects inside a list do not name their kind.
-    items = [{key: value for key, value in one.items() if key != "kind"} for one in found[start : start + size]]
-    return Answer(body={"kind": "List", "metadata": {"resourceVersion": "918273", **rest}, "items": items})
 
 
 def _status(code: int, reason: str, message: str) -> Answer:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -36,7 +35,7 @@ def preflight_rules() -> list[Object]:
     ]
 
 
-def right(overlay: str, **server: Any) -> ApiServer:
+def right(overlay: str) -> ApiServer:
     """The server of a cluster to which an overlay was applied."""
     found = recorded(overlay)
     objects = [one for one in rendered(f"k8s/overlays/{overlay}") if one["kind"] != "Deployment"]
@@ -49,7 +48,7 @@ def right(overlay: str, **server: Any) -> ApiServer:
     objects.append(_named("ServiceAccount", "default"))
     value = base64.b64encode(SECRET.encode()).decode()
     objects.append({**_named("Secret", "mu-grpo"), "data": {"hub-token": value, "wandb-api-key": value}})
-    return ApiServer(copy.deepcopy(objects), found["version"], preflight_rules(), **server)
+    return ApiServer(copy.deepcopy(objects), found["version"], preflight_rules())
 
 
 def _named(kind: str, name: str) -> Object:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.cluster.findings import Finding, Patience
+from tasks.cluster.findings import Finding
 from tasks.cluster.preflight import Target, preflight
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
@@ -26,7 +26,7 @@ def reading_alone(server: ApiServer) -> None:
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     sent = {(one.method, one.path) for one in server.asked if one.method != "GET"}
     assert sent <= {("POST", reviews), ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods")}
-    assert all(one.query == {"dryRun": "All"} for one in server.asked if one.path.endswith("/pods") and one.raw)
+    assert all(one.query["dryRun"] == "All" for one in server.asked if one.path.endswith("/pods") and one.raw)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def ask(tmp_path: Path) -> Ask:
         run = RunSettings.read(CONFIG, overrides)
         asked = DeploymentSettings.read(deployment_of(deployment, tmp_path, **(changes or {})))
         kubeconfig = target.pop("kubeconfig", None) or server.kubeconfig(tmp_path)
-        findings = preflight(run, asked, Target(kubeconfig=kubeconfig, **{"patience": Patience(5, 15), **target}))
+        findings = preflight(run, asked, Target(kubeconfig=kubeconfig, **{"seconds": 5, **target}))
         names = [one.name for one in findings]
         assert len(set(names)) == len(names)
         assert not [one for one in findings if one.state == "failed" and not one.fix]

@@ -84,10 +84,9 @@ class _Handler(BaseHTTPRequestHandler):
     server_of_test: HttpServer
 
     def _handle(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
         parts = urlsplit(self.path)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        asked = Asked(self.command, parts.path, query, self.headers, self.rfile.read(length))
+        asked = Asked(self.command, parts.path, query, self.headers, self._body())
         answer = self.server_of_test.respond(asked)
         if answer is None:
             self.close_connection = True
@@ -103,6 +102,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # Who asked has stopped waiting.
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        content = b""
+        while size := int(self.rfile.readline(), 16):
+            content += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return content
 
     def handle_expect_100(self) -> bool:
         self.send_response_only(100)

@@ -1,12 +1,10 @@
 """A cluster as the manifests make it has nothing that stops a run, and is only read."""
 
-from pathlib import Path
-
 import yaml
 
 from tests.preflight.api_server import SECRET, ApiServer
 from tests.preflight.conftest import TAG, Ask, Findings
-from tests.preflight.services import ALTERNATING, WORKFLOW, Flyte, Registry
+from tests.preflight.services import ALTERNATING, Flyte, Registry
 from tools import ROOT
 
 
@@ -23,13 +21,11 @@ def test_gpu_4_on_its_pools(gpu_pool: ApiServer, ask: Ask, registry: Registry, f
     assert states(found) | {"ok": []} == {"ok": [], "warning": [], "failed": [], "not tried": []}
     assert found["API server"].found == f"{gpu_pool.url}, Kubernetes v1.33.1-eks-1fbb135"
     assert found["permissions"].found == "all 6 that are asked for here"
-    assert found["namespace"].found == "mu-grpo-development, restricted"
     assert found["secrets"].found == "mu-grpo: hub-token, wandb-api-key"
     assert found["GPUs"].found == "24 nvidia.com/gpu on 3 of 5 nodes"
     # 8 on one node, 6 beside the 2 of another team on the other; its finished pod and its waiting one take nothing.
-    assert found["pod of rollout"].found == "fits 2 of 5 nodes; room for 14 now"
-    assert found["pod of train"].found == "fits 1 of 5 nodes; room for 2 now"
-    assert found["shards"].found == "2 a stage, 2 at once by max_parallelism 32; room for 14"
+    assert found["nodes for rollout"].found == "fits 2 of 5 nodes; room for 14 now"
+    assert found["nodes for train"].found == "fits 1 of 5 nodes; room for 2 now"
     assert f"{images}-train:{TAG} is in its registry" in found["image mu-grpo-train"].found
     assert found["workflow"].found == "workflows.mu_grpo.mu_grpo, latest version v2"
     assert SECRET not in str(found)
@@ -39,16 +35,10 @@ def test_development_on_one_machine(one_machine: ApiServer, ask: Ask) -> None:
     found = ask(one_machine, "development")
     assert states(found)["warning"] == []
     assert states(found)["failed"] == ["store"]  # a folder
-    assert found["GPUs"].found == "none is asked for"
+    assert "GPUs" not in found
     assert found["secrets"].found == "none is asked for"
     assert not [one for one in one_machine.asked if "secrets" in one.path and one.method == "GET"]
     assert "on 1 of 1 nodes" in found["image mu-grpo-cpu"].found
-
-
-def test_lists_are_read_to_their_end(gpu_pool: ApiServer, ask: Ask) -> None:
-    ask(gpu_pool)
-    pages = [one.query for one in gpu_pool.asked if one.path == "/api/v1/nodes"]
-    assert [page.get("continue") for page in pages] == [None, "3"]
 
 
 def test_several_nodes_that_train_need_the_training_operator(gpu_pool: ApiServer, ask: Ask) -> None:
@@ -59,8 +49,8 @@ def test_several_nodes_that_train_need_the_training_operator(gpu_pool: ApiServer
     gpu_pool.apis["kubeflow.org/v1"] = ["pytorchjobs", "pytorchjobs/status"]
     found = ask(gpu_pool, changes={"train_nodes": 2})
     assert found["PyTorchJob"].state == "ok"
-    assert found["pod of train"].state == "ok"
-    too_many = ask(gpu_pool, changes={"train_nodes": 3})["pod of train"]
+    assert found["nodes for train"].state == "ok"
+    too_many = ask(gpu_pool, changes={"train_nodes": 3})["nodes for train"]
     assert too_many.state == "failed"
     assert too_many.found == "fits 1 of 5 nodes, which hold 2 of the 3 that must run at once"
 
@@ -74,18 +64,8 @@ def test_a_run_that_takes_turns_needs_no_pool_for_generation(gpu_pool: ApiServer
     assert "the pod template mu-grpo-verify does not exist" in staged["pod of verify"].found
     flyte.workflows = {ALTERNATING}
     found = ask(gpu_pool, overrides="updates_per_rollout=4", flyte=flyte.url, changes=changes)
-    assert not {"pod of rollout", "pod of verify"} & found.keys()
+    assert not {"pod of rollout", "nodes for rollout", "pod of verify"} & found.keys()
     unregistered = [name for name in found if name.startswith("image ")]
     assert unregistered == ["image mu-grpo-cpu", "image mu-grpo-rollout", "image mu-grpo-alternate"]
     assert states(found)["failed"] == ["store", *unregistered]
-    assert found["shards"].found == "none: pods that train generate"
     assert found["workflow"].found == "workflows.grpo.grpo, latest version v2"
-    flyte.workflows = {WORKFLOW}
-    missing = ask(gpu_pool, overrides="updates_per_rollout=4", flyte=flyte.url)["workflow"]
-    assert (missing.state, missing.found) == ("failed", f"{ALTERNATING} is not registered in mu-grpo, development")
-
-
-def test_every_kubeconfig_is_left_as_it_is(gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:
-    before = gpu_pool.kubeconfig(tmp_path).read_bytes()
-    ask(gpu_pool)
-    assert (tmp_path / "kubeconfig").read_bytes() == before

@@ -7,7 +7,7 @@ from urllib.error import HTTPError
 import pytest
 
 from tasks.cluster.flyte import flyte_checks
-from tasks.cluster.storage import store_check
+from tasks.cluster.preflight import store_check
 from tests.preflight.http_server import Answer, Asked, HttpServer
 from tests.preflight.services import WORKFLOW, Flyte
 from tools.s3 import S3, free_port
@@ -154,8 +154,7 @@ def test_what_flyte_does_not_have(flyte: Flyte) -> None:
     assert states(project="other") == (
         ["ok", "failed", "not tried"],
         "Flyte has no project other; it has flytesnacks, mu-grpo",
-        f"""curl -d '{{"project": {{"id": "other", "name": "other"}}}}' {flyte.url}/api/v1/projects, """
-        "or seedProjects in k8s/flyte/values.yaml",
+        "flytectl create project --id other --name other, or flytectl update project --activate",
     )
     assert states(domain="test")[1:] == (
         "mu-grpo has no domain test; it has development, staging, production",
@@ -168,10 +167,7 @@ def test_what_flyte_does_not_have(flyte: Flyte) -> None:
         "pyflyte register --copy none -p mu-grpo -d development workflows, with MU_GRPO_DEPLOYMENT set",
     )
     flyte.projects[1]["state"] = "ARCHIVED"
-    assert states()[1:] == (
-        "mu-grpo is archived",
-        f"""curl -X PUT -d '{{"id": "mu-grpo", "state": "ACTIVE"}}' {flyte.url}/api/v1/projects/mu-grpo""",
-    )
+    assert states()[1].startswith("mu-grpo is archived")
 
 
 def test_flyte_with_a_login_is_reached_and_no_further(flyte: Flyte) -> None:
@@ -199,8 +195,8 @@ def test_a_server_that_is_not_flytes(answer: Answer, flyte: Flyte) -> None:
     [
         ("dns:///flyte.example.com", "dns:///flyte.example.com is no address of http"),
         ("localhost:30080", "localhost:30080 is no address of http"),
-        ("http://127.0.0.1:1", "the connection is refused"),
-        ("http://flyte.invalid", "flyte.invalid: the host is not known"),
+        ("http://127.0.0.1:1", "refused"),
+        ("http://flyte.invalid", "http://flyte.invalid/healthcheck: "),
     ],
 )
 def test_addresses_that_lead_nowhere(url: str, found: str) -> None:

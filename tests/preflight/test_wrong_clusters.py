@@ -30,6 +30,7 @@ from tests.preflight.spoiled import (
     no_template,
     nodes,
     not_ready,
+    occupied,
     old,
     short_of_disk,
     small_limit,
@@ -45,57 +46,62 @@ WRONG: dict[str, tuple[Callable[[ApiServer], None], str, str, str]] = {
     "no GPUs": (without_gpus, "GPUs", f"no node of 5 offers {GPU}", "NVIDIA's GPU operator or device plugin"),
     "no GPUs, role": (
         without_gpus,
-        "pod of rollout",
+        "nodes for rollout",
         f"it fits no node. gpu-rollout-1, gpu-rollout-2: asks 1 {GPU}, has 0 {GPU}",
         "pods.rollout of the deployment",
     ),
     "too few GPUs": (
         too_few_gpus,
-        "pod of train",
+        "nodes for train",
         f"gpu-train-1: asks 4 {GPU}, has 2 {GPU}",
         "Ask for less in pods.train of the deployment, or add larger nodes",
     ),
     "a taint": (
         tainted,
-        "pod of train",
+        "nodes for train",
         "gpu-train-1: taint dedicated=research:NoSchedule",
         "Add a toleration for dedicated=research:NoSchedule to mu-grpo-train",
     ),
     "no pool": (
         without_pool,
-        "pod of rollout",
+        "nodes for rollout",
         "no label mu-grpo/pool=rollout",
-        "Label and taint the spot nodes mu-grpo/pool=rollout",
+        "kubectl label node <name> mu-grpo/pool=rollout",
     ),
     "another accelerator": (
         another_accelerator,
-        "pod of evaluate",
+        "nodes for evaluate",
         f"it fits no node. gpu-rollout-1, gpu-rollout-2: no label {ACCELERATOR}=nvidia-h200; ",
-        "Change accelerator of evaluate, or accelerator_label",
+        "or change accelerator of evaluate, accelerator_label or spot_label",
     ),
     "no accelerator's label": (
         no_accelerator_label,
-        "pod of train",
+        "nodes for train",
         f"it fits no node. gpu-train-1: no label {ACCELERATOR}=nvidia-h200; ",
-        f"kubectl label node gpu-train-1 {ACCELERATOR}=nvidia-h200",
+        f"kubectl label node <name> {ACCELERATOR}=nvidia-h200",
     ),
-    "cordoned": (cordoned, "pod of train", "gpu-train-1: cordoned", "kubectl uncordon gpu-train-1"),
-    "not ready": (not_ready, "pod of train", "gpu-train-1: not ready", "kubectl describe node gpu-train-1"),
-    "short of disk": (short_of_disk, "pod of train", "gpu-train-1: disk-pressure", "kubectl describe node gpu-train-1"),
+    "cordoned": (cordoned, "nodes for train", "gpu-train-1: cordoned", "kubectl uncordon gpu-train-1"),
+    "not ready": (not_ready, "nodes for train", "gpu-train-1: unreachable", "kubectl describe node gpu-train-1"),
+    "short of disk": (
+        short_of_disk,
+        "nodes for train",
+        "gpu-train-1: disk-pressure",
+        "kubectl describe node gpu-train-1",
+    ),
     "being deleted": (being_deleted, "namespace", f"{NAMESPACE} is being deleted", "make it again: kubectl apply -k"),
     "daemons leave too little": (
         little_memory_because_of_daemons,
-        "pod of train",
+        "nodes for train",
         "gpu-train-1: asks 960Gi memory, has 959.87Gi memory",
         "pods.train of the deployment",
     ),
     "an affinity": (
         an_affinity_and_no_pool,
-        "pod of rollout",
+        "nodes for rollout",
         "no label topology.kubernetes.io/zone=eu-west-1a or mu-grpo/pool=rollout",
         "nodeSelector and affinity of mu-grpo-rollout",
     ),
-    "no node": (no_node, "pod of cpu", "the cluster has no node", "Add nodes"),
+    "no node": (no_node, "nodes for cpu", "the cluster has no node", "Add nodes"),
     "secret": (
         no_secret,
         "secrets",
@@ -157,83 +163,77 @@ REFUSED: dict[str, tuple[Callable[[ApiServer], None], Role, str, str]] = {
 """What is done to a right cluster, the role whose pod it then refuses, its words (Kubernetes 1.34.4), and the fix."""
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named_with_its_fix(case: str, gpu_pool: ApiServer, ask: Ask) -> None:
-    spoil, row, found, fix = WRONG[case]
-    spoil(gpu_pool)
-    wrong = ask(gpu_pool)[row]
-    assert wrong.state == "failed"
-    assert found in wrong.found
-    assert fix in wrong.fix
-    assert SECRET not in str(wrong)
+GROUPS = (
+    ("no GPUs", "secret", "being deleted"),
+    ("no GPUs, role", "key of a secret", "version"),
+    ("too few GPUs", "no pool"),
+    ("a taint", "another accelerator"),
+    ("no accelerator's label",),
+    ("cordoned", "an affinity"),
+    ("not ready",),
+    ("short of disk",),
+    ("daemons leave too little",),
+    ("no node", "pod template"),
+)
+"""Cases whose rows do not touch each other."""
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_the_api_server_refuses_is_told_in_its_own_words(case: str, gpu_pool: ApiServer, ask: Ask) -> None:
+def test_every_case_is_in_a_group() -> None:
+    assert sorted(case for group in GROUPS for case in group) == sorted(WRONG)
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=" and ".join)
+def test_what_is_wrong_is_named_with_its_fix(group: tuple[str, ...], gpu_pool: ApiServer, ask: Ask) -> None:
+    for case in group:
+        WRONG[case][0](gpu_pool)
+    told = ask(gpu_pool)
+    assert SECRET not in str(told)
+    for case in group:
+        _, row, found, fix = WRONG[case]
+        assert told[row].state == "failed", case
+        assert found in told[row].found
+        assert fix in told[row].fix
+
+
+@pytest.mark.parametrize("group", [tuple(REFUSED)[:1], tuple(REFUSED)[1:4], tuple(REFUSED)[4:5], tuple(REFUSED)[5:]])
+def test_what_the_api_server_refuses_is_told_in_its_own_words(
+    group: tuple[str, ...], gpu_pool: ApiServer, ask: Ask
+) -> None:
     """tests/cluster has a real API server say them."""
-    _, role, message, fix = REFUSED[case]
-    gpu_pool.refused[role] = message
-    found = ask(gpu_pool)
-    assert wrong_rows(found) == {f"pod of {role}": "failed"}
-    assert found[f"pod of {role}"].found == f"the API server would refuse it: {message}"
-    assert fix in found[f"pod of {role}"].fix
+    for case in group:
+        gpu_pool.refused[REFUSED[case][1]] = REFUSED[case][2]
+    told = ask(gpu_pool)
+    assert wrong_rows(told) == {f"pod of {REFUSED[case][1]}": "failed" for case in group}
+    for case in group:
+        _, role, message, fix = REFUSED[case]
+        assert told[f"pod of {role}"].found == f"the API server would refuse it: {message}"
+        assert fix in told[f"pod of {role}"].fix
 
 
-def test_a_refusal_that_is_not_known_is_shown_too(gpu_pool: ApiServer, ask: Ask) -> None:
+def test_refusals_of_other_kinds(gpu_pool: ApiServer, ask: Ask) -> None:
+    """One that is not known is shown too, and a quota that is used up is a warning."""
     message = 'admission webhook "policies.example.org" denied the request: images must be signed'
     gpu_pool.refused["verify"] = message
-    found = ask(gpu_pool)["pod of verify"]
-    assert (found.state, found.found) == ("failed", f"the API server would refuse it: {message}")
-    assert found.fix == "Change pods.verify of the deployment, or the pod template mu-grpo-verify"
-
-
-def test_a_quota_that_is_used_up_is_a_warning(gpu_pool: ApiServer, ask: Ask) -> None:
-    message = "exceeded quota: mu-grpo, requested: cpu=8,requests.memory=960Gi, used: cpu=8,requests.memory=5400Gi, "
-    gpu_pool.refused["train"] = f"{message}limited: cpu=512,requests.memory=6Ti"
-    found = ask(gpu_pool)["pod of train"]
-    assert found.state == "warning"
-    assert found.found.startswith("it waits: exceeded quota: mu-grpo, ")
-    assert found.fix == "Wait for what runs in the namespace, or raise the quota"
-
-
-def test_a_refusal_and_a_node_that_does_not_fit_are_both_shown(gpu_pool: ApiServer, ask: Ask) -> None:
-    gpu_pool.refused["train"] = REFUSED["quota"][2]
+    used_up = "exceeded quota: mu-grpo, requested: cpu=8,requests.memory=960Gi, used: cpu=8,requests.memory=5400Gi, "
+    gpu_pool.refused["train"] = f"{used_up}limited: cpu=512,requests.memory=6Ti"
     tainted(gpu_pool)
-    found = ask(gpu_pool)["pod of train"]
-    assert "exceeded quota" in found.found
-    assert "taint dedicated=research:NoSchedule" in found.found
-    assert "Add a toleration" in found.fix
-
-
-def test_several_failures_are_all_shown(gpu_pool: ApiServer, ask: Ask) -> None:
-    for spoil in (old, no_key, tainted):
-        spoil(gpu_pool)
-    gpu_pool.refused["cpu"] = REFUSED["priority class"][2]
-    found = [name for name, state in wrong_rows(ask(gpu_pool)).items() if state == "failed"]
-    assert found == ["API server", "secrets", "pod of cpu", "pod of train"]
+    found = ask(gpu_pool)
+    told = found["pod of verify"]
+    assert (told.state, told.found) == ("failed", f"the API server would refuse it: {message}")
+    assert told.fix == "Change pods.verify of the deployment, or the pod template mu-grpo-verify"
+    assert found["pod of train"].state == "warning"
+    assert found["pod of train"].found.startswith("it waits: exceeded quota: mu-grpo, ")
+    assert found["pod of train"].fix == "Wait for what runs in the namespace, or raise the quota"
+    assert found["nodes for train"].state == "failed"  # the one does not hide the other
 
 
 def test_a_wrong_project_or_domain_names_those_that_are_there(gpu_pool: ApiServer, ask: Ask) -> None:
     for name in ("mu-grpo-production", "another-mu-grpo"):
         gpu_pool.objects.append({"kind": "Namespace", "metadata": {"name": name}})
-    for target in ({"domain": "staging"}, {"project": "mu-grp"}):
-        found = ask(gpu_pool, **target)
-        assert found["namespace"].state == "failed"
-        assert found["namespace"].found.endswith("does not exist; there are mu-grpo-development, mu-grpo-production")
-        assert "Name another --project or --domain, or make it: kubectl apply -k" in found["namespace"].fix
-        assert found["GPUs"].state == "ok"
-
-
-def test_a_namespace_that_does_not_say_how_strict_it_is(gpu_pool: ApiServer, ask: Ask) -> None:
-    del gpu_pool.find("Namespace", NAMESPACE)["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-    found = ask(gpu_pool)["namespace"]
-    assert found.state == "warning"
-    assert found.fix == f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=restricted"
-
-
-def test_a_templates_affinity_is_an_alternative_to_flytes(gpu_pool: ApiServer, ask: Ask) -> None:
-    an_affinity(gpu_pool, "mu-grpo-verify")
-    assert not wrong_rows(ask(gpu_pool))
+    found = ask(gpu_pool, domain="staging")
+    assert found["namespace"].state == "failed"
+    assert found["namespace"].found.endswith("does not exist; there are mu-grpo-development, mu-grpo-production")
+    assert "Name another --project or --domain, or make it: kubectl apply -k" in found["namespace"].fix
 
 
 def test_nodes_that_come_nearest_are_named_first(gpu_pool: ApiServer, ask: Ask) -> None:
@@ -242,18 +242,13 @@ def test_nodes_that_come_nearest_are_named_first(gpu_pool: ApiServer, ask: Ask) 
     small["status"]["allocatable"][GPU] = "2"
     gpu_pool.objects.append(small)
     cordoned(gpu_pool)
-    found = ask(gpu_pool)["pod of train"].found
+    found = ask(gpu_pool)["nodes for train"].found
     assert found.startswith(f"it fits no node. gpu-train-2: asks 4 {GPU}, has 2 {GPU}; gpu-train-1: cordoned; ")
 
 
-def test_gpus_that_one_node_does_not_offer(gpu_pool: ApiServer, ask: Ask) -> None:
-    nodes(gpu_pool, "gpu-rollout-2")[0]["status"]["allocatable"][GPU] = "0"
-    found = ask(gpu_pool)["GPUs"]
-    assert found.state == "warning"
-    assert found.found == f"16 {GPU} on 2 of 5 nodes; none on gpu-rollout-2, labelled as GPU nodes"
-
-
-def test_a_tolerated_and_a_preferred_taint_stop_nothing(gpu_pool: ApiServer, ask: Ask) -> None:
+def test_what_stops_nothing(gpu_pool: ApiServer, ask: Ask) -> None:
+    """A template's affinity, an alternative to Flyte's; a taint that is tolerated, and one that is preferred."""
+    an_affinity(gpu_pool, "mu-grpo-verify")
     for node in nodes(gpu_pool, *GPU_NODES):
         device = {"key": ACCELERATOR, "value": "nvidia-h200", "effect": "NoSchedule"}  # Flyte tolerates its own label
         node["spec"]["taints"] += [device, {"key": "spot", "effect": "PreferNoSchedule"}]
@@ -264,6 +259,18 @@ def test_the_deployment_names_the_accelerators_label(gpu_pool: ApiServer, ask: A
     for node in nodes(gpu_pool, *GPU_NODES):
         del node["metadata"]["labels"][ACCELERATOR]
         node["metadata"]["labels"]["cloud.google.com/gke-accelerator"] = "nvidia-h200"
-    assert ask(gpu_pool)["pod of train"].state == "failed"
     found = ask(gpu_pool, changes={"accelerator_label": "cloud.google.com/gke-accelerator"})
-    assert found["pod of train"].state == "ok"
+    assert found["nodes for train"].state == "ok"
+
+
+def test_no_room_now_is_a_warning_that_names_what_is_short(gpu_pool: ApiServer, ask: Ask) -> None:
+    """For as many shards, too, as may be generated at once."""
+    occupied(gpu_pool, "gpu-train-1", 5)
+    occupied(gpu_pool, "gpu-rollout-1", 6)
+    occupied(gpu_pool, "gpu-rollout-2", 5)
+    found = ask(gpu_pool, overrides="prompts.prompts_per_shard=128")
+    assert wrong_rows(found) == {"nodes for train": "warning", "nodes for rollout": "warning"}
+    expected = f"fits 1 of 5 nodes; room for 0 of 1 at once now; gpu-train-1: asks 4 {GPU}, has 3 {GPU}"
+    assert found["nodes for train"].found == expected
+    assert "Wait for what runs there, or add nodes" in found["nodes for train"].fix
+    assert found["nodes for rollout"].found.startswith("fits 2 of 5 nodes; room for 3 of 4 at once now; ")
