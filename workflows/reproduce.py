@@ -40,7 +40,7 @@ def _run(store: str, settings: RunSettings) -> RunSummary:
     return _execution(grpo, settings, **given, updates_per_rollout=settings.updates_per_rollout)
 
 
-def _execution(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: Any) -> Any:
+def _execution(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: Any) -> RunSummary:
     """Run a workflow as an execution of its own, or directly on this machine; returns its outputs."""
     values = settings.given()
     sections = {
@@ -48,7 +48,9 @@ def _execution(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: A
         for name, kind in graph.python_interface.inputs.items()
         if isinstance(kind, type) and issubclass(kind, Given)
     }
-    return LaunchPlan.get_default_launch_plan(FlyteContextManager.current_context(), graph)(**sections, **inputs)
+    plan = LaunchPlan.get_default_launch_plan(FlyteContextManager.current_context(), graph)
+    summary: RunSummary = plan(**sections, **inputs)
+    return summary
 
 
 @unrolling

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tasks.artifacts.fetch import fetch, fingerprint, local_file, snapshot
+from tasks.artifacts.fetch import fetch, fingerprint, snapshot
 from tasks.errors import DataError
 from tasks.prompts.files import SUFFIXES, Named
 from tasks.settings import EvaluateSettings, PromptsSettings, SourceSettings
