@@ -35,12 +35,15 @@ def every_run(store: str, runs: list[RunSettings]) -> list[RunSummary]:
 
 def _run(store: str, settings: RunSettings) -> RunSummary:
     given = {"store": store, "seed": settings.seed}
-    if not settings.alternates:
-        return _execution(mu_grpo, settings, **given)
-    return _execution(grpo, settings, **given, updates_per_rollout=settings.updates_per_rollout)
+    summary: RunSummary
+    if settings.alternates:
+        summary = _execution(grpo, settings, **given, updates_per_rollout=settings.updates_per_rollout)
+    else:
+        summary = _execution(mu_grpo, settings, **given)
+    return summary
 
 
-def _execution(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: Any) -> RunSummary:
+def _execution(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: Any) -> Any:
     """Run a workflow as an execution of its own, or directly on this machine; returns its outputs."""
     values = settings.given()
     sections = {
@@ -48,9 +51,7 @@ def _execution(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: A
         for name, kind in graph.python_interface.inputs.items()
         if isinstance(kind, type) and issubclass(kind, Given)
     }
-    plan = LaunchPlan.get_default_launch_plan(FlyteContextManager.current_context(), graph)
-    summary: RunSummary = plan(**sections, **inputs)
-    return summary
+    return LaunchPlan.get_default_launch_plan(FlyteContextManager.current_context(), graph)(**sections, **inputs)
 
 
 @unrolling
