@@ -1,10 +1,12 @@
 """Attempts of tasks: the check of the code before an attempt starts, and the errors by which Flyte sees its end."""
 
+import atexit
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -14,6 +16,7 @@ from flytekit import FlyteContextManager, current_context
 from flytekit.core.constants import ERROR_FILE_NAME
 from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
+from flytekit.utils.asyn import run_sync
 
 from tasks.artifacts.provenance import code
 from tasks.errors import DeploymentError, UserError
@@ -38,6 +41,32 @@ def in_pod() -> bool:
     return execution is not None and not execution.is_local_execution()
 
 
+@cache
+def close_connections_at_exit() -> None:
+    """Close flytekit's connections to S3 before Python ends, which otherwise warns of each one that is open.
+
+    It must be called while a task runs: functions that are registered last run first at exit, and flytekit registers
+    the end of its event loop when it fetches the task's inputs. The connections can only be closed in that loop.
+    """
+    atexit.register(_close_connections)
+
+
+def _close_connections() -> None:
+    if "s3fs" not in sys.modules:
+        return
+    from s3fs import S3FileSystem
+
+    # fsspec caches the file systems that it made; nothing else closes those in flytekit's own loop.
+    left = [one._s3 for one in S3FileSystem._cache.values() if one.asynchronous and one._s3 is not None]
+
+    async def close() -> None:
+        for client in left:
+            await client.close()
+
+    if left:
+        run_sync(close)
+
+
 def check_code() -> None:
     """Raise DeploymentError if the image holds other code than the task was registered from."""
     registered, here = os.environ.get(REGISTERED), code()
@@ -58,6 +87,7 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
 
     @wraps(function)
     def attempted(*inputs: Inputs.args, **named: Inputs.kwargs) -> Output:
+        close_connections_at_exit()
         if in_pod():
             end_when_it_hangs()
         try:
