@@ -76,7 +76,8 @@ system-programs:
 	  && GOBIN=$(CURDIR)/.programs go install $(VERSITYGW); } \
 	  || echo "missing: versitygw, which go install $(VERSITYGW) builds; tests that need it will be skipped"
 	@[ -x .programs/promtool ] || command -v promtool >/dev/null || { mkdir -p .programs && cd .programs \
-	  && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool > promtool \
+	  && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } \
+	  && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool > promtool \
 	  && chmod +x promtool && rm prometheus_*.deb; } \
 	  || echo "missing: promtool of Debian's package prometheus; tests that need it will be skipped"
 	@missing=$$(for one in $(PROGRAMS); do command -v $$one >/dev/null || echo $$one; done); [ -z "$$missing" ] \
@@ -100,7 +101,7 @@ test-cluster: $(BIN)/.developing ## manifests, preflight, placement and a whole 
 # MU_GRPO_TEST_STORE_STOP and _START are commands that take the store away and bring it back, MU_GRPO_TEST_DATABASE_STOP
 # and _START the same for the database of Flyte. TESTS="-k smoke" picks some.
 .PHONY: test-flyte
-test-flyte: $(BIN)/.developing ## whole runs on a real Flyte, also disturbed ones; half an hour on two cores
+test-flyte: $(BIN)/.developing ## whole runs on a real Flyte, also disturbed ones; an hour on two cores
 	@$(BIN)/pytest -m "long or not long" tests/flyte $(TESTS)
 
 FLYTE_VERSION := v1.16.8

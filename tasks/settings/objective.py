@@ -26,6 +26,8 @@ class AdvantageSettings(Settings):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
+        if self.scale == "none" and self.epsilon != 1e-6:
+            raise ValueError(f"epsilon {self.epsilon} with scale none; allowed: with another scale")
         if self.temperature != 1 and self.baseline != "logavgexp":
             raise ValueError(
                 f"temperature {self.temperature} with baseline {self.baseline}; allowed: with baseline logavgexp"
