@@ -116,7 +116,7 @@ CONTAINER ?= podman
 IMAGES := mu-grpo
 ROLES := cpu rollout train alternate
 COMMIT = $(shell git rev-parse HEAD)$(shell git diff --quiet HEAD || echo +)
-# What a deployment without a tag asks for: tasks/artifacts/provenance.py.
+# What a deployment without a tag asks for: tasks/store/provenance.py.
 TAG = $(shell git rev-parse HEAD | cut -c -12)$(shell git diff --quiet HEAD || echo -dirty)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD_FLAGS ?=
@@ -158,7 +158,7 @@ lock: $(BIN)/.developing ## constraints*.txt and the images' lock files with has
 	$(LOCK) --extra gpu -c constraints-gpu.txt -o images/alternate/requirements.lock pyproject.toml
 
 test-liger: $(BIN)/.developing .liger/.installed ## Liger kernels beside a model's own layers, in Triton's interpreter
-	@TRITON_INTERPRET=1 PYTHONPATH=.liger $(BIN)/pytest tests/policy/test_liger.py
+	@TRITON_INTERPRET=1 PYTHONPATH=.liger $(BIN)/pytest tests/models/test_liger.py
 
 .liger/.installed: constraints-gpu.txt | $(BIN)/python
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --target .liger --upgrade -c constraints-gpu.txt \

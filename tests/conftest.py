@@ -10,9 +10,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of tests side by side, and of t
 import pytest
 import torch
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.policy.step import prepare_policy
+from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
+from tasks.store import ArtifactRef, Store
 from tools.s3 import S3, server
 
 SMALL = TinyPolicySettings(

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.prompts import training
-from tasks.prompts.benchmarks import prepare_benchmark
+from tasks.data import training
+from tasks.data.benchmarks import prepare_benchmark
 from tasks.settings import EvaluateSettings, PromptsSettings, VerifySettings
 from tasks.settings.evaluate import measures
+from tasks.store import ArtifactRef, Store
 
 VERIFY = VerifySettings(workers=1)
 

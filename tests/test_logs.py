@@ -9,8 +9,8 @@ import pytest
 
 PROGRAM = """
 import sys
-from tasks.artifacts import Store
-from tasks.artifacts.work import once
+from tasks.store import Store
+from tasks.store.work import once
 from tasks.progress import bar
 
 def make(store, text):

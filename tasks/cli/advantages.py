@@ -5,9 +5,9 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from tasks.artifacts.records import Manifest
 from tasks.errors import DataError, SettingsError
 from tasks.settings import OptimizeSettings
+from tasks.store.records import Manifest
 
 _NAMES = ["prompt_id", "sample_index"]
 

@@ -12,13 +12,13 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import ROLLOUTS_FILE, VERDICTS_FILE
-from tasks.artifacts.records import Manifest
-from tasks.artifacts.tables import read_table
 from tasks.cli.advantages import advantages, check_order, over_batch, stored_settings
 from tasks.errors import DataError
 from tasks.report.formats import some
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
+from tasks.store.records import Manifest
+from tasks.store.tables import read_table
 from tasks.stored.find import find_artifact
 from tasks.stored.reports import Responses, find_reports, run_of
 from tasks.stored.unfinished import find_unfinished

@@ -12,7 +12,7 @@ from tasks.errors import DataError
 from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Part
 
 if TYPE_CHECKING:
-    from tasks.artifacts import Store
+    from tasks.store import Store
 
 
 def laboratory(
@@ -27,8 +27,8 @@ def laboratory(
     docs: Annotated[Path | None, typer.Option(help="A page whose table and figure of this part are renewed.")] = None,
 ) -> None:
     """Runs a part of the laboratory for staleness: short training runs on the tiny policy, compared and tested."""
-    from tasks.artifacts import Store
     from tasks.experiments.spread import Plan, run_part
+    from tasks.store import Store
 
     form = QUICK if quick else FULL
     plan = Plan(part, form, config or Path(form.config), jobs or os.cpu_count() or 1, overrides)
@@ -62,6 +62,6 @@ def renew_page(store: "Store", part: str, page: Path) -> None:
 
 def log_folder(store: str) -> Path:
     """Where the output of every run goes: beside the artifacts, or beside the local copy of those on S3."""
-    from tasks.artifacts import Store
+    from tasks.store import Store
 
     return (Store.open(store).root if store.startswith("s3://") else Path(store).expanduser()) / "logs"

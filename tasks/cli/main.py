@@ -182,8 +182,8 @@ def inspect_command(
     every: Annotated[bool, typer.Option("--all", help="Every response of a group, not the best and worst.")] = False,
 ) -> None:
     """The responses of a stage, of an unfinished run too: outcome, reward, advantage, length, log-probabilities."""
-    from tasks.artifacts import Store
     from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
+    from tasks.store import Store
 
     opened, chosen = Store.open(store, create=False), Chosen(prompt, outcome, groups, every)
     if artifact is not None:
@@ -200,8 +200,8 @@ def lineage(
     plain: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
 ) -> None:
     """What an artifact was made from: its parents by role, with settings, seeds, commits, times and packages."""
-    from tasks.artifacts import Store
     from tasks.cli.store import lineage_json, lineage_tables
+    from tasks.store import Store
 
     opened = Store.open(store, create=False)
     if plain:
@@ -220,8 +220,8 @@ def check(
     algorithm: Annotated[str | None, typer.Option(help="Check the latest run of this algorithm.")] = None,
 ) -> None:
     """Verifies the digest of every file of artifacts and of all that they descend from; 1 when something is wrong."""
-    from tasks.artifacts import Store
     from tasks.cli.store import check_tables
+    from tasks.store import Store
     from tasks.stored.check import check_store
 
     began = time.monotonic()
@@ -246,8 +246,8 @@ def gc(
     names: Annotated[bool, typer.Option("--names", help="Name everything that is listed.")] = False,
 ) -> None:
     """Lists what no kept run refers to: artifacts, unfinished work, and what dead processes left."""
-    from tasks.artifacts import Store
     from tasks.cli.store import garbage_tables
+    from tasks.store import Store
     from tasks.stored.garbage import delete_garbage, find_garbage
 
     opened = Store.open(store, create=False)
@@ -271,8 +271,8 @@ def report(
     ] = None,
 ) -> None:
     """The page of a run and its summary: rendered again, or of a run that is not finished, as far as it came."""
-    from tasks.artifacts import Store
     from tasks.cli.runs import report_of
+    from tasks.store import Store
 
     print(report_of(Store.open(store, create=False), seed, algorithm, page))
 
@@ -284,9 +284,9 @@ def compare(
     markdown: Annotated[Path | None, typer.Option(help="Write a table over all seeds to this file.")] = None,
 ) -> None:
     """Runs of a store side by side: settings that differ, accuracy at equal numbers of updates, and times."""
-    from tasks.artifacts import Store
     from tasks.cli.runs import all_runs, results_page
     from tasks.report.compare import compare as side_by_side
+    from tasks.store import Store
 
     runs = all_runs(Store.open(store, create=False), seed)
     if markdown is not None:

@@ -24,7 +24,6 @@ def reproduction(
     ] = None,
 ) -> None:
     """Compares the runs of a reproduction that are finished, and names those that are missing."""
-    from tasks.artifacts import Store
     from tasks.experiments.compare import load_runs, result_of
     from tasks.experiments.figures import make_figures
     from tasks.experiments.laboratory import find_parts
@@ -32,6 +31,7 @@ def reproduction(
     from tasks.experiments.runs import find_reports
     from tasks.experiments.tables import markdown
     from tasks.settings.experiment import read_experiment
+    from tasks.store import Store
 
     experiment, written = read_experiment(config)
     opened = Store.open(store or written, create=False)

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from tasks.artifacts import Store
 from tasks.cli.pages import write_page
 from tasks.errors import DataError
 from tasks.report.compare import ComparedRun, comparison_markdown, differing
@@ -12,6 +11,7 @@ from tasks.report.step import draw_page, write_report
 from tasks.report.summary import RunSummary, summarise
 from tasks.settings.base import flat
 from tasks.settings.run import chosen
+from tasks.store import Store
 from tasks.stored.reports import find_reports, run_key
 from tasks.stored.unfinished import find_unfinished
 

@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.files import RESTORE
-from tasks.artifacts.layout import Facts
-from tasks.artifacts.lineage import Lineage, ancestry
-from tasks.artifacts.records import Manifest
 from tasks.report.formats import counted, duration, label, moment, size, some
+from tasks.store import ArtifactRef, Store
+from tasks.store.files import RESTORE
+from tasks.store.layout import Facts
+from tasks.store.lineage import Lineage, ancestry
+from tasks.store.records import Manifest
 from tasks.stored.check import Findings
 from tasks.stored.find import find_artifact
 from tasks.stored.garbage import Garbage, Item

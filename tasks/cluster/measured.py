@@ -19,9 +19,9 @@ from tasks.settings.cost import AssumptionSettings
 from tasks.settings.verify import VerifySettings
 
 if TYPE_CHECKING:  # so that a plan without a store needs neither numpy nor pyarrow
-    from tasks.artifacts import Store
-    from tasks.artifacts.records import Manifest
     from tasks.report.history import History
+    from tasks.store import Store
+    from tasks.store.records import Manifest
 
 Point = tuple[float, float, float]
 """Two amounts of work, and the seconds that both took together."""

@@ -81,7 +81,7 @@ def plan_cluster(
         pool = pool_of(run, gpus, accelerator, costs, deployment)
         lines += _places(run, shape, pool)
     if store is not None:
-        from tasks.artifacts import Store
+        from tasks.store import Store
 
         rates, name = measure(run, Store.open(store, create=False), costs.assumptions)
         lines.append(Assumption("rates", name, "measured", store))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tasks.artifacts.places import bucket_of
 from tasks.cluster.api import Api, Object
 from tasks.cluster.findings import Finding, Unknown, checked
 from tasks.cluster.flyte import flyte_checks, numbers
@@ -18,6 +17,7 @@ from tasks.errors import ArtifactError
 from tasks.report.formats import some
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings, Role, quantity
+from tasks.store.places import bucket_of
 
 KUBEFLOW = "kubeflow.org/v1"
 """The API of the training operator."""

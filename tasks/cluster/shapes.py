@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.errors import DataError
-from tasks.policy.files import INDEX, WEIGHTS, read_json, stored_shapes, weight_files
+from tasks.models.files import INDEX, WEIGHTS, read_json, stored_shapes, weight_files
 from tasks.settings import PolicySettings, TinyPolicySettings
 
 BYTES = {"float32": 4, "bfloat16": 2}

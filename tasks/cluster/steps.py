@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from tasks.cluster.gpus import Pool
 from tasks.cluster.rates import EngineRates, Rates, passes
 from tasks.cluster.shapes import BYTES, Shape
-from tasks.prompts.arithmetic import split
+from tasks.data.arithmetic import split
 from tasks.settings import RunSettings
 from tasks.settings.deployment import Role
 from tasks.settings.evaluate import Measure

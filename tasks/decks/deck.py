@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.artifacts import ArtifactRef, Store, layout
-from tasks.artifacts.provenance import process
-from tasks.artifacts.records import Manifest
-from tasks.artifacts.tables import read_table
 from tasks.errors import UserError
 from tasks.report.formats import duration, label, number, percent, percent_range, shown, size
 from tasks.report.look import render
 from tasks.report.parameters import OTHER_STEPS, parameters_of
+from tasks.store import ArtifactRef, Store, layout
+from tasks.store.provenance import process
+from tasks.store.records import Manifest
+from tasks.store.tables import read_table
 
 ROWS = 12
 """Most rows of anything: a deck is looked at, not searched."""

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Sequence
 
-from tasks.artifacts import ArtifactRef, Parents, Store
 from tasks.errors import DataError
 from tasks.evaluate.metrics import METRICS, combine, headline
+from tasks.store import ArtifactRef, Parents, Store
 
 
 def average_evaluations(

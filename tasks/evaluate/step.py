@@ -7,19 +7,19 @@ from typing import Any
 import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
-from tasks.artifacts import ArtifactRef, Parents, Store
-from tasks.artifacts.tables import SAMPLES, read_table, to_table, write_table
+from tasks.data.benchmarks import BenchmarkNote
 from tasks.evaluate.metrics import CORRECT, GREEDY, METRICS, NO_VOTE, headline, measure
 from tasks.interruption import heeding
-from tasks.policy.loading import OPTIMIZER, load_tokenizer, stop_token_ids
+from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import bar
-from tasks.prompts.benchmarks import BenchmarkNote
 from tasks.rollout.engine import Engine, Sampling
 from tasks.rollout.engines import engine_of
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import build_requests
 from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
+from tasks.store import ArtifactRef, Parents, Store
+from tasks.store.tables import SAMPLES, read_table, to_table, write_table
 from tasks.tracking.journal import shown
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
 from tasks.verify.step import pair

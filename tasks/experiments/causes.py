@@ -10,10 +10,10 @@ from statistics import mean
 import numpy as np
 from scipy.optimize import nnls
 
-from tasks.artifacts.records import Manifest, Timings
 from tasks.experiments.result import Cause
 from tasks.experiments.runs import Floats, Generated, Pair, SystemRun, pairs_of
 from tasks.report.formats import percent
+from tasks.store.records import Manifest, Timings
 
 SWITCHES, BARRIER, BATCHES = "switches avoided", "no straggler barrier", "larger generation batches"
 LOGP, UPDATES, VERIFY = "log-probabilities", "updates", "verification"

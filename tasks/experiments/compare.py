@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import ACCURACY_FILE
 from tasks.errors import DataError
 from tasks.experiments.causes import split_causes
 from tasks.experiments.page import write_page
@@ -33,6 +31,8 @@ from tasks.statistics import (
     run_means,
     signed_rank_p,
 )
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import ACCURACY_FILE
 
 
 def compare_runs(

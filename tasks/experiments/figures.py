@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from tasks.artifacts.records import Manifest
 from tasks.experiments.causes import comparable, training_time
 from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult, Times
 from tasks.experiments.runs import Floats, SystemRun, pairs_of
@@ -24,6 +23,7 @@ from tasks.report.formats import MINUS, duration, label
 from tasks.report.history import History
 from tasks.report.ledger import merge, training_clock
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
+from tasks.store.records import Manifest
 
 Row = Mapping[str, Any]
 Looks = dict[str, dict[str, Any]]

@@ -7,15 +7,15 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import CURVE_FILE, METRICS_FILE
-from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
 from tasks.experiments.arms import QUESTIONS, Arm, Part
 from tasks.experiments.result import ArmResult, LaboratoryResult
 from tasks.report import drawing
 from tasks.report.look import BLUE
 from tasks.statistics import DIFFERENCES, bootstrap_p, draws, holm, interval
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import CURVE_FILE, METRICS_FILE
+from tasks.store.tables import read_table
 
 FIGURE = "curves.svg"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from pyarrow.csv import write_csv
 from rich.table import Table
 
-from tasks.artifacts.layout import PAGE_FILE
 from tasks.experiments.figures import CaptionedFigure, make_figures
 from tasks.experiments.result import ALL, LEVEL, MEAN, Cause, LaboratoryResult, PairedTest, ReproductionResult, Speed
 from tasks.experiments.runs import SystemRun
@@ -15,6 +14,7 @@ from tasks.experiments.tables import how_to_read, p_value, table_of, tables
 from tasks.report.formats import MISSING, percent, percent_range, points
 from tasks.report.look import render
 from tasks.settings.base import flat
+from tasks.store.layout import PAGE_FILE
 
 
 def write_page(

@@ -5,9 +5,9 @@ from typing import Self
 
 from pydantic import ConfigDict, Field
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import RESULT_FILE
 from tasks.model import FlyteModel
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import RESULT_FILE
 
 MEAN = "mean"
 """Stands for the mean over the benchmarks where a benchmark is named."""

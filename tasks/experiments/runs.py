@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import ROLLOUTS_FILE
-from tasks.artifacts.records import Manifest
 from tasks.report.history import History, load_finished
 from tasks.report.ledger import Ledger, make_ledger
 from tasks.settings import EngineSettings
 from tasks.settings.experiment import PlannedRun
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import ROLLOUTS_FILE
+from tasks.store.records import Manifest
 
 _COLUMNS = ["prompt_token_ids", "response_token_ids"]
 _ROWS_AT_ONCE = 4096

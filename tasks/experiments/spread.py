@@ -20,8 +20,8 @@ WORKFLOWS = Path("workflows/laboratory.py")
 _IMPORTED_ONCE = [
     "flytekit.clis.sdk_in_container.pyflyte",
     "workflows.laboratory",
-    "tasks.policy.step",
-    "tasks.prompts.training",
+    "tasks.models.step",
+    "tasks.data.training",
     "tasks.train.study",
     "tasks.experiments.laboratory",
 ]

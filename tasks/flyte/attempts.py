@@ -18,10 +18,10 @@ from flytekit.exceptions.user import FlyteRecoverableException
 from flytekit.extend import IgnoreOutputs
 from flytekit.utils.asyn import run_sync
 
-from tasks.artifacts.provenance import code
 from tasks.errors import DeploymentError, UserError
 from tasks.interruption import Interrupted
 from tasks.progress import end_when_it_hangs
+from tasks.store.provenance import code
 
 REGISTERED = "MU_GRPO_CODE"
 """Environment variable of a pod that holds the version of the code that its task was registered from."""

@@ -8,11 +8,11 @@ from functools import lru_cache
 from flytekit import Deck, FlyteContextManager, current_context
 from flytekit.core.context_manager import ExecutionParameters
 
-from tasks.artifacts import ArtifactRef, Store, StoreRef
 from tasks.errors import UserError
 from tasks.flyte.attempts import in_pod
 from tasks.logs import logger
 from tasks.settings.base import Settings
+from tasks.store import ArtifactRef, Store, StoreRef
 
 
 def in_group() -> bool:

@@ -11,13 +11,13 @@ from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 from flytekit import dynamic, task
 from flytekit import workflow as flyte_workflow
 
-from tasks.artifacts import ArtifactRef, StoreRef, work
 from tasks.errors import UserError
 from tasks.flyte import decks
 from tasks.flyte.attempts import TOLD, attempt, tell
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT, pod_options
 from tasks.settings.deployment import VALUES, Role
+from tasks.store import ArtifactRef, StoreRef, work
 
 F = TypeVar("F", bound=Callable[..., object])
 Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])

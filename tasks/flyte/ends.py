@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tasks.artifacts import Store, StoreRef
-from tasks.artifacts.fetch import fingerprint
-from tasks.artifacts.provenance import process
+from tasks.data.sources import prompts_with_commit, source_fingerprint, with_commits
 from tasks.errors import SettingsError
 from tasks.flyte.decorators import always
 from tasks.flyte.inputs import (
@@ -28,7 +26,6 @@ from tasks.flyte.inputs import (
     TrainingSetInputs,
     VerifyInputs,
 )
-from tasks.prompts.sources import prompts_with_commit, source_fingerprint, with_commits
 from tasks.report.summary import RunSummary
 from tasks.settings import (
     ArithmeticSettings,
@@ -43,6 +40,9 @@ from tasks.settings import (
     VerifySettings,
 )
 from tasks.settings.evaluate import Measure, measures
+from tasks.store import Store, StoreRef
+from tasks.store.fetch import fingerprint
+from tasks.store.provenance import process
 from tasks.stored.evaluated import EvaluatedPolicy
 from tasks.stored.rescored import RescoredRun
 from tasks.tracking.journal import check_installed
@@ -211,9 +211,9 @@ def seed_of_week(kickoff: datetime) -> int:
 @always
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
-    from tasks.artifacts.layout import PAGE_FILE
     from tasks.report.summary import execution_since, summarise
     from tasks.run.reproducibility import write_reproducibility
+    from tasks.store.layout import PAGE_FILE
     from tasks.stored.reports import run_key
 
     opened = Store(inputs.store)

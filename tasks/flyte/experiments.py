@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
-from tasks.artifacts import Store
 from tasks.errors import DataError
 from tasks.experiments.result import LaboratoryResult, ReproductionResult
 from tasks.flyte.decorators import Logic, always, step
 from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.report.summary import RunSummary
 from tasks.settings import ExperimentSettings, RunSettings
+from tasks.store import Store
 
 
 class OpenReproduction(NamedTuple):

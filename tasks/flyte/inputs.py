@@ -8,8 +8,6 @@ from typing import Annotated, ClassVar, TypeVar
 
 from flytekit import HashMethod
 
-from tasks.artifacts.records import ArtifactRef, Record, StoreRef
-from tasks.artifacts.work import work_key
 from tasks.settings import (
     ArithmeticSettings,
     BenchmarkSettings,
@@ -23,6 +21,8 @@ from tasks.settings import (
     TrainingSetSettings,
     VerifySettings,
 )
+from tasks.store.records import ArtifactRef, Record, StoreRef
+from tasks.store.work import work_key
 
 
 def _digest(ref: ArtifactRef) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 from flytekit import Resources, Secret
 from flytekit.extras.accelerators import GPUAccelerator
 
-from tasks.artifacts.provenance import code
 from tasks.flyte.attempts import REGISTERED
 from tasks.settings.deployment import DeploymentSettings, Role
+from tasks.store.provenance import code
 
 DEPLOYMENT = DeploymentSettings.current()
 

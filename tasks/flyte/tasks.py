@@ -25,7 +25,7 @@ from tasks.flyte.inputs import (
 @step("4", role="prefetch")
 def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
     """Load or make the base policy."""
-    from tasks.policy.step import prepare_policy as prepare
+    from tasks.models.step import prepare_policy as prepare
 
     return prepare
 
@@ -33,7 +33,7 @@ def prepare_policy(inputs: Keyed[PolicyInputs]) -> Logic[Artifact]:
 @step("4", role="prefetch", judges=True, mapped=True)
 def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
     """Read the problems of a benchmark."""
-    from tasks.prompts.benchmarks import prepare_benchmark as prepare
+    from tasks.data.benchmarks import prepare_benchmark as prepare
 
     return prepare
 
@@ -41,7 +41,7 @@ def prepare_benchmark(inputs: Keyed[BenchmarkInputs]) -> Logic[Artifact]:
 @step("4", role="prefetch", judges=True)
 def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Artifact]) -> Logic[Artifact]:
     """Read the rows that a run trains on, without the problems of its benchmarks."""
-    from tasks.prompts.training import prepare_training_set as prepare
+    from tasks.data.training import prepare_training_set as prepare
 
     return prepare
 
@@ -49,7 +49,7 @@ def prepare_training_set(inputs: Keyed[TrainingSetInputs], benchmarks: list[Arti
 @step("4")
 def prepare_prompts(inputs: Keyed[PromptsInputs], training: Artifact, stage: int) -> Logic[list[Artifact]]:
     """Choose the prompts of a stage, as a list of shards."""
-    from tasks.prompts.training import prepare_stage
+    from tasks.data.training import prepare_stage
 
     return prepare_stage
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from tasks.artifacts.layout import ACCURACY_FILE, SAMPLES_FILE
-from tasks.artifacts.records import ArtifactRef, Manifest
-from tasks.artifacts.store import Store
 from tasks.errors import DataError
 from tasks.statistics import Interval
+from tasks.store.layout import ACCURACY_FILE, SAMPLES_FILE
+from tasks.store.records import ArtifactRef, Manifest
+from tasks.store.store import Store
 
 
 def _known(value: Any) -> Any:

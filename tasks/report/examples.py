@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
-from tasks.artifacts import Store
-from tasks.artifacts.layout import EXAMPLES_FILE
-from tasks.artifacts.records import Manifest
-from tasks.artifacts.tables import read_table, stream_table
 from tasks.report.formats import shown
 from tasks.report.history import History
+from tasks.store import Store
+from tasks.store.layout import EXAMPLES_FILE
+from tasks.store.records import Manifest
+from tasks.store.tables import read_table, stream_table
 
 _WANTED = {"turned right": 3, "stayed wrong": 1, "turned wrong": 1, "stayed right": 1}
 """Examples of each change; the last only where there is no other."""

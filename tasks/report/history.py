@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.artifacts.layout import METRICS_FILE, Kind
-from tasks.artifacts.lineage import ancestry
-from tasks.artifacts.records import ArtifactRef, Manifest
-from tasks.artifacts.store import Store
-from tasks.artifacts.tables import read_table
 from tasks.errors import DamagedError, DataError
 from tasks.report.evaluated import EvaluatedPolicy, headline, read_evaluated
+from tasks.store.layout import METRICS_FILE, Kind
+from tasks.store.lineage import ancestry
+from tasks.store.records import ArtifactRef, Manifest
+from tasks.store.store import Store
+from tasks.store.tables import read_table
 from tasks.train.histogram import EDGES
 
 Column = NDArray[np.float64]

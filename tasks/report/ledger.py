@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tasks.artifacts.records import Manifest, Timings
 from tasks.report.history import History
+from tasks.store.records import Manifest, Timings
 
 ROWS = {
     "start": "from the start of a process to its first step",

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tasks.artifacts import Store
 from tasks.report.drawing import Picture
 from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, shown_stages
@@ -14,6 +13,7 @@ from tasks.report.history import History, Stage
 from tasks.report.ledger import ROWS, Ledger, training_seconds
 from tasks.report.look import render
 from tasks.report.parameters import resolved_settings
+from tasks.store import Store
 
 _OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
 _LEVELS_SHOWN = 6

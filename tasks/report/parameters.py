@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.artifacts.records import Manifest
 from tasks.report.history import History
 from tasks.settings.base import flat
+from tasks.store.records import Manifest
 
 OTHER_STEPS = ("rollout", "verify")
 """Settings of other steps that an alternating step has too; they are shown once."""

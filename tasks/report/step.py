@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import PAGE_FILE, SETTINGS_FILE, SUMMARY_FILE
 from tasks.report.figures import make_figures
 from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
@@ -14,6 +12,8 @@ from tasks.report.page import render_page
 from tasks.report.summary import RunSummary, make_summary
 from tasks.settings import RunSettings
 from tasks.settings.base import flat
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import PAGE_FILE, SETTINGS_FILE, SUMMARY_FILE
 
 
 def write_report(

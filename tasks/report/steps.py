@@ -7,12 +7,12 @@ draws the steps of its run and the time that they took, docs/mu_grpo.svg (``make
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tasks.artifacts.records import Manifest
 from tasks.report.drawing import Picture, Series
 from tasks.report.formats import duration
 from tasks.report.history import History
 from tasks.report.ledger import at_work
 from tasks.report.look import render
+from tasks.store.records import Manifest
 
 BEFORE, AFTER = "before the stages", "after the stages"
 _ORDER = (

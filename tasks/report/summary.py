@@ -9,16 +9,16 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import PAGE_FILE, SUMMARY_FILE
-from tasks.artifacts.lineage import ancestry
-from tasks.artifacts.provenance import execution, waits
 from tasks.model import FlyteModel
 from tasks.report.evaluated import EvaluatedPolicy, Result, headline
 from tasks.report.formats import duration, label, number, percent, percent_range
 from tasks.report.history import History
 from tasks.report.ledger import Ledger, covered, training_seconds
 from tasks.report.tables import COLUMNS, text_table
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import PAGE_FILE, SUMMARY_FILE
+from tasks.store.lineage import ancestry
+from tasks.store.provenance import execution, waits
 
 _ROWS = 12
 """Most rows of a table; a longer one is shown without its middle."""

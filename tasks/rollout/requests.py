@@ -6,7 +6,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from tasks.errors import DataError
-from tasks.policy.prompts import token_ids
+from tasks.models.prompts import token_ids
 from tasks.rollout.engine import Request, sampling_seed
 
 

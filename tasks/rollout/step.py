@@ -9,18 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import PROMPTS_FILE, ROLLOUTS_FILE
-from tasks.artifacts.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
 from tasks.errors import DataError, explained
 from tasks.interruption import heeding
-from tasks.policy.loading import OPTIMIZER, load_tokenizer, stop_token_ids
+from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import Bar, bar
 from tasks.rollout.engine import MISSING, Engine, Response, Sampling, Work
 from tasks.rollout.engines import engine_of
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import build_requests, unfit_prompts
 from tasks.settings import RolloutSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import PROMPTS_FILE, ROLLOUTS_FILE
+from tasks.store.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
 
 OnDone = Callable[[int, int], None]
 """A callback that receives how many more responses are complete, and how many tokens are new."""

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
-from tasks.policy.loading import load_model, stop_token_ids
-from tasks.policy.memory import enough_memory
+from tasks.models.loading import load_model, stop_token_ids
+from tasks.models.memory import enough_memory
 from tasks.rollout.engine import Request, Response, Sampling, Work
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this

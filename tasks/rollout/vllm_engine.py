@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tasks.errors import SettingsError
-from tasks.policy.loading import has_code, stop_token_ids, weight_names
+from tasks.models.loading import has_code, stop_token_ids, weight_names
 from tasks.rollout.engine import MISSING, Request, Response, Sampling, Work
 from tasks.settings.devices import VllmSettings
 

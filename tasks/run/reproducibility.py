@@ -12,11 +12,11 @@ from typing import Any
 
 import psutil
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import RUNS
-from tasks.artifacts.provenance import commit
-from tasks.artifacts.records import SCHEMA
 from tasks.settings import RunSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import RUNS
+from tasks.store.provenance import commit
+from tasks.store.records import SCHEMA
 from tasks.stored.reports import run_of
 
 

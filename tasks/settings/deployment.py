@@ -40,7 +40,7 @@ def quantity(text: str) -> float:
 
 
 def _tag_of_the_code() -> str:
-    from tasks.artifacts.provenance import image_tag  # artifacts import settings
+    from tasks.store.provenance import image_tag  # artifacts import settings
 
     return image_tag()
 

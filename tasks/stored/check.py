@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tasks.artifacts import Store
-from tasks.artifacts.files import StoredFile, disk_errors
-from tasks.artifacts.layout import MANIFEST
-from tasks.artifacts.lineage import Contents, read_contents
-from tasks.artifacts.places import Place
-from tasks.artifacts.records import FileEntry
-from tasks.artifacts.store import content_digest
 from tasks.errors import DataError
 from tasks.progress import bar
 from tasks.report.formats import size
+from tasks.store import Store
+from tasks.store.files import StoredFile, disk_errors
+from tasks.store.layout import MANIFEST
+from tasks.store.lineage import Contents, read_contents
+from tasks.store.places import Place
+from tasks.store.records import FileEntry
+from tasks.store.store import content_digest
 from tasks.stored.find import LATEST, find_artifact, match
 from tasks.stored.reports import find_reports
 

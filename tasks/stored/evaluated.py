@@ -2,11 +2,11 @@
 
 from pydantic import ConfigDict
 
-from tasks.artifacts import ArtifactRef, Store
 from tasks.model import FlyteModel
 from tasks.report.formats import percent, percent_range
 from tasks.report.history import load_history
 from tasks.report.summary import SummaryRow, summary_row
+from tasks.store import ArtifactRef, Store
 
 
 class EvaluatedPolicy(FlyteModel):

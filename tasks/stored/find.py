@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from tasks.artifacts import Store
-from tasks.artifacts.layout import KINDS, Kind
-from tasks.artifacts.records import ArtifactRef
 from tasks.errors import DataError
 from tasks.report.formats import some
+from tasks.store import Store
+from tasks.store.layout import KINDS, Kind
+from tasks.store.records import ArtifactRef
 from tasks.stored.reports import find_reports
 
 LATEST = "latest"

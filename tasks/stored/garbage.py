@@ -15,15 +15,15 @@ from graphlib import TopologicalSorter
 
 from filelock import FileLock, Timeout
 
-from tasks.artifacts import Store
-from tasks.artifacts.files import disk_errors
-from tasks.artifacts.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS
-from tasks.artifacts.lease import AtWork
-from tasks.artifacts.lineage import Contents, read_contents
-from tasks.artifacts.places import delete_folder
-from tasks.artifacts.records import Manifest
 from tasks.errors import ArtifactError
 from tasks.progress import bar
+from tasks.store import Store
+from tasks.store.files import disk_errors
+from tasks.store.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS
+from tasks.store.lease import AtWork
+from tasks.store.lineage import Contents, read_contents
+from tasks.store.places import delete_folder
+from tasks.store.records import Manifest
 from tasks.stored.reports import finished_runs
 
 _HOUR = 3600.0

@@ -4,10 +4,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.lineage import Lineage, ancestry
-from tasks.artifacts.records import Manifest
 from tasks.errors import DamagedError, DataError
+from tasks.store import ArtifactRef, Store
+from tasks.store.lineage import Lineage, ancestry
+from tasks.store.records import Manifest
 
 
 def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:

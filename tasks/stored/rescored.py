@@ -7,12 +7,12 @@ from pydantic import ConfigDict
 from rich import box
 from rich.table import Table
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.layout import VERDICTS_FILE
-from tasks.artifacts.tables import read_table
 from tasks.model import FlyteModel
 from tasks.report.formats import percent
 from tasks.report.tables import render
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import VERDICTS_FILE
+from tasks.store.tables import read_table
 
 
 class RescoredStage(FlyteModel):

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tasks.artifacts import Store
-from tasks.artifacts.layout import Kind
-from tasks.artifacts.lineage import Lineage
-from tasks.artifacts.records import Manifest
 from tasks.report.history import History, PlannedStage, load_history
+from tasks.store import Store
+from tasks.store.layout import Kind
+from tasks.store.lineage import Lineage
+from tasks.store.records import Manifest
 from tasks.stored.reports import Responses
 
 _KINDS: tuple[Kind, ...] = ("policy", "prompts", "rollouts", "verdicts", "evaluation", "average", "report")

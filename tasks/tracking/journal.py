@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from tasks.artifacts import Store
-from tasks.artifacts.progress import Progress
 from tasks.errors import SettingsError
 from tasks.logs import logger
 from tasks.settings import TrackerSettings
 from tasks.settings.steps import TensorBoardTracker, WandbTracker
+from tasks.store import Store
+from tasks.store.progress import Progress
 
 FLUSH_SECONDS = 15.0
 """Seconds between two times at which numbers are shown."""

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.artifacts.tables import ROWS_AT_ONCE, Rows
 from tasks.errors import DataError
+from tasks.store.tables import ROWS_AT_ONCE, Rows
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]

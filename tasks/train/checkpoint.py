@@ -17,13 +17,13 @@ from safetensors.numpy import save_file as save_columns
 from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
-from tasks.artifacts.progress import Progress
 from tasks.errors import ArtifactError
 from tasks.interruption import asked, stop
-from tasks.policy.files import GENERATION
-from tasks.policy.loading import OPTIMIZER, folder_weights
-from tasks.policy.lora import ADAPTER, merged, save_adapters
+from tasks.models.files import GENERATION
+from tasks.models.loading import OPTIMIZER, folder_weights
+from tasks.models.lora import ADAPTER, merged, save_adapters
 from tasks.settings import LoraSettings, OperationSettings
+from tasks.store.progress import Progress
 from tasks.train import distributed
 from tasks.train.backends import Backend
 from tasks.train.backends.backend import MOMENTS

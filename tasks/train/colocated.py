@@ -16,9 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from torch import Tensor
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.progress import Progress
-from tasks.artifacts.tables import (
+from tasks.errors import SettingsError
+from tasks.interruption import heeding
+from tasks.models.loading import load_tokenizer, stop_token_ids
+from tasks.models.lora import merged
+from tasks.progress import bar
+from tasks.resident import release
+from tasks.rollout.engines import load_engine
+from tasks.rollout.limit import AtLimit
+from tasks.rollout.requests import unfit_prompts
+from tasks.rollout.step import Missing, sample, timed_calls
+from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.progress import Progress
+from tasks.store.tables import (
     ROLLOUTS,
     VERDICTS,
     read_table,
@@ -27,17 +38,6 @@ from tasks.artifacts.tables import (
     table_writer,
     to_table,
 )
-from tasks.errors import SettingsError
-from tasks.interruption import heeding
-from tasks.policy.loading import load_tokenizer, stop_token_ids
-from tasks.policy.lora import merged
-from tasks.progress import bar
-from tasks.resident import release
-from tasks.rollout.engines import load_engine
-from tasks.rollout.limit import AtLimit
-from tasks.rollout.requests import unfit_prompts
-from tasks.rollout.step import Missing, sample, timed_calls
-from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.tracking.journal import shown
 from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order

@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tasks.artifacts import Store, StoreRef, work
-from tasks.artifacts.work import Made
 from tasks.errors import ArtifactError, SettingsError
+from tasks.store import Store, StoreRef, work
+from tasks.store.work import Made
 
 _PATIENCE = timedelta(hours=2)
 """Time that a process waits for the others, also while rank 0 waits for another run that does the same work."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tasks.errors import GateError
-from tasks.policy.scorer import MicroBatch, Scorer, pack_flat
+from tasks.models.scorer import MicroBatch, Scorer, pack_flat
 from tasks.progress import bar
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed

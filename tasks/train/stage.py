@@ -7,17 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from tasks.artifacts import ArtifactRef, Draft, Parents, Store
-from tasks.artifacts.files import staged
-from tasks.artifacts.tables import EXAMPLES, metrics_schema, stream_table, write_table
 from tasks.errors import DataError
 from tasks.interruption import heeding
-from tasks.policy.fitting import fitting_scorer
-from tasks.policy.loading import OPTIMIZER, load_model
-from tasks.policy.lora import ADAPTER, add_adapters, load_adapters
-from tasks.policy.memory import enough_memory
+from tasks.models.fitting import fitting_scorer
+from tasks.models.loading import OPTIMIZER, load_model
+from tasks.models.lora import ADAPTER, add_adapters, load_adapters
+from tasks.models.memory import enough_memory
 from tasks.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
+from tasks.store import ArtifactRef, Draft, Parents, Store
+from tasks.store.files import staged
+from tasks.store.tables import EXAMPLES, metrics_schema, stream_table, write_table
 from tasks.tracking.journal import shown
 from tasks.train.backends import open_backend
 from tasks.train.batches import Ints, Responses, collect, plan_batches

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from tasks.artifacts import ArtifactRef, Parents, Store
-from tasks.artifacts.tables import CURVE, metrics_schema, read_table, write_table
 from tasks.errors import GateError, SettingsError
 from tasks.evaluate.step import sample_held_out
 from tasks.progress import bar
 from tasks.rollout.engine import Sampling
 from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.store import ArtifactRef, Parents, Store
+from tasks.store.tables import CURVE, metrics_schema, read_table, write_table
 from tasks.train.batches import Ints, Responses
 from tasks.train.colocated import Colocated
 from tasks.train.outcome import Row

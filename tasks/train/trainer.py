@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from tasks.errors import GateError
-from tasks.policy.scorer import Scorer
+from tasks.models.scorer import Scorer
 from tasks.progress import bar
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROWS_AT_ONCE, VERDICTS, Rows, stream_table, table_writer, to_table
 from tasks.interruption import heeding
 from tasks.settings import VerifySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import ROWS_AT_ONCE, VERDICTS, Rows, stream_table, table_writer, to_table
 from tasks.verify.pool import Asked, check_failures, shared_verifier
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 

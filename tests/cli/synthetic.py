@@ -13,9 +13,9 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
 from tasks.stored.garbage import Garbage
 
 ROOT = Path(__file__).parents[2]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.work import once
 from tasks.cli.store import check_tables
 from tasks.errors import ArtifactError, DataError
+from tasks.store import ArtifactRef, Store
+from tasks.store.work import once
 from tasks.stored.check import Fault, Findings, check_store
 from tests.cli.synthetic import Run, command, finished, flip, plain, words
 from tools.s3 import S3

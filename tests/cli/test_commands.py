@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from tasks.artifacts import ArtifactRef, Store
 from tasks.cli.laboratory import log_folder
+from tasks.store import ArtifactRef, Store
 from tests.cli.synthetic import ROOT, command, words
 from tests.conftest import SMALL
 

@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.work import once
 from tasks.cli.store import garbage_tables
 from tasks.errors import ArtifactError
+from tasks.store import ArtifactRef, Store
+from tasks.store.work import once
 from tasks.stored.check import check_store
 from tasks.stored.garbage import delete_garbage, find_garbage
 from tests.cli.synthetic import (

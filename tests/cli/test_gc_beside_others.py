@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import Store
-from tasks.artifacts import lease as leases
 from tasks.cli.store import garbage_tables
+from tasks.store import Store
+from tasks.store import lease as leases
 from tasks.stored.check import check_store
 from tasks.stored.garbage import delete_garbage, find_garbage
 from tests.cli.synthetic import (
@@ -31,8 +31,8 @@ from tools.s3 import S3
 
 SLOW = """
 import sys, time
-from tasks.artifacts import Store, lease
-from tasks.artifacts.work import once
+from tasks.store import Store, lease
+from tasks.store.work import once
 from tasks.interruption import heeding
 lease.BEAT = 0.5
 def slow(store, text):
@@ -99,8 +99,8 @@ def killed(address: str, patched: str) -> None:
     """A process that writes an artifact and dies when it calls something."""
     code = f"""
 import os, signal
-from tasks.artifacts import Store
-from tasks.artifacts import store as module
+from tasks.store import Store
+from tasks.store import store as module
 store = Store.open({address!r})
 {patched} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
@@ -117,7 +117,7 @@ def test_a_gc_that_is_killed_leaves_no_artifact_half_there(store: Store) -> None
     code = f"""
 import os, signal
 from pathlib import Path
-from tasks.artifacts import Store
+from tasks.store import Store
 from tasks.stored.garbage import delete_garbage, find_garbage
 unlink = Path.unlink
 def until_data(path, missing_ok=False):

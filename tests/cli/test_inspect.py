@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS
 from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
 from tasks.errors import DataError
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import ROLLOUTS, VERDICTS
 from tests.cli.synthetic import REWARDS, ROLLOUT, Run, command, finished, plain, rows_of, unfinished, words
 
 EVERYTHING = Chosen(groups=10, every=True)

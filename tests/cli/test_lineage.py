@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import Store
 from tasks.cli.store import lineage_tables
 from tasks.errors import DataError
+from tasks.store import Store
 from tasks.stored.find import find_artifact, match
 from tests.cli.synthetic import Run, command, finished, plain
 

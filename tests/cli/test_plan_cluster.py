@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.artifacts import Store
 from tasks.cluster.plan import plan_cluster
 from tasks.errors import UserError
 from tasks.settings import RunSettings
 from tasks.settings.deployment import VARIABLE
+from tasks.store import Store
 from tests.cli.synthetic import ROOT, command, words
 
 FILE = "configs/paper/gpu-4/qwen2.5-math-7b-mu-grpo.yaml"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tasks.artifacts import Store
-from tasks.artifacts.layout import LEASES
 from tasks.cli.inspect import Chosen, inspect_stage
 from tasks.cli.runs import all_runs, report_of
 from tasks.cli.store import lineage_json
 from tasks.errors import ArtifactError
 from tasks.report.step import write_report
+from tasks.store import Store
+from tasks.store.layout import LEASES
 from tasks.stored.check import check_store
 from tasks.stored.garbage import find_garbage
 from tests.cli.synthetic import age, finished, folders, names, plain

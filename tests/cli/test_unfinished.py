@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.records import Kind
+from tasks.data.training import prepare_stage
 from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.step import evaluate_policy
-from tasks.prompts.training import prepare_stage
 from tasks.report.step import write_report
 from tasks.rollout.step import generate_shard
+from tasks.store import ArtifactRef, Store
+from tasks.store.records import Kind
 from tasks.stored.unfinished import find_unfinished
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts

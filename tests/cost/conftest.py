@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tasks.artifacts import Store
 from tasks.report.history import History, load_history
 from tasks.settings import RunSettings
+from tasks.store import Store
 from tests.cost.pods import Pods
 from tools.runs import CONFIG
 

@@ -5,17 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.work import once
+from tasks.data.benchmarks import prepare_benchmark
+from tasks.data.training import prepare_stage, prepare_training_set
 from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.step import evaluate_policy
-from tasks.policy.step import prepare_policy
-from tasks.prompts.benchmarks import prepare_benchmark
-from tasks.prompts.training import prepare_stage, prepare_training_set
+from tasks.models.step import prepare_policy
 from tasks.report.step import write_report
 from tasks.resident import release
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, RunSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.work import once
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts

@@ -6,8 +6,6 @@ from math import ceil
 
 import pytest
 
-from tasks.artifacts import ArtifactRef
-from tasks.artifacts.records import Manifest, Timings
 from tasks.cluster.measured import measure, read_rates
 from tasks.cluster.rates import Rates
 from tasks.cluster.shapes import shape_of
@@ -17,6 +15,8 @@ from tasks.report.history import History
 from tasks.report.ledger import make_ledger
 from tasks.settings import RunSettings
 from tasks.settings.cost import CostSettings
+from tasks.store import ArtifactRef
+from tasks.store.records import Manifest, Timings
 from tests.cost.conftest import STAGES, Made
 from tools.runs import ROOT
 

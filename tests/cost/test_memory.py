@@ -8,9 +8,9 @@ from tasks.cluster.gpus import pool_of
 from tasks.cluster.memory import activation_bytes, check_training_fits, micro_batch_tokens, training_memory
 from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
-from tasks.policy.lora import add_adapters
-from tasks.policy.packing import PACKED_ATTENTION
-from tasks.policy.scorer import Scorer, pack
+from tasks.models.lora import add_adapters
+from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.scorer import Scorer, pack
 from tasks.settings import RunSettings
 from tasks.train.backends import open_backend
 from tests.cost.test_pool import COSTS, ROOT, paper

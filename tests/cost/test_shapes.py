@@ -19,7 +19,7 @@ from transformers import (
 
 from tasks.cluster.shapes import KNOWN, Shape, shape_of
 from tasks.errors import DataError
-from tasks.policy.lora import add_adapters
+from tasks.models.lora import add_adapters
 from tasks.settings import LoraSettings, PolicySettings
 
 KINDS = {"Qwen3": Qwen3Config, "Llama": LlamaConfig, "": Qwen2Config}

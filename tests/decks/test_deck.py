@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
 from tasks.decks.deck import draw_deck, draw_unfinished
 from tasks.flyte.decorators import Logic, step
 from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.interruption import Interrupted
 from tasks.report.step import write_report
 from tasks.settings import OptimizeSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
 from tasks.verify.step import Tally
 from tests.report.synthetic import PROMPTS_SETTINGS, SyntheticRun, make_run
 from tests.report.synthetic_rows import HOSTILE

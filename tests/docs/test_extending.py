@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.artifacts import Store
-from tasks.artifacts.tables import read_table
 from tasks.cli.algorithms import algorithms_table
-from tasks.prompts.benchmarks import prepare_benchmark
+from tasks.data.benchmarks import prepare_benchmark
 from tasks.settings import PRESETS, EvaluateSettings, OperationSettings, PromptsSettings, RunSettings, VerifySettings
 from tasks.settings.evaluate import measures
+from tasks.store import Store
+from tasks.store.tables import read_table
 from tasks.train.objective import objective
 from tests.train.test_objective import batch_of, close
 from tools.docs import DOCS

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import read_table
 from tasks.evaluate.metrics import GREEDY, measure
 from tasks.evaluate.step import evaluate_policy
 from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettings, VerifySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
 from tests.prepared import prepare_held_out
 from tools import ROOT
 from tools.cache_versions import sources

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tasks.artifacts.records import ArtifactRef, Manifest, Timings
 from tasks.experiments.runs import Generated, SystemRun
 from tasks.report.history import History, Stage
 from tasks.report.ledger import make_ledger
+from tasks.store.records import ArtifactRef, Manifest, Timings
 
 PASS, ROW = 0.01, 0.0004
 """Seconds of a forward pass, and of a row in it."""

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tasks.artifacts.records import Manifest
 from tasks.experiments import causes
 from tasks.experiments.causes import split_causes, training_time
 from tasks.experiments.runs import SystemRun, generated
+from tasks.store.records import Manifest
 from tests.experiments.planted import PASS, ROW, Sampled, planted, sampled
 
 PHASES = {"load": 1.0, "verify": 2.0, "logp": 3.0, "optimize": 30.0, "rest": 4.0}

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.files import check
+from tasks.store import ArtifactRef, Store
+from tasks.store.files import check
 from tools.s3 import S3
 
 PARTS = 6

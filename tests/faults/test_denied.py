@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.work import once
 from tasks.errors import ArtifactError
+from tasks.store import ArtifactRef, Store
+from tasks.store.work import once
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.steps import PARTS, Killed, Step, checks_out
 from tools.faults.proxy import Proxy
@@ -163,7 +163,7 @@ def test_credentials_that_end_in_the_middle(
 
 FULL = """
 import os, shutil, sys
-from tasks.artifacts import Store
+from tasks.store import Store
 from tasks.errors import ArtifactError
 
 address = sys.argv[1]

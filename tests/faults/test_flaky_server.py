@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.fetch import fingerprint
-from tasks.artifacts.files import check
-from tasks.artifacts.s3 import PART_BYTES, Bucket
-from tasks.artifacts.work import once
 from tasks.cluster.preflight import store_check
 from tasks.errors import ArtifactError
+from tasks.store import ArtifactRef, Store
+from tasks.store.fetch import fingerprint
+from tasks.store.files import check
+from tasks.store.s3 import PART_BYTES, Bucket
+from tasks.store.work import once
 from tests.faults.steps import PARTS, Killed, Step, checks_out
 from tools.faults.proxy import FAULTS, Proxy
 from tools.s3 import S3

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.progress import Progress
 from tasks.evaluate.step import evaluate_policy
 from tasks.rollout.step import generate_shard
 from tasks.settings import (
@@ -19,6 +17,8 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
+from tasks.store import ArtifactRef, Store
+from tasks.store.progress import Progress
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts

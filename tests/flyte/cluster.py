@@ -25,9 +25,9 @@ from flytekit.models.core.identifier import WorkflowExecutionIdentifier
 from flytekit.remote import FlyteRemote
 from kubernetes.stream import stream
 
-from tasks.artifacts import ArtifactRef, Store
 from tasks.flyte.remote import Execution, Flyte, Seen
 from tasks.settings.deployment import DeploymentSettings
+from tasks.store import ArtifactRef, Store
 from tools import ROOT
 
 PROJECT = os.environ.get("FLYTE_DEFAULT_PROJECT", "mu-grpo")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.artifacts import ArtifactRef, Store
 from tasks.flyte.remote import Execution, Seen
 from tasks.settings.deployment import DeploymentSettings
+from tasks.store import ArtifactRef, Store
 from tests.flyte.cluster import BIN, Cluster, made, missing, size
 from tools import ROOT
 from tools.runs import CONFIG, Runner

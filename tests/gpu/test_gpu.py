@@ -15,10 +15,10 @@ from torch.nn.functional import cosine_similarity
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 
 from tasks.errors import SettingsError
-from tasks.policy import packing
-from tasks.policy.memory import enough_memory
-from tasks.policy.packing import PACKED_ATTENTION
-from tasks.policy.scorer import MicroBatch, Scorer, pack
+from tasks.models import packing
+from tasks.models.memory import enough_memory
+from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.scorer import MicroBatch, Scorer, pack
 from tasks.rollout.engine import Request, Sampling
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.train.backends.torch_backend import TorchBackend

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
-from tasks.artifacts import Store
-from tasks.artifacts.work import once
-from tasks.prompts.files import read_rows
-from tasks.prompts.sources import source_files
+from tasks.data.files import read_rows
+from tasks.data.sources import source_files
 from tasks.settings import SourceSettings
+from tasks.store import Store
+from tasks.store.work import once
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.steps import Step
 from tests.k8s.policies import BUCKET, FOLDER, KEPT, expires, wrong

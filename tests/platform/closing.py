@@ -1,7 +1,7 @@
 """A task that uses S3 as the project's do, for ``test_pods_end``."""
 
-from tasks.artifacts import Store
 from tasks.flyte.decorators import always
+from tasks.store import Store
 
 
 @always

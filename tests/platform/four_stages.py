@@ -10,8 +10,8 @@ from flytekit import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.artifacts import Store
 from tasks.settings import RunSettings
+from tasks.store import Store
 from tests.platform.propeller import Attempt, Literals, Propeller
 from tools import ROOT
 from tools.forked import Runner

@@ -2,11 +2,11 @@
 
 from flytekit import workflow
 
-from tasks.artifacts import Store
 from tasks.flyte.decorators import always
 from tasks.flyte.ends import open_evaluation
 from tasks.flyte.inputs import Artifact
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
+from tasks.store import Store
 from workflows.stages import evaluate as evaluate_policy
 from workflows.stages import problems
 

@@ -4,7 +4,7 @@ Inputs and outputs of every task are ``inputs.pb`` and ``outputs.pb`` on S3; a d
 nodes that are to run for it. What starts a pod is given: a process or a container. An attempt that ends without outputs
 is followed by another, as often as the task was registered with; those that end by an error of the system's do not
 count, up to a number of their own. A cached task whose inputs have been seen is not run. Unlike a real one it waits
-for an attempt's end before it starts the next: tests/artifacts/test_lease.py has two that overlap.
+for an attempt's end before it starts the next: tests/store/test_lease.py has two that overlap.
 """
 
 from collections import Counter

@@ -7,11 +7,11 @@ from typing import Any, get_type_hints
 import pytest
 from flytekit import PythonFunctionTask
 
-from tasks.artifacts import ArtifactRef, Store, StoreRef
 from tasks.flyte import experiments, tasks
 from tasks.flyte.decorators import arguments
 from tasks.flyte.inputs import OptimizeInputs, StepInputs
 from tasks.settings import OperationSettings, OptimizeSettings
+from tasks.store import ArtifactRef, Store, StoreRef
 from tools.cache_versions import declared
 
 REF = ArtifactRef(kind="policy", digest="0" * 16)

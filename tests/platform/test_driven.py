@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tasks.artifacts import Store
+from tasks.store import Store
 from tests.platform import own
 from tests.platform.four_stages import CHANGES, drive, inputs, register, run_here, same_artifacts, saved, stop
 from tests.platform.propeller import Attempt, Propeller

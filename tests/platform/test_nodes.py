@@ -11,11 +11,11 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.models.literals import Literal
 from safetensors.torch import load_file
 
-from tasks.artifacts import ArtifactRef, Store
 from tasks.flyte.inputs import OptimizeInputs
 from tasks.flyte.tasks import optimize
 from tasks.rollout.step import generate_shard
 from tasks.settings import BackendSettings, OperationSettings
+from tasks.store import ArtifactRef, Store
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.platform.propeller import Attempt, Propeller

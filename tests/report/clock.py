@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest import mock
 
-from tasks.artifacts.provenance import Process
+from tasks.store.provenance import Process
 
 
 class Clock:
@@ -26,7 +26,7 @@ def process(
 
     It is an execution of its own, and has ``waits`` behind it.
     """
-    place = "tasks.artifacts.store"
+    place = "tasks.store.store"
     fake = SimpleNamespace(time=clock, perf_counter=clock)
     with (
         mock.patch(f"{place}.process", return_value=Process(name, clock.now - imports)),

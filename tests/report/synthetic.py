@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import EXAMPLES, PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, metrics_schema, write_table
 from tasks.report.step import write_report
 from tasks.settings import (
     ArithmeticSettings,
@@ -22,6 +20,8 @@ from tasks.settings import (
     TinyPolicySettings,
     VerifySettings,
 )
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import EXAMPLES, PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, metrics_schema, write_table
 from tests.report.clock import Clock, process
 from tests.report.synthetic_rows import PROBLEMS, K, example_rows, histograms, prompt_rows, sample_rows, tokenizer_json
 

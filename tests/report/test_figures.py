@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.artifacts import Store
 from tasks.report import drawing
 from tasks.report.drawing import COLUMNS, Picture, Series, thinned
 from tasks.report.figures import PANELS, all_figures, make_figures, shown_stages
 from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
+from tasks.store import Store
 from tests.report.clock import Clock, process
 from tests.report.svg import drawn_of, figures_of, lines, paths, texts
 from tests.report.synthetic import SyntheticRun, make_run, page_of

@@ -7,12 +7,12 @@ from typing import Any, get_args
 
 import pytest
 
-from tasks.artifacts.tables import EXAMPLES, ROLLOUTS, VERDICTS, metrics_schema, to_table
 from tasks.evaluate.metrics import measure
 from tasks.report.figures import all_figures
 from tasks.report.history import histogram_columns, number_columns
 from tasks.report.ledger import ROWS as LEDGER
 from tasks.settings import OptimizeSettings, RunSettings, Settings
+from tasks.store.tables import EXAMPLES, ROLLOUTS, VERDICTS, metrics_schema, to_table
 from tasks.train.batches import collect, plan_batches
 from tasks.train.diagnostics import UpdateStatistics
 from tasks.train.outcome import Outcome as Trained

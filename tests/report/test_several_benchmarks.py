@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from tasks.artifacts import Store
-from tasks.artifacts.tables import SAMPLES, write_table
 from tasks.cli.store import highlights
 from tasks.decks.deck import draw_deck
 from tasks.errors import DataError
@@ -21,6 +19,8 @@ from tasks.report.step import write_report
 from tasks.report.summary import summarise
 from tasks.run.reproducibility import chain
 from tasks.settings import EvaluationSettings
+from tasks.store import Store
+from tasks.store.tables import SAMPLES, write_table
 from tasks.stored.evaluated import evaluated_policy
 from tests.report.clock import Clock, process
 from tests.report.synthetic import SyntheticRun, page_of

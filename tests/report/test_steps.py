@@ -4,9 +4,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tasks.artifacts import Store
 from tasks.report.history import load_history
 from tasks.report.steps import Card, draw_run
+from tasks.store import Store
 from tests.report.clock import Clock, process
 from tests.report.svg import SVG, texts
 from tests.report.synthetic import SyntheticRun

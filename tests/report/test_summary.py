@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.lineage import ancestry
-from tasks.artifacts.provenance import EXECUTION
 from tasks.cli.runs import all_runs, results_page
 from tasks.errors import DataError
 from tasks.report.compare import ComparedRun, compare, comparison_markdown, differing
@@ -15,6 +12,9 @@ from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
 from tasks.report.step import write_report
 from tasks.report.summary import BenchmarkRow, Execution, RunSummary, execution_since, make_summary, summarise
+from tasks.store import ArtifactRef, Store
+from tasks.store.lineage import ancestry
+from tasks.store.provenance import EXECUTION
 from tests.report.clock import Clock, process
 from tests.report.synthetic import SyntheticRun, make_run
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from transformers import PretrainedConfig
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.policy.fitting import fitting_scorer
-from tasks.policy.loading import load_model
-from tasks.policy.scorer import pack
+from tasks.models.fitting import fitting_scorer
+from tasks.models.loading import load_model
+from tasks.models.scorer import pack
 from tasks.rollout.engine import Request, Sampling
 from tasks.rollout.engines import load_engine
 from tasks.settings import EngineSettings
-from tests.policy.families import PACKABLE, PADDED, brought
+from tasks.store import ArtifactRef, Store
+from tests.models.families import PACKABLE, PADDED, brought
 
 pytest.importorskip("vllm")
 KINDS = [

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import read_table
 from tasks.errors import DataError
-from tasks.policy import prompts
-from tasks.policy.loading import load_tokenizer
-from tasks.policy.prompts import token_ids
+from tasks.models import prompts
+from tasks.models.loading import load_tokenizer
+from tasks.models.prompts import token_ids
 from tasks.rollout.engine import sampling_seed
 from tasks.rollout.requests import build_requests
 from tasks.settings import PromptsSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
 from tests.llama import CHATML, byte_tokenizer
 from tests.prepared import prepare_held_out, prepare_stage
 

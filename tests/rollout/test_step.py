@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import PROMPTS, ROLLOUTS, VERDICTS, read_table, to_table, write_table
 from tasks.errors import DataError
-from tasks.policy.loading import load_model
-from tasks.policy.step import prepare_policy
+from tasks.models.loading import load_model
+from tasks.models.step import prepare_policy
 from tasks.resident import release
 from tasks.rollout import step
 from tasks.rollout.engine import MISSING, Engine, Request, Response, Sampling, Work
@@ -20,6 +18,8 @@ from tasks.rollout.engines import load_engine
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS, read_table, to_table, write_table
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.artifacts import Store
 from tasks.errors import SettingsError
-from tasks.policy.loading import load_model, load_tokenizer
-from tasks.policy.step import prepare_policy
+from tasks.models.loading import load_model, load_tokenizer
+from tasks.models.step import prepare_policy
 from tasks.rollout.engine import Engine, Request, Response
 from tasks.rollout.engines import load_engine
 from tasks.rollout.requests import build_requests
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
+from tasks.store import Store
 from tests.conftest import SMALL
 from tests.rollout.test_engines import KINDS, fast, run, same
 

@@ -7,11 +7,11 @@ from typing import Literal
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
 from tasks.errors import SettingsError
 from tasks.rollout.engine import Request, Sampling, Work
 from tasks.rollout.engines import load_engine
 from tasks.settings import EngineSettings
+from tasks.store import ArtifactRef, Store
 
 
 def test_the_counts_are_those_of_the_model(small: tuple[Store, ArtifactRef]) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts.provenance import image_tag
 from tasks.errors import SettingsError
 from tasks.settings.base import WHOLE_RUN
 from tasks.settings.deployment import VALUES, VARIABLE, DeploymentSettings, quantity
+from tasks.store.provenance import image_tag
 from tools import ROOT
 
 

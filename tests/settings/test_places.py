@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import Store
 from tasks.errors import ArtifactError, SettingsError
 from tasks.settings import PolicySettings, RunSettings
 from tasks.settings.places import in_bucket, is_place
+from tasks.store import Store
 from tools import ROOT
 
 NONE = ["", " ", "s3://", "s3:///runs", "s3://Bad Bucket/runs", "s3:/bucket/runs", "S3://bucket/runs"]

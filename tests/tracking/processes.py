@@ -11,12 +11,12 @@ import signal
 import sys
 from typing import Any
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.work import once
 from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.step import evaluate_policy
 from tasks.report.step import write_report
 from tasks.settings import OperationSettings, TrackerSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.work import once
 from tasks.tracking import journal
 from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer

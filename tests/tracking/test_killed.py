@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import read_table
 from tasks.rollout.step import generate_shard
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
 from tasks.verify.step import verify_rollouts
 from tests.faults.test_steps_go_on import PROMPTS, ROLLOUT, VERIFY
 from tests.prepared import prepare_held_out, prepare_stage

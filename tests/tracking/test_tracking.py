@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import read_table
-from tasks.artifacts.work import once
 from tasks.errors import SettingsError
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
 from tasks.settings.steps import WandbTracker
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
+from tasks.store.work import once
 from tasks.tracking import journal
 from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
@@ -187,7 +187,7 @@ def test_event_files_of_a_store_on_s3_are_there(learner: Learner, bucket: str) -
 def test_a_server_that_is_not_there_stops_nothing(learner: Learner, store: Store, tmp_path: Path) -> None:
     code = """
 import sys
-from tasks.artifacts import Store
+from tasks.store import Store
 from tasks.settings import TrackerSettings
 from tasks.tracking.journal import shown
 with shown(TrackerSettings(kind="wandb", run="a-run"), Store.open(sys.argv[1]), "part", {}) as show:

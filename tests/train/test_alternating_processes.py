@@ -5,8 +5,6 @@ import os
 import pytest
 from safetensors.torch import load_file
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import read_table
 from tasks.flyte.inputs import AlternateInputs
 from tasks.flyte.tasks import alternate
 from tasks.rollout.step import generate_shard
@@ -18,6 +16,8 @@ from tasks.settings import (
     RolloutSettings,
     VerifySettings,
 )
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from tasks.policy.checks import check_folder
-from tasks.policy.loading import load_tokenizer
+from tasks.models.checks import check_folder
+from tasks.models.loading import load_tokenizer
 from tasks.train.batches import Responses, micro_batches, shares
 from tests.train import test_trainer
 from tests.train.test_diagnostics import alike

@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import GateError, SettingsError
-from tasks.policy.loading import load_tokenizer
+from tasks.models.loading import load_tokenizer
 from tasks.rollout.engine import Engine
 from tasks.rollout.engines import load_engine
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.train import colocated as loops
 from tasks.train.colocated import Colocated
 from tasks.verify.step import verdict_rows

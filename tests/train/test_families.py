@@ -5,17 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROLLOUTS, to_table
-from tasks.policy.loading import folder_weights, load_tokenizer
-from tasks.policy.step import prepare_policy
+from tasks.models.loading import folder_weights, load_tokenizer
+from tasks.models.step import prepare_policy
 from tasks.rollout.step import sample
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings, RolloutSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import ROLLOUTS, to_table
 from tasks.train.batches import Responses, collect, plan_batches
 from tasks.train.checkpoint import save_policy
 from tasks.train.stage import load_trainer
-from tests.policy.families import PACKABLE, PADDED, brought
+from tests.models.families import PACKABLE, PADDED, brought
 from tests.train import test_trainer
 from tests.train.test_trainer import settings, untimed, verdicts
 from tests.train.together import FIRST, farthest, joined, moments, work, work_all

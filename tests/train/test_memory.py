@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS, stream_table, table_writer
 from tasks.settings import OptimizeSettings
+from tasks.store.tables import ROLLOUTS, VERDICTS, stream_table, table_writer
 from tasks.train.advantages import select
 from tasks.train.batches import Column, Responses, collect, plan_batches, zeros
 from tasks.train.scoring import finite_responses

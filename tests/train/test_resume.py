@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.artifacts import Store
 from tasks.interruption import Interrupted, heeded
 from tasks.settings import OperationSettings
+from tasks.store import Store
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import Resume
 from tasks.train.outcome import Outcome, Row

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.policy.loading import folder_weights, load_model, stop_token_ids
+from tasks.models.loading import folder_weights, load_model, stop_token_ids
+from tasks.store import ArtifactRef, Store
 from tasks.train.checkpoint import save_policy
 from tasks.train.stage import load_trainer
 from tests.train.test_trainer import settings

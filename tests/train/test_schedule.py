@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tasks.errors import GateError
-from tasks.policy.loading import load_model
-from tasks.policy.scorer import Scorer
+from tasks.models.loading import load_model
+from tasks.models.scorer import Scorer
 from tasks.settings import MODIFIERS, PRESETS
 from tasks.train.batches import Ragged, Responses, plan_batches
 from tasks.train.stage import load_trainer

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import read_table
 from tasks.errors import SettingsError
-from tasks.policy.step import prepare_policy
+from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings, PromptsSettings, RunSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
 from tasks.train.study import run_study
 from tests.prepared import prepare_held_out, prepare_stage
 from tools.runs import CONFIG, ROOT

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
 
-from tasks.policy.packing import PACKED_ATTENTION
-from tasks.policy.scorer import Scorer, pack
+from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.scorer import Scorer, pack
 from tasks.train.backends.backend import MOMENTS
 from tasks.train.backends.torch_backend import TorchBackend
 from tests.train.test_trainer import settings

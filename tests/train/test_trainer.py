@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.errors import ArtifactError, DataError, GateError, NothingToLearnError
-from tasks.policy.loading import load_tokenizer
+from tasks.models.loading import load_tokenizer
 from tasks.rollout.step import sample
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import EngineSettings, OptimizeSettings, RolloutSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import ROLLOUTS, VERDICTS, to_table
 from tasks.train.backends.torch_backend import TorchBackend
 from tasks.train.batches import Ragged, Responses, collect, group_order, micro_batches, plan_batches
 from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy

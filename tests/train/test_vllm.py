@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tasks.artifacts import Store
-from tasks.artifacts.tables import read_table
-from tasks.policy.step import prepare_policy
+from tasks.models.step import prepare_policy
 from tasks.settings import EngineSettings, OptimizeSettings, PolicySettings
+from tasks.store import Store
+from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tests.conftest import SMALL
 from tests.prepared import prepare_stage

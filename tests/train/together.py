@@ -14,9 +14,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file
 
-from tasks.artifacts import ArtifactRef, StoreRef
-from tasks.artifacts.progress import Progress
 from tasks.interruption import Interrupted
+from tasks.store import ArtifactRef, StoreRef
+from tasks.store.progress import Progress
 from tasks.train import distributed
 from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy, save_weights

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.artifacts import Store
-from tasks.artifacts.tables import read_table
+from tasks.data.benchmarks import unreadable_golds
 from tasks.errors import SettingsError
-from tasks.prompts.benchmarks import unreadable_golds
 from tasks.settings import FunctionVerifySettings, SourceSettings, VerifySettings
+from tasks.store import Store
+from tasks.store.tables import read_table
 from tasks.verify import Outcome
 from tasks.verify.pool import Verifier
 from tasks.verify.step import verify_rollouts

@@ -4,10 +4,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from tasks.artifacts import Store
-from tasks.artifacts.tables import ROLLOUTS, VERDICTS, read_table, write_table
 from tasks.errors import GateError
 from tasks.settings import VerifySettings
+from tasks.store import Store
+from tasks.store.tables import ROLLOUTS, VERDICTS, read_table, write_table
 from tasks.verify.step import verify_rollouts
 from tests.verify.helpers import HANGS, boxed, workers_of
 

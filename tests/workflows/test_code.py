@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tasks.artifacts import Store
-from tasks.artifacts.records import Kind
-from tasks.artifacts.tables import read_table
+from tasks.store import Store
+from tasks.store.records import Kind
+from tasks.store.tables import read_table
 from tools.forked import Runner
 from tools.runs import steps
 

@@ -10,11 +10,11 @@ from flytekit import FlyteContextManager
 from flytekit.core.type_engine import TypeEngine
 from flytekit.core.utils import write_proto_to_file
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.records import Manifest
 from tasks.flyte.inputs import RolloutInputs
 from tasks.flyte.tasks import generate
 from tasks.settings import RolloutSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.records import Manifest
 from tools.forked import Runner, run
 
 LARGEST = 150_000

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.artifacts import Store
-from tasks.artifacts.tables import read_table
+from tasks.store import Store
+from tasks.store.tables import read_table
 from tools import ROOT
 from tools.forked import Runner
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import Store
-from tasks.artifacts.tables import read_table
+from tasks.store import Store
+from tasks.store.tables import read_table
 from tools.forked import Runner
 from tools.runs import steps
 

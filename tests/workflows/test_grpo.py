@@ -7,13 +7,11 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import read_table
 from tasks.cli.main import app
 from tasks.errors import SettingsError
 from tasks.experiments.causes import BARRIER, BATCHES, UNEXPLAINED, split_causes
 from tasks.experiments.runs import load_run
-from tasks.policy.step import prepare_policy
+from tasks.models.step import prepare_policy
 from tasks.report.ledger import training_clock
 from tasks.rollout.step import generate_shard
 from tasks.settings import (
@@ -24,6 +22,8 @@ from tasks.settings import (
     RunSettings,
     VerifySettings,
 )
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import Store
+from tasks.store import Store
 from tests.workflows.test_decks import deck_of, decks_of, tabs, words
 from tools.forked import Runner, run
 from tools.runs import steps

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import read_table
 from tasks.cli.runs import all_runs
 from tasks.cluster.plan import plan_cluster
 from tasks.report.formats import percent
 from tasks.report.ledger import training_seconds
 from tasks.settings import RunSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
 from tasks.stored.find import find_artifact
 from tools import ROOT
 from tools.forked import Runner

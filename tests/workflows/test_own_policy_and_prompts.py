@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import Store
-from tasks.policy.step import prepare_policy
-from tasks.prompts.arithmetic import split
+from tasks.data.arithmetic import split
+from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings
 from tasks.settings.run import RunSettings
+from tasks.store import Store
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
 

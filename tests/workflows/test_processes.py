@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tasks.artifacts import Store
+from tasks.store import Store
 from tests.train.together import farthest
 from tests.workflows.test_decks import decks_of, tabs
 from tools import ROOT

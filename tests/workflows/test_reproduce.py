@@ -8,10 +8,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tasks.artifacts import Store
 from tasks.cli.main import app
 from tasks.errors import SettingsError
 from tasks.settings import ExperimentSettings
+from tasks.store import Store
 from tests.workflows.experiments import experiment
 from tests.workflows.test_decks import deck_of, decks_of, words
 from tools.forked import Runner

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import Store
+from tasks.store import Store
 from tools.forked import Runner
 from tools.runs import steps
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.artifacts import Store
+from tasks.store import Store
 from tools.runs import Runner, steps
 
 pytest.importorskip("vllm")

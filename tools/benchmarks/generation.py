@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from tasks.policy.loading import load_model, load_tokenizer
-from tasks.prompts.arithmetic import split
+from tasks.data.arithmetic import split
+from tasks.models.loading import load_model, load_tokenizer
 from tasks.rollout.engine import Request, Sampling, sampling_seed
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, WarmStartSettings

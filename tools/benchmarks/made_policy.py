@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from tasks.artifacts import Store
-from tasks.policy.loading import OPTIMIZER
-from tasks.policy.step import prepare_policy
+from tasks.models.loading import OPTIMIZER
+from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
+from tasks.store import Store
 
 
 def base_policy(folder: Path, arithmetic: ArithmeticSettings, warm: WarmStartSettings) -> Path:

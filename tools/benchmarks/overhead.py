@@ -15,10 +15,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tasks.artifacts import Store
 from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
 from tasks.settings import ArithmeticSettings
+from tasks.store import Store
 from tasks.stored.reports import find_reports
 from tools import ROOT
 from tools.benchmarks.made_policy import base_policy

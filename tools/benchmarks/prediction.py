@@ -22,10 +22,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tasks.artifacts import Store
 from tasks.cli.runs import all_runs
 from tasks.report.ledger import ROWS, training_seconds
 from tasks.report.tables import render_markdown
+from tasks.store import Store
 from tools import ROOT
 from tools.runs import Runner
 

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import torch
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import PROMPTS, read_table, write_table
-from tasks.policy.loading import OPTIMIZER, load_tokenizer
-from tasks.policy.step import prepare_policy
-from tasks.prompts.arithmetic import split
+from tasks.data.arithmetic import split
+from tasks.models.loading import OPTIMIZER, load_tokenizer
+from tasks.models.step import prepare_policy
 from tasks.rollout.engine import Sampling
 from tasks.rollout.engines import engine_of
 from tasks.rollout.requests import build_requests
 from tasks.rollout.step import generate_shard, parts
 from tasks.settings import ArithmeticSettings, PolicySettings, RolloutSettings, TinyPolicySettings, WarmStartSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import PROMPTS, read_table, write_table
 from tools.benchmarks.measured import Measured, in_turn, ratio
 
 PROMPT_COUNT = 256

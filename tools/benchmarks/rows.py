@@ -22,9 +22,9 @@ import pyarrow as pa
 import torch
 from pydantic import BaseModel
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, table_writer, write_table
 from tasks.logs import logger
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, table_writer, write_table
 from tools.benchmarks.measured import Measured, Ratio
 from tools.benchmarks.trl.frozen import Shape
 

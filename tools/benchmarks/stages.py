@@ -17,13 +17,13 @@ from pathlib import Path
 import torch
 import yaml
 
-from tasks.artifacts import Store
 from tasks.experiments.causes import split_causes
 from tasks.experiments.runs import SystemRun, load_run
 from tasks.experiments.times import END_TO_END, GENERATION, TO_LEVEL, speeds_of
 from tasks.report.ledger import training_clock
 from tasks.settings import ArithmeticSettings, WarmStartSettings
 from tasks.settings.experiment import PlannedRun, read_experiment
+from tasks.store import Store
 from tasks.stored.reports import find_reports
 from tools import ROOT
 from tools.benchmarks.made_policy import base_policy

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tasks.artifacts import Store
-from tasks.artifacts.layout import KINDS
+from tasks.store import Store
+from tasks.store.layout import KINDS
 from tools import ROOT
 from tools.benchmarks.measured import Measured, Ratio, in_turn
 from tools.runs import Runner

@@ -66,7 +66,7 @@ def fill(folder: Path, files: int, mebibytes: int) -> None:
 
 def ours_up(address: str, folder: Path, split: bool) -> Work:
     """One artifact of all files, or an artifact of each."""
-    from tasks.artifacts import Store
+    from tasks.store import Store
 
     store = Store.open(address)
     files = sorted(folder.iterdir())
@@ -87,7 +87,7 @@ def ours_up(address: str, folder: Path, split: bool) -> Work:
 
 def ours_down(address: str, folder: Path, split: bool) -> Work:
     """Of the artifacts that were written: a step is handed their digests."""
-    from tasks.artifacts import ArtifactRef, Store
+    from tasks.store import ArtifactRef, Store
 
     store = Store.open(address)
     made = json.loads(folder.with_name("digests.json").read_text())
@@ -201,7 +201,7 @@ def tabulated(found: Mapping[str, list[dict[str, float]]], size: float) -> Table
 
 def digests(folder: Path, repeats: int) -> Table:
     """The check of an artifact's files beside sha256sum over the same files."""
-    from tasks.artifacts.files import check, entries
+    from tasks.store.files import check, entries
 
     files, names = entries(folder), sorted(str(path) for path in folder.iterdir())
     found: dict[str, list[float]] = {"sha256sum": [], "ours": []}

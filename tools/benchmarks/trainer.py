@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tasks.policy.packing import PACKED_ATTENTION
-from tasks.policy.scorer import Scorer
+from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.scorer import Scorer
 from tasks.settings import OptimizeSettings
 from tasks.train.backends import open_backend
 from tasks.train.trainer import Trainer

@@ -23,8 +23,8 @@ def count(log: Path) -> None:
         os.write(handle, f"{kind} {name} {amount}\n".encode())
 
     import tasks.evaluate.step as evaluation
-    from tasks.artifacts.s3 import Bucket
     from tasks.rollout.transformers_engine import TransformersEngine
+    from tasks.store.s3 import Bucket
     from tasks.train.trainer import Trainer
     from tasks.verify.pool import Verifier
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from tasks.artifacts import Store
+from tasks.store import Store
 from tools.forked import Program
 from tools.runs import CONFIG
 

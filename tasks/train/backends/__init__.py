@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from tasks.policy.liger import check_liger, put_liger
-from tasks.policy.scorer import Scorer
+from tasks.models.liger import check_liger, put_liger
+from tasks.models.scorer import Scorer
 from tasks.train.backends.backend import Backend
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tasks.policy.scorer import MicroBatch
+from tasks.models.scorer import MicroBatch
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
     from tasks.settings import OptimizeSettings

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tasks.errors import SettingsError
-from tasks.policy.scorer import MicroBatch, Scorer
+from tasks.models.scorer import MicroBatch, Scorer
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
 from tasks.train.backends.backend import MOMENTS, Named, adamw, trainable, untrained

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from tasks.policy.scorer import MicroBatch, Scorer
+from tasks.models.scorer import MicroBatch, Scorer
 from tasks.train.backends.backend import MOMENTS, Named, adamw, trainable, untrained
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this

@@ -1,8 +1,8 @@
 """Programs through the real step and the real evaluation's verifier."""
 
-from tasks.artifacts.tables import read_table
-from tasks.prompts.arithmetic import PROGRAM, problems
+from tasks.data.arithmetic import PROGRAM, problems
 from tasks.settings import VerifySettings
+from tasks.store.tables import read_table
 from tasks.verify.pool import Verifier
 from tasks.verify.step import verify_rollouts
 from tests.verify.code.helpers import asserts, code_settings, fenced, texts

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
 
-from tasks.policy.packing import PACKED_ATTENTION
-from tasks.policy.scorer import MicroBatch, Scorer, pack
+from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.scorer import MicroBatch, Scorer, pack
 from tasks.train.backends import open_backend
 from tasks.train.backends.backend import Backend
 

@@ -18,10 +18,10 @@ import math_verify
 import numpy as np
 import torch
 
-from tasks.artifacts import ArtifactRef, Store
-from tasks.artifacts.tables import read_table
-from tasks.policy.loading import OPTIMIZER
+from tasks.models.loading import OPTIMIZER
 from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tools.benchmarks.measured import Measured, Values, in_turn, ratio
 from tools.benchmarks.rollouts import PROMPT_COUNT, policy_and_prompts

@@ -18,8 +18,8 @@ from unittest.mock import patch
 import numpy as np
 from torch import Tensor
 
-from tasks.policy.packing import PACKED_ATTENTION
-from tasks.policy.scorer import Scorer
+from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.scorer import Scorer
 from tasks.settings import OptimizeSettings
 from tasks.train.backends import open_backend
 from tasks.train.outcome import Outcome

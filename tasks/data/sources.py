@@ -1,0 +1,137 @@
+"""The files of a source on this machine: from a path, from the Hugging Face hub, or from a mirror of it.
+
+A mirror is a folder or an ``s3://`` prefix in which the files of a data set are at ``<mirror>/<data set>/<file>``.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tasks.data.files import SUFFIXES, Named
+from tasks.errors import DataError
+from tasks.settings import EvaluateSettings, PromptsSettings, SourceSettings
+from tasks.store.fetch import fetch, fingerprint, snapshot
+
+
+@contextmanager
+def source_files(source: SourceSettings, setting: str, mirror: str | None = None) -> Iterator[list[Named]]:
+    """Yield the files of a source that has some, for the length of the block, in their order.
+
+    Args:
+        source: not arithmetic.
+        setting: that names the source, for errors.
+        mirror: a folder or an ``s3://`` prefix that takes the place of the hub.
+
+    Raises:
+        DataError: they could not be fetched.
+    """
+    with TemporaryDirectory() as fetched:
+        folder = Path(fetched)
+        if source.path is not None:
+            yield _own(source.path, folder, setting)
+        elif mirror:
+            yield [(_mirrored(mirror, source, file, folder, setting), f"{source.hub}/{file}") for file in source.files]
+        else:
+            yield _of_hub(source, setting)
+
+
+def _own(path: str, folder: Path, setting: str) -> list[Named]:
+    """Return a file, or those of a folder in the order of their names; files on S3 are copied into ``folder``."""
+    if path.startswith("s3://"):
+        fetch(path, folder, setting, lambda name: name.endswith(SUFFIXES))
+        if path.endswith(SUFFIXES):
+            return [(folder / path.rpartition("/")[2], path)]
+    else:
+        folder = Path(path).expanduser()
+        if path.endswith(SUFFIXES) or folder.is_file():
+            return [(folder, path)]
+    names = sorted(file.name for file in folder.glob("*") if file.suffix in SUFFIXES)
+    if not names:
+        raise DataError(f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}.")
+    return [(folder / name, f"{path.rstrip('/')}/{name}") for name in names]
+
+
+def _of_hub(source: SourceSettings, setting: str) -> list[Named]:
+    found = snapshot("dataset", source.hub or "", source.pinned or source.revision, source.files, setting)
+    for file in source.files:
+        if not (found / file).is_file():
+            raise DataError(
+                f"{setting}: {source.hub} has no file {file!r} at revision {source.revision} (commit {found.name}). "
+                "Name another in files, or another revision."
+            )
+    return [(found / file, f"{source.hub}/{file}") for file in source.files]
+
+
+def _mirrored(mirror: str, source: SourceSettings, file: str, folder: Path, setting: str) -> Path:
+    place = _place(mirror, source, file)
+    if not mirror.startswith("s3://"):
+        local = Path(place).expanduser()
+        if not local.is_file():
+            raise DataError(
+                f"{setting}: the mirror has no {place}. Copy it there from {source.hub} at revision {source.revision}."
+            )
+        return local
+    taken = folder / file
+    taken.parent.mkdir(parents=True, exist_ok=True)
+    fetch(place, taken.parent, setting)
+    return taken
+
+
+def _place(mirror: str, source: SourceSettings, file: str) -> str:
+    return f"{mirror.rstrip('/')}/{source.hub}/{file}"
+
+
+def source_fingerprint(source: SourceSettings | None, mirror: str | None = None) -> str:
+    """Return a text that differs when what is read from outside of a store has changed.
+
+    It is empty for what a commit names, and where there is no source.
+
+    Raises:
+        DataError: a prefix on S3 could not be listed.
+    """
+    if source is None or (source.path is None and (source.hub is None or not mirror)):
+        return ""
+    if source.path is not None:
+        return fingerprint(source.path)
+    found = [fingerprint(_place(mirror or "", source, file)) for file in source.files]
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()
+
+
+def with_commit(source: SourceSettings, setting: str, mirror: str | None = None) -> SourceSettings:
+    """Return the source with the commit that its revision names. A mirror has no revisions, and is not asked.
+
+    Raises:
+        DataError: the hub has no such revision, or does not answer and nothing of it was fetched before.
+    """
+    if source.hub is None or mirror:
+        return source
+    if source.pinned:
+        return source.model_copy(update={"commit": source.pinned})
+    try:
+        found = snapshot("dataset", source.hub, source.revision, source.files, setting)
+    except DataError as error:
+        raise DataError(
+            f"{error.message} Revision {source.revision!r} of it must be looked up when a run opens. Give a commit in "
+            "source.revision, name a mirror in operation.mirror, or leave it out."
+        ) from None
+    return source.model_copy(update={"commit": found.name})
+
+
+def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:
+    """Return the settings with the commits that the revisions of their benchmarks name; see ``with_commit``."""
+    found = [
+        one.model_copy(update={"source": with_commit(one.source, f"evaluate.benchmarks, {one.name}", mirror)})
+        if one.source
+        else one
+        for one in evaluate.benchmarks
+    ]
+    return evaluate.model_copy(update={"benchmarks": found})
+
+
+def prompts_with_commit(prompts: PromptsSettings, mirror: str | None) -> PromptsSettings:
+    """Return the settings with the commit that the revision of their source names; see ``with_commit``."""
+    if prompts.source is None:
+        return prompts
+    return prompts.model_copy(update={"source": with_commit(prompts.source, "prompts.source", mirror)})

@@ -1,0 +1,176 @@
+"""The rows that a run trains on: read, checked, and without the problems of its benchmarks; the prompts of a stage."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.data.benchmarks import BenchmarkNote, source_rows, unreadable_golds, with_template, write_prompts
+from tasks.data.files import Row, Unusable, share_of
+from tasks.data.overlap import Overlap, Problems
+from tasks.errors import DataError
+from tasks.logs import logger
+from tasks.report.formats import percent, some
+from tasks.settings import OperationSettings, PromptsSettings, TrainingSetSettings, VerifySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import REMOVED, TRAINING, TRAINING_CHATS, read_table, write_table
+
+_NAMED = 8
+"""Rows that a message names."""
+_NOTED = 1000
+"""Ids that a manifest lists; removed.parquet has all."""
+
+
+def prepare_training_set(
+    store: Store,
+    settings: TrainingSetSettings,
+    verify: VerifySettings,
+    source: str,
+    benchmarks: Sequence[ArtifactRef],
+    operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
+    prompts: PromptsSettings | None = None,
+) -> ArtifactRef:
+    """Write a prompts artifact with all rows that can be trained on, in the order of their source, and the other rows.
+
+    The benchmarks are no parents of it: one that shares nothing with the training set leaves it as it is.
+
+    Args:
+        store: of the benchmarks and the artifact.
+        settings: the source and what leaves it.
+        verify: the verifier that must be able to read the gold answers.
+        source: fingerprint of what settings name outside of the hub, noted in the manifest.
+        benchmarks: that the run is measured on.
+        operation: with the mirror of the hub.
+        prompts: settings of stages that the training set must be able to give; None to leave them unchecked.
+
+    Raises:
+        DataError: the source cannot be fetched or read, changed under its revision, too many of its rows are unusable,
+            or no stages can be made of it.
+    """
+    with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
+        setting = "prompts.source" if settings.source.hub else "prompts.path"
+        rows, unusable, data = source_rows(store, settings.source, setting, operation.mirror, training=True)
+        total = len(rows) + len(unusable)
+        held_out = {row["prompt_id"] for row in share_of(rows, settings.held_out_share)}
+        taken = [row for row in rows if row["prompt_id"] not in held_out]
+        _check_usable(unusable, total, settings)
+        unreadable = unreadable_golds(taken, settings.source, verify, "training")
+        unusable += [Unusable("", name, f"gold answer {answer!r}") for name, answer in unreadable.items()]
+        taken = [row for row in taken if row["prompt_id"] not in unreadable]
+        _check_usable(unusable, total, settings)
+        problems = _problems(store, benchmarks, settings.overlap_words)
+        found = {row["prompt_id"]: overlap for row in taken if (overlap := problems.find(row["prompt"]))}
+        kept = [row for row in taken if row["prompt_id"] not in found]
+        schema = TRAINING_CHATS if any(row.get("messages") for row in kept) else TRAINING
+        write_table(draft.path / "training.parquet", kept, schema)
+        write_table(draft.path / "removed.parquet", _removed(unusable, found), REMOVED)
+        draft.facts.update(
+            prompts=len(kept),
+            rows=total,
+            unusable=len(unusable),
+            held_out=total - len(unusable) - len(taken),
+            overlapping=dict(Counter(one.benchmark for one in found.values())),
+            equal=sum(not one.words for one in found.values()),
+            removed=[*(one.prompt_id or one.place for one in unusable), *found][:_NOTED],
+            source=source,
+            data=data,
+        )
+        if unusable:
+            logger().warning("training set: %d unusable rows are left out: %s", len(unusable), _listed(unusable))
+        logger().info("%s", _told(draft.facts))
+    if prompts is not None:
+        with_template(_training_set(store, prompts, draft.ref).to_pylist(), prompts)
+    return draft.ref
+
+
+def prepare_stage(
+    store: Store, settings: PromptsSettings, training: ArtifactRef, stage: int, seed: int
+) -> list[ArtifactRef]:
+    """Write the prompts of a stage, as one artifact per shard.
+
+    Every pass over the training set is shuffled by ``seed`` and cut into whole stages, so that no prompt comes twice in
+    a stage.
+
+    Args:
+        store: where the artifacts are.
+        settings: the number of prompts per stage and shard, and what is written around each.
+        training: the training set.
+        stage: counts from 0.
+        seed: the run's.
+
+    Raises:
+        DataError: the training set has fewer prompts than a stage takes.
+    """
+    table = _training_set(store, settings, training)
+    count, there = settings.prompts_per_stage, table.num_rows
+    epoch, place = divmod(stage, there // count)
+    order = np.random.default_rng([seed, epoch]).permutation(there)[place * count : (place + 1) * count]
+    chosen = with_template(table.take(order).to_pylist(), settings)
+    shards = []
+    for start in range(0, count, settings.prompts_per_shard):
+        rows = chosen[start : start + settings.prompts_per_shard]
+        with store.write("prompts", settings=settings, parents={"training_set": training}, seed=seed) as draft:
+            write_prompts(draft.path, rows)
+            draft.facts.update(stage=stage, prompts=len(rows))
+        shards.append(draft.ref)
+    return shards
+
+
+def _training_set(store: Store, settings: PromptsSettings, training: ArtifactRef) -> pa.Table:
+    table = read_table(store.path(training) / "training.parquet")
+    count, there = settings.prompts_per_stage, table.num_rows
+    if there < count:
+        raise DataError(
+            f"prompts.prompts_per_stage: {count}, but there are {there} training prompts; allowed: 1 to {there}."
+        )
+    return table
+
+
+def _removed(unusable: Sequence[Unusable], found: Mapping[str, Overlap]) -> list[Row]:
+    """Return the rows of the table of rows that are not trained on; ``place`` is empty where no file is at fault."""
+    nothing = {"benchmark": "", "problem": ""}
+    return [{"prompt_id": one.prompt_id, "place": one.place, "reason": one.reason, **nothing} for one in unusable] + [
+        {
+            "prompt_id": name,
+            "place": "",
+            "reason": f"{one.words} words shared" if one.words else "equal",
+            "benchmark": one.benchmark,
+            "problem": one.problem,
+        }
+        for name, one in found.items()
+    ]
+
+
+def _check_usable(unusable: Sequence[Unusable], total: int, settings: TrainingSetSettings) -> None:
+    if not unusable:
+        return
+    first = unusable[0]
+    if len(unusable) > settings.max_unusable_share * total:
+        named = first.place or f"prompt_id {first.prompt_id!r}"
+        hint = "" if first.place else " cannot be read by the verifier"
+        raise DataError(
+            f"{named}: {first.reason}{hint}. {len(unusable)} of {total} rows cannot be trained on: "
+            f"{_listed(unusable)}; prompts.max_unusable_share allows {percent(settings.max_unusable_share)}. To fix "
+            "it: correct them, or raise it: they are left out."
+        )
+
+
+def _listed(unusable: Sequence[Unusable]) -> str:
+    return some([f"{one.prompt_id or one.place} ({one.reason})" for one in unusable], _NAMED)
+
+
+def _problems(store: Store, benchmarks: Sequence[ArtifactRef], words: int) -> Problems:
+    problems = Problems(words)
+    for folder in store.paths(benchmarks):
+        rows = read_table(folder / "prompts.parquet", ["prompt_id", "problem"]).to_pylist()
+        problems.add(BenchmarkNote.read(folder).name, rows)
+    return problems
+
+
+def _told(facts: Mapping[str, Any]) -> str:
+    left_out = {"unusable": facts["unusable"], "held out": facts["held_out"]}
+    left_out |= {f"asked by {name}": count for name, count in facts["overlapping"].items()}
+    told = ", ".join(f"{count} {why}" for why, count in left_out.items() if count) or "none"
+    return f"training set: {facts['prompts']} of {facts['rows']} rows; left out: {told}"

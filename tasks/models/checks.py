@@ -1,0 +1,131 @@
+"""Check that a folder holds a policy; errors name what is missing, damaged or of another kind, with the fix."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, GenerationConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from tasks.errors import DataError, explained
+from tasks.git_lfs import check_fetched
+from tasks.models.files import ADAPTER, GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
+from tasks.models.loading import AGAIN, cannot_load, folder_weights, has_code, load_tokenizer, stop_token_ids
+from tasks.models.prompts import token_ids
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+_SOME_DAY = "26 Jul 2024"
+
+
+def check_folder(path: Path, trust_remote_code: bool = False) -> None:
+    """Check that a folder holds a configuration, safetensors weights and a tokenizer, and no code that is not trusted.
+
+    Raises:
+        DataError: it does not.
+    """
+    if not (path / "config.json").is_file():
+        raise DataError(f"{path}: no config.json, so this is no Hugging Face model folder. Correct policy.path.")
+    weights = weight_files(path)
+    _check_adapter(path, bool(weights))
+    if not weights:
+        found = sorted(file.name for file in path.iterdir())[:10]
+        raise DataError(
+            f"{path}: no {WEIGHTS}, nor all files of {INDEX}; found {found}. Pickled weights are refused: save "
+            "the model with save_pretrained, which writes safetensors."
+        )
+    for file in weights:
+        stored_shapes(file)
+    tokenizer = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
+    if not tokenizer:
+        raise DataError(f"{path}: no tokenizer ({', '.join(_TOKENIZER_FILES)}). Save the model's tokenizer there.")
+    for file in tokenizer:
+        check_fetched(file, str(file))
+    _check_kind(path, read_json(path / "config.json"), trust_remote_code)
+    if (path / GENERATION).is_file():
+        settings = read_json(path / GENERATION)
+        with explained(cannot_load(path, GENERATION), "Correct the file, or delete it."):
+            GenerationConfig.from_dict(settings)
+
+
+def _check_adapter(path: Path, whole: bool) -> None:
+    """Refuse a folder with the weights of a LoRA adapter, beside a whole model or in its place."""
+    weights = sorted(file.name for file in path.glob("adapter_model.*"))
+    if not weights and (whole or not (path / ADAPTER).is_file()):
+        return
+    base = read_json(path / ADAPTER).get("base_model_name_or_path") if (path / ADAPTER).is_file() else None
+    if whole:
+        raise DataError(
+            f"{path}: holds a whole model and an adapter beside it ({weights[0]}), and nothing says whether the one is "
+            f"merged into the other. If it is, remove {weights[0]}; else merge it (merge_and_unload of peft) and save "
+            "the merged model."
+        )
+    raise DataError(
+        f"{path}: holds an adapter of {base or 'some model'} and no {WEIGHTS}. Load both with peft, merge them "
+        "(merge_and_unload) and save the merged model with save_pretrained."
+    )
+
+
+def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> None:
+    kind = config.get("model_type")
+    code = config.get("auto_map") or {}
+    if kind not in CONFIG_MAPPING and not code:
+        raise DataError(
+            f"{path}: config.json has model_type {kind!r}, which transformers {transformers.__version__} does not "
+            "know. Install the version that the model asks for, or take another policy."
+        )
+    if kind not in CONFIG_MAPPING and not trust_remote_code:
+        raise DataError(
+            f"{path}: a {kind} model is defined by Python files that come with it "
+            f"({', '.join(sorted(set(code.values())))}). They are not run unless policy.trust_remote_code: true asks "
+            "for it."
+        )
+    if quantized := config.get("quantization_config"):
+        raise DataError(
+            f"{path}: its weights are quantized ({quantized.get('quant_method', 'no method is told')}), and training "
+            "needs them whole. Take the model in bfloat16 or float32."
+        )
+
+
+def check_model(path: Path, chat: bool = False) -> None:
+    """Check that a checked folder, whose code is run, has a causal language model and a tokenizer that takes prompts.
+
+    Raises:
+        DataError: it has not; with ``chat`` the tokenizer must have a template, too.
+    """
+    with explained(cannot_load(path, "config.json"), AGAIN):
+        config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))
+        known = config.get_text_config().vocab_size
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in getattr(
+        config, "auto_map", {}
+    ):
+        raise DataError(
+            f"{path}: a {config.model_type} model is no causal language model to transformers. Take one that is, such "
+            "as a Qwen or Llama model."
+        )
+    tokenizer = load_tokenizer(path)
+    with explained(cannot_load(path, "its tokenizer"), AGAIN):
+        named = max(tokenizer.get_vocab().values(), default=-1) + 1
+    if named > known:
+        raise DataError(
+            f"{path}: the tokenizer has {named} tokens and the model's vocabulary {known}. Take the tokenizer that the "
+            "model was trained with, or enlarge the model's embeddings (resize_token_embeddings)."
+        )
+    stop_token_ids(path)
+    for asked in (False, True)[: 1 + chat]:
+        try:
+            token_ids(tokenizer, [{"prompt": "1+1=", "chat": asked, "date": _SOME_DAY}])
+        except DataError as error:
+            raise DataError(f"{path}: {error.message}") from error
+    _check_finite(path)
+
+
+def _check_finite(path: Path) -> None:
+    """Refuse weights that hold NaN or infinite numbers: every probability would be NaN."""
+    bad = [name for name, weight in folder_weights(path) if not bool(torch.isfinite(weight).all())]
+    if bad:
+        raise DataError(
+            f"{path}: {len(bad)} of the weights hold NaN or infinite numbers, such as {bad[0]}. The training that made "
+            "them diverged, or the file is damaged: take an earlier checkpoint, or fetch the model's files again."
+        )

@@ -1,0 +1,129 @@
+"""Choose packed or padded scoring for a model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tasks.errors import DataError
+from tasks.logs import logger
+from tasks.models.packing import PACKED_ATTENTION, PackedLayout
+from tasks.models.scorer import MicroBatch, Scorer, Way, pack
+
+_PROMPT_TOKENS, _RESPONSE_TOKENS = (5, 3), (6, 7)
+_LARGEST_DIFFERENCE = 1e-3
+"""In nats. Kernels for the same fp32 numbers differ by less; attention that reaches a neighbour makes more."""
+_SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier_scale")
+"""Names of the factors in configurations that logits are multiplied with, or divided by."""
+_PACKABLE_LAYERS = {"full_attention", "sliding_attention"}
+_DOES_NOT_GO = (DataError, AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
+"""Errors that models raise when they do not support an attention or a layout."""
+
+
+@torch.no_grad()
+def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
+    """Make a scorer that gives every response in a batch the log-probabilities that it has alone.
+
+    Responses are packed where the model allows it, else padded. Packing changes a model's output where layers carry a
+    state from token to token, where positions are not taken from position_ids, and where attention is more than a
+    softmax.
+
+    Args:
+        model: with fp32 weights; it keeps the attention that was found.
+        chunk_tokens: as for ``Scorer``.
+
+    Raises:
+        DataError: no way gives the model's own log-probabilities, or these are not finite.
+    """
+    own = model.config._attn_implementation
+    batch, alone_T = _responses(model)
+    if not bool(alone_T.isfinite().all()):
+        raise DataError(
+            f"policy: the log-probabilities of this {_kind(model)} model are not finite. The training that made it "
+            "diverged: take an earlier checkpoint."
+        )
+    found = []
+    for way in _ways(model, own):
+        layout = _Watched(**vars(batch.layout))
+        try:
+            scorer = Scorer(model, chunk_tokens, way)
+            difference = float((scorer(replace(batch, layout=layout))[0] - alone_T).abs().max())
+        except torch.OutOfMemoryError:
+            raise
+        except _DOES_NOT_GO as error:
+            found.append(f"{way.attention}: {type(error).__name__}: {error}")
+            continue
+        if not difference <= _LARGEST_DIFFERENCE:
+            found.append(f"{way.attention}: differ by {difference:.3g}")
+        elif scorer.packed and layout.windows < _windows(model):
+            found.append(f"{way.attention}: its attention is not told its window")
+        else:
+            if not scorer.packed:
+                logger().warning("policy: responses are padded: packing changes what a %s model says", _kind(model))
+            return scorer
+    raise DataError(
+        f"policy: a {_kind(model)} model cannot be trained, because log-probabilities of responses in a batch are not "
+        f"those that each has alone ({_LARGEST_DIFFERENCE:g} may be between them): {'; '.join(found)}. Take a "
+        "policy of another architecture."
+    )
+
+
+@dataclass(frozen=True)
+class _Watched(PackedLayout):
+    """Counts the layers whose attention has a window: made responses are too short to be cut by one."""
+
+    layers: list[int] = field(default_factory=list)
+
+    @property
+    def windows(self) -> int:
+        return len(self.layers)
+
+    def window(self, of_layer: int | None) -> int | None:
+        if of_layer is not None:
+            self.layers.append(of_layer)
+        return super().window(of_layer)
+
+
+def _windows(model: PreTrainedModel) -> int:
+    """Return the number of layers whose attention should have a window."""
+    config = model.config.get_text_config()
+    if not getattr(config, "sliding_window", None) or getattr(config, "use_sliding_window", None) is False:
+        return 0
+    kinds = getattr(config, "layer_types", None)
+    return int(config.num_hidden_layers) if kinds is None else list(kinds).count("sliding_attention")
+
+
+def _kind(model: PreTrainedModel) -> str:
+    return str(model.config.model_type)
+
+
+def _ways(model: PreTrainedModel, own: str) -> Iterator[Way]:
+    config = model.config.get_text_config()
+    named = [
+        float(value) for name in _SCALES if isinstance(value := getattr(config, name, None), int | float) and value
+    ]
+    scales = dict.fromkeys([1.0, *named, *(1 / value for value in named)])
+    kinds = getattr(config, "layer_types", None) or []
+    packed = [] if model._is_stateful or set(kinds) - _PACKABLE_LAYERS else [PACKED_ATTENTION]
+    for attention in dict.fromkeys([*packed, own, "eager"]):
+        yield from (Way(attention, scale) for scale in scales)
+
+
+def _responses(model: PreTrainedModel) -> tuple[MicroBatch, Tensor]:
+    """Make two responses, and compute the log-probabilities of their tokens, each alone, under eager attention."""
+    known = min(model.get_input_embeddings().num_embeddings, 997)
+    prompts, responses = (
+        [(np.arange(count) * 7 + 3 + 11 * place) % known for place, count in enumerate(counts)]
+        for counts in (_PROMPT_TOKENS, _RESPONSE_TOKENS)
+    )
+    model.set_attn_implementation("eager")
+    return pack(prompts, responses), torch.cat([_alone(model, *pair) for pair in zip(prompts, responses, strict=True)])
+
+
+def _alone(model: PreTrainedModel, prompt: np.ndarray, response: np.ndarray) -> Tensor:
+    token_1P = torch.from_numpy(np.concatenate([prompt, response]))[None].to(model.device)
+    logp_PV: Tensor = model(input_ids=token_1P, use_cache=False).logits[0].float().log_softmax(-1)
+    return logp_PV[len(prompt) - 1 : -1].gather(1, token_1P[0, len(prompt) :, None])[:, 0]

@@ -1,0 +1,132 @@
+"""Load the model and the tokenizer of a policy folder."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+import transformers.utils.logging
+from safetensors import safe_open
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from tasks.errors import DataError, explained
+from tasks.models.files import GENERATION, read_json, stored_shapes, weight_files
+from tasks.models.memory import enough_memory
+
+transformers.utils.logging.disable_progress_bar()
+if not torch.cuda.is_available():
+    # Where DeepSpeed is installed transformers loads it, and it warns that it has to guess this.
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+AGAIN = "Fetch the model's files again, or save them with save_pretrained."
+OPTIMIZER = "optimizer"
+"""The folder of a policy with the optimizer's state, which only training reads."""
+
+
+def has_code(path: Path) -> bool:
+    """Return whether the policy came with Python files; they are in its folder only if they were asked for by name."""
+    return any(path.glob("*.py"))
+
+
+def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a policy folder.
+
+    Raises:
+        DataError: transformers cannot load it.
+    """
+    with explained(cannot_load(path, "its tokenizer"), AGAIN):
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=has_code(path))
+
+
+def cannot_load(path: Path, what: str) -> str:
+    """Return the beginning of messages about a file that transformers does not take."""
+    return f"{path}: transformers {transformers.__version__} cannot load {what}"
+
+
+def device() -> torch.device:
+    """Return the device of models: this process's GPU, or the CPU where there is none."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    return torch.device("cpu")
+
+
+def load_model(
+    path: Path, attention: str | None = None, dtype: str = "float32", place: torch.device | str | None = None
+) -> PreTrainedModel:
+    """Load the model of a checked policy folder, in evaluation mode.
+
+    Its weights have ``dtype``, float32 or bfloat16, and are on the device ``place``, which is ``device()`` if None.
+    ``attention`` is an implementation known to transformers; the best that the model has without it.
+
+    Raises:
+        DataError: transformers cannot load it, or weights of it are not in the folder, or have other shapes there.
+        SettingsError: the memory does not hold it.
+    """
+    code = has_code(path)
+    if attention is None:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=code).get_text_config()
+        # The faster implementations leave out such a cap.
+        attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
+    with (
+        explained(cannot_load(path, "the model"), AGAIN),
+        enough_memory("policy", "Take a machine with more memory, or a smaller policy."),
+    ):
+        model, found = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, dtype),
+            attn_implementation=attention,
+            use_safetensors=True,
+            trust_remote_code=code,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are named below
+        )
+    if other := sorted(found["mismatched_keys"]):
+        name, stored, expected = other[0]
+        raise DataError(
+            f"{path}: {len(other)} weights have other shapes than config.json says, such as {name}: {list(stored)} "
+            f"where it says {list(expected)}. Take the config.json that was saved with the weights."
+        )
+    if missing := sorted(found["missing_keys"]):
+        raise DataError(
+            f"{path}: {len(missing)} of the model's weights are not in its safetensors, such as {missing[:3]}. "
+            "They would be random: save the whole model with save_pretrained."
+        )
+    return model.eval().to(place or device())
+
+
+def folder_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """Read the weights of a policy folder, one after the other, on the CPU, as they are stored."""
+    for file in weight_files(path):
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 - no dictionary
+                yield name, opened.get_tensor(name)
+
+
+def weight_names(path: Path) -> set[str]:
+    """Return the names of the weights in a policy folder."""
+    return {name for file in weight_files(path) for name in stored_shapes(file)}
+
+
+def stop_token_ids(path: Path) -> list[int]:
+    """Return the tokens that end a response: those of the generation settings, else of the model, and the tokenizer's.
+
+    Raises:
+        DataError: none of them names one, or one is no token.
+    """
+    stops: list[int] = []
+    for name in (GENERATION, "config.json"):
+        file = path / name
+        found: Any = read_json(file).get("eos_token_id") if file.is_file() else None
+        if found is not None:
+            stops = found if isinstance(found, list) else [found]
+            if any(type(one) is not int for one in stops):
+                raise DataError(f"{file}: eos_token_id {found!r}; allowed: the id of a token, or a list of ids.")
+            break
+    # In a chat the policy ends its turn with the tokenizer's, which generation settings need not name.
+    token = load_tokenizer(path).eos_token_id
+    stops = list(dict.fromkeys([*stops, *([] if token is None else [token])]))
+    if not stops:
+        raise DataError(f"{path}: neither config.json nor the tokenizer names an eos_token_id. Add one to config.json.")
+    return stops

@@ -1,0 +1,104 @@
+"""Make the artifact of the base policy: a tiny one, or one from a folder, an S3 prefix or the Hugging Face hub."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tasks.data.arithmetic import form_of, split
+from tasks.errors import DataError
+from tasks.logs import logger
+from tasks.models.checks import check_folder, check_model
+from tasks.models.files import ADAPTER, INDEX, WEIGHTS, weight_files
+from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.fetch import fetch, snapshot
+from tasks.store.layout import MANIFEST
+
+_ALL_WEIGHTS = "*.safetensors"
+_FILES = ["*.json", _ALL_WEIGHTS, "*.model", "*.txt", "*.jinja"]
+_CODE = ["*.py"]
+
+
+def prepare_policy(
+    store: Store,
+    settings: PolicySettings,
+    arithmetic: ArithmeticSettings,
+    source: str,
+    seed: int,
+    chat: bool = False,
+) -> ArtifactRef:
+    """Make a policy artifact: a Hugging Face folder with configuration, safetensors and tokenizer.
+
+    A tiny policy depends on the seed, and is warm-started on the training part of the arithmetic problems. ``source``
+    is the fingerprint of the folder that the settings name, for the manifest. With ``chat`` some of the run's prompts
+    are chats, and the tokenizer must have a template that takes them.
+
+    Raises:
+        DataError: the folder, prefix or hub model cannot be used, with what is missing.
+    """
+    with store.write("policy", settings=settings, parents={}, seed=seed) as draft:
+        draft.facts.update(stage=0, updates=0, source=source)
+        if settings.tiny is not None:
+            with draft.phase("warm_start"):
+                draft.facts["warm_start_cross_entropy"] = _make(draft.path, settings.tiny, arithmetic, seed)
+        elif settings.path is not None:
+            with draft.phase("load"):
+                draft.facts.update(_fetch(draft.path, settings.path, settings, chat))
+    return draft.ref
+
+
+def _make(folder: Path, settings: TinyPolicySettings, arithmetic: ArithmeticSettings, seed: int) -> float:
+    from tasks.models import tiny
+
+    problems, _ = split(list(arithmetic.levels), arithmetic.held_out_share)
+    form = form_of(arithmetic)
+    tokenizer = tiny.build_tokenizer(form)
+    model = tiny.build_model(settings, tokenizer, seed)
+    cross_entropy = tiny.warm_start(model, tokenizer, problems, settings.warm_start, seed, form)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return cross_entropy
+
+
+def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> dict[str, Any]:
+    """Copy a policy's files into a folder, check them, and return facts about the source: the hub's commit."""
+    patterns = _FILES + (_CODE if settings.trust_remote_code else [])
+    facts: dict[str, Any] = {}
+    with TemporaryDirectory(dir=folder.parent) as fetched:
+        if source.startswith("s3://"):
+            local = Path(fetched)
+            fetch(source, local, "policy.path", lambda name: any(fnmatch(name, pattern) for pattern in patterns))
+        elif (local := Path(source).expanduser()).is_dir():
+            pass
+        elif source.startswith((".", "/", "~")):
+            raise DataError(f"policy.path: {source!r} is no folder.")
+        else:
+            local = snapshot("model", source, settings.revision, patterns, "policy.path")
+            facts["revision"] = local.name
+        with _naming_source(source, local):
+            check_folder(local, settings.trust_remote_code)
+        # Beside its weights a folder may hold them once more in another form. A policy of another store has a manifest,
+        # which tells of that artifact.
+        left = {MANIFEST, ADAPTER, *([INDEX] if (local / WEIGHTS).is_file() else [])}
+        files = {file for pattern in patterns if pattern != _ALL_WEIGHTS for file in local.glob(pattern)}
+        if local / ADAPTER in files:
+            logger().info("policy.path: %s is left out: there is a whole model, and no adapter beside it", ADAPTER)
+        for file in sorted(files.union(weight_files(local))):
+            if file.name not in left:
+                shutil.copyfile(file, folder / file.name)
+    with _naming_source(source, folder):
+        check_model(folder, chat)
+    return facts
+
+
+@contextmanager
+def _naming_source(source: str, place: Path) -> Iterator[None]:
+    """Name the source in errors about a temporary folder."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(error.message.replace(str(place), source)) from error

@@ -1,0 +1,6 @@
+"""Immutable, content-addressed outputs of steps."""
+
+from tasks.store.records import ArtifactRef, StoreRef
+from tasks.store.store import Draft, Parents, Store
+
+__all__ = ["ArtifactRef", "Draft", "Parents", "Store", "StoreRef"]

@@ -1,0 +1,115 @@
+"""Files from outside of a store, on S3 or the Hugging Face hub: fetches them, and tells when they have changed."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from tasks.errors import DataError, FetchError
+from tasks.store.files import sha256
+
+_HASHED_BYTES = 64 * 2**20
+
+
+def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
+    """Copy the object at ``s3://bucket/key``, or those directly below ``s3://bucket/prefix``, into a folder.
+
+    Args:
+        uri: the address.
+        folder: the folder to copy to.
+        setting: the setting that names the address, for errors.
+        wanted: whether an object is wanted, by its name below the address.
+
+    Raises:
+        DataError: there is nothing there.
+        FetchError: it could not be fetched.
+    """
+    from tasks.store.s3_connection import TRANSFER_ERRORS, connect, patience, retrying
+
+    again = retrying(patience())
+    try:
+        files = connect(connections=8)
+        keys = [str(key) for key in again(files.find, uri.rstrip("/"), maxdepth=1)]
+        for key in keys:
+            name = key.rpartition("/")[2]
+            if wanted(name):
+                again(files.get_file, key, str(folder / name))
+    except TRANSFER_ERRORS as error:
+        raise FetchError(f"{setting}: {uri} could not be fetched: {error}") from error
+    if not keys:
+        raise DataError(f"{setting}: there is nothing at {uri}.")
+
+
+@contextmanager
+def local_file(path: str, setting: str) -> Iterator[Path]:
+    """Yield a local path of a file, which is fetched for the length of the block if it is on S3.
+
+    Raises:
+        FetchError: it is on S3 and could not be fetched.
+    """
+    if not path.startswith("s3://"):
+        yield Path(path).expanduser()
+        return
+    with TemporaryDirectory() as folder:
+        fetch(path, Path(folder), setting)
+        yield Path(folder) / path.rstrip("/").rpartition("/")[2]
+
+
+def fingerprint(path: str | None) -> str:
+    """Return a digest of a file, or of names and contents in a folder; empty when there is nothing at ``path``.
+
+    Files over 64 MiB enter with their size and time of change instead of their content: taking them in again is
+    cheaper than hashing them at every start, and gives the same artifact. Objects on S3 enter with their ETags.
+
+    Raises:
+        DataError: objects on S3 could not be listed.
+    """
+    if path and path.startswith("s3://"):
+        from tasks.store.s3_connection import TRANSFER_ERRORS, connect, patience, retrying
+
+        try:
+            found = retrying(patience())(connect(connections=1).find, path, detail=True)
+        except TRANSFER_ERRORS as error:
+            raise DataError(f"{path} could not be listed: {error}") from error
+        lines = [f"{name}={about.get('ETag')}/{about.get('size')}\n" for name, about in sorted(found.items())]
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+    place = Path(path).expanduser() if path else None
+    if place is None or not place.exists():
+        return ""
+    digest = hashlib.sha256()
+    for file in [place] if place.is_file() else sorted(file for file in place.iterdir() if file.is_file()):
+        state = file.stat()
+        content = sha256(file) if state.st_size <= _HASHED_BYTES else f"{state.st_size}/{state.st_mtime_ns}"
+        digest.update(f"{file.name}={content}\n".encode())
+    return digest.hexdigest()
+
+
+def snapshot(
+    kind: Literal["model", "dataset"], name: str, revision: str | None, wanted: Sequence[str], setting: str
+) -> Path:
+    """Return the folder with files of a model or data set of the Hugging Face hub; it is named by their commit.
+
+    Files that were fetched before are found again when the hub does not answer.
+
+    Args:
+        kind: the kind of repository.
+        name: its name on the hub.
+        revision: a commit, tag or branch; ``main`` when None.
+        wanted: patterns of files; with none, only the commit is asked for.
+        setting: the setting that names it, for errors.
+
+    Raises:
+        FetchError: it could not be fetched.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, repo_type=kind, revision=revision, allow_patterns=list(wanted)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        at = f" at revision {revision}" if revision else ""
+        raise FetchError(
+            f"{setting}: {name!r}{at} is no folder here and could not be fetched from the Hugging Face hub: {error}"
+        ) from None

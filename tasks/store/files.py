@@ -1,0 +1,178 @@
+"""Files on a disk: digests, atomic writes, folders to prepare them in, and errors that a user can fix."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import psutil
+
+from tasks.errors import ArtifactError, DamagedError
+from tasks.store.layout import STAGING
+from tasks.store.records import FileEntry
+
+RESTORE = (
+    "Restore it from a copy, or start the run again with `pyflyte run --overwrite-cache`: only what is damaged or "
+    "missing is made anew."
+)
+
+_AT_ONCE = min(8, os.cpu_count() or 1)
+"""Files that are digested side by side."""
+OBJECTS_AT_ONCE = 16
+"""Small objects that are read side by side."""
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+_FIXES = {
+    errno.ENOSPC: "The disk is full: free some space",
+    errno.EDQUOT: "The disk quota is used up: free some space",
+    errno.EACCES: "No permission: choose another store, or allow writing",
+    errno.EPERM: "No permission: choose another store, or allow writing",
+    errno.ENOTDIR: "A file is in the place of a folder: choose another store",
+    errno.EROFS: "Read-only file system: choose another store",
+}
+
+
+class StoredFile(NamedTuple):
+    """Size and age of a file or an object."""
+
+    bytes: int
+    modified: float
+    """Unix seconds."""
+
+
+def side_by_side(one: Callable[[Item], Made], items: Sequence[Item], at_once: int = _AT_ONCE) -> list[Made]:
+    """Return what a function that waits for a disk or a server makes of items, in their order; it is called in threads.
+
+    The first error of a call is raised; calls that have not begun by then are not made.
+    """
+    if len(items) < 2:
+        return [one(item) for item in items]
+    with ThreadPoolExecutor(min(at_once, len(items))) as pool:
+        return list(pool.map(one, items))
+
+
+def sha256(path: Path) -> str:
+    """Return the hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
+    """Return digest and size of every file below a folder, by relative name; the files are flushed if ``flushed``."""
+
+    def entry(path: Path) -> FileEntry:
+        if flushed:
+            flush(path)
+        return FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
+
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return dict(zip([path.relative_to(folder).as_posix() for path in paths], side_by_side(entry, paths), strict=True))
+
+
+def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
+    """Return hex digests of files of a folder, by name; None for one that is not there."""
+
+    def digest(name: str) -> str | None:
+        return sha256(folder / name) if (folder / name).is_file() else None
+
+    listed = list(names)
+    return dict(zip(listed, side_by_side(digest, listed), strict=True))
+
+
+def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
+    """Raise DamagedError if a file of a folder is missing or has another digest."""
+    for name, found in digests(folder, files).items():
+        file, entry = folder / name, files[name]
+        if found is None:
+            raise DamagedError(f"{file}: missing, but the manifest names it. {RESTORE}")
+        if found != entry.sha256:
+            raise DamagedError(
+                f"{file}: corrupted (sha256 {found[:16]}, {file.stat().st_size} bytes; "
+                f"expected {entry.sha256[:16]}, {entry.bytes} bytes). {RESTORE}"
+            )
+
+
+def is_json(text: bytes | None) -> bool:
+    """Return True if a text is JSON; what a power failure leaves of a file is not."""
+    try:
+        return text is not None and bool(json.loads(text))
+    except ValueError:
+        return False
+
+
+def flush(path: Path) -> None:
+    """Wait until a file or a folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A path beside a target, to be written and moved to it; removed after the block, unless it was moved."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        yield staged
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a small file; a reader sees the old content or the new one, after a power failure too."""
+    with atomic_path(path) as staged:
+        staged.write_bytes(content)
+        flush(staged)
+        staged.replace(path)
+
+
+@contextmanager
+def staged(root: Path) -> Iterator[Path]:
+    """A folder of a store to prepare files in; removed after the block, unless it was moved."""
+    folder = root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+    try:
+        with disk_errors(root):
+            folder.mkdir(parents=True)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def leftovers(root: Path) -> list[Path]:
+    """Return the staging folders of writers that died on this machine."""
+    found = []
+    for folder in (root / STAGING).glob("*-*-*"):
+        host, pid, _ = folder.name.rsplit("-", 2)
+        if host == socket.gethostname() and pid.isdigit() and not psutil.pid_exists(int(pid)):
+            found.append(folder)
+    return found
+
+
+@contextmanager
+def disk_errors(root: Path) -> Iterator[None]:
+    """Raise errors of the disk inside the block, about files below ``root`` or about no file, with how to fix them."""
+    try:
+        yield
+    except OSError as error:
+        below = not isinstance(error.filename, str) or Path(error.filename).is_relative_to(root)
+        if below and (fix := disk_fix(error)):
+            raise ArtifactError(
+                f"{error.filename or root}: {error.strerror}. {fix}, then start the same command again: "
+                "what was committed is kept."
+            ) from error
+        raise
+
+
+def disk_fix(error: OSError) -> str:
+    """Return how to fix an error of the disk; empty when it is of another kind."""
+    return _FIXES.get(error.errno or 0, "")

@@ -1,0 +1,164 @@
+"""What artifacts were made from: the one walk over their parents, and what a whole store holds."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tasks.store.files import OBJECTS_AT_ONCE, StoredFile, side_by_side
+from tasks.store.layout import KINDS, MADE, MANIFEST, PROGRESS, RUNS
+from tasks.store.records import ArtifactRef, Manifest
+from tasks.store.store import Store
+from tasks.store.work import read_made
+
+_OF_RUN = re.compile(rf"{RUNS}/([0-9a-f]{{16}})\.json")
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Artifacts and what each was made from. An artifact is named by its folder, as in ``policy/0123456789abcdef``."""
+
+    manifests: Mapping[str, Manifest]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why there is no manifest, by artifact."""
+
+    @classmethod
+    def of(cls, manifests: Iterable[Manifest]) -> "Lineage":
+        """Return the lineage among some artifacts."""
+        return cls({manifest.ref.folder: manifest for manifest in manifests})
+
+    @cached_property
+    def parents(self) -> dict[str, list[str]]:
+        """The artifacts that each was made from, whether they are known or not."""
+        return {
+            name: list(dict.fromkeys(ref.folder for refs in manifest.parents.values() for ref in refs))
+            for name, manifest in self.manifests.items()
+        }
+
+    @cached_property
+    def children(self) -> dict[str, list[str]]:
+        """The artifacts that were made from each."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for name, parents in self.parents.items():
+            for parent in parents:
+                found[parent].append(name)
+        return dict(found)
+
+    def ancestors(self, names: Iterable[str]) -> set[str]:
+        """Return these artifacts and all that they descend from, whether they are known or not."""
+        return _reachable(names, self.parents)
+
+    def descendants(self, name: str) -> set[str]:
+        """Return the artifacts that descend from one."""
+        return _reachable([name], self.children) - {name}
+
+    def parents_of(self, manifest: Manifest, role: str) -> Iterator[Manifest]:
+        """Yield the parents of an artifact in one role, as far as they are known."""
+        for ref in manifest.parents.get(role, ()):
+            if ref.folder in self.manifests:
+                yield self.manifests[ref.folder]
+
+    def policies(self, last: Manifest) -> list[Manifest]:
+        """Return a policy and those that it was trained from, the first one first, as far as they are known."""
+        chain = [last]
+        while before := next(self.parents_of(chain[0], "policy"), None):
+            chain.insert(0, before)
+        return chain
+
+    def evaluated(self, report: Manifest) -> list[Manifest]:
+        """Return the policies that a run evaluated, in the order of its stages, as far as they are known."""
+        return [
+            policy
+            for evaluation in self.parents_of(report, "evaluations")
+            for policy in self.parents_of(evaluation, "policy")
+        ]
+
+
+def ancestry(store: Store, refs: Iterable[ArtifactRef], roles: Sequence[str] | None = None) -> Lineage:
+    """Read artifacts and all that they descend from, by parents of these roles or of all; what is missing is noted.
+
+    Raises:
+        ArtifactError: the disk or the server fails.
+    """
+    manifests: dict[str, Manifest] = {}
+    missing: dict[str, str] = {}
+    generation = list(refs)
+    while generation:
+        following = []
+        for ref, found in zip(generation, store.read_manifests(generation), strict=True):
+            if isinstance(found, Manifest):
+                manifests[ref.folder] = found
+                following += [
+                    ref for role, refs in found.parents.items() if roles is None or role in roles for ref in refs
+                ]
+            else:
+                missing[ref.folder] = found.message
+        unknown = {ref.folder: ref for ref in following if ref.folder not in manifests and ref.folder not in missing}
+        generation = list(unknown.values())
+    return Lineage(manifests, missing)
+
+
+@dataclass(frozen=True)
+class Contents(Lineage):
+    """Everything in a store, read from where it is: on S3 not from the local copy."""
+
+    files: Mapping[str, StoredFile] = field(default_factory=dict)
+    """Files of artifacts, of unfinished work and of records, by key."""
+    records: Mapping[str, list[str]] = field(default_factory=dict)
+    """The artifacts that records of work and of runs are about, by the records' keys; without unreadable records."""
+
+    @cached_property
+    def folders(self) -> dict[str, dict[str, StoredFile]]:
+        """Files by artifact (with or without a manifest) or by unfinished work, and in it by name."""
+        found: dict[str, dict[str, StoredFile]] = defaultdict(dict)
+        for key, file in self.files.items():
+            area, _, rest = key.partition("/")
+            name, _, inside = rest.partition("/")
+            if inside:
+                found[f"{area}/{name}"][inside] = file
+        return dict(found)
+
+
+def read_contents(store: Store) -> Contents:
+    """List a store and read its manifests and records.
+
+    Raises:
+        ArtifactError: the disk or the server fails.
+    """
+    place = store.places[-1]
+    files = {key: file for area in (*KINDS, PROGRESS, MADE, RUNS) for key, file in place.listing(area).items()}
+    refs = [
+        ArtifactRef.of(key.removesuffix(f"/{MANIFEST}"))
+        for key in sorted(files)
+        if key.split("/")[0] in KINDS and key.split("/")[2:] == [MANIFEST]
+    ]
+    read = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, copied=False), strict=True))
+    made = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
+    records = {key: [f"report/{found[1]}"] for key in files if (found := _OF_RUN.fullmatch(key))}
+    for key, text in zip(made, side_by_side(place.read, made, OBJECTS_AT_ONCE), strict=True):
+        if record := read_made(text):
+            records[key] = [ref.folder for ref in record.listed]
+    return Contents(
+        manifests={name: found for name, found in read.items() if isinstance(found, Manifest)},
+        # Of "place: what is wrong (details). What to do." the middle.
+        missing={
+            name: found.message.partition(f"{MANIFEST}: ")[2].partition(" (")[0].partition(". ")[0]
+            for name, found in read.items()
+            if not isinstance(found, Manifest)
+        },
+        files=files,
+        records=records,
+    )
+
+
+def _reachable(names: Iterable[str], edges: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return these names and all that edges lead to from them."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(edges.get(name, ()))
+    return found

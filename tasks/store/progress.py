@@ -1,0 +1,191 @@
+"""Parts of unfinished work: numbered folders, each complete or not there, found again after a restart."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pydantic import Field, ValidationError
+
+from tasks.errors import DamagedError
+from tasks.interruption import stop_if_asked
+from tasks.store.files import entries, flush, staged
+from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
+from tasks.store.lease import Lease
+from tasks.store.places import delete_folder
+from tasks.store.records import SCHEMA, FileEntry, Record
+from tasks.store.tables import read_table, save_table
+
+if TYPE_CHECKING:
+    from tasks.store.store import Draft, Store
+
+
+class _Part(Record):
+    """The manifest of a part; it is written last, so that its presence means that the part is complete."""
+
+    schema_version: int
+    files: dict[str, FileEntry]
+    phases: dict[str, float] = Field(default_factory=dict)
+    """Seconds by phase that the step had spent by then, in all of its attempts."""
+
+
+class Progress:
+    """Parts of a step's work, under the key of all that determines the step.
+
+    Without a key nothing is kept. A process that follows a leader finds what the leader kept, and keeps nothing itself.
+    """
+
+    def __init__(self, store: "Store", key: str) -> None:
+        self._store, self._key = store, key
+        self._prefix = f"{PROGRESS}/{key}"
+        self._folder = store.root / self._prefix
+        self._draft: Draft | None = None
+        self._lease: Lease | None = None
+
+    @contextmanager
+    def held(self, task: str) -> Iterator[None]:
+        """Hold the work of a task for this process inside the block, against other machines too.
+
+        Only a store on S3 needs it: whoever can reach a folder sees the lock that ``work.once`` takes.
+        """
+        if self._store.remote is None:
+            yield
+            return
+        self._lease = Lease(self._store, self._prefix, task)
+        try:
+            with self._lease.held():
+                yield
+        finally:
+            self._lease = None
+
+    def check_held(self) -> None:
+        """Raise LostLeaseError if another process has taken the work over."""
+        if self._lease is not None:
+            self._lease.check()
+
+    def time(self, draft: "Draft") -> None:
+        """Give a step's draft the time that earlier attempts spent, and note with every part what was spent by then.
+
+        Only the first of several drafts counts, which is made around the others.
+        """
+        if self._key and self._draft is None:
+            self._draft = draft
+            draft.earlier = self._spent()
+
+    def put(self, name: str, number: int, fill: Callable[[Path], None]) -> None:
+        """Keep a part; ``fill`` writes its files into the folder that it is given.
+
+        Raises:
+            ArtifactError: the disk is full or cannot be written, or S3 does not take it.
+            LostLeaseError: another process has taken the work over; nothing of its work is written over.
+        """
+        if not self._key:
+            return
+        place = f"{name}-{number:06d}"
+        final = self._folder / place
+        with staged(self._store.root) as staging:
+            fill(staging)
+            if self._store.follows:
+                return
+            spent = self._draft.spent() if self._draft else {}
+            part = _Part(schema_version=SCHEMA, files=entries(staging), phases=spent)
+            (staging / MANIFEST).write_text(part.model_dump_json())
+            flush(staging / MANIFEST)
+            shutil.rmtree(final, ignore_errors=True)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            staging.rename(final)
+        if self._store.remote is not None:
+            self.check_held()
+            self._store.remote.upload(final, part.files, f"{self._prefix}/{place}")
+            self.check_held()
+            self._store.remote.write(f"{self._prefix}/{place}/{MANIFEST}", (final / MANIFEST).read_bytes())
+
+    def get(self, name: str, number: int) -> Path | None:
+        """Return the folder of a part, checked against its digests; None when it is not there.
+
+        A damaged copy of a part on S3 is fetched again; a part that is itself damaged is deleted.
+
+        Raises:
+            ArtifactError: S3 or the disk fails, so that nobody knows whether it is there.
+        """
+        if not self._key:
+            return None
+        place = f"{name}-{number:06d}"
+        for _ in self._store.places:
+            try:
+                if part := self._manifest(place):
+                    self._store.fetch({f"{self._prefix}/{place}/{file}": one for file, one in part.files.items()})
+                    return self._folder / place
+                return None
+            except DamagedError:
+                shutil.rmtree(self._folder / place, ignore_errors=True)
+        self._delete(place)
+        return None
+
+    def newest(self, name: str) -> tuple[int, Path] | None:
+        """Return number and folder of the part with the highest number that is whole."""
+        for number in reversed(self._numbers(name)):
+            if folder := self.get(name, number):
+                return number, folder
+        return None
+
+    def keep_newest(self, name: str, count: int) -> None:
+        """Delete all parts of a name but the newest ones."""
+        for number in self._numbers(name)[:-count]:
+            self._delete(f"{name}-{number:06d}")
+
+    def table(self, name: str, number: int, make: Callable[[], pa.Table]) -> pa.Table:
+        """Return the table kept under a number; it is made, and kept, when there is none.
+
+        Raises:
+            Interrupted: a stop was asked for while the table was made; it is kept.
+        """
+        if folder := self.get(name, number):
+            return read_table(folder / PART_FILE)
+        table = make()
+        self.put(name, number, lambda path: save_table(path / PART_FILE, table))
+        if self._key:
+            stop_if_asked(f"{name} {number}")
+        return table
+
+    def clear(self) -> None:
+        """Delete all parts, and the lease unless it is held."""
+        if self._key and not self._store.follows:
+            self.check_held()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._store.remote is not None:
+                kept = f"{self._prefix}/{LEASE}/" if self._lease else ()
+                keys = self._store.remote.listing(self._prefix)
+                self._store.remote.delete([key for key in keys if not key.startswith(kept)])
+
+    def _manifest(self, place: str) -> _Part | None:
+        text = self._store.read_note(f"{self._prefix}/{place}/{MANIFEST}")
+        try:
+            return None if text is None else _Part.model_validate_json(text)
+        except ValidationError as error:
+            raise DamagedError(f"{self._folder / place / MANIFEST}: not a manifest ({error})") from None
+
+    def _spent(self) -> dict[str, float]:
+        """Return the seconds by phase that the part saved last notes; each part notes more than those before it."""
+        newest = {place.rpartition("-")[0]: place for place in sorted(self._places())}
+        spent: list[dict[str, float]] = [{}]
+        for place in newest.values():
+            with suppress(DamagedError):  # It is passed over later on, too.
+                spent += [part.phases for part in [self._manifest(place)] if part]
+        return max(spent, key=lambda phases: sum(phases.values()))
+
+    def _numbers(self, name: str) -> list[int]:
+        """Return the numbers of the parts of a name that are complete, ascending."""
+        places = [place.rpartition("-") for place in self._places()] if self._key else []
+        return sorted(int(number) for of, _, number in places if of == name)
+
+    def _places(self) -> set[str]:
+        """Return the names of the folders of the parts that are complete, here or on S3."""
+        keys = [key.split("/") for place in self._store.places for key in place.listing(self._prefix)]
+        return {parts[2] for parts in keys if parts[3:] == [MANIFEST]}
+
+    def _delete(self, place: str) -> None:
+        if not self._store.follows:
+            delete_folder(self._store.places, f"{self._prefix}/{place}")

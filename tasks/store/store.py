@@ -1,0 +1,322 @@
+"""A store of artifacts, in a folder or on S3: data files first, manifest.json last, every digest checked on read.
+
+A store on S3 has a local copy of what was read and written, with the same layout: below ``MU_GRPO_CACHE``, or
+``~/.cache/mu-grpo``.
+"""
+
+import errno
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tasks.errors import ArtifactError, DamagedError
+from tasks.settings.base import Settings
+from tasks.settings.places import STORES, is_place
+from tasks.store import files as disk
+from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, check, disk_errors, flush, is_json, side_by_side, staged
+from tasks.store.layout import MANIFEST, MARKER, Kind
+from tasks.store.places import Folder, Place, bucket_of, local_copy, store_id
+from tasks.store.progress import Progress
+from tasks.store.provenance import commit, execution, gpus, packages, process, waits
+from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings
+
+Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
+
+
+class Draft:
+    """An artifact while it is written: files go below ``path``, ``phase`` times work, ``facts`` holds small results."""
+
+    ref: ArtifactRef
+    """The committed artifact; set when the ``with`` block of ``Store.write`` has ended."""
+
+    def __init__(self, path: Path, parents: Parents) -> None:
+        self.path = path
+        self.parents: dict[str, ArtifactRef | Sequence[ArtifactRef]] = dict(parents)
+        self.facts: dict[str, Any] = {}
+        self.phases: dict[str, float] = {}
+        self.earlier: dict[str, float] = {}
+        """Seconds by phase that earlier attempts spent on the parts that were found."""
+        self.started = time.time()
+        self._open: dict[str, float] = {}
+        """When the phase began that is at work."""
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the seconds spent inside the block to the phase ``name``; phases must not be nested."""
+        self._open = {name: time.perf_counter()}
+        try:
+            yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - self._open.pop(name)
+
+    def spent(self) -> dict[str, float]:
+        """Return the seconds by phase until now, with those of earlier attempts."""
+        now = time.perf_counter()
+        parts = [self.earlier, self.phases, {name: now - start for name, start in self._open.items()}]
+        return {name: sum(part.get(name, 0.0) for part in parts) for name in dict.fromkeys(chain(*parts))}
+
+
+def content_digest(kind: Kind, files: Mapping[str, FileEntry], parents: Mapping[str, Sequence[ArtifactRef]]) -> str:
+    """Return the digest of an artifact: over its kind, its files' digests by name, and its parents' digests by role."""
+    origin = {role: [ref.digest for ref in refs] for role, refs in parents.items()}
+    content = {name: entry.sha256 for name, entry in files.items()}
+    return hashlib.sha256(json.dumps([kind, content, origin], sort_keys=True).encode()).hexdigest()
+
+
+class Store:
+    """Artifacts below one folder, or below one S3 prefix.
+
+    Args:
+        ref: the store's address and id.
+        task: the step that writes, for manifests.
+        version: the step's version, for manifests.
+        work: the key of the work that is done here, so that it can go on after an interruption (see ``work.once``).
+        follows: whether this process follows a leader, which makes the same calls: it reads what the leader reads, and
+            discards what it writes.
+    """
+
+    def __init__(self, ref: StoreRef, task: str = "", version: str = "", work: str = "", follows: bool = False) -> None:
+        self.ref = ref
+        self.remote = bucket_of(ref.uri)
+        self.root = Path(ref.uri) if self.remote is None else local_copy(ref)
+        """The folder of the artifacts, or of their local copy."""
+        self.local = Folder(self.root)
+        self.follows = follows
+        self.progress = Progress(self, work)
+        """Parts of the unfinished work."""
+        self._task = task
+        self._version = version
+
+    @classmethod
+    def open(cls, uri: str | Path, create: bool = True) -> "Store":
+        """Return the store at a folder or an ``s3://`` address, made there when it does not exist.
+
+        Raises:
+            ArtifactError: it is no place for a store, it cannot be written, or (``create`` false) holds no store.
+        """
+        if not is_place(str(uri)):
+            raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
+        bucket = bucket_of(str(uri))
+        root = Path(uri).expanduser().absolute()
+        found = store_id(bucket or Folder(root), create)
+        if found is None:
+            raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
+        store = cls(StoreRef(uri=bucket.uri if bucket else str(root), id=found))
+        store.remote = bucket  # Its connection is open.
+        return store
+
+    @property
+    def places(self) -> list[Place]:
+        """The store's folder; or its local copy, and its bucket last."""
+        return [self.local] if self.remote is None else [self.local, self.remote]
+
+    def sweep(self) -> None:
+        """Remove what writers that died on this machine left behind."""
+        for folder in disk.leftovers(self.root):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def write(
+        self, kind: Kind, *, settings: Mapping[str, Any] | Settings, parents: Parents, seed: int
+    ) -> Iterator[Draft]:
+        """A draft that becomes an artifact when the block ends without an error, and nothing otherwise.
+
+        In a process that follows a leader it becomes nothing, and its ``ref`` names no artifact.
+
+        Raises:
+            ArtifactError: the disk is full or cannot be written, or S3 does not take it; nothing is committed then.
+        """
+        with staged(self.root) as staging:
+            draft = Draft(staging, parents)
+            self.progress.time(draft)
+            yield draft
+            plain = settings.model_dump(mode="json") if isinstance(settings, Settings) else dict(settings)
+            draft.ref = ArtifactRef(kind=kind, digest="") if self.follows else self._commit(draft, kind, plain, seed)
+
+    def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], seed: int) -> ArtifactRef:
+        # On S3 the objects last: what a power failure leaves of a local copy is checked, and fetched again.
+        lasting = self.remote is None
+        files = disk.entries(draft.path, flushed=lasting)
+        parents = {role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()}
+        ref = ArtifactRef(kind=kind, digest=content_digest(kind, files, parents))
+        manifest = Manifest(
+            schema_version=SCHEMA,
+            kind=kind,
+            digest=ref.digest,
+            files=files,
+            parents=parents,
+            settings=settings,
+            seed=seed,
+            task=self._task,
+            code_version=self._version,
+            commit=commit(),
+            packages=packages(),
+            facts=draft.facts,
+            timings=Timings(
+                process=process().name,
+                process_started=process().started,
+                started=draft.started,
+                finished=time.time(),
+                phases=draft.spent(),
+                earlier=sum(draft.earlier.values()),
+                gpus=gpus(),
+                execution=execution(),
+                waited=waits(),
+            ),
+        )
+        (draft.path / MANIFEST).write_text(manifest.model_dump_json(indent=1))
+        if lasting:
+            flush(draft.path / MANIFEST)
+        final = self.root / ref.folder
+        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            draft.path.rename(final)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            try:  # The same content is there already: keep it, when it is whole.
+                check(final, _raised(self._parsed(ref, self.local.read(f"{ref.folder}/{MANIFEST}"))).files)
+            except DamagedError:
+                shutil.rmtree(final)
+                draft.path.rename(final)
+        if self.remote is None:
+            flush(final.parent)
+        else:
+            self.remote.upload(final, files, ref.folder)
+            self.remote.write_new(f"{ref.folder}/{MANIFEST}", (final / MANIFEST).read_bytes())
+        return ref
+
+    def read_note(self, name: str) -> bytes | None:
+        """Return a small JSON file that is no artifact; None when it is not there."""
+        found = self.local.read(name)
+        return self.remote.read(name) if self.remote and not is_json(found) else found
+
+    def write_note(self, name: str, text: str) -> Path:
+        """Write a small file that is no artifact, over one that is there; return its path on this machine."""
+        for place in self.places:
+            place.write(name, text.encode())
+        return self.root / name
+
+    def refs(self, kind: Kind) -> list[ArtifactRef]:
+        """Return all artifacts of a kind, by the names of their folders; the digests are abbreviated."""
+        keys = [key.split("/") for key in self.places[-1].listing(kind)]
+        return [ArtifactRef(kind=kind, digest=parts[1]) for parts in keys if parts[2:] == [MANIFEST]]
+
+    def manifests(self, kind: Kind) -> list[Manifest]:
+        """Return the manifests of all artifacts of a kind, the latest first."""
+        found = [_raised(one) for one in self.read_manifests(self.refs(kind))]
+        return sorted(found, key=lambda manifest: -manifest.timings.finished)
+
+    def manifest(self, ref: ArtifactRef) -> Manifest:
+        """Return an artifact's manifest; on S3 that of the local copy, where there is one.
+
+        Raises:
+            ArtifactError: there is no such artifact here, or its manifest cannot be read.
+        """
+        return _raised(self.read_manifests([ref])[0])
+
+    def read_manifests(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[Manifest | ArtifactError]:
+        """Return the manifest of each artifact, or why there is none; that of a local copy only if ``copied``.
+
+        Raises:
+            ArtifactError: the disk or the server fails.
+        """
+        keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
+        read = self.read_note if copied else self.places[-1].read
+        return [
+            self._parsed(ref, text) for ref, text in zip(refs, side_by_side(read, keys, OBJECTS_AT_ONCE), strict=True)
+        ]
+
+    def _parsed(self, ref: ArtifactRef, text: bytes | None) -> Manifest | ArtifactError:
+        name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
+        if text is None:
+            return DamagedError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
+        try:
+            version = json.loads(text).get("schema_version")
+            if version != SCHEMA:
+                return ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
+            return Manifest.model_validate_json(text)
+        except (ValueError, ValidationError, AttributeError) as error:
+            return DamagedError(f"{name}: not a manifest ({error}). {RESTORE}")
+
+    def holds(self, ref: ArtifactRef) -> bool:
+        """Return True if the artifact is here and whole; on S3, if all its objects have their sizes."""
+        try:
+            manifest = self.manifest(ref)
+            if self.remote is None:
+                check(self.root / ref.folder, manifest.files)
+                return True
+        except DamagedError:
+            return False
+        there = {key: file.bytes for key, file in self.remote.listing(ref.folder).items()}
+        expected = {f"{ref.folder}/{name}": entry.bytes for name, entry in manifest.files.items()}
+        return f"{ref.folder}/{MANIFEST}" in there and expected.items() <= there.items()
+
+    def path(self, ref: ArtifactRef, without: str | None = None) -> Path:
+        """Return the folder of an artifact, every file of which has been checked against its digest.
+
+        Files in the folder ``without`` of the artifact are neither fetched nor checked.
+
+        Raises:
+            ArtifactError: a file is missing or differs.
+        """
+        return self.paths([ref], without)[0]
+
+    def paths(self, refs: Sequence[ArtifactRef], without: str | None = None) -> list[Path]:
+        """Return the folders of many artifacts; as ``path``, but what must be fetched is fetched side by side."""
+        manifests = [_raised(found) for found in self.read_manifests(refs)]
+        for ref, manifest in zip(refs, manifests, strict=True):
+            if manifest.digest != ref.digest:  # The folder is named by an abbreviated digest.
+                folder = f"{self.ref.uri}/{ref.folder}"
+                raise DamagedError(f"{folder}: holds digest {manifest.digest}, not {ref.digest}. {RESTORE}")
+        self.fetch(
+            {
+                f"{manifest.ref.folder}/{name}": entry
+                for manifest in manifests
+                for name, entry in manifest.files.items()
+                if without is None or not name.startswith(f"{without}/")
+            }
+        )
+        return [self.root / ref.folder for ref in refs]
+
+    def file(self, manifest: Manifest, name: str) -> Path:
+        """Return one file of an artifact, checked against its digest.
+
+        Raises:
+            ArtifactError: the artifact has no such file, or it is missing or differs.
+        """
+        key = f"{manifest.ref.folder}/{name}"
+        if name not in manifest.files:
+            step = manifest.task or manifest.kind
+            raise ArtifactError(f"{self.ref.uri}/{key}: missing. Make it again with the step {step!r}.")
+        self.fetch({key: manifest.files[name]})
+        return self.root / key
+
+    def fetch(self, files: Mapping[str, FileEntry]) -> None:
+        """Make sure that files, given by their keys, are on this machine and have their digests.
+
+        Raises:
+            ArtifactError: one is missing or differs; in a local copy it is fetched again first.
+        """
+        if self.remote is None:
+            check(self.root, files)
+        elif wrong := {
+            key: files[key] for key, found in disk.digests(self.root, files).items() if found != files[key].sha256
+        }:
+            with disk_errors(self.root):
+                self.remote.download(wrong, self.root)
+
+
+def _raised(found: Manifest | ArtifactError) -> Manifest:
+    """Return a manifest, or raise why there is none."""
+    if isinstance(found, ArtifactError):
+        raise found
+    return found

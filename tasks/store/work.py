@@ -1,0 +1,124 @@
+"""Runs a step once: by one process at a time, found when it is done, continued when it was interrupted."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from tasks.interruption import goes_on
+from tasks.logs import logger
+from tasks.settings.base import Settings
+from tasks.store.files import disk_errors
+from tasks.store.layout import LEASES, MADE
+from tasks.store.provenance import waiting
+from tasks.store.records import SCHEMA, ArtifactRef, Record, StoreRef
+from tasks.store.store import Store
+
+Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
+Inputs = ParamSpec("Inputs")
+
+
+class MadeRecord(Record):
+    """The record of what a step made, found by the key of its work."""
+
+    schema_version: int
+    task: str
+    version: str
+    artifacts: ArtifactRef | list[ArtifactRef]
+
+    @property
+    def listed(self) -> list[ArtifactRef]:
+        """The artifacts as a list."""
+        return self.artifacts if isinstance(self.artifacts, list) else [self.artifacts]
+
+
+def work_key(task: str, version: str, inputs: Sequence[Any]) -> str:
+    """Return the key of work, from all that determines its result: step, version, settings, digests of inputs."""
+    return hashlib.sha256(json.dumps([task, version, _plain(list(inputs))]).encode()).hexdigest()[:32]
+
+
+def once(
+    ref: StoreRef,
+    task: str,
+    version: str,
+    logic: Callable[Concatenate[Store, Inputs], Made],
+    *inputs: Inputs.args,
+    **named: Inputs.kwargs,
+) -> Made:
+    """Run a step unless its result is in the store and whole.
+
+    Processes that would do the same work on this machine wait for the one that does it. So do those of other machines,
+    with a store on S3, where the step goes on after SIGTERM until it has saved its work: they go on from there.
+
+    Args:
+        ref: the store.
+        task: the step's name.
+        version: the step's version.
+        logic: the step.
+        inputs: settings, references and plain values that determine the result.
+        named: inputs that do not.
+    """
+    key = work_key(task, version, inputs)
+    store = Store(ref, task, version, key)
+    with _lock(store, key, task):
+        if found := _find(store, key, task):
+            return found  # type: ignore[return-value]  # of the type that the same step returned
+        with store.progress.held(task) if goes_on(logic) else nullcontext():
+            if found := _find(store, key, task):  # Another machine has ended it.
+                return found  # type: ignore[return-value]
+            made = logic(store, *inputs, **named)
+            store.progress.check_held()
+            record = MadeRecord(schema_version=SCHEMA, task=task, version=version, artifacts=made)
+            store.write_note(f"{MADE}/{key}.json", record.model_dump_json())
+        store.progress.clear()
+    return made
+
+
+def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] | None:
+    """Return the artifacts that the work made, if they are whole."""
+    found = read_made(store.read_note(f"{MADE}/{key}.json"))
+    if found is None or not all(store.holds(one) for one in found.listed):
+        return None
+    logger().debug("%s: found in %s", task, store.ref.uri)
+    return found.artifacts
+
+
+def read_made(text: bytes | None) -> MadeRecord | None:
+    """Return the record in a file; None when there is none, or when it is not readable here."""
+    try:
+        return MadeRecord.model_validate_json(text) if text else None
+    except ValidationError:
+        return None
+
+
+@contextmanager
+def _lock(store: Store, key: str, task: str) -> Iterator[None]:
+    """Hold the work for this process on this machine inside the block; a process that dies loses the lock."""
+    path = store.root / LEASES / f"{key}.lock"
+    with disk_errors(store.root):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        with waiting():
+            try:
+                lock.acquire(timeout=1)
+            except Timeout:
+                logger().info("%s: another process does this work on %s; waiting for it", task, store.ref.uri)
+                lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ArtifactRef):
+        return value.digest
+    if isinstance(value, Settings):
+        return value.determining()
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,252 @@
+"""Benchmarks: from the hub, from mirrors, from files and made here; read, or refused with a reason."""
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.data.benchmarks import BenchmarkNote, prepare_benchmark
+from tasks.data.files import read_rows
+from tasks.data.sources import source_files, source_fingerprint
+from tasks.errors import DataError, SettingsError
+from tasks.settings import (
+    BENCHMARKS,
+    EvaluateSettings,
+    OperationSettings,
+    PromptsSettings,
+    SourceSettings,
+    VerifySettings,
+)
+from tasks.settings.benchmarks import PAPER
+from tasks.settings.evaluate import Measure, measures
+from tasks.store import Store
+from tasks.store.tables import read_table
+from tests.data.hub import Hub, hub, prepared
+from tools.s3 import S3
+
+PROMPTS = PromptsSettings(path="unused.jsonl", prompts_per_stage=1, template="Q: {prompt}", chat=True)
+FIRST, SECOND = "1" * 40, "2" * 40
+SET: dict[str, Any] = {"name": "mine", "source": {"hub": "some/set", "files": ["data/test.jsonl"], "prompt": "q"}}
+ROWS = [{"q": f"What is {number}+1?", "answer": f"${number + 1}$"} for number in range(4)]
+
+
+def lines(rows: list[dict]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def parquet(rows: list[dict]) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file.getvalue()
+
+
+def measure(**benchmark: Any) -> Measure:
+    asked = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": [benchmark]})
+    (one,) = measures(asked, PROMPTS, VerifySettings(workers=1), None)
+    return one
+
+
+def prepare(store: Store, mirror: str | None = None, **benchmark: Any) -> list[dict]:
+    one = measure(**benchmark)
+    ref = prepare_benchmark(store, one.benchmark, one.verify, "", OperationSettings(mirror=mirror))
+    rows: list[dict] = read_table(store.path(ref) / "prompts.parquet").to_pylist()
+    return rows
+
+
+@pytest.fixture
+def running() -> Iterator[Hub]:
+    with hub() as server:
+        yield server
+
+
+def test_the_five_of_the_paper_and_how_often_they_are_sampled() -> None:
+    evaluate = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": list(PAPER), "samples_per_problem": 2})
+    found = measures(evaluate, PROMPTS, VerifySettings(), None)
+    assert [(one.benchmark.problems, one.evaluation.samples_per_problem) for one in found] == [
+        (40, 32),
+        (45, 32),
+        (30, 32),
+        (30, 32),
+        (500, 4),
+    ]
+    assert {(one.benchmark.template, one.benchmark.chat) for one in found} == {("Q: {prompt}", True)}
+    assert not any(one.evaluation.greedy for one in found)
+
+
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "held_out"])
+def test_every_known_benchmark_names_its_files_and_is_whole(name: str) -> None:
+    source = measure(name=name).benchmark.source
+    assert source is not None
+    assert source.hub is not None
+    assert all(file.endswith((".jsonl", ".parquet")) for file in source.files)
+    assert source.pinned or "looked up" in BENCHMARKS[name].chosen
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "message"),
+    [
+        (
+            ["aime23"],
+            "evaluate.benchmarks.0: got 'aime23'; name 'aime23' without source: no benchmark is known .* math500",
+        ),
+        (["aime24", {"name": "aime24", "problems": 2}], "aime24 comes twice"),
+        ([{"name": "a", "source": {"hub": "a/b"}}], "source: hub 'a/b' without files"),
+        ([{"name": "a", "source": {"path": "p.jsonl", "revision": "v1"}}], "source: revision without hub"),
+        (
+            [{"name": "a", "source": {"path": "p.jsonl", "arithmetic": {}}}],
+            "path and arithmetic given",
+        ),
+        ([{"name": "a", "source": {"hub": "a/b", "files": ["f"], "commit": "12"}}], "commit '12'; allowed: 40 hex"),
+        ([{"name": "a/b", "source": {"path": "p.jsonl"}}], "benchmarks.0.name: got 'a/b'"),
+        ([], "benchmarks: got"),
+    ],
+)
+def test_a_mistake_names_the_benchmark(benchmarks: list[Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": benchmarks})
+
+
+def test_from_the_hub_with_the_commit_that_a_branch_names(running: Hub, store: Store, tmp_path: Path) -> None:
+    running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS), "README.md": b""}}
+    found, again = prepared(running.address, store.root, SET, SET)
+    assert found["data"]["commit"] == FIRST
+    assert found["data"]["revision"] == "main"
+    assert (found["prompts"], found["unreadable"]) == (4, [])
+    assert again == found
+    rows = read_table(store.root / f"prompts/{found['digest'][:16]}/prompts.parquet").to_pylist()
+    assert (rows[0]["prompt"], rows[0]["answer"]) == ("Q: What is 0+1?", "1")
+    assert not [path for path in running.requests if "README" in path]
+
+    running.sets["some/set"][SECOND] = {"data/test.jsonl": lines(ROWS[::-1])}
+    pinned = {**SET, "source": {**SET["source"], "revision": SECOND}}
+    kept = {**SET, "source": {**SET["source"], "revision": FIRST}}
+    moved, first, second = prepared(running.address, store.root, SET, kept, pinned)
+    assert re.search(r"mine.source: some/set changed under its revision main: .*1{40}.*2{40}", moved["error"])
+    assert first["digest"] == found["digest"] != second["digest"]
+    assert second["data"]["commit"] == SECOND
+
+    (offline,) = prepared("http://127.0.0.1:9", store.root, kept, offline=True)
+    assert offline["digest"] == found["digest"]
+
+
+def test_what_the_hub_does_not_have_is_named(running: Hub, store: Store) -> None:
+    running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS)}}
+    source = SET["source"]
+    wrong = [{**source, "files": ["none.jsonl"]}, {**source, "revision": "v2"}, {**source, "hub": "no/set"}]
+    found = prepared(running.address, store.root, *({"name": "mine", "source": one} for one in wrong))
+    file, revision, name = [one["error"] for one in found]
+    assert "evaluate.benchmarks, mine" in file
+    assert "some/set has no file 'none.jsonl' at revision main" in file
+    assert "'some/set' at revision v2 is no folder here and could not be fetched" in revision
+    assert "Give a commit in source.revision, name a mirror in operation.mirror, or leave it out." in revision
+    assert "'no/set'" in name
+
+
+def test_a_mirror_takes_the_place_of_the_hub(store: Store, tmp_path: Path, bucket: str, s3: S3) -> None:
+    pinned = {"name": "mine", "source": {**SET["source"], "revision": FIRST}}
+    place = tmp_path / "mirror/some/set/data/test.jsonl"
+    with pytest.raises(DataError, match=rf"source: the mirror has no {place}. Copy it there from some/set"):
+        prepare(store, str(tmp_path / "mirror"), **pinned)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(lines(ROWS))
+    s3.client().put_object(
+        Bucket=bucket.removeprefix("s3://"), Key="copy/some/set/data/test.jsonl", Body=place.read_bytes()
+    )
+    assert prepare(store, str(tmp_path / "mirror"), **pinned) == prepare(store, f"{bucket}/copy", **pinned)
+    source = SourceSettings.parse(pinned["source"])
+    before = source_fingerprint(source, str(tmp_path / "mirror"))
+    place.write_bytes(lines(ROWS[:3]))
+    assert source_fingerprint(source, str(tmp_path / "mirror")) != before
+    with pytest.raises(DataError, match=rf"some/set changed under its revision {FIRST}"):
+        prepare(store, str(tmp_path / "mirror"), **pinned)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "answers"),
+    [
+        ("gsm8k", [{"question": "q", "answer": "48/2 = 24.\n#### 1,024"}], ["1024"]),
+        ("aime24", [{"problem": "p", "solution": "\\boxed{204}", "id": 60}], ["204"]),
+        ("olympiadbench", [{"question": "q", "final_answer": ["$\\frac{1}{2}$"]}], ["\\frac{1}{2}"]),
+        ("olympiadbench", [{"question": "q", "final_answer": ["2", "$3$"]}], ["2, 3"]),
+        ("amc23", [{"question": "q", "answer": "27.0"}], ["27.0"]),
+    ],
+)
+def test_gold_answers_as_each_data_set_writes_them(
+    tmp_path: Path, name: str, rows: list[dict], answers: list[str]
+) -> None:
+    source = measure(name=name).benchmark.source
+    assert source is not None
+    place = tmp_path / str(source.hub) / source.files[0]
+    place.parent.mkdir(parents=True)
+    place.write_bytes(parquet(rows))
+    with source_files(source, "here", str(tmp_path)) as files:
+        read, unusable = read_rows(files, source)
+    assert [row["answer"] for row in read] == answers
+    assert unusable == []
+
+
+def test_a_benchmark_with_an_id_and_a_level_keeps_them(store: Store, tmp_path: Path) -> None:
+    rows = [{"problem": "p", "answer": "1", "unique_id": "test/algebra/1.json", "level": 3}]
+    place = tmp_path / "HuggingFaceH4/MATH-500/test.jsonl"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(lines(rows))
+    (row,) = prepare(store, str(tmp_path), name="math500", problems=1)
+    assert (row["prompt_id"], row["level"]) == ("test/algebra/1.json", 3)
+    with pytest.raises(DataError, match=r"evaluate.benchmarks, math500.problems: 500, but 1 are there"):
+        prepare(store, str(tmp_path), name="math500")
+
+
+def test_a_folder_and_an_array_of_json(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/b.json").write_text(json.dumps([{"prompt": "b", "answer": 2}]))
+    (tmp_path / "set/a.parquet").write_bytes(parquet([{"prompt": "a", "answer": "1", "solution": "long"}]))
+    (tmp_path / "set/notes.txt").write_text("not read")
+    rows = prepare(store, name="mine", source={"path": str(tmp_path / "set")})
+    assert [(row["prompt"], row["answer"]) for row in rows] == [("Q: a", "1"), ("Q: b", "2")]
+
+
+def test_generated_problems_of_a_level_are_those_that_training_never_sees(store: Store) -> None:
+    rows = prepare(store, name="level3", source={"arithmetic": {"levels": [3]}}, problems=20, template="{prompt}")
+    assert len(rows) == 20
+    assert {row["level"] for row in rows} == {3}
+    note = BenchmarkNote.read(store.root / next(iter(store.refs("prompts"))).folder)
+    assert (note.name, note.answer_type) == ("level3", "math")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"prompt": "p"}], r"mine.jsonl, line 1: no field 'answer'; found \['prompt'\]"),
+        ([{"prompt": "p", "answer": ""}] * 2, r"line 1: answer is empty. .* 1 other rows cannot be used either"),
+        ([{"prompt": "p", "answer": "1"}] * 2, r"line 2: prompt_id '\w+' is also that of .*line 1"),
+    ],
+)
+def test_a_benchmark_leaves_out_no_row(store: Store, tmp_path: Path, rows: list[dict], message: str) -> None:
+    (tmp_path / "mine.jsonl").write_bytes(lines(rows))
+    with pytest.raises(DataError, match=message):
+        prepare(store, name="mine", source={"path": str(tmp_path / "mine.jsonl")})
+    assert store.manifests("prompts") == []
+
+
+def test_gold_answers_that_the_verifier_cannot_read_are_listed(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": str(number)} for number in range(20)]
+    rows[7]["answer"] = "\\ldots"
+    (tmp_path / "mine.jsonl").write_bytes(lines(rows))
+    settings = {"name": "mine", "source": {"path": str(tmp_path / "mine.jsonl")}}
+    assert len(prepare(store, **settings)) == 20
+    (manifest,) = store.manifests("prompts")
+    assert manifest.facts["unreadable"] == ["7"]
+    told = f"1 of 20 gold answers cannot be read by the verifier: 7 ({rows[7]['answer']!r})"
+    assert f"{told}; they count as not solved" in caplog.text
+    with pytest.raises(
+        DataError, match=rf"mine: {re.escape(told)}. To fix it: correct them, or raise its max_unreadable_share \(0.04"
+    ):
+        prepare(store, max_unreadable_share=0.04, **settings)

@@ -1,0 +1,113 @@
+import base64
+import json
+import os
+import pickle
+import zlib
+
+import pytest
+
+from tasks.data.livecodebench import private_tests, problem
+from tasks.errors import DataError
+from tasks.verify.pool import Verifier
+from tests.verify.code.helpers import code_settings, fenced
+
+
+def compressed(value: object, protocol: int = pickle.DEFAULT_PROTOCOL) -> str:
+    """As the hub has private tests, whose value is a text of JSON."""
+    return base64.b64encode(zlib.compress(pickle.dumps(value, protocol))).decode()
+
+
+def one(given: str, expected: str, kind: str = "stdin") -> dict[str, str]:
+    return {"input": given, "output": expected, "testtype": kind}
+
+
+def row(**changes: object) -> dict[str, object]:
+    return {
+        "question_id": "1873_A",
+        "question_content": "Add two numbers.",
+        "starter_code": "",
+        "public_test_cases": json.dumps([one("2 3\n", "5\n")]),
+        "private_test_cases": compressed(json.dumps([one("20 30\n", "50\n")])),
+        "metadata": "{}",
+        **changes,
+    }
+
+
+FUNCTION = row(
+    starter_code="class Solution:\n    def add(self, numbers: List[int], more: int) -> int:\n        ",
+    public_test_cases=json.dumps([one("[2, 3]\n4", "9", "functional")]),
+    private_test_cases=compressed(json.dumps([one("[]\n4", "4", "functional")])),
+    metadata='{"func_name": "add"}',
+)
+
+
+def test_a_row_with_standard_input():
+    made = problem(row(), "row 0")
+    assert made["prompt_id"] == "1873_A"
+    assert json.loads(made["answer"]) == {"inputs": ["2 3\n", "20 30\n"], "outputs": ["5\n", "50\n"]}
+    assert made["prompt"].startswith("### Question:\nAdd two numbers.\n\n### Format: Read the inputs from stdin")
+    assert "```python\n# YOUR CODE HERE\n```" in made["prompt"]
+
+
+def test_a_row_with_a_function():
+    made = problem(FUNCTION, "row 0")
+    assert json.loads(made["answer"]) == {"inputs": ["[2, 3]\n4", "[]\n4"], "outputs": ["9", "4"], "fn_name": "add"}
+    assert "```python\nclass Solution:\n    def add(self, numbers" in made["prompt"]
+
+
+def test_programs_are_judged_by_them():
+    reads = "print(sum(map(int, input().split())))"
+    solves = "class Solution:\n def add(self, numbers: List[int], more: int) -> int:\n  return sum(numbers) + more"
+    forgets = "class Solution:\n def add(self, numbers, more):\n  return sum(numbers) + more if numbers else 0"
+    text, function = problem(row(), "")["answer"], problem(FUNCTION, "")["answer"]
+    pairs = [(text, reads), (text, "print(5)"), (function, solves), (function, forgets)]
+    with Verifier(code_settings()) as verifier:
+        verdicts = verifier.verify([(gold, fenced(program)) for gold, program in pairs])
+    assert [verdict.outcome for verdict in verdicts] == ["correct", "wrong", "correct", "wrong"]
+
+
+@pytest.mark.parametrize("characters", [1, 300, 100_000])
+def test_private_tests_of_any_length_and_protocol_or_plain(characters):
+    tests = [one("é" * characters, "x")]
+    for protocol in range(1, pickle.HIGHEST_PROTOCOL + 1):
+        assert private_tests(compressed(json.dumps(tests, ensure_ascii=False), protocol)) == tests
+    assert private_tests(json.dumps(tests)) == tests
+
+
+class Harmful:
+    def __reduce__(self):
+        return os.mkdir, ("harm",)
+
+
+def test_nothing_is_unpickled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="a pickle with"):
+        private_tests(compressed(Harmful()))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"private_test_cases": "?"}, "neither JSON nor compressed"),
+        ({"private_test_cases": base64.b64encode(b"text").decode()}, "neither JSON nor compressed"),
+        ({"private_test_cases": compressed(["[]", "[]"])}, "a pickle with"),
+        ({"private_test_cases": compressed("no JSON")}, "Expecting value"),
+        ({"private_test_cases": base64.b64encode(zlib.compress(b"text")).decode()}, "no row of LiveCodeBench"),
+        ({"public_test_cases": "[]", "private_test_cases": "[]"}, "no tests"),
+        ({"public_test_cases": json.dumps([{"input": "1", "output": "2"}])}, "no field 'testtype'"),
+        ({"public_test_cases": json.dumps([one("1", "2", "other")])}, "kinds .'other', 'stdin'"),
+        ({"public_test_cases": "3"}, "no row of LiveCodeBench"),
+        ({**FUNCTION, "metadata": "{}"}, "no field 'func_name'"),
+    ],
+)
+def test_another_row_is_an_error_that_names_it(changes, why):
+    with pytest.raises(DataError, match=why) as caught:
+        problem(row(**changes), "test.jsonl, line 7")
+    assert caught.value.message.startswith("test.jsonl, line 7: ")
+
+
+def test_a_bomb_is_refused(monkeypatch):
+    monkeypatch.setattr("tasks.data.livecodebench._LONGEST", 1 << 16)
+    with pytest.raises(ValueError, match="more than 65536 bytes"):
+        private_tests(compressed("x" * (1 << 17)))

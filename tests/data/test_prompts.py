@@ -1,0 +1,330 @@
+"""Prompts: generated arithmetic is right and split cleanly; files are read or refused with a reason."""
+
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.data.arithmetic import CHARACTERS, PROGRAM, hash_fraction, problems, split
+from tasks.errors import DataError
+from tasks.settings import ArithmeticSettings, PromptsSettings, SourceSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
+from tasks.verify.verdicts import extract_program
+from tests.prepared import prepare_held_out, prepare_stage, prepare_training
+from tools.s3 import S3
+
+ARITHMETIC = PromptsSettings(prompts_per_stage=100, prompts_per_shard=30, arithmetic=ArithmeticSettings(levels=[2]))
+
+
+@pytest.mark.parametrize(("level", "count"), [(1, 720), (2, 5760), (3, 4096), (4, 23104)])
+def test_every_answer_and_every_step_of_the_working_is_right(level: int, count: int) -> None:
+    found = list(problems(level))
+    assert len(found) == count == len({problem.prompt_id for problem in found})
+    for problem in found[::7]:
+        assert eval(problem.prompt.removesuffix("=")) == problem.answer
+        for equation in problem.working.removesuffix(";").split(";"):
+            left, right = equation.split("=")
+            assert eval(left) == int(right)
+        assert problem.solution() == f"{problem.working}\\boxed{{{problem.answer}}}"
+        assert set(problem.prompt + problem.working) <= set(CHARACTERS)
+
+
+def test_training_and_held_out_never_overlap_and_together_are_everything() -> None:
+    training, held_out = split([1, 2, 3, 4], 0.1)
+    names = {problem.prompt_id for problem in training}
+    assert not names & {problem.prompt_id for problem in held_out}
+    assert len(training) + len(held_out) == 720 + 5760 + 4096 + 23104
+    assert 0.09 < len(held_out) / (len(training) + len(held_out)) < 0.11
+    assert {problem.level for problem in held_out[:200]} == {1, 2, 3, 4}
+
+
+def rows(store: Store, refs: list) -> list[dict]:
+    return [row for ref in refs for row in read_table(store.path(ref) / "prompts.parquet").to_pylist()]
+
+
+def training(store: Store, settings: PromptsSettings, *benchmarks: ArtifactRef) -> list[dict]:
+    return read_table(store.path(prepare_training(store, settings, *benchmarks)) / "training.parquet").to_pylist()
+
+
+def test_a_pass_takes_every_prompt_once_and_the_next_in_another_order(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path, [{"prompt_id": str(i), "prompt": f"p{i}", "answer": "1"} for i in range(60)])
+    settings = PromptsSettings(prompts_per_stage=20, path=str(path), held_out_share=0)
+    stages = [[row["prompt_id"] for row in rows(store, prepare_stage(store, settings, k, 0))] for k in range(6)]
+    first, second = (sorted(name for stage in some for name in stage) for some in (stages[:3], stages[3:]))
+    assert first == second == sorted(map(str, range(60)))
+    assert stages[:3] != stages[3:]
+
+
+def test_shards_cut_a_stage_in_order(store: Store) -> None:
+    shards = prepare_stage(store, ARITHMETIC, 0, 0)
+    assert [len(rows(store, [shard])) for shard in shards] == [30, 30, 30, 10]
+    whole = prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_shard": 100}), 0, 0)
+    assert rows(store, shards) == rows(store, whole)
+
+
+def test_order_depends_on_the_seed_and_held_out_does_not(store: Store) -> None:
+    def names(seed: int) -> list[str]:
+        return [row["prompt_id"] for row in rows(store, prepare_stage(store, ARITHMETIC, 0, seed))]
+
+    assert names(0) == names(0) != names(1)
+    held_out = rows(store, [prepare_held_out(store, ARITHMETIC, 50)])
+    assert [row["prompt_id"] for row in held_out] == [p.prompt_id for p in split([2], 0.1)[1][:50]]
+
+
+def write(folder: Path, records: list, name: str = "prompts.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_a_users_file_is_split_and_templated(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path, [{"prompt": f"What is {i}+1?", "answer": i + 1, "level": 3} for i in range(200)])
+    settings = PromptsSettings(prompts_per_stage=10, path=str(path), template="Q: {prompt}\nA:", chat=True)
+    trained = training(store, settings)
+    held_out = rows(store, [prepare_held_out(store, settings, 200 - len(trained))])
+    (first,) = rows(store, prepare_stage(store, settings.model_copy(update={"prompts_per_stage": 1}), 0, 0))
+    assert not {row["prompt_id"] for row in trained} & {row["prompt_id"] for row in held_out}
+    assert held_out[0]["prompt"].startswith("Q: What is")
+    assert re.fullmatch(r"Q: What is \d+\+1\?\nA:", first["prompt"])
+    assert first["problem"] in first["prompt"]
+    assert first["chat"] is True
+    assert first["level"] == 3
+    assert isinstance(first["answer"], str)
+
+
+def test_what_is_in_a_held_out_file_too_leaves_the_training_set(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path, [{"prompt": "a?", "answer": "1"}, {"prompt": "b?", "answer": "1"}])
+    other = write(tmp_path, [{"prompt": "B ?", "answer": "1"}], "other.jsonl")
+    settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_path=str(other))
+    held_out = prepare_held_out(store, settings, 1)
+    assert [row["prompt"] for row in training(store, settings, held_out)] == ["a?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no prompts"),
+        ('{"prompt": "a"}\n', r"line 1: no field 'answer'; found \['prompt'\]"),
+        ('{"prompt": "a", "answer": "1"}\n{"answer": "1"}\n', "line 2: no field 'prompt'"),
+        ('{"prompt": "a", "answer": "  "}\n', "line 1: answer is empty"),
+        (
+            '{"prompt": "a", "answer": "1"}\n{"prompt": "a", "answer": "1"}\n',
+            "line 2: prompt_id .* is also that of .*line 1",
+        ),
+        (
+            '{"prompt_id": 7, "prompt": "a", "answer": "1"}\n{"prompt_id": 7, "prompt": "b", "answer": "1"}\n',
+            "line 2: prompt_id '7' is also that of",
+        ),
+        ("[1]\n", "line 1: .* is not an object"),
+        ("{oops\n", "line 1: not JSON"),
+        ("[" * 99999, "line 1: not to be read"),
+        ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "line 1: not to be read"),
+        ('{"prompt": "a", "answer": null}', "line 1: answer is null. Fill it in"),
+        ('{"prompt": "a", "gold": {"text": 1}}', r"no field 'answer'; found \['gold.text', 'prompt'\].*source.answer"),
+        ('{"prompt": ["a"], "answer": "1"}', "line 1: prompt is .*; allowed: a text or a number"),
+        ('{"prompt": [{"role": "user", "content": 1}], "answer": "1"}', "line 1: prompt has the message .*; allowed"),
+        (
+            '{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "answer": "1"}',
+            "line 1: prompt ends with a message of the assistant",
+        ),
+        ('{"prompt": [{"role": "system", "content": "a"}], "answer": "1"}', "line 1: prompt has no message of a user"),
+        ('{"prompt": "a", "answer": NaN}', "line 1: answer is 'nan'; allowed: a text or a number"),
+        ('{"prompt": "a", "answer": [null]}', "line 1: answer is 'None'"),
+        ('{"prompt": "a", "answer": {"b": 1}}', r"line 1: no field 'answer'; found \['answer.b', 'prompt'\]"),
+        ('{"prompt": "\\ud800", "answer": "1"}', "line 1: prompt has half of a surrogate pair"),
+        (f'{{"prompt": "a", "answer": "1", "level": {2**31}}}', "line 1: level 2147483648; allowed"),
+        ('{"prompt": "a", "answer": "1", "level": true}', "line 1: level True; allowed"),
+    ],
+)
+def test_a_bad_file_is_refused_with_place_and_reason(store: Store, tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
+
+
+def test_what_is_not_utf_8_is_refused_and_a_byte_order_mark_is_no_part_of_it(store: Store, tmp_path: Path) -> None:
+    row = '{"prompt": "caf\u00e9", "answer": "1"}\n'
+    for encoding in ("latin-1", "utf-16"):
+        (tmp_path / "bad.jsonl").write_bytes(row.encode(encoding))
+        with pytest.raises(DataError, match=r"line 1: not UTF-8 .* Save the file as UTF-8"):
+            training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / "bad.jsonl")))
+    for name, text in (("a.jsonl", row), ("b.json", f"[{row}]")):
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+        (read,) = training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
+        assert read["prompt"] == "caf\u00e9"
+
+
+def test_bytes_of_a_parquet_file_are_no_text_and_numbers_are(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"prompt": ["a"], "answer": [b"34"]}), path)
+    with pytest.raises(DataError, match="row 0: answer is"):
+        training(store, PromptsSettings(prompts_per_stage=1, path=str(path)))
+    pq.write_table(pa.table({"prompt": ["a", "b"], "answer": [34.5, 10.0]}), path)
+    rows = training(store, PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0))
+    assert sorted(row["answer"] for row in rows) == ["10.0", "34.5"]
+
+
+NUMBERS = {
+    98.6: "98.6",
+    0.1: "0.1",
+    5.0: "5.0",
+    0.00001: "0.00001",
+    2.5e-7: "0.00000025",
+    1e16: "10000000000000000",
+    1.6e-19: r"1.6\times 10^{-19}",
+    4.5e33: r"4.5\times 10^{33}",
+    -3e-20: r"-3\times 10^{-20}",
+}
+
+
+@pytest.mark.parametrize("kind", ["json", "float64", "float32", "nested float32", "list of float32"])
+def test_a_number_is_the_shortest_decimal_of_its_type(store: Store, tmp_path: Path, kind: str) -> None:
+    numbers = [{"prompt": f"p{place}", "answer": number} for place, number in enumerate(NUMBERS)]
+    path, field = tmp_path / "p.parquet", "answer"
+    if kind == "json":
+        path = write(tmp_path, numbers)
+    else:
+        value = pa.float64() if kind == "float64" else pa.float32()
+        if kind.startswith("nested"):
+            field, value = "gold.value", pa.struct({"value": value})
+            numbers = [{"prompt": one["prompt"], "gold": {"value": one["answer"]}} for one in numbers]
+        elif kind.startswith("list"):
+            value = pa.list_(value)
+            numbers = [{**one, "answer": [one["answer"]]} for one in numbers]
+        schema = pa.schema({"prompt": pa.string(), field.partition(".")[0]: value})
+        pq.write_table(pa.Table.from_pylist(numbers, schema), path)
+    settings = PromptsSettings(
+        prompts_per_stage=1, held_out_share=0, source=SourceSettings(path=str(path), answer=field)
+    )
+    assert [row["answer"] for row in training(store, settings)] == list(NUMBERS.values())
+
+
+def test_decimals_of_a_parquet_file_have_no_exponent(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    column = pa.array([Decimal("0.0000001"), Decimal("98.60")], pa.decimal128(20, 7))
+    pq.write_table(pa.table({"prompt": ["a", "b"], "answer": column}), path)
+    rows = training(store, PromptsSettings(prompts_per_stage=1, held_out_share=0, path=str(path)))
+    assert [Decimal(row["answer"]) for row in rows] == column.to_pylist()
+    assert not any("E" in row["answer"] for row in rows)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_rows_as_verl_has_them(store: Store, tmp_path: Path, suffix: str) -> None:
+    system = {"role": "system", "content": "Answer in a box."}
+    records = [
+        {
+            "data_source": "mine",
+            "prompt": [*([system] if number else []), {"role": "user", "content": f"What is {number}+1?"}],
+            "reward_model": {"style": "rule", "ground_truth": str(number + 1)},
+            "extra_info": {"index": f"row {number}"},
+        }
+        for number in range(3)
+    ]
+    path = tmp_path / f"p.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    else:
+        path = write(tmp_path, records)
+    plain = PromptsSettings(prompts_per_stage=3, path=str(path))
+    found = r"no field 'answer'; found .*'reward_model(\.ground_truth)?'"
+    with pytest.raises(DataError, match=found):
+        training(store, plain)
+    source = SourceSettings(path=str(path), answer="reward_model.ground_truth", id="extra_info.index")
+    settings = PromptsSettings(prompts_per_stage=3, held_out_share=0, source=source)
+    taken = training(store, settings)
+    assert [(row["prompt_id"], row["prompt"], row["answer"]) for row in taken] == [
+        (f"row {number}", f"What is {number}+1?", str(number + 1)) for number in range(3)
+    ]
+    assert [json.loads(row["messages"]) for row in taken] == [record["prompt"] for record in records]
+    (shard,) = prepare_stage(store, settings, 0, 0)
+    assert all(row["chat"] and row["messages"] for row in rows(store, [shard]))
+    with pytest.raises(DataError, match=r"template: 'Q: \{prompt\}', but the prompts are messages"):
+        prepare_stage(store, settings.model_copy(update={"template": "Q: {prompt}"}), 0, 0)
+
+
+def test_too_few_prompts_say_how_many_there_are(store: Store) -> None:
+    with pytest.raises(DataError, match=r"prompts_per_stage: 9999, but there are 5\d\d\d training prompts"):
+        prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), 0, 0)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_of_fewer_held_out_prompts_than_wanted_all_are_taken(
+    store: Store, tmp_path: Path, share: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sums = [{"prompt_id": str(number), "prompt": f"{number}+1=", "answer": number + 1} for number in range(40)]
+    settings = PromptsSettings(prompts_per_stage=1, path=str(write(tmp_path, sums)), held_out_share=share)
+    held_out = {row["prompt_id"] for row in rows(store, [prepare_held_out(store, settings, 500)])}
+    assert held_out == {row["prompt_id"] for row in sums if hash_fraction(row["prompt_id"]) < share}
+    assert f"evaluate.problems: 500, but the run holds out {len(held_out)} prompts" in capsys.readouterr().out
+    assert held_out | {row["prompt_id"] for row in training(store, settings)} == {row["prompt_id"] for row in sums}
+
+
+def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, tmp_path: Path) -> None:
+    rows = [{"prompt": f"What is {number}+1?", "answer": number + 1} for number in range(40)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "problems.jsonl").write_text(text)
+    client, name = s3.client(), bucket.removeprefix("s3://")
+    client.put_object(Bucket=name, Key="data/problems.jsonl", Body=text.encode())
+    here, there = (
+        PromptsSettings(path=f"{place}/problems.jsonl", prompts_per_stage=8) for place in (tmp_path, f"{bucket}/data")
+    )
+    assert training(store, there) == training(store, here)
+    with pytest.raises(DataError, match=f"prompts.path: there is nothing at {bucket}/data/none.jsonl"):
+        training(store, here.model_copy(update={"path": f"{bucket}/data/none.jsonl"}))
+    client.put_object(Bucket=name, Key="data/problems.jsonl", Body=b"no json")
+    with pytest.raises(DataError, match=f"{bucket}/data/problems.jsonl, line 1: not JSON"):
+        training(store, there)
+
+
+def test_answers_as_programs(store: Store) -> None:
+    settings = ARITHMETIC.model_copy(update={"arithmetic": ArithmeticSettings(levels=[2], as_code=True)})
+    boxed, programs = (training(store, one) for one in (ARITHMETIC, settings))
+    assert [row["prompt_id"] for row in programs] == [row["prompt_id"] for row in boxed]
+    golds = [json.loads(row["answer"]) for row in programs]
+    assert golds == [{"inputs": [""], "outputs": [row["answer"]]} for row in boxed]
+    for problem in list(problems(2))[::500]:
+        shown, guess = (extract_program(problem.solution(number, PROGRAM)) for number in (None, 7))
+        assert (shown.answer, shown.shows_working) == (f"print({problem.answer})\n", True)
+        assert (guess.answer, guess.shows_working) == ("print(7)\n", False)
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.jsonl", None, "no such file"),
+        ("data.csv", b"x", "cannot read .csv"),
+        ("p.parquet", b"not parquet", "not a parquet file"),
+        ("p.parquet", LFS, "p.parquet: a pointer of Git LFS.*git lfs pull"),
+        ("p.jsonl", LFS, "p.jsonl: a pointer of Git LFS.*git lfs pull"),
+    ],
+)
+def test_a_file_that_cannot_be_read(
+    store: Store, tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        training(store, PromptsSettings(prompts_per_stage=1, path=str(tmp_path / name)))
+
+
+@pytest.mark.parametrize("many", [1, 2, 7])
+def test_of_a_small_file_one_prompt_is_held_out_but_not_the_only_one(store: Store, tmp_path: Path, many: int) -> None:
+    path = write(tmp_path, [{"prompt": f"{number}+1=", "answer": number + 1} for number in range(many)])
+    settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_share=0.0001)
+    trained = {row["prompt_id"] for row in training(store, settings)}
+    assert len(trained) == max(1, many - 1)
+    if many == 1:
+        with pytest.raises(DataError, match=r"no prompt is held out\. Raise prompts\.held_out_share, or name other"):
+            prepare_held_out(store, settings, 500)
+    else:
+        (held_out,) = rows(store, [prepare_held_out(store, settings, 500)])
+        assert held_out["prompt_id"] not in trained

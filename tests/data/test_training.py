@@ -1,0 +1,179 @@
+"""Training sets: what leaves them, that nobody is misled about it, and that benchmarks are not trained on."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.data.benchmarks import prepare_benchmark
+from tasks.data.overlap import FEWEST_WORDS, Overlap, Problems
+from tasks.data.training import prepare_training_set
+from tasks.errors import DataError, SettingsError
+from tasks.settings import TRAINING_SETS, ArithmeticSettings, EvaluateSettings, OperationSettings, PromptsSettings
+from tasks.settings.evaluate import measures
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import read_table
+from tests.prepared import VERIFY, prepare_training
+
+WORDS = st.sampled_from(["a", "bag", "of", "red", "marbles", "holds", "three", "green", "ones", "than", "white"])
+QUESTION = "Every morning Aya goes for a nine kilometre walk and stops at a coffee shop afterwards. How long is it?"
+
+
+def problems(words: int, *texts: str) -> Problems:
+    found = Problems(words)
+    found.add("mine", [{"prompt_id": str(place), "problem": text} for place, text in enumerate(texts)])
+    return found
+
+
+@given(st.lists(WORDS, min_size=13, max_size=40), st.lists(WORDS, max_size=20), st.lists(WORDS, max_size=20), st.data())
+def test_a_planted_run_is_found(problem: list[str], before: list[str], after: list[str], data) -> None:
+    start = data.draw(st.integers(0, len(problem) - 13))
+    planted = " ".join([*before, *problem[start : start + 13], *after])
+    found = problems(13, " ".join(problem)).find(planted)
+    assert found is not None
+    assert (found.benchmark, found.problem) == ("mine", "0")
+
+
+@given(st.lists(WORDS, min_size=13, max_size=40), st.integers(8, 12))
+def test_a_shorter_run_is_none(problem: list[str], shared: int) -> None:
+    prompt = " ".join([*problem[:shared], *(f"other{number}" for number in range(20))])
+    assert problems(13, " ".join(problem)).find(prompt) is None
+
+
+def test_case_spaces_and_signs() -> None:
+    searched = problems(13, "What is $1 + 2$?", QUESTION)
+    assert searched.find("WHAT is $1+2$ ?") == Overlap("mine", "0", 0)
+    assert searched.find("What is $1 - 2$?") is None
+    assert searched.find(f"Solve. {QUESTION.upper()} Explain!") == Overlap("mine", "1", 13)
+    assert problems(0, QUESTION).find(f"Solve. {QUESTION}") is None
+    assert problems(0, QUESTION).find(f" {QUESTION}") == Overlap("mine", "0", 0)
+
+
+def test_a_short_problem_is_searched_for_with_all_its_words() -> None:
+    eight = "one two three four five six seven eight"
+    assert len(eight.split()) == FEWEST_WORDS
+    assert problems(13, eight).find(f"and {eight} and") == Overlap("mine", "0", 8)
+    assert problems(13, eight.removesuffix(" eight")).find(f"and {eight} and") is None
+
+
+def test_how_a_benchmark_words_its_problems_is_no_overlap() -> None:
+    preamble = "Solve the following problem of a mathematics competition and give the answer as a number:"
+    searched = problems(13, *(f"{preamble} {number} plus {number}" for number in range(100)))
+    assert searched.find(f"{preamble} 700 plus 8") is None
+    assert searched.find(f"{preamble} 7 plus 7") == Overlap("mine", "7", 0)
+
+
+def lines(path: Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def benchmark(store: Store, path: Path, rows: list[dict]) -> ArtifactRef:
+    asked = EvaluateSettings.parse(
+        {"max_new_tokens": 1, "benchmarks": [{"name": path.stem, "source": {"path": lines(path, rows)}}]}
+    )
+    prompts = PromptsSettings(path="unused", prompts_per_stage=1, template="Reason step by step. {prompt}")
+    (one,) = measures(asked, prompts, VERIFY, None)
+    return prepare_benchmark(store, one.benchmark, one.verify, "")
+
+
+def test_what_a_benchmark_asks_is_not_trained_on(store: Store, tmp_path: Path) -> None:
+    rows = [{"prompt_id": str(number), "prompt": f"What is {number}+1?", "answer": number + 1} for number in range(30)]
+    rows.append({"prompt_id": "walk", "prompt": f"{QUESTION} Aya's dog asks.", "answer": "4"})
+    rows += [{"prompt_id": "cut", "prompt": "What"}, {"prompt_id": "dots", "prompt": "p", "answer": "\\ldots"}]
+    settings = PromptsSettings(
+        path=lines(tmp_path / "all.jsonl", rows), prompts_per_stage=1, held_out_share=0, max_unusable_share=0.1
+    )
+    asked = [
+        benchmark(store, tmp_path / "hard.jsonl", [{"prompt": QUESTION, "answer": "4"}]),
+        benchmark(store, tmp_path / "easy.jsonl", [{"prompt": "what is 3 + 1?", "answer": "4"}]),
+    ]
+    training = prepare_training(store, settings, *asked)
+    folder, facts = store.path(training), store.manifest(training).facts
+    kept = read_table(folder / "training.parquet")["prompt_id"].to_pylist()
+    assert kept == [str(number) for number in range(30) if number != 3]
+    assert (facts["rows"], facts["prompts"], facts["unusable"], facts["equal"]) == (33, 29, 2, 1)
+    assert facts["held_out"] == 0
+    assert facts["overlapping"] == {"easy": 1, "hard": 1}
+    assert set(facts["removed"]) == {"cut", "dots", "3", "walk"}
+    removed = {row["prompt_id"]: row for row in read_table(folder / "removed.parquet").to_pylist()}
+    assert removed["cut"]["place"].endswith("all.jsonl, line 32")
+    assert removed["dots"]["reason"] == "gold answer '\\\\ldots'"
+    assert (removed["walk"]["benchmark"], removed["walk"]["reason"]) == ("hard", "13 words shared")
+
+    other = benchmark(store, tmp_path / "other.jsonl", [{"prompt": "Something else entirely?", "answer": "1"}])
+    assert prepare_training(store, settings, *asked, other) == training
+    equal_alone = settings.model_copy(update={"overlap_words": 0})
+    assert store.manifest(prepare_training(store, equal_alone, *asked)).facts["overlapping"] == {"easy": 1}
+
+
+def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_path: Path) -> None:
+    rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": "1"} for number in range(9)]
+    path = lines(tmp_path / "all.jsonl", [*rows, {"prompt_id": "9", "prompt": "p9", "answer": "\\ldots"}])
+    settings = PromptsSettings(path=path, prompts_per_stage=1, held_out_share=0)
+    message = r"prompt_id '9': gold answer '.*ldots' cannot be read by the verifier. 1 of 10 rows cannot be trained on"
+    with pytest.raises(DataError, match=message):
+        prepare_training(store, settings)
+    assert store.manifests("prompts") == []
+
+
+def test_generated_problems_never_meet_those_of_another_share(store: Store, tmp_path: Path) -> None:
+    """Whoever evaluates on more held-out problems than training spares does not train on them."""
+    asked = EvaluateSettings.parse(
+        {
+            "max_new_tokens": 1,
+            "benchmarks": [{"name": "half", "source": {"arithmetic": {"levels": [1], "held_out_share": 0.5}}}],
+        }
+    )
+    settings = PromptsSettings(prompts_per_stage=1, arithmetic=ArithmeticSettings(levels=[1]))
+    (one,) = measures(asked, settings, VERIFY, None)
+    half = prepare_benchmark(store, one.benchmark, one.verify, "")
+    evaluated = set(read_table(store.path(half) / "prompts.parquet")["prompt_id"].to_pylist())
+    trained = read_table(store.path(prepare_training(store, settings, half)) / "training.parquet")["prompt_id"]
+    assert evaluated.isdisjoint(trained.to_pylist())
+    assert len(evaluated) + len(trained) == 720
+
+
+@pytest.mark.parametrize("name", list(TRAINING_SETS))
+def test_every_known_training_set_is_pinned(name: str) -> None:
+    settings = PromptsSettings.parse({"source": name, "prompts_per_stage": 1})
+    assert settings.rows.pinned
+    assert settings.training_set.max_unusable_share == 0.05
+    assert settings.held_out is not None
+    assert settings.held_out.share == 0.1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"source": "dapo17k"}, "prompts.source: got 'dapo17k'; no training set is known by this name; known: math, "),
+        ({"source": "dapo", "path": "p.jsonl"}, "exactly one of path, arithmetic and source"),
+        ({"arithmetic": {}, "held_out_path": "h.jsonl"}, "held_out_path 'h.jsonl' without path or source"),
+    ],
+)
+def test_a_mistake_names_the_field(values: dict, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        PromptsSettings.parse({"prompts_per_stage": 1, **values})
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_a_set_of_the_hub_is_cut_into_held_out_and_trained(store: Store, tmp_path: Path, share: float) -> None:
+    folder = tmp_path / "mirror/openai/gsm8k/main"
+    folder.mkdir(parents=True)
+    rows = {"question": [f"What is {n} plus 1?" for n in range(60)], "answer": [f"#### {n + 1}" for n in range(60)]}
+    pq.write_table(pa.table(rows), folder / "train-00000-of-00001.parquet")
+    operation = OperationSettings(mirror=str(tmp_path / "mirror"))
+    for each in (0.5, share):
+        prompts = PromptsSettings(prompts_per_stage=4, source="gsm8k", held_out_share=each)
+        (one,) = measures(EvaluateSettings(max_new_tokens=8, problems=3), prompts, VERIFY, None)
+        held_out = prepare_benchmark(store, one.benchmark, one.verify, "", operation)
+        made = prepare_training_set(store, prompts.training_set, VERIFY, "", [held_out], operation)
+    assert 0 < store.manifest(made).facts["prompts"] < 60
+    rows["answer"][0] = "#### 7"
+    pq.write_table(pa.table(rows), folder / "train-00000-of-00001.parquet")
+    with pytest.raises(DataError, match="openai/gsm8k changed under its revision"):
+        prepare_training_set(store, prompts.training_set, VERIFY, "", [], operation)

@@ -1,0 +1,219 @@
+"""Model folders that lack something, are damaged, or hold another kind of model: refused before anything is stored."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tasks.errors import DataError
+from tasks.models.fitting import fitting_scorer
+from tasks.models.loading import load_model, load_tokenizer
+from tasks.models.step import prepare_policy
+from tasks.settings import ArithmeticSettings, PolicySettings
+from tasks.store import Store
+from tests.llama import byte_tokenizer, llama
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+Spoil = Callable[[Path], None]
+
+
+def take(store: Store, folder: Path, chat: bool = False) -> Path:
+    policy = prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0, chat)
+    return store.path(policy)
+
+
+def refused(store: Store, folder: Path, message: str, chat: bool = False) -> None:
+    with pytest.raises(DataError, match=message) as refusal:
+        take(store, folder, chat)
+    assert str(refusal.value).startswith(str(folder))
+    assert "\n" not in str(refusal.value)
+    assert store.manifests("policy") == []
+
+
+def config(**changes: Any) -> Spoil:
+    def spoil(folder: Path) -> None:
+        values = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(values | changes))
+
+    return spoil
+
+
+def cut(folder: Path) -> None:
+    content = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(content[: len(content) // 2])
+
+
+def indexed(*names: object) -> Spoil:
+    def spoil(folder: Path) -> None:
+        (folder / WEIGHTS).rename(folder.parent / "outside.safetensors")
+        (folder / INDEX).write_text(json.dumps({"weight_map": dict(enumerate(names))}))
+
+    return spoil
+
+
+def index(text: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        (folder / WEIGHTS).unlink()
+        (folder / INDEX).write_text(text)
+
+    return spoil
+
+
+def weight(value: float, dtype: torch.dtype) -> Spoil:
+    def spoil(folder: Path) -> None:
+        weights = {name: one.to(dtype) for name, one in load_file(folder / WEIGHTS).items()}
+        weights["model.norm.weight"][3] = value
+        save_file(weights, folder / WEIGHTS, {"format": "pt"})
+
+    return spoil
+
+
+def more_tokens(folder: Path) -> None:
+    tokenizer = load_tokenizer(folder)
+    tokenizer.add_tokens(["<more>"])
+    tokenizer.save_pretrained(folder)
+
+
+def vocabulary(change: Callable[[dict[str, Any]], object]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        change(tokenizer["model"])
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+    return spoil
+
+
+NOT_FINITE = r"1 of the weights hold NaN or infinite numbers, such as model\.norm\.weight\. .* checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        ("tokenizer.json", "no tokenizer"),
+        ("config.json", "no config.json, so this is no Hugging Face model folder"),
+        ("model.safetensors", "no model.safetensors, nor all files of .*; found .*Pickled weights are refused"),
+    ],
+)
+def test_an_incomplete_folder_is_refused(store: Store, folder: Path, lost: str, message: str) -> None:
+    (folder / lost).unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"pickle")
+    refused(store, folder, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (WEIGHTS, POINTER, r"model\.safetensors: a pointer of Git LFS.*git lfs pull"),
+        (WEIGHTS, "", r"model\.safetensors: no whole file of safetensors \(.*header too small\)"),
+        ("tokenizer.json", POINTER, r"tokenizer\.json: a pointer of Git LFS.*git lfs pull"),
+        ("tokenizer.json", "", r"transformers \S+ cannot load its tokenizer: JSONDecodeError: .*Fetch"),
+        ("tokenizer.json", "{}", r"transformers \S+ cannot load its tokenizer: KeyError: "),
+        ("tokenizer_config.json", "{", r"transformers \S+ cannot load its tokenizer: JSONDecodeError: "),
+        ("config.json", "{", r"config\.json: no JSON"),
+        ("config.json", "[]", r"config\.json: no object"),
+        ("config.json", "{}", r"config\.json has model_type None"),
+        ("config.json", "[" * 100_000, r"config\.json: no JSON \(maximum recursion"),
+        ("generation_config.json", "[1]", r"generation_config\.json: no object"),
+        (
+            "generation_config.json",
+            '{"eos_token_id": "<end>"}',
+            r"generation_config\.json: eos_token_id '<end>'; allowed",
+        ),
+        (
+            "generation_config.json",
+            '{"do_sample": false, "num_return_sequences": 2}',
+            "cannot load generation_config.json: ValueError: Greedy methods .*Correct the file, or delete it",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(store: Store, folder: Path, name: str, text: str, message: str) -> None:
+    (folder / name).write_text(text)
+    refused(store, folder, message)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (cut, r"model\.safetensors: no whole file of safetensors \(.*not fully covered\)\. Fetch"),
+        (indexed("../outside.safetensors"), r"names '\.\./outside\.safetensors', which is no file of that folder"),
+        (indexed(3), r"no model\.safetensors, nor all files of model\.safetensors\.index\.json"),
+        (config(model_type="qwen9"), r"model_type 'qwen9', which transformers \S+ does not know\. Install the version"),
+        (config(model_type="t5"), "a t5 model is no causal language model"),
+        (config(hidden_size="large"), r"cannot load config\.json: .*'hidden_size' expected int, got str"),
+        (config(num_hidden_layers=9), r"cannot load config\.json: .*`num_hidden_layers` \(9\) must be equal"),
+        (config(quantization_config={"quant_method": "fp8"}), r"its weights are quantized \(fp8\).* in bfloat16"),
+        (index("{}"), r"model\.safetensors\.index\.json: no weight_map. Save the model"),
+        (index('{"weight_map": []}'), r"model\.safetensors\.index\.json: no weight_map. Save the model"),
+        (weight(math.nan, torch.float32), NOT_FINITE),
+        (weight(-math.inf, torch.bfloat16), NOT_FINITE),
+        (more_tokens, "the tokenizer has 23 tokens and the model's vocabulary 22"),
+        (vocabulary(lambda one: one["vocab"].update({"+": 99})), "the tokenizer has 100 tokens and .* vocabulary 22"),
+        (
+            vocabulary(lambda one: (one["vocab"].pop("1"), one.update(unk_token="<unknown>"))),
+            r"the policy's tokenizer cannot take the prompts: Exception: WordLevel error: Missing \[UNK\]",
+        ),
+    ],
+)
+def test_a_folder_that_is_spoiled_is_refused(store: Store, folder: Path, spoil: Spoil, message: str) -> None:
+    spoil(folder)
+    refused(store, folder, message)
+
+
+def test_weights_of_other_shapes_than_the_configuration_says_are_named(store: Store, folder: Path) -> None:
+    weights = load_file(folder / WEIGHTS)
+    weights["model.norm.weight"] = weights["model.norm.weight"][:-1].clone()
+    save_file(weights, folder / WEIGHTS, {"format": "pt"})
+    with pytest.raises(DataError, match=r"1 weights have other shapes .* model\.norm\.weight: \[(\d+)\] where it says"):
+        load_model(take(store, folder))
+
+
+def test_a_model_whose_probabilities_are_no_numbers_is_told_of_its_weights(store: Store, folder: Path) -> None:
+    weights = load_file(folder / WEIGHTS)
+    weights["model.norm.weight"][:] = 3e38  # finite, and their products with hidden states are not
+    save_file(weights, folder / WEIGHTS, {"format": "pt"})
+    with pytest.raises(DataError, match=r"the log-probabilities of this qwen3 model are not finite\. .*checkpoint"):
+        fitting_scorer(load_model(take(store, folder)), 64)
+
+
+def adapter(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "some/base"}')
+
+
+def test_a_merged_model_leaves_the_configuration_of_its_adapter_behind(store: Store, folder: Path) -> None:
+    plain = take(store, folder)
+    adapter(folder)
+    assert take(store, folder) == plain
+    assert load_model(plain).config.model_type == "qwen3"
+
+
+def test_an_adapter_alone_or_beside_a_model_is_refused(store: Store, folder: Path) -> None:
+    adapter(folder)
+    save_file({"lora": torch.zeros(1)}, folder / "adapter_model.safetensors")
+    refused(store, folder, r"a whole model and an adapter beside it \(adapter_model\.safetensors\)")
+    (folder / WEIGHTS).unlink()
+    refused(store, folder, r"an adapter of some/base and no model\.safetensors\. .*merge_and_unload")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (None, "has no chat template"),
+        (
+            "{{ raise_exception('System role required') }}",
+            "TemplateError: System role required. Set prompts.chat: false",
+        ),
+        ("{{ messages | nothing }}", "TemplateAssertionError: No filter named 'nothing'"),
+    ],
+)
+def test_a_template_is_tried_where_prompts_are_chats(
+    store: Store, tmp_path: Path, template: str | None, message: str
+) -> None:
+    folder = llama(tmp_path / "llama", byte_tokenizer(template=template))
+    refused(store, folder, message, chat=True)
+    take(store, folder)

@@ -1,0 +1,122 @@
+"""Adapters: they begin as nothing, are merged into what is generated with, and go on from what was stored."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tasks.errors import ArtifactError, DataError, SettingsError
+from tasks.models.loading import load_model
+from tasks.models.lora import ADAPTER, add_adapters
+from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.scorer import Scorer, pack
+from tasks.settings import LoraSettings, OptimizeSettings
+from tasks.train.batches import Responses, plan_batches
+from tasks.train.checkpoint import save_optimizer, save_policy
+from tasks.train.stage import load_trainer
+from tasks.train.trainer import Trainer
+from tests.models.families import FAMILIES, model
+from tests.train import test_trainer
+from tests.train.test_trainer import Small, untimed
+
+peft = pytest.importorskip("peft")
+responses = test_trainer.responses
+LORA = {"rank": 4, "alpha": 16.0}
+
+
+def settings(**changes: object) -> OptimizeSettings:
+    return test_trainer.settings(lora=LORA, learning_rate=1e-2, max_logp_mismatch=100, **changes)
+
+
+def logp(scorer: Scorer, responses: Responses) -> torch.Tensor:
+    """Of the first responses."""
+    rows = range(6)
+    batch = pack([responses.prompt_tokens[row] for row in rows], [responses.response_tokens[row] for row in rows])
+    with torch.no_grad():
+        return scorer(batch)[0]
+
+
+def of(folder: Path) -> Scorer:
+    return Scorer(load_model(folder), 1024)
+
+
+def trained(small: Small, responses: Responses, folder: Path, updates: int = 3) -> Trainer:
+    """Adapters of the small policy after some updates, in a folder too."""
+    base = small[0].path(small[1])
+    trainer = load_trainer(base, settings(), 12, 0, base)
+    trainer.train(responses, plan_batches(responses, 16, (0, 0))[:updates], 0, untimed)
+    folder.mkdir()
+    save_policy(folder, trainer.backend, base, settings().lora)
+    save_optimizer(folder, trainer.backend, trainer.updates)
+    return trainer
+
+
+def test_adapters_change_nothing_before_the_first_update(small: Small, responses: Responses) -> None:
+    base = small[0].path(small[1])
+    trainer = load_trainer(base, settings(), 12, 0, base)
+    torch.testing.assert_close(logp(trainer.backend, responses), logp(of(base), responses), rtol=0, atol=1e-6)
+    shapes = trainer.backend.shapes()
+    assert len(shapes) == 2 * 2 * 7  # two matrices beside each of the linear layers of two blocks
+    assert all(4 in shape for shape in shapes.values())
+
+
+def test_the_first_update_has_ratio_one_and_moves_adapters_alone(
+    small: Small, responses: Responses, tmp_path: Path
+) -> None:
+    base = small[0].path(small[1])
+    trainer = load_trainer(base, settings(), 12, 0, base)
+    before = {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}
+    outcome = trainer.train(responses, plan_batches(responses, 16, (0, 0)), 0, untimed)
+    assert outcome.rows[0]["ratio_max_negative"] == outcome.rows[0]["ratio_p01_positive"] == 1.0
+    moved = {name for name, p in trainer.backend.model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == trainer.backend.shapes().keys()
+
+
+def test_merged_weights_are_the_policy_with_its_adapters(small: Small, responses: Responses, tmp_path: Path) -> None:
+    trainer = trained(small, responses, tmp_path / "policy")
+    expected = logp(trainer.backend, responses)
+    base = small[0].path(small[1])
+    assert (expected - logp(of(base), responses)).abs().max() > 0.01
+    torch.testing.assert_close(logp(of(tmp_path / "policy"), responses), expected, rtol=0, atol=1e-5)
+    both = peft.PeftModel.from_pretrained(load_model(base), tmp_path / "policy" / ADAPTER)
+    theirs = both.merge_and_unload()
+    torch.testing.assert_close(logp(Scorer(theirs, 1024), responses), expected, rtol=0, atol=1e-5)
+
+
+def test_the_next_stage_goes_on_from_the_adapters(small: Small, responses: Responses, tmp_path: Path) -> None:
+    straight = trained(small, responses, tmp_path / "policy", 2)
+    base = small[0].path(small[1])
+    resumed = load_trainer(tmp_path / "policy", settings(), 12, 0, base)
+    assert resumed.updates == 2
+    for trainer in (straight, resumed):
+        trainer.train(responses, plan_batches(responses, 16, (0, 0))[2:], 1, untimed)
+    for ours, theirs in zip(straight.backend.weights(), resumed.backend.weights(), strict=True):
+        assert torch.equal(ours[1], theirs[1])
+    moments = load_file(tmp_path / "policy/optimizer/moments.safetensors")
+    assert all(".lora_" in name for name in moments)
+
+
+def test_adapters_of_another_rank_are_refused(small: Small, responses: Responses, tmp_path: Path) -> None:
+    trained(small, responses, tmp_path / "policy", 1)
+    base = small[0].path(small[1])
+    other = settings().model_copy(update={"lora": LoraSettings(rank=2)})
+    with pytest.raises(ArtifactError, match=r"no adapter of shape \(2, 32\) for .*lora_A"):
+        load_trainer(tmp_path / "policy", other, 12, 0, base)
+
+
+def test_a_policy_whose_weights_were_trained_takes_no_adapters(
+    small: Small, responses: Responses, tmp_path: Path
+) -> None:
+    base = small[0].path(small[1])
+    trainer = load_trainer(base, test_trainer.settings(), 12, 0)
+    trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed)
+    save_policy(tmp_path, trainer.backend, base)
+    save_optimizer(tmp_path, trainer.backend, 1)
+    with pytest.raises(DataError, match=r"all weights of this policy were trained, so optimize\.lora cannot go on"):
+        load_trainer(tmp_path, settings(), 12, 0, base)
+
+
+def test_layers_that_store_their_weights_transposed_take_no_adapters() -> None:
+    with pytest.raises(SettingsError, match=r"optimize\.lora: the linear layers of a gpt2 model .*Conv1D"):
+        add_adapters(model(FAMILIES["gpt2"], PACKED_ATTENTION), LoraSettings(rank=2), 0)

@@ -1,0 +1,156 @@
+"""Base policies: made here, taken from a folder, or refused with what is missing."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tasks.data.arithmetic import BOXED, PROGRAM, Form, problems
+from tasks.errors import DataError
+from tasks.models.loading import folder_weights, load_model, load_tokenizer, stop_token_ids
+from tasks.models.step import prepare_policy
+from tasks.models.tiny import build_tokenizer
+from tasks.settings import ArithmeticSettings, PolicySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.fetch import fingerprint
+from tasks.store.s3_connection import connect
+from tests.conftest import SMALL
+from tests.llama import TURN_END, byte_tokenizer, llama
+
+Small = tuple[Store, ArtifactRef]
+
+
+def take(store: Store, folder: Path | str) -> ArtifactRef:
+    return prepare_policy(store, PolicySettings(path=str(folder)), ArithmeticSettings(), "", 0)
+
+
+@pytest.mark.parametrize("form", [BOXED, PROGRAM])
+def test_the_tokenizer_round_trips_every_problem(form: Form) -> None:
+    tokenizer = build_tokenizer(form)
+    for level in (1, 2, 3, 4):
+        for problem in list(problems(level))[::97]:
+            text = problem.prompt + problem.solution(form=form)
+            ids = tokenizer(text)["input_ids"]
+            assert tokenizer.decode(ids) == text
+            assert len(ids) == len(f"{problem.prompt}{problem.working}{problem.answer}") + 2
+            assert tokenizer.pad_token_id not in ids
+    assert tokenizer("1<end>")["input_ids"][-1] == tokenizer.eos_token_id
+
+
+def test_a_tiny_policy_depends_on_its_seed_alone(small: Small, store: Store) -> None:
+    _, policy = small
+    again = prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 0)
+    other = prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 1)
+    assert again == policy != other
+
+
+def test_a_tiny_policy_is_a_hugging_face_folder(small: Small) -> None:
+    store, policy = small
+    path = store.path(policy)
+    model, tokenizer = load_model(path), load_tokenizer(path)
+    assert model.config.model_type == "qwen3"
+    assert stop_token_ids(path) == [tokenizer.eos_token_id]
+    assert model(torch.tensor([tokenizer("12+3*4=")["input_ids"]])).logits.shape == (1, 7, len(tokenizer))
+
+
+def test_a_policy_of_another_store_is_taken_without_its_manifest(small: Small, store: Store) -> None:
+    other, policy = small
+    taken = take(store, other.path(policy))
+    assert store.holds(taken)
+    assert store.manifest(taken).settings["path"] == str(other.path(policy))
+
+
+def test_weights_that_a_folder_lacks_are_named_not_made_up(store: Store, folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    lost = weights.pop("model.layers.1.mlp.down_proj.weight")
+    save_file({**weights, "layers.1.down_proj": lost}, folder / "model.safetensors", {"format": "pt"})
+    policy = take(store, folder)
+    with pytest.raises(DataError, match=r"1 of the model's weights are not .*'model\.layers\.1\.mlp\.down_proj"):
+        load_model(store.path(policy))
+
+
+def test_weights_in_a_second_form_are_left_behind(small: Small, store: Store, folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    for foreign in ("consolidated.safetensors", "model-00001-of-00001.safetensors"):
+        save_file({"wq": torch.zeros(2, 2)}, folder / foreign)
+    index = {"weight_map": {"wq": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    policy = take(store, folder)
+    assert policy == small[1]
+    assert dict(folder_weights(store.path(policy))).keys() == weights.keys()
+
+
+def test_weights_in_several_files_are_those_that_the_index_names(store: Store, folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    load_model(folder).save_pretrained(folder / "parts", max_shard_size="20KB")
+    (folder / "model.safetensors").unlink()
+    for file in (folder / "parts").glob("model*"):
+        shutil.copyfile(file, folder / file.name)
+    save_file({"wq": torch.zeros(2, 2)}, folder / "model-extra.safetensors")
+    taken = store.path(take(store, folder))
+    assert len(list(taken.glob("*.safetensors"))) > 1
+    found = dict(folder_weights(taken))
+    assert all(torch.equal(found[name], weight) for name, weight in weights.items())
+    assert found.keys() == weights.keys()
+    last = sorted(folder.glob("model-0*.safetensors"))[-1]
+    last.unlink()
+    with pytest.raises(DataError, match=r"nor all files of model\.safetensors\.index\.json; found"):
+        take(store, folder)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("./nowhere", r"policy.path: './nowhere' is no folder"),
+        ("no-one/no-model", "'no-one/no-model' is no folder here and could not be fetched"),
+    ],
+)
+def test_a_source_that_is_not_there(store: Store, source: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        take(store, source)
+
+
+def test_a_prefix_on_s3_is_taken_like_a_folder(small: Small, store: Store, folder: Path, bucket: str) -> None:
+    _, policy = small
+    files = connect(connections=1)
+    with pytest.raises(DataError, match=f"policy.path: there is nothing at {bucket}/model"):
+        take(store, f"{bucket}/model")
+    files.put(f"{folder}/", f"{bucket}/model/", recursive=True)
+    assert take(store, f"{bucket}/model") == policy
+    before = fingerprint(f"{bucket}/model")
+    files.pipe_file(f"{bucket}/model/notes.txt", b"changed")
+    assert fingerprint(f"{bucket}/model") != before
+
+
+CODE = """
+from transformers import Qwen3Config, Qwen3ForCausalLM
+class OwnConfig(Qwen3Config):
+    model_type = "own"
+class Own(Qwen3ForCausalLM):
+    config_class = OwnConfig
+"""
+
+
+def test_code_that_comes_with_a_model_is_run_only_when_asked_for(small: Small, store: Store, folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.Own"}}
+    (folder / "config.json").write_text(json.dumps({**config, **own}))
+    (folder / "own.py").write_text(CODE)
+    with pytest.raises(DataError, match=r"a own model is defined by Python files .*policy.trust_remote_code: true"):
+        take(store, folder)
+    asked = PolicySettings(path=str(folder), trust_remote_code=True)  # asked for by name: own.py is this test's
+    policy = prepare_policy(store, asked, ArithmeticSettings(), "", 0)
+    assert type(load_model(store.path(policy))).__name__ == "Own"
+
+
+def test_stop_tokens_are_those_of_the_generation_settings_and_of_the_tokenizer(folder: Path, tmp_path: Path) -> None:
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1, 5]}')
+    assert stop_token_ids(folder) == [1, 5]
+    (folder / "generation_config.json").unlink()
+    (folder / "config.json").write_text("{}")
+    assert stop_token_ids(folder) == [1]
+    # Generation settings with </s>, and a tokenizer that ends a turn with <|im_end|>.
+    assert stop_token_ids(llama(tmp_path / "llama", byte_tokenizer(eos=TURN_END))) == [1, 3]

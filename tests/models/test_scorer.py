@@ -1,0 +1,125 @@
+"""Every model gives a batch what its responses have alone, and their gradients: packed where it can, else padded."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import Qwen2Config
+
+from tasks.errors import DataError
+from tasks.models.fitting import fitting_scorer
+from tasks.models.logp import chunked_logp
+from tasks.models.packing import PACKED_ATTENTION
+from tasks.models.scorer import Scorer, pack
+from tests.models.families import FAMILIES, PACKABLE, PADDED, SHAPE, WINDOWED, made, model, plain_logp, sequences
+
+
+@pytest.mark.parametrize("kind", [*PACKABLE, *PADDED])
+def test_a_batch_gives_what_each_response_has_alone(kind: str) -> None:
+    config = {**PACKABLE, **PADDED}[kind]
+    scorer, reference = fitting_scorer(made(config), 7), made(config, "eager")
+    assert (scorer.model.config._attn_implementation == PACKED_ATTENTION) is (kind in PACKABLE)
+    prompts, responses = sequences(1, [(3, 5), (7, 1), (1, 9), (4, 4)])
+    logp_T, _ = scorer(pack(prompts, responses))
+    expected_T = torch.cat([plain_logp(reference, p, r) for p, r in zip(prompts, responses, strict=True)])
+    torch.testing.assert_close(logp_T, expected_T, rtol=0, atol=1e-5)
+    (logp_T * torch.linspace(-1, 1, len(logp_T))).mean().backward()
+    (expected_T * torch.linspace(-1, 1, len(logp_T))).mean().backward()
+    for (name, ours), theirs in zip(scorer.model.named_parameters(), reference.parameters(), strict=True):
+        if theirs.grad is None:
+            assert ours.grad is None or not ours.grad.any()
+            continue
+        largest = float(theirs.grad.abs().max())
+        message = f"{name}: gradients up to {largest}"
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-5 * max(1, largest), msg=message)
+
+
+def test_a_window_shorter_than_a_sequence_hides_what_is_before_it() -> None:
+    windowed, wide = model(WINDOWED, PACKED_ATTENTION), model(Qwen2Config(**SHAPE), PACKED_ATTENTION)
+    batch = pack(*sequences(1, [(3, 9)]))
+    assert (Scorer(windowed, 8)(batch)[0] - Scorer(wide, 8)(batch)[0]).abs().max() > 1e-4
+
+
+def test_a_model_that_is_scored_in_no_way_is_refused_with_what_each_gave() -> None:
+    found = made(FAMILIES["llama"])
+    found.lm_head.register_forward_hook(lambda _module, _arguments, logits_BLV: logits_BLV**3)
+    with pytest.raises(DataError, match=r"llama model cannot .*packed: differ by .*; sdpa: differ .*; eager: differ"):
+        fitting_scorer(found, 8)
+
+
+def test_prompts_and_responses_go_in_pairs() -> None:
+    prompts, responses = sequences(0, [(2, 3), (1, 2)])
+    with pytest.raises(ValueError, match="2 prompts and 1 responses"):
+        pack(prompts, responses[:1])
+    nothing = pack([], [])
+    assert (len(nothing.token_P), len(nothing.response_T)) == (1, 0)
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=6),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_any_packing_gives_each_response_its_own_logp(lengths: list[tuple[int, int]], seed: int) -> None:
+    prompts, responses = sequences(seed, lengths)
+    scorer = Scorer(model(FAMILIES["qwen3"], PACKED_ATTENTION), chunk_tokens=5)
+    together, _ = scorer(pack(prompts, responses))
+    alone = torch.cat([scorer(pack([p], [r]))[0] for p, r in zip(prompts, responses, strict=True)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=2e-6)
+    assert pack(prompts, responses).response_T.bincount().tolist() == [length for _, length in lengths]
+
+
+@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize("chunk", [1, 3, 10, 100])
+def test_chunked_logp_has_the_gradients_of_plain_log_softmax(chunk: int, cap: float | None) -> None:
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(10, 6, dtype=torch.float64), torch.randn(9, 6, dtype=torch.float64)
+    target, upstream = torch.randint(9, (10,)), torch.randn(10)
+    ours, plain = ([one.clone().requires_grad_() for one in (hidden, weight)] for _ in range(2))
+    logp, entropy = chunked_logp(*ours, target, chunk, cap)
+    logits = plain[0] @ plain[1].T
+    full = (logits if cap is None else cap * (logits / cap).tanh()).log_softmax(1)
+    expected = full.gather(1, target[:, None]).squeeze(1)
+    torch.testing.assert_close(logp.double(), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(1), rtol=0, atol=1e-6)
+    assert not entropy.requires_grad
+    logp.backward(upstream)
+    expected.backward(upstream.double())
+    for a, b in zip(ours, plain, strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=1e-6)
+
+
+def test_a_model_without_a_linear_output_embedding_is_refused() -> None:
+    changed = model(FAMILIES["llama"], PACKED_ATTENTION)
+    changed.set_output_embeddings(torch.nn.Identity())
+    with pytest.raises(DataError, match="a llama model has no linear output embedding"):
+        Scorer(changed, 8)
+
+
+def test_a_frozen_output_embedding_gets_no_gradient_and_takes_no_memory_for_one() -> None:
+    class Multiplied(TorchDispatchMode):
+        """Shapes that matrix products made."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.shapes: list[tuple[int, ...]] = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            if func in (torch.ops.aten.mm.default, torch.ops.aten.addmm_.default):
+                self.shapes.append(tuple(made.shape))
+            return made
+
+    torch.manual_seed(1)
+    hidden_NE, weight_VE, target_N = torch.randn(10, 4), torch.randn(40, 4), torch.randint(40, (10,))
+    grads, products = {}, {}
+    for trained in (True, False):
+        hidden, weight = hidden_NE.clone().requires_grad_(), weight_VE.clone().requires_grad_(trained)
+        logp_N, _ = chunked_logp(hidden, weight, target_N, chunk=3)
+        with Multiplied() as multiplied:
+            logp_N.sum().backward()
+        grads[trained], products[trained] = hidden.grad, multiplied.shapes.count((40, 4))
+        assert (weight.grad is not None) is trained
+    assert torch.equal(grads[True], grads[False])
+    assert products == {True: 4, False: 0}

@@ -1,0 +1,228 @@
+"""Unfinished work: parts are complete or not there, on a disk and on S3; a stop that was asked for comes after one."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tasks import interruption
+from tasks.interruption import Interrupted
+from tasks.settings import TrackerSettings
+from tasks.store import Draft, Store
+from tasks.tracking.journal import shown
+from tools.s3 import S3, server
+
+ROOT = Path(__file__).parents[2]
+Opened = Callable[[], Store]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    """One make of server: what differs between them is tested with stores."""
+    with server() as running:
+        yield running
+
+
+@pytest.fixture(params=["folder", "s3"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return request.getfixturevalue("bucket") if request.param == "s3" else str(tmp_path / "store")
+
+
+@pytest.fixture
+def opened(address: str) -> Opened:
+    """The store as another process would open it; on S3, as another machine would."""
+
+    def again() -> Store:
+        ref = Store.open(address).ref
+        store = Store(ref, work="w" * 32)
+        if store.remote is not None:
+            shutil.rmtree(store.root, ignore_errors=True)
+        return store
+
+    return again
+
+
+def put(store: Store, number: int, text: str, name: str = "train") -> None:
+    store.progress.put(name, number, lambda folder: (folder / "state.txt").write_text(text) and None)
+
+
+def test_the_newest_part_is_found_again(opened: Opened) -> None:
+    store = opened()
+    assert store.progress.newest("train") is None
+    put(store, 2, "two")
+    put(store, 10, "ten")
+    put(store, 99, "other", "logp")
+    number, folder = opened().progress.newest("train") or (0, Path())
+    assert number == 10
+    assert (folder / "state.txt").read_text() == "ten"
+    kept = opened().progress.get("train", 2)
+    assert kept is not None
+    assert (kept / "state.txt").read_text() == "two"
+
+
+def test_parts_are_replaced_kept_and_cleared(opened: Opened) -> None:
+    store = opened()
+    for number in range(1, 6):
+        put(store, number, "before")
+        put(store, number, f"after {number}")
+        store.progress.keep_newest("train", 2)
+    again = opened().progress
+    found = [again.get("train", number) for number in range(1, 6)]
+    assert [folder and (folder / "state.txt").read_text() for folder in found] == [None] * 3 + ["after 4", "after 5"]
+    store.progress.clear()
+    assert opened().progress.newest("train") is None
+
+
+def test_a_damaged_part_is_passed_over(tmp_path: Path) -> None:
+    store = Store(Store.open(tmp_path).ref, work="key")
+    put(store, 1, "one")
+    put(store, 2, "two")
+    (tmp_path / "progress/key/train-000002/state.txt").write_text("owt")
+    newest = store.progress.newest("train")
+    assert newest is not None
+    assert newest[0] == 1
+
+
+def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:
+    """States after 480 and 512 updates are lost on S3, training starts anew, and its states are kept."""
+    store = Store(Store.open(bucket).ref, work="key")
+    put(store, 480, "before")
+    put(store, 512, "before")
+    keys = [key for key in s3.keys(bucket.removeprefix("s3://")) if key.endswith("state.txt")]
+    assert len(keys) == 2
+    for key in keys:
+        s3.client().put_object(Bucket=bucket.removeprefix("s3://"), Key=key, Body=b"erofeb")
+    shutil.rmtree(store.root)
+    assert store.progress.newest("train") is None
+    put(store, 32, "after")
+    store.progress.keep_newest("train", 2)
+    newest = store.progress.newest("train")
+    assert newest is not None
+    assert newest[0] == 32
+
+
+def test_a_process_killed_while_it_saves_leaves_what_was_before(address: str, opened: Opened) -> None:
+    put(opened(), 1, "one")
+    code = f"""
+import os, signal
+from tasks.store import Draft, Store
+store = Store(Store.open({address!r}).ref, work="w" * 32)
+def fill(folder):
+    (folder / "state.txt").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+store.progress.put("train", 2, fill)
+"""
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    newest = opened().progress.newest("train")
+    assert newest is not None
+    assert newest[0] == 1
+
+
+def test_time_of_earlier_attempts_counts(opened: Opened) -> None:
+    """Three attempts of 0.2 s each, of which the first two end after they have saved a part."""
+
+    def attempt(parts: int) -> Draft:
+        store = opened()
+        with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
+            with draft.phase("load"):
+                time.sleep(0.1)
+            with draft.phase("generate"):
+                for number in range(parts):
+
+                    def make(number: int = number) -> pa.Table:
+                        time.sleep(0.2)
+                        return pa.table({"number": [number]})
+
+                    store.progress.table("rollouts", number, make)
+                if parts < 3:
+                    raise Interrupted("stopped")
+            (draft.path / "x").write_text("x")
+        return draft
+
+    for parts in (1, 2):
+        with pytest.raises(Interrupted):
+            attempt(parts)
+    timings = opened().manifest(attempt(3).ref).timings
+    assert 0.6 < timings.phases["generate"] < timings.seconds + timings.earlier - timings.phases["load"]
+    assert timings.phases["load"] > 0.3
+    assert timings.earlier > 0.6
+    own = timings.phases["generate"] + timings.phases["load"] - timings.earlier
+    assert 0.3 < own < timings.seconds
+
+
+def test_a_table_is_made_once(opened: Opened) -> None:
+    made: list[int] = []
+
+    def make() -> pa.Table:
+        made.append(1)
+        return pa.table({"a": [1, 2]})
+
+    first = opened().progress.table("rollouts", 0, make)
+    assert opened().progress.table("rollouts", 0, make).equals(first)
+    assert len(made) == 1
+    opened().progress.table("rollouts", 1, make)
+    assert len(made) == 2
+
+
+def test_without_a_key_nothing_is_kept(store: Store) -> None:
+    put(store, 1, "x")
+    assert store.progress.newest("train") is None
+    assert store.progress.table("rollouts", 0, lambda: pa.table({"a": [1]})).num_rows == 1
+    assert not (store.root / "progress").exists()
+
+
+def test_a_stop_that_was_asked_for_comes_after_a_part_is_saved(tmp_path: Path) -> None:
+    store = Store(Store.open(tmp_path).ref, work="key")
+
+    def make() -> pa.Table:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return pa.table({"a": [1]})
+
+    with interruption.heeded(), pytest.raises(Interrupted, match=r"stopped by SIGTERM after rollouts 0\. Start"):
+        store.progress.table("rollouts", 0, make)
+    assert store.progress.get("rollouts", 0) is not None
+    assert not interruption.asked()
+    assert Interrupted("").exit_code == 143
+
+
+@pytest.mark.parametrize(("heeding", "kills"), [(True, 2), (False, 1)])
+def test_a_second_sigterm_ends_the_process_and_outside_the_first_does(heeding: bool, kills: int) -> None:
+    code = f"""
+import os, signal
+from contextlib import nullcontext
+from tasks.interruption import heeded
+with (heeded() if {heeding} else nullcontext()):
+    for count in range(1, 9):
+        print(count, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGTERM
+    assert done.stdout.split() == [str(count) for count in range(1, kills + 1)]
+
+
+def test_a_follower_finds_what_the_leader_keeps_and_leaves_nothing(store: Store) -> None:
+    leader, follower = (Store(store.ref, work="key", follows=follows) for follows in (False, True))
+    put(leader, 1, "one")
+    before = {path for path in store.root.rglob("*") if path.is_file()}
+    number, folder = follower.progress.newest("train") or (0, Path())
+    assert (number, (folder / "state.txt").read_text()) == (1, "one")
+    filled: list[str] = []
+    follower.progress.put("train", 2, lambda folder: filled.append(str((folder / "state").write_text("two"))))
+    follower.progress.keep_newest("train", 1)
+    follower.progress.clear()
+    with follower.write("policy", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "weights").write_text("x")
+    assert draft.ref.kind == "policy"
+    with shown(TrackerSettings(kind="tensorboard", run="run"), follower, "part", {}) as show:
+        show("optimize", {"update": 1, "loss": 0.5})
+    assert len(filled) == 1
+    assert {path for path in store.root.rglob("*") if path.is_file()} == before

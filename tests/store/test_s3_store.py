@@ -1,0 +1,252 @@
+"""A store on S3: what holds for a folder, and what a server and a local copy add."""
+
+import base64
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import ArtifactError
+from tasks.store import ArtifactRef, Store
+from tasks.store.s3 import PART_BYTES
+from tools.s3 import S3
+
+ROOT = Path(__file__).parents[2]
+
+
+def write(store: Store, text: str = "hello", parents: dict[str, ArtifactRef] | None = None) -> ArtifactRef:
+    with store.write("prompts", settings={"a": 1}, parents=parents or {}, seed=3) as draft:
+        (draft.path / "sub").mkdir()
+        (draft.path / "sub" / "data.txt").write_text(text)
+        (draft.path / "other.txt").write_text("other")
+    return draft.ref
+
+
+def write_text(store: Store, text: str) -> ArtifactRef:
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "data.txt").write_text(text)
+    return draft.ref
+
+
+def forget_local_copy(store: Store) -> None:
+    shutil.rmtree(store.root)
+
+
+def test_an_artifact_comes_back_on_another_machine(bucket: str, tmp_path: Path) -> None:
+    store = Store.open(f"{bucket}/deep/prefix")
+    parent = write(store, "parent")
+    ref = write(store, "child", {"source": parent})
+    forget_local_copy(store)
+    there = Store.open(f"{bucket}/deep/prefix", create=False)
+    assert there.ref == store.ref
+    assert (there.path(ref) / "sub/data.txt").read_text() == "child"
+    assert there.manifest(ref).parents == {"source": [parent]}
+    assert {manifest.digest for manifest in there.manifests("prompts")} == {ref.digest, parent.digest}
+    assert write(Store.open(tmp_path), "parent") == parent, "the digest is that of a folder"
+
+
+def test_the_manifest_is_written_last_and_without_it_nothing_is_there(bucket: str, s3: S3) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    forget_local_copy(store)
+    name = bucket.removeprefix("s3://")
+    s3.client().delete_object(Bucket=name, Key=f"{ref.folder}/manifest.json")
+    assert store.manifests("prompts") == []
+    with pytest.raises(ArtifactError, match=r"manifest\.json: missing, so prompts/.* is not in this store"):
+        store.path(ref)
+
+
+def test_a_writer_killed_before_the_manifest_leaves_no_artifact(bucket: str, tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from tasks.store import Store
+store = Store.open({bucket!r})
+store.remote.write_new = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+with store.write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
+    (draft.path / "data.txt").write_text("whole")
+"""
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    os.environ["MU_GRPO_CACHE"] = str(tmp_path / "elsewhere")
+    assert Store.open(bucket).manifests("prompts") == []
+
+
+def test_writers_of_the_same_artifact_all_succeed_with_one_manifest(bucket: str, s3: S3) -> None:
+    refs: list[ArtifactRef] = []
+    stores = [Store.open(bucket) for _ in range(6)]
+    threads = [threading.Thread(target=lambda one=one: refs.append(write(one))) for one in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refs) == 6
+    assert len(set(refs)) == 1
+    keys = s3.keys(bucket.removeprefix("s3://"))
+    assert sorted(keys) == sorted(
+        ["store.json", *(f"{refs[0].folder}/{name}" for name in ("sub/data.txt", "other.txt", "manifest.json"))]
+    )
+
+
+def test_opening_at_once_gives_one_id(bucket: str, s3: S3) -> None:
+    s3.has_to("keep the first of two conditional writes at the same time")
+    ids: list[str] = []
+    threads = [threading.Thread(target=lambda: ids.append(Store.open(bucket).ref.id)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 6
+    assert len(set(ids)) == 1
+
+
+def test_a_corrupted_and_a_missing_object_are_named(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
+    store = Store.open(bucket)
+    ref = write(store)
+    (store.root / ref.folder / "sub/data.txt").write_text("hellp")
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello", "a damaged copy is fetched again"
+    forget_local_copy(store)
+    place = {"Bucket": bucket.removeprefix("s3://"), "Key": f"{ref.folder}/sub/data.txt"}
+    s3.client().put_object(**place, Body=b"hellp")
+    with pytest.raises(ArtifactError, match=r"sub/data.txt: corrupted"):
+        store.path(ref)
+    assert not (store.root / ref.folder / "sub/data.txt").exists()
+    s3.client().delete_object(**place)
+    assert not store.holds(ref)
+    with pytest.raises(ArtifactError, match=rf"{bucket}/{ref.folder}/sub/data.txt: missing, but the manifest names it"):
+        store.path(ref)
+
+
+def test_many_artifacts_come_together_in_their_order(bucket: str, s3: S3) -> None:
+    store = Store.open(bucket)
+    refs = [write_text(store, f"shard {number}") for number in range(40)]
+    forget_local_copy(store)
+    store.path(refs[7])
+    folders = store.paths(refs)
+    assert [(folder / "data.txt").read_text() for folder in folders] == [f"shard {number}" for number in range(40)]
+    assert store.paths([]) == []
+    forget_local_copy(store)
+    s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{refs[5].folder}/data.txt")
+    with pytest.raises(ArtifactError, match=rf"{bucket}/{refs[5].folder}/data.txt: missing, but the manifest"):
+        store.paths(refs)
+
+
+@pytest.mark.parametrize("left", [b"", bytes(300), b'{"schema_version": 1, "ki'], ids=["empty", "zeros", "half"])
+def test_what_a_power_failure_leaves_of_a_local_copy_is_fetched_again(bucket: str, left: bytes) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    manifest = store.manifest(ref)
+    for name in ("manifest.json", "sub/data.txt"):
+        (store.root / ref.folder / name).write_bytes(left)
+    assert store.holds(ref)
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
+    assert store.manifest(ref) == manifest
+    assert write(store) == ref
+
+
+def test_what_is_not_needed_is_not_fetched(bucket: str) -> None:
+    store = Store.open(bucket)
+    ref = write(store)
+    forget_local_copy(store)
+    folder = store.path(ref, without="sub")
+    assert (folder / "other.txt").is_file()
+    assert not (folder / "sub").exists()
+    assert store.file(store.manifest(ref), "other.txt") == folder / "other.txt"
+    assert not (folder / "sub").exists()
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
+
+
+def test_what_cannot_be_reached_says_why(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
+    with pytest.raises(ArtifactError, match=r"s3://no-such-bucket-here/store\.json: the bucket does not exist"):
+        Store.open("s3://no-such-bucket-here")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        with pytest.raises(ArtifactError, match=r"store\.json: failed for 1 s, at last with .*127\.0\.0\.1:9"):
+            Store.open(bucket)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ArtifactError, match=r"no credentials\. Set AWS_ACCESS_KEY_ID"):
+        Store.open(bucket)
+
+
+def test_the_names_of_flyte_are_understood(bucket: str, monkeypatch: pytest.MonkeyPatch, s3: S3) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("FLYTE_AWS_ENDPOINT", s3.endpoint)
+    monkeypatch.setenv("FLYTE_AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("FLYTE_AWS_SECRET_ACCESS_KEY", "test")
+    store = Store.open(bucket)
+    assert store.holds(write(store))
+
+
+def test_large_files_go_come_and_are_checked_in_parts_within_bounded_memory(bucket: str, tmp_path: Path) -> None:
+    code = f"""
+import resource, shutil
+from tasks.store import Store
+from tasks.stored.check import check_store
+store = Store.open({bucket!r})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+block = bytes(range(256)) * 4096
+with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
+    for name in "ab":
+        with (draft.path / name).open("wb") as file:
+            for count in range(200):
+                file.write(count.to_bytes(4) + block[4:])
+shutil.rmtree(store.root)
+findings = check_store(store, None)
+print("checked", len(findings.faults), findings.bytes // 2**20, store.root.exists())
+store.path(draft.ref)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("upload policy/") and "400/400" in line for line in lines)
+    assert any(line.startswith("download policy/") and "400/400" in line for line in lines)
+    assert "checked 0 400 False" in lines
+    assert int(lines[-1]) < 300
+
+
+@pytest.mark.parametrize(("asked", "there"), [("when_supported", True), ("when_required", False)])
+def test_the_server_can_check_what_it_receives(
+    bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch, asked: str, there: bool
+) -> None:
+    s3.has_to("keep checksums")
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", asked)
+    content = {"small.bin": b"small", "large.bin": os.urandom(PART_BYTES + 1)}
+    with Store.open(bucket).write("prompts", settings={}, parents={}, seed=0) as draft:
+        for name, data in content.items():
+            (draft.path / name).write_bytes(data)
+    for name, data in content.items():
+        place = {"Bucket": bucket.removeprefix("s3://"), "Key": f"{draft.ref.folder}/{name}"}
+        head = s3.client().head_object(**place, ChecksumMode="ENABLED")
+        algorithm = "ChecksumSHA256" if name == "small.bin" else "ChecksumCRC32"
+        assert (algorithm in head) == there
+        if there and name == "small.bin":
+            assert base64.b64decode(head[algorithm]) == hashlib.sha256(data).digest()
+
+
+def test_an_upload_goes_on_file_by_file(bucket: str, s3: S3) -> None:
+    store, large = Store.open(bucket), os.urandom(PART_BYTES + 1)
+
+    def upload() -> ArtifactRef:
+        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+            (draft.path / "there.txt").write_bytes(b"there")
+            (draft.path / "missing.bin").write_bytes(large)
+        return draft.ref
+
+    ref, name, client = upload(), bucket.removeprefix("s3://"), s3.client()
+    there = {"Bucket": name, "Key": f"{ref.folder}/there.txt"}
+    client.put_object(**there, Body=b"THERE", Metadata=client.head_object(**there)["Metadata"])
+    for key in ("manifest.json", "missing.bin"):
+        client.delete_object(Bucket=name, Key=f"{ref.folder}/{key}")
+    assert upload() == ref
+    assert client.get_object(**there)["Body"].read() == b"THERE", "a file that was there was uploaded again"
+    assert store.holds(ref)

@@ -1,0 +1,208 @@
+"""Artifacts: data first, manifest last, digests checked, nothing half there."""
+
+import errno
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import ArtifactError
+from tasks.store import ArtifactRef, Store
+from tasks.store.provenance import process
+
+
+def write(store: Store, text: str = "hello", parents: dict[str, ArtifactRef] | None = None) -> ArtifactRef:
+    with store.write("prompts", settings={"a": 1}, parents=parents or {}, seed=3) as draft:
+        (draft.path / "sub").mkdir()
+        (draft.path / "sub" / "data.txt").write_text(text)
+        with draft.phase("load"):
+            draft.facts["rows"] = 1
+    return draft.ref
+
+
+def test_an_artifact_comes_back_as_it_was_written_also_from_a_moved_store(store: Store, tmp_path: Path) -> None:
+    parent = write(store, "parent")
+    ref = write(store, "child", {"source": parent})
+    assert (store.path(ref) / "sub/data.txt").read_text() == "child"
+    manifest = store.manifest(ref)
+    assert manifest.parents == {"source": [parent]}
+    assert manifest.settings == {"a": 1}
+    assert manifest.seed == 3
+    assert manifest.facts == {"rows": 1}
+    assert manifest.timings.phases["load"] <= manifest.timings.seconds
+    assert "pyarrow" in manifest.packages
+    shutil.move(store.root, tmp_path / "moved")
+    moved = Store.open(tmp_path / "moved")
+    assert moved.ref.id == store.ref.id
+    assert (moved.path(ref) / "sub/data.txt").read_text() == "child"
+
+
+def test_identity_is_content_and_origin(store: Store, tmp_path: Path) -> None:
+    elsewhere = Store.open(tmp_path / "elsewhere")
+    assert write(store).digest == write(elsewhere).digest
+    assert write(store).digest != write(store, "other").digest
+    parent = write(store, "parent")
+    assert write(store).digest != write(store, parents={"source": parent}).digest
+    with store.write("prompts", settings={"a": 2}, parents={}, seed=4) as draft:  # So that work upon it is found.
+        (draft.path / "sub").mkdir()
+        (draft.path / "sub" / "data.txt").write_text("hello")
+    assert draft.ref == write(store)
+
+
+def test_a_failing_writer_leaves_nothing(store: Store) -> None:
+    def fail() -> None:
+        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+            (draft.path / "data.txt").write_text("half")
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail()
+    assert not (store.root / "prompts").exists()
+    assert not list((store.root / "staging").iterdir())
+
+
+def test_a_killed_writer_leaves_nothing_that_can_be_read_and_is_swept(store: Store) -> None:
+    code = f"""
+import os, signal
+from tasks.store import Store
+with Store.open({str(store.root)!r}).write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
+    (draft.path / "data.txt").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", code], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert store.manifests("prompts") == []
+    assert len(list((store.root / "staging").iterdir())) == 1
+    store.sweep()
+    assert not list((store.root / "staging").iterdir())
+
+
+def test_sweep_spares_living_writers(store: Store) -> None:
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        store.sweep()
+        (draft.path / "data.txt").write_text("whole")
+    assert (store.path(draft.ref) / "data.txt").read_text() == "whole"
+
+
+def test_two_writers_of_the_same_artifact_both_succeed(store: Store) -> None:
+    refs: list[ArtifactRef] = []
+    threads = [threading.Thread(target=lambda: refs.append(write(store))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refs) == 8
+    assert len(set(refs)) == 1
+    assert len(store.manifests("prompts")) == 1
+    store.path(refs[0])
+
+
+def test_a_corrupted_file_is_named_and_healed_by_writing_again(store: Store) -> None:
+    ref = write(store)
+    file = store.root / ref.folder / "sub/data.txt"
+    file.write_text("hellp")
+    with pytest.raises(ArtifactError, match=r"sub/data.txt: corrupted \(sha256 .*overwrite-cache"):
+        store.path(ref)
+    write(store)
+    assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
+
+
+@pytest.mark.parametrize("lost", ["sub/data.txt", "manifest.json"])
+def test_a_missing_file_is_named(store: Store, lost: str) -> None:
+    ref = write(store)
+    (store.root / ref.folder / lost).unlink()
+    with pytest.raises(ArtifactError, match=f"{lost}: missing"):
+        store.path(ref)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema_version": 99}', "schema version 99; this code reads 1"),
+        ('{"schema_version": 1}', r"manifest\.json: not a manifest"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_named(store: Store, text: str, message: str) -> None:
+    ref = write(store)
+    (store.root / ref.folder / "manifest.json").write_text(text)
+    with pytest.raises(ArtifactError, match=message):
+        store.path(ref)
+
+
+def test_opening_what_is_no_store_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no store here"):
+        Store.open(tmp_path, create=False)
+
+
+def test_a_store_made_by_many_at_once_has_one_id(tmp_path: Path) -> None:
+    ids: list[str] = []
+    threads = [threading.Thread(target=lambda: ids.append(Store.open(tmp_path / "s").ref.id)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids) == 8
+    assert len(set(ids)) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount a small disk")
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
+    code = """
+import sys
+from tasks.store import Store
+from tasks.errors import ArtifactError
+store = Store.open(sys.argv[1])
+def write(size):
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "data.bin").write_bytes(b"x" * size)
+    return draft.ref
+kept = write(1000)
+try:
+    write(10_000_000)
+except ArtifactError as error:
+    print(error.message)
+store.path(kept)
+print(len(store.manifests("prompts")), list((store.root / "staging").iterdir()))
+"""
+    script = f'mount -t tmpfs -o size=1m none "$1" && exec {sys.executable} -c "$2" "$1"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    if "mount" in done.stderr and done.returncode:
+        pytest.skip(f"this machine lets nobody mount: {done.stderr.strip()}")
+    assert "No space left on device. The disk is full: free some space" in done.stdout
+    assert done.stdout.rstrip().endswith("1 []")
+
+
+def test_a_file_elsewhere_that_cannot_be_read_is_not_told_as_the_store(store: Store) -> None:
+    """Otherwise an unreadable input would be answered with another store to choose."""
+
+    def fail(error: OSError) -> None:
+        with store.write("policy", settings={}, parents={}, seed=0):
+            raise error
+
+    with pytest.raises(PermissionError, match=r"train\.jsonl"):
+        fail(PermissionError(errno.EACCES, "Permission denied", "/elsewhere/train.jsonl"))
+    with pytest.raises(ArtifactError, match="choose another store"):
+        fail(PermissionError(errno.EACCES, "Permission denied", str(store.root / "policy/x")))
+    with pytest.raises(ArtifactError, match="The disk is full"):
+        fail(OSError(errno.ENOSPC, "No space left on device"))
+
+
+def test_a_forked_process_is_one_of_its_own() -> None:
+    context = multiprocessing.get_context("fork")
+    with context.Pool(1) as pool:
+        child = pool.apply(process)
+    assert child.name != process().name
+    assert child.started >= process().started
+    assert process() == process()

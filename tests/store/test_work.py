@@ -1,0 +1,182 @@
+"""Work is done once: found when it is done, waited for while another process does it, done again when it is damaged."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import ArtifactError
+from tasks.settings import OperationSettings, VerifySettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.provenance import EXECUTION
+from tasks.store.work import once, work_key
+from tools.s3 import S3
+
+ROOT = Path(__file__).parents[2]
+
+
+class Step:
+    """A step that counts how often it runs."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def one(self, store: Store, text: str, operation: OperationSettings | None = None) -> ArtifactRef:
+        self.runs += 1
+        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+            (draft.path / "data.txt").write_text(text)
+        return draft.ref
+
+    def many(self, store: Store, texts: list[str]) -> list[ArtifactRef]:
+        return [self.one(store, text) for text in texts]
+
+
+def test_done_work_is_found(store: Store) -> None:
+    step = Step()
+    refs = [once(store.ref, "t", "1", step.one, "hello") for _ in range(3)]
+    assert step.runs == 1
+    assert len(set(refs)) == 1
+    assert once(store.ref, "t", "1", step.many, ["a", "b"]) == once(store.ref, "t", "1", step.many, ["a", "b"])
+    assert step.runs == 3
+
+
+def test_what_determines_the_result_is_in_the_key_and_the_rest_is_not(store: Store) -> None:
+    ref = ArtifactRef(kind="policy", digest="a" * 64)
+    keys = [
+        work_key("t", "1", [VerifySettings(), ref, 0]),
+        work_key("u", "1", [VerifySettings(), ref, 0]),
+        work_key("t", "2", [VerifySettings(), ref, 0]),
+        work_key("t", "1", [VerifySettings(deadline_seconds=3.0), ref, 0]),
+        work_key("t", "1", [VerifySettings(), ArtifactRef(kind="policy", digest="b" * 64), 0]),
+        work_key("t", "1", [VerifySettings(), ref, 1]),
+        work_key("t", "1", [VerifySettings(), [ref], 0]),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert work_key("t", "1", [VerifySettings(workers=3), ref, 0]) == keys[0]
+    step = Step()
+    for every in (1, 2):
+        once(store.ref, "t", "1", step.one, "x", operation=OperationSettings(updates_per_checkpoint=every))
+    assert step.runs == 1
+
+
+def test_what_is_damaged_is_made_again(store: Store) -> None:
+    step = Step()
+    ref = once(store.ref, "t", "1", step.one, "hello")
+    (store.root / ref.folder / "data.txt").write_text("hellp")
+    assert once(store.ref, "t", "1", step.one, "hello") == ref
+    assert step.runs == 2
+    assert (store.path(ref) / "data.txt").read_text() == "hello"
+    (record,) = (store.root / "made").iterdir()
+    record.write_text("{")
+    once(store.ref, "t", "1", step.one, "hello")
+    assert step.runs == 3
+
+
+def test_another_machine_finds_it_on_s3_and_makes_it_again_when_an_object_is_lost(bucket: str, s3: S3) -> None:
+    step, ref = Step(), Store.open(bucket).ref
+    made = once(ref, "t", "1", step.one, "hello")
+    shutil.rmtree(Store(ref).root)
+    assert once(ref, "t", "1", step.one, "hello") == made
+    assert step.runs == 1
+    s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{made.folder}/data.txt")
+    once(ref, "t", "1", step.one, "hello")
+    assert step.runs == 2
+    assert Store(ref).holds(made)
+
+
+def test_parts_outlast_a_failure_and_go_when_the_work_is_done(store: Store) -> None:
+    numbers: list[int] = []
+
+    def fails(store: Store, text: str) -> ArtifactRef:
+        newest = store.progress.newest("part")
+        numbers.append(newest[0] + 1 if newest else 0)
+        store.progress.put("part", numbers[-1], lambda folder: None)
+        if newest is None:
+            raise ArtifactError("the first attempt fails")
+        return Step().one(store, text)
+
+    with pytest.raises(ArtifactError):
+        once(store.ref, "t", "1", fails, "x")
+    once(store.ref, "t", "1", fails, "x")
+    assert numbers == [0, 1]
+    assert not list((store.root / "progress").iterdir())
+
+
+SLOW = """
+import os, sys, time
+from pathlib import Path
+from tasks.store import Store
+from tasks.store.work import once
+address, log, processes = sys.argv[1:]
+Path(f"{log}.{os.getpid()}").touch()
+def slow(store, text):
+    with open(log, "a") as file:
+        file.write("begun\\n")
+    while len(list(Path(log).parent.glob("log.*"))) < int(processes):
+        time.sleep(0.05)
+    time.sleep(2)
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "data.txt").write_text(text)
+    return draft.ref
+print(once(Store.open(address).ref, "t", "1", slow, "x").digest)
+"""
+
+
+def start(address: Path, log: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SLOW, str(address), str(log), "1"]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for(log: Path) -> None:
+    for _ in range(600):
+        if log.exists():
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{log} never came")
+
+
+AFTERWARDS = f"""{SLOW}
+def quick(store, text):
+    with store.write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
+        (draft.path / "data.txt").write_text(text)
+    return draft.ref
+once(Store.open(address).ref, "u", "1", quick, str(os.getpid()))
+"""
+
+
+def test_two_processes_do_work_once_and_the_wait_is_noted_in_what_is_made_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", AFTERWARDS, str(tmp_path / "store"), str(tmp_path / "log"), "2"]
+    own = {name: value for name, value in os.environ.items() if name != EXECUTION}  # two commands, not one
+    both = [subprocess.Popen(command, cwd=ROOT, env=own, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [one.communicate(timeout=120)[0] for one in both]
+    assert len({text.split()[-1] for text in said}) == 1
+    assert "t: another process does this work on" in "".join(said)
+    assert (tmp_path / "log").read_text() == "begun\n"
+    store = Store.open(tmp_path / "store")
+    manifests = store.manifests("prompts")
+    shared = next(one for one in manifests if (store.path(one.ref) / "data.txt").read_text() == "x")
+    worked = next(one for one in manifests if one is not shared and one.timings.process == shared.timings.process)
+    (other,) = (one for one in manifests if one.timings.process != shared.timings.process)
+    assert not shared.timings.waited
+    assert not worked.timings.waited
+    ((begun, ended),) = other.timings.waited
+    assert begun < ended <= other.timings.started
+    assert ended == pytest.approx(shared.timings.finished, abs=1.0)
+    assert len({one.timings.execution for one in manifests}) == 2
+    assert shared.timings.execution == worked.timings.execution
+
+
+def test_the_work_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    first = start(tmp_path / "store", tmp_path / "log")
+    wait_for(tmp_path / "log")
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    second = start(tmp_path / "store", tmp_path / "log")
+    assert second.communicate(timeout=60)[0].strip()
+    assert second.returncode == 0
+    assert (tmp_path / "log").read_text() == "begun\nbegun\n"
