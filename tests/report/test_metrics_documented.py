@@ -12,6 +12,7 @@ from tasks.report.figures import all_figures
 from tasks.report.history import histogram_columns, number_columns
 from tasks.report.ledger import ROWS as LEDGER
 from tasks.settings import OptimizeSettings, RunSettings, Settings
+from tasks.settings.base import Kinds
 from tasks.store.tables import EXAMPLES, ROLLOUTS, VERDICTS, metrics_schema, to_table
 from tasks.train.batches import collect, plan_batches
 from tasks.train.diagnostics import UpdateStatistics
@@ -105,9 +106,8 @@ def test_settings_that_are_named_exist():
 
 def _fields(owner: type[Settings]) -> dict[str, Any]:
     """The fields of settings, and of every kind of them."""
-    return owner.model_fields | {
-        name: one for kind in owner.__subclasses__() for name, one in kind.model_fields.items()
-    }
+    leaves = owner.leaves() if issubclass(owner, Kinds) else [owner]
+    return {name: one for kind in leaves for name, one in kind.model_fields.items()}
 
 
 def _inside(annotation: Any) -> Any:

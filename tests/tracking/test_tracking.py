@@ -179,7 +179,7 @@ def test_event_files_of_a_store_on_s3_are_there(learner: Learner, bucket: str) -
     store = Store.open(bucket)
     policy = train(learner, store, operation("tensorboard"), [4])
     assert store.remote is not None
-    names = store.remote.sizes("tracking/tensorboard/a-run")
+    names = store.remote.listing("tracking/tensorboard/a-run")
     assert len(names) == 2, "one file of each attempt"
     assert store.holds(policy)
 

@@ -71,7 +71,7 @@ def compared(rewards: Sequence[float], groups: Sequence[int] | None = None, **ov
     return group_advantages(
         torch.tensor(rewards, dtype=torch.float32),
         torch.tensor(groups if groups is not None else [0] * len(rewards), dtype=torch.int64),
-        AdvantageSettings.parse({"epsilon": 0, **over}),
+        AdvantageSettings.parse(over if over.get("scale") == "none" else {"epsilon": 0, **over}),
     )
 
 
