@@ -38,7 +38,7 @@ def inputs_of(
             parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=kind))
         hints = {name: graph.__annotations__[name] for name in (*own, "return")}
         graph.__annotations__ = hints | {name: kind for name, (kind, _) in taken.items()}
-        graph.__signature__ = found.replace(parameters=parameters)  # type: ignore[attr-defined]
+        graph.__signature__ = found.replace(parameters=parameters)  # type: ignore[attr-defined]  # for flytekit
         return graph
 
     return decorate

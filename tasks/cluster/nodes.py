@@ -31,7 +31,7 @@ class Obstacle(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a node has for a pod."""
+    """Result of matching a pod with a node."""
 
     node: str
     ever: int
@@ -43,7 +43,7 @@ class Look(NamedTuple):
 
 
 def look_at(node: Object, spec: Object, pods: Iterable[Object]) -> Look:
-    """Return what a node has for a pod.
+    """Match a pod with a node: count how many fit, and name what is in the way.
 
     Args:
         node: the node.

@@ -30,7 +30,7 @@ _REFUSED = (
     ("quota|usage per", "Change it in k8s/overlays/<yours>, or change pods.{role} of the deployment"),
     ("", "Change pods.{role} of the deployment, or the pod template {template}"),
 )
-"""How to fix what the API server refuses, by a pattern in its message; the first that is found counts."""
+"""Fixes for refusals of the API server, by a pattern in the message; the first pattern that matches is used."""
 _QUOTA = re.compile(r"exceeded quota: .*requested: (.*), used: .*, limited: (.*)")
 
 
@@ -47,7 +47,7 @@ class Target:
     context: str | None = None
     flyte: str | None = None
     seconds: float = 10.0
-    """How long an answer is waited for."""
+    """Longest wait for an answer, in seconds."""
 
     @property
     def namespace(self) -> str:

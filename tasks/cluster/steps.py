@@ -49,7 +49,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one of the two workflows takes."""
+    """Predicted time, resources and price of one workflow."""
 
     mu: int
     wall_seconds: float

@@ -11,7 +11,7 @@ from tasks.settings import ArithmeticSettings
 
 @dataclass(frozen=True)
 class Form:
-    """How an answer is written: the texts that open and close it."""
+    """Notation of an answer: the texts that open and close it."""
 
     opening: str
     closing: str

@@ -15,11 +15,11 @@ class Form(NamedTuple):
     """The name of its workflows begins with it."""
     config: str
     updates: int
-    """Of every run."""
+    """Updates of every run."""
     evaluations: int
-    """Of every run, after the first."""
+    """Evaluations of every run, without that of the base policy."""
     seeds: tuple[int, ...]
-    """Of every arm."""
+    """Seeds on which every arm is run."""
 
 
 FULL = Form("laboratory", "configs/laboratory.yaml", 256, 16, (0, 1, 2))

@@ -27,7 +27,7 @@ from tasks.store.records import Manifest
 
 Row = Mapping[str, Any]
 Looks = dict[str, dict[str, Any]]
-"""How each system is drawn, as matplotlib takes it."""
+"""Keyword arguments of matplotlib for each system."""
 _COLORS, _STYLES, _MARKERS = (BLUE, ORANGE, GREEN, INK, MUTED), ("-", (0, (4, 1.5)), (0, (1.2, 1.2))), "osD^v"
 _OF_THE_PAPER = ("a", "b")
 """Parts of the laboratory that are figures of the paper."""
@@ -69,7 +69,7 @@ class Sketch(NamedTuple):
 
     figure: Figure
     data: Sequence[Row]
-    """What is drawn, row by row."""
+    """Rows of the data that is drawn."""
     title: str
     caption: str
 
@@ -80,7 +80,7 @@ class CaptionedFigure:
 
     svg: str
     data: pa.Table
-    """What is drawn, row by row: its CSV."""
+    """Data that is drawn, which is also written as CSV."""
     title: str
     caption: str
     model: str

@@ -23,7 +23,7 @@ class _Row(FlyteModel):
 
 class _Result(_Row):
     folder: str = ""
-    """Where the artifact with the page or the figure is."""
+    """Folder of the artifact that holds the page or the figure."""
 
     def save(self, folder: Path) -> None:
         """Write the result into an artifact."""
@@ -85,7 +85,7 @@ class Times(_Row):
     system: str
     updates: int
     wall_clocks: list[float]
-    """By seed."""
+    """Seconds of the runs, one entry for each seed."""
     ledger: dict[str, float]
     """Process-seconds by row."""
     gpu_seconds: dict[str, float]

@@ -52,7 +52,7 @@ class SystemRun:
     sequence_tokens: int = 0
     """Tokens of prompts and responses: what is trained on."""
     calls: list[Generated] | None = None
-    """What engines computed, by rollouts artifact; None where the work of some calls is not known."""
+    """Work of the engines, one entry for each rollouts artifact; None where the work of some calls is not known."""
 
     @property
     def name(self) -> str:

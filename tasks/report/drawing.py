@@ -33,7 +33,7 @@ so that text stays readable when a phone shrinks the figure."""
 _MARKED, _MEANS = 12, 8
 """Most points that have a marker each, and the points of a line of means through noisy ones."""
 _BOUNDS = (1e-6, 1e6)
-"""What lies beyond these on a logarithmic axis is drawn at the edge."""
+"""Ends of a logarithmic axis; a value beyond them is drawn at the edge."""
 _STEPS = [1, 2, 2.5, 5, 10]
 _STYLE = Path(__file__).with_name("figures.mplstyle")
 _COLORS = {
@@ -44,7 +44,7 @@ _COLORS = {
 
 
 class Look(BaseModel):
-    """How a series is drawn."""
+    """Style of a series: color, line, markers and band."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,16 +52,16 @@ class Look(BaseModel):
     """The entry of the legend; none where it is empty."""
     color: str = "blue"
     style: str = "-"
-    """Of a line, as matplotlib names it, or a letter for markers without a line."""
+    """Style of the line in matplotlib's notation, or a letter for markers without a line."""
     width: float = 1.5
     points: int = 360
     """Most points of all series of this look in a panel; a point of a longer one is the mean of several neighbors."""
     noisy: bool = False
-    """Whether the points are faint dots, and the line goes through means of many."""
+    """If True, points are faint dots, and the line goes through the means of several points."""
     steps: bool = False
-    """Whether the line is the outline of a histogram."""
+    """If True, the line is the outline of a histogram."""
     filled: bool = False
-    """Whether it is a histogram that is filled."""
+    """If True, the series is a filled histogram."""
 
 
 PLAIN = Look()
@@ -104,7 +104,7 @@ class Chart:
 
     series: Sequence[Series]
     panels: Mapping[str, Panel]
-    """By the name that their series have for them."""
+    """Panels by name; a series names the panel that it belongs to."""
     x_label: str
     heading: str | None = None
     """Above small panels, two beside each other; panels without a heading are large and stand above one another."""

@@ -135,7 +135,7 @@ def _stop_after_a_state() -> None:
     def put_and_stop(progress: Progress, name: str, number: int, fill: Callable[[Path], None]) -> None:
         put(progress, name, number, fill)
         if name == "train":
-            Progress.put = put  # type: ignore[method-assign]
+            Progress.put = put  # type: ignore[method-assign]  # restored after one state
             os.kill(os.getpid(), signal.SIGTERM)
 
-    Progress.put = put_and_stop  # type: ignore[method-assign]
+    Progress.put = put_and_stop  # type: ignore[method-assign]  # for this process alone
