@@ -28,17 +28,30 @@ def add(a, b): return Same(7)
 # Under the usual limits: each ends by itself.
 HOSTILE = {
     "ends early": (GOLD, "import os; os._exit(0)"),
+    "ends early, politely": (GOLD, "exit()"),
     "right, but fails after it": (GOLD, f"{RIGHT}\nraise ValueError"),
+    "right, but with a status": (GOLD, f"{RIGHT}\nexit(3)"),
     "ends on a signal": (GOLD, f"{RIGHT}\nimport sys; sys.stdout.flush(); import ctypes; ctypes.string_at(0)"),
     "no Python": (GOLD, "this is no program"),
     "a null byte": (GOLD, "print(5)\0"),
     "half of a surrogate pair": (GOLD, "print(5) # \ud83d"),
     "nested too deeply": (GOLD, "(" * 5000),
     "starts processes without end": (GOLD, "import os\nwhile True: os.fork()"),
+    "starts processes and does not mind": (
+        GOLD,
+        "import os\nfor _ in range(9):\n try: os.fork()\n except OSError: pass",
+    ),
     "becomes a daemon": (GOLD, "import os, time\nif os.fork() == 0:\n os.setsid()\n time.sleep(600)"),
     "kills its parent": (GOLD, "import os; os.kill(os.getppid(), 9)"),
+    "kills all": (GOLD, "import os; os.kill(-1, 9)"),
     "takes all memory": (GOLD, "x = [0]\nwhile True: x += x"),
+    "takes all memory at once": (GOLD, "x = bytearray(1 << 40)"),
     "writes without end": (GOLD, "while True: print('x' * 1000)"),
+    "writes without end and does not mind": (
+        GOLD,
+        "import os\nfor _ in range(200):\n try: os.write(1, b'x' * 65536)\n except OSError: pass",
+    ),
+    "fills the disk": (GOLD, "with open('x', 'wb') as file:\n while True: file.write(bytes(1 << 20))"),
     "a hole of a terabyte": (GOLD, "import os; os.lseek(1, 1 << 40, 0); os.write(1, b'5')"),
     "writes what is no text": (GOLD, "import os; os.write(1, b'\\xff5')"),
     "closes everything": (GOLD, "import os; os.closerange(0, 64); print(5)"),
@@ -55,9 +68,14 @@ HOSTILE = {
     "returns into the launcher": (GOLD, "import os, sys\nos._exit = lambda status: None\nsys.exit(0)"),
     "reads where it came from": (GOLD, "import sys\nprint([frame for frame in sys._current_frames()][0])"),
     "returns what equals all": (CALLED, EQUAL_TO_ALL),
+    "returns what equals all, in a list": (
+        calls("add", ([2, 3], [5])),
+        f"{EQUAL_TO_ALL}\nadd = lambda a, b: [Same(7)]",
+    ),
     "an assertion on what equals all": (asserts("assert add(2, 3) == 5"), EQUAL_TO_ALL),
     "assertions switched off": (asserts("assert add(2, 3) == 5"), "def add(a, b): return 6\n__debug__ = False"),
     "asserted names taken": (asserts("assert add(2, 3) == 5"), "value_0 = 5\ndef add(a, b): return 6"),
+    "an assertion avoided": (asserts("assert add(2, 3) == 5"), "import os\ndef add(a, b): os._exit(0)"),
     "ends when it is called": (CALLED, "def add(a, b): exit(0)"),
     "answers in the harness's place": (CALLED, "import os\nos.write(1, b'[6]')\nos._exit(0)"),
     "answers too much": (CALLED, "import os\ndef add(a, b):\n os.write(1, b'[5]')\n return 5"),
@@ -69,6 +87,7 @@ HOSTILE = {
     "returns itself": (CALLED, "def add(a, b):\n x = []\n x.append(x)\n return x"),
     "a type that lies": (CALLED, "class Lie:\n def tolist(self): return self\ndef add(a, b): return Lie()"),
     "has no such function": (CALLED, "def sub(a, b): return 5"),  # but operator has, which it may take as imported
+    "has no such function, asserted": (asserts("assert gcd(2, 4) == 2"), ""),
     "has no such function, but Python": (asserts("assert max(2, 4) == 4"), ""),
     "has itself killed by a limit": (
         GOLD,
@@ -95,6 +114,8 @@ ENDLESS = {
         "import signal\nfor one in range(1, 65):\n try: signal.signal(one, signal.SIG_IGN)\n"
         " except (OSError, ValueError): pass\nwhile True: pass",
     ),
+    "catches all": (GOLD, "while True:\n try:\n  while True: pass\n except BaseException: pass"),
+    "computes without end in C": (GOLD, "sum(iter(int, 1))"),
     "computes a huge number": (GOLD, "x = 10 ** 10 ** 10"),
     "sleeps": (GOLD, "import time; time.sleep(600)"),
     "waits for itself": (GOLD, "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()"),
