@@ -250,25 +250,23 @@ class Cluster:
             thread.join()
 
 
-@contextmanager
-def away(what: str, seconds: float) -> Iterator[None]:
-    """Stops the store or the database with a command of the environment, and starts it again; the block runs meanwhile.
+def outages() -> list[str]:
+    """What the environment has commands for that stop it and start it again, of STORE and DATABASE."""
+    return [what for what in ("STORE", "DATABASE") if all(map(os.environ.get, _commands(what)))]
 
-    Args:
-        what: STORE or DATABASE.
-        seconds: for so long at least.
-    """
-    names = (f"MU_GRPO_TEST_{what}_STOP", f"MU_GRPO_TEST_{what}_START")
-    commands = [os.environ.get(name, "") for name in names]
-    if not all(commands):
-        pytest.skip(f"{' and '.join(names)} name no commands that stop and start the {what.lower()}")
-    subprocess.run(shlex.split(commands[0]), check=True)
+
+def _commands(what: str) -> tuple[str, str]:
+    return f"MU_GRPO_TEST_{what}_STOP", f"MU_GRPO_TEST_{what}_START"
+
+
+def take_away(what: str, seconds: float) -> None:
+    """Stops the store or the database, and starts it again after so many seconds."""
+    stop, start = (shlex.split(os.environ[name]) for name in _commands(what))
+    subprocess.run(stop, check=True)
     try:
-        began = time.monotonic()
-        yield
-        time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+        time.sleep(seconds)
     finally:
-        subprocess.run(shlex.split(commands[1]), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(start, check=True, stdout=subprocess.DEVNULL)
 
 
 def task_of(pod: Any) -> str:

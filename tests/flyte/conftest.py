@@ -5,6 +5,8 @@ import os
 import subprocess
 import threading
 import uuid
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,36 +87,42 @@ def follow(cluster: Cluster, name: str, store: str) -> Smoke:
 
 
 @pytest.fixture(scope="session")
-def smoke(cluster: Cluster) -> Smoke:
+def smoke(cluster: Cluster, tiny_run: Future[Artifacts]) -> Smoke:
     """``smoke``, for the first time in its store."""
     name = f"{cluster.version}-smoke"
     return follow(cluster, name, cluster.store_of(name))
 
 
 @pytest.fixture(scope="session")
-def tiny_here(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-    """What the run of configs/tiny-cpu.yaml makes on this machine."""
-    return _here(tmp_path_factory.mktemp("tiny"), ROOT / "configs/tiny-cpu.yaml", "mu_grpo")
+def here() -> Iterator[Executor]:
+    """Runs on this machine, one at a time, beside those on the cluster."""
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
 
 
 @pytest.fixture(scope="session")
-def small_here(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-    """What the smallest run makes on this machine in two stages; one stage makes a part of it."""
-    return _here(tmp_path_factory.mktemp("small"), CONFIG, "mu_grpo_2", "--overrides", CHANGES)
+def tiny_run(here: Executor, tmp_path_factory: pytest.TempPathFactory) -> Future[Artifacts]:
+    """The run of configs/tiny-cpu.yaml on this machine, started."""
+    return here.submit(_make_here, tmp_path_factory.mktemp("tiny"), ROOT / "configs/tiny-cpu.yaml", "mu_grpo")
 
 
-def _here(folder: Path, config: Path, workflow: str, *options: str) -> Artifacts:
+@pytest.fixture(scope="session")
+def small_run(here: Executor, tmp_path_factory: pytest.TempPathFactory) -> Future[Artifacts]:
+    """The smallest run in two stages on this machine, started; a run of one stage makes a part of it."""
+    return here.submit(_make_here, tmp_path_factory.mktemp("small"), CONFIG, "mu_grpo_2", "--overrides", CHANGES)
+
+
+def _make_here(folder: Path, config: Path, workflow: str, *options: str) -> Artifacts:
     runner = Runner(folder, config)
-    with pytest.MonkeyPatch.context() as patch:
-        # As in pods: with another number of threads the last bits of log-probabilities differ.
-        patch.delenv("OMP_NUM_THREADS", raising=False)
-        done = runner.run(workflow, *options)
+    # As in pods: with another number of threads the last bits of log-probabilities differ.
+    words = ["env", "-u", "OMP_NUM_THREADS", *runner.command(workflow, *options)]
+    done = subprocess.run(words, cwd=folder, env=runner.environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return made(Store.open(runner.store))
 
 
 @pytest.fixture(scope="session")
-def pair(cluster: Cluster) -> tuple[list[Execution], str]:
+def pair(cluster: Cluster, small_run: Future[Artifacts]) -> tuple[list[Execution], str]:
     """The smallest run of one stage, twice at once in the same store, to their ends."""
     store = cluster.store_of("pair")
     both = [cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL, store=store) for _ in range(2)]

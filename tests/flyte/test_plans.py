@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -47,16 +46,6 @@ def switch(cluster: Cluster, how: str, version: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture
-def active(second: str, cluster: Cluster) -> Iterator[str]:
-    """The second version, whose schedule is on inside of the test."""
-    switch(cluster, "--activate", second)
-    try:
-        yield second
-    finally:
-        switch(cluster, "--deactivate", second)
-
-
 def scheduled(cluster: Cluster, version: str) -> list[Any]:
     """The executions that the schedule started, the first one first."""
     filters = [Equal("launch_plan.name", PLAN), Equal("launch_plan.version", version)]
@@ -64,20 +53,29 @@ def scheduled(cluster: Cluster, version: str) -> list[Any]:
     return sorted(found, key=lambda one: one.closure.created_at)
 
 
-def test_a_schedule_of_every_minute_never_runs_twice_at_once(active: str, cluster: Cluster) -> None:
-    def two_done() -> bool:
-        return [one.closure.phase for one in scheduled(cluster, active)].count(4) >= 2  # succeeded
+@pytest.fixture(scope="module")
+def by_schedule(second: str, cluster: Cluster) -> tuple[list[Any], float]:
+    """The ended executions of a schedule that was on until two had succeeded, and when it was switched off."""
 
-    until("two executions by schedule", two_done, 900)
-    switch(cluster, "--deactivate", active)
+    def two_done() -> bool:
+        return [one.closure.phase for one in scheduled(cluster, second)].count(4) >= 2  # succeeded
+
+    switch(cluster, "--activate", second)
+    try:
+        until("two executions by schedule", two_done, 900)
+    finally:
+        switch(cluster, "--deactivate", second)
+    off = time.monotonic()
     time.sleep(5)
-    until("end of the last one", lambda: all(one.closure.phase >= 4 for one in scheduled(cluster, active)), 600)
-    found = scheduled(cluster, active)
+    until("end of the last one", lambda: all(one.closure.phase >= 4 for one in scheduled(cluster, second)), 600)
+    return scheduled(cluster, second), off
+
+
+def test_a_schedule_of_every_minute_never_runs_twice_at_once(by_schedule: tuple[list[Any], float]) -> None:
+    found, _ = by_schedule
     assert {one.spec.metadata.mode for one in found} == {1}  # scheduled
     for earlier, later in pairwise(found):
         assert earlier.closure.created_at + earlier.closure.duration <= later.closure.created_at + timedelta(seconds=1)
-    time.sleep(70)
-    assert len(scheduled(cluster, active)) == len(found), "a schedule that is off starts something"
 
 
 def test_a_reproduction_outlasts_the_time_of_a_small_step(second: str, cluster: Cluster) -> None:
@@ -87,6 +85,14 @@ def test_a_reproduction_outlasts_the_time_of_a_small_step(second: str, cluster: 
     assert time.monotonic() - began > 60 * MINUTES
     assert not [node.path for node in seen.nodes if node.phase == "timed_out"]
     assert "grpo" in execution.result()
+
+
+def test_a_schedule_that_is_off_starts_nothing(
+    by_schedule: tuple[list[Any], float], second: str, cluster: Cluster
+) -> None:
+    found, off = by_schedule
+    time.sleep(max(0.0, off + 75 - time.monotonic()))
+    assert len(scheduled(cluster, second)) == len(found)
 
 
 def test_the_commands_of_the_page_are_right(smoke: Smoke, cluster: Cluster) -> None:

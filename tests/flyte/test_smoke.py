@@ -1,5 +1,7 @@
 """The plan ``smoke`` on a Flyte: what it makes, how it looks there, and that nothing of it is done twice."""
 
+from concurrent.futures import Future
+
 import pytest
 
 from tests.flyte.cluster import Cluster
@@ -16,12 +18,12 @@ def test_the_same_version_is_registered_twice(cluster: Cluster) -> None:
     assert [one.registered.name for one in (cluster.flyte.plan("smoke", cluster.version),)] == ["smoke"]
 
 
-def test_smoke_makes_what_a_run_here_makes(smoke: Smoke, tiny_here: Artifacts, cluster: Cluster) -> None:
+def test_smoke_makes_what_a_run_here_makes(smoke: Smoke, tiny_run: Future[Artifacts], cluster: Cluster) -> None:
     assert smoke.seen.phase == "succeeded"
     assert "stage 4" in smoke.output
     there = cluster.artifacts(smoke.store)
     assert all(there.values())
-    assert there == tiny_here
+    assert there == tiny_run.result()
 
 
 def test_flytes_record_of_it_stays_small(smoke: Smoke) -> None:
