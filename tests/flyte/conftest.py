@@ -16,7 +16,7 @@ import yaml
 from tasks.flyte.remote import Execution, Seen
 from tasks.settings.deployment import DeploymentSettings
 from tasks.store import ArtifactRef, Store
-from tests.flyte.cluster import BIN, Cluster, made, missing, size
+from tests.flyte.cluster import BIN, Cluster, made, missing, size, until
 from tools import ROOT
 from tools.runs import CONFIG, Runner
 
@@ -26,6 +26,8 @@ _SMALL = {name: json.dumps(values) for name, values in yaml.safe_load(CONFIG.rea
 SMALL = {**_SMALL, "overrides": CHANGES}
 """The smallest run as inputs of a plan."""
 Artifacts = dict[str, set[ArtifactRef]]
+Pair = tuple[list[Seen], str]
+"""Two ended executions and their store."""
 
 
 def deployment() -> Path:
@@ -86,29 +88,38 @@ def follow(cluster: Cluster, name: str, store: str) -> Smoke:
     return Smoke(execution, store, output, execution.look(), sizes)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def begun(request: pytest.FixtureRequest) -> None:
+    """All long runs that the chosen tests wait for, started at once: one alone leaves a cluster idle half the time."""
+    needed = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    for name in ("tiny_run", "small_run", "smoke_run", "pair_run", "recovered_run"):
+        if name in needed:
+            request.getfixturevalue(name)
+
+
 @pytest.fixture(scope="session")
-def smoke(cluster: Cluster, tiny_run: Future[Artifacts]) -> Smoke:
-    """``smoke``, for the first time in its store."""
-    name = f"{cluster.version}-smoke"
-    return follow(cluster, name, cluster.store_of(name))
+def beside() -> Iterator[Executor]:
+    """Follows several executions on the cluster at once."""
+    with ThreadPoolExecutor(8) as executor:
+        yield executor
 
 
 @pytest.fixture(scope="session")
 def here() -> Iterator[Executor]:
-    """Runs on this machine, one at a time, beside those on the cluster."""
+    """Makes runs on this machine, one at a time."""
     with ThreadPoolExecutor(1) as executor:
         yield executor
 
 
 @pytest.fixture(scope="session")
 def tiny_run(here: Executor, tmp_path_factory: pytest.TempPathFactory) -> Future[Artifacts]:
-    """The run of configs/tiny-cpu.yaml on this machine, started."""
+    """What the run of configs/tiny-cpu.yaml makes on this machine."""
     return here.submit(_make_here, tmp_path_factory.mktemp("tiny"), ROOT / "configs/tiny-cpu.yaml", "mu_grpo")
 
 
 @pytest.fixture(scope="session")
 def small_run(here: Executor, tmp_path_factory: pytest.TempPathFactory) -> Future[Artifacts]:
-    """The smallest run in two stages on this machine, started; a run of one stage makes a part of it."""
+    """What the smallest run makes on this machine in two stages; one stage makes a part of it."""
     return here.submit(_make_here, tmp_path_factory.mktemp("small"), CONFIG, "mu_grpo_2", "--overrides", CHANGES)
 
 
@@ -122,10 +133,44 @@ def _make_here(folder: Path, config: Path, workflow: str, *options: str) -> Arti
 
 
 @pytest.fixture(scope="session")
-def pair(cluster: Cluster, small_run: Future[Artifacts]) -> tuple[list[Execution], str]:
-    """The smallest run of one stage, twice at once in the same store, to their ends."""
-    store = cluster.store_of("pair")
-    both = [cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL, store=store) for _ in range(2)]
-    for execution in both:
-        cluster.ended(execution)
-    return both, store
+def smoke_run(cluster: Cluster, beside: Executor) -> Future[Smoke]:
+    """``smoke``, for the first time in its store."""
+    name = f"{cluster.version}-smoke"
+    return beside.submit(follow, cluster, name, cluster.store_of(name))
+
+
+@pytest.fixture(scope="session")
+def smoke(smoke_run: Future[Smoke]) -> Smoke:
+    """``smoke`` when it has ended."""
+    return smoke_run.result()
+
+
+@pytest.fixture(scope="session")
+def pair_run(cluster: Cluster, beside: Executor) -> Future[Pair]:
+    """The smallest run of one stage, twice at once in the same store."""
+
+    def run() -> Pair:
+        store = cluster.store_of("pair")
+        both = [cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL, store=store) for _ in range(2)]
+        return [cluster.ended(execution) for execution in both], store
+
+    return beside.submit(run)
+
+
+@pytest.fixture(scope="session")
+def recovered_run(cluster: Cluster, beside: Executor) -> Future[tuple[Seen, str]]:
+    """The smallest run of two stages, terminated in its second and recovered; its nodes and its store."""
+
+    def run() -> tuple[Seen, str]:
+        execution = cluster.start("workflows.mu_grpo.mu_grpo_2", **SMALL)
+
+        def in_stage_2() -> bool:
+            return any(node.path == "stage-2 / generate" and node.phase == "running" for node in execution.look().nodes)
+
+        until("second stage", in_stage_2, 1800)
+        cluster.terminate(execution)
+        cluster.ended(execution, "aborted")
+        again = cluster.recover(execution, f"{execution.name}r")
+        return cluster.ended(again), cluster.store_of(execution.name)
+
+    return beside.submit(run)

@@ -4,9 +4,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from tasks.flyte.remote import Execution
+from tasks.flyte.remote import Execution, Seen
 from tests.flyte.cluster import Cluster, foreign, outages, take_away, until
-from tests.flyte.conftest import SMALL, Artifacts
+from tests.flyte.conftest import SMALL, Artifacts, Pair
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -15,16 +15,6 @@ def attempts(cluster: Cluster, execution: Execution, path: str) -> int:
     """How often a node was tried."""
     (node,) = [one for one in execution.look().nodes if one.path == path]
     return len(node.attempts)
-
-
-def test_two_at_once_in_one_store_both_end_and_make_everything_once(
-    pair: tuple[list[Execution], str], small_run: Future[Artifacts], cluster: Cluster
-) -> None:
-    executions, store = pair
-    assert [execution.look().phase for execution in executions] == ["succeeded"] * 2
-    there = cluster.artifacts(store)
-    assert not foreign(there, small_run.result())
-    assert len(there["policy"]) == 2
 
 
 def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
@@ -51,21 +41,23 @@ def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
     assert len(there["policy"]) == 2
 
 
-def test_what_is_terminated_in_its_second_stage_is_recovered(small_run: Future[Artifacts], cluster: Cluster) -> None:
-    execution = cluster.start("workflows.mu_grpo.mu_grpo_2", **SMALL)
+def test_two_at_once_in_one_store_both_end_and_make_everything_once(
+    pair_run: Future[Pair], small_run: Future[Artifacts], cluster: Cluster
+) -> None:
+    _, store = pair_run.result()
+    there = cluster.artifacts(store)
+    assert not foreign(there, small_run.result())
+    assert len(there["policy"]) == 2
 
-    def in_stage_2() -> bool:
-        return any(node.path == "stage-2 / generate" and node.phase == "running" for node in execution.look().nodes)
 
-    until("second stage", in_stage_2)
-    cluster.terminate(execution)
-    cluster.ended(execution, "aborted")
-    again = cluster.recover(execution, f"{execution.name}r")
-    seen = cluster.ended(again)
+def test_what_is_terminated_in_its_second_stage_is_recovered(
+    recovered_run: Future[tuple[Seen, str]], small_run: Future[Artifacts], cluster: Cluster
+) -> None:
+    seen, store = recovered_run.result()
     stage_1 = [node for node in seen.nodes if node.path.startswith("stage-1 / ") and "evaluate" not in node.path]
     assert stage_1 or any(node.path == "stage-1" and node.phase == "recovered" for node in seen.nodes)
     assert all(node.cached or node.phase == "recovered" for node in stage_1)
-    assert cluster.artifacts(cluster.store_of(execution.name)) == small_run.result()
+    assert cluster.artifacts(store) == small_run.result()
 
 
 def test_a_minute_without_the_store_and_one_without_the_database_end_nothing(
