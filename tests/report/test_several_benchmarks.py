@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tasks.cli.store import highlights
-from tasks.decks.deck import draw_deck
 from tasks.errors import DataError
 from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.metrics import CORRECT, measure
 from tasks.report.compare import ComparedRun, compare
+from tasks.report.deck import draw_deck
 from tasks.report.history import load_history
 from tasks.report.step import write_report
 from tasks.report.summary import summarise

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.decks.deck import draw_deck, draw_unfinished
 from tasks.flyte.decorators import Logic, step
 from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.interruption import Interrupted
+from tasks.report.deck import draw_deck, draw_unfinished
 from tasks.report.step import write_report
 from tasks.settings import OptimizeSettings
 from tasks.store import ArtifactRef, Store
