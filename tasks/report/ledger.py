@@ -50,10 +50,6 @@ class Ledger:
         """The sum without evaluation and without making the base policy."""
         return training_seconds(self.seconds)
 
-    def elapsed(self, moment: float) -> float:
-        """Return the seconds of ``worked`` before a moment, which is in Unix seconds."""
-        return covered((start, min(end, moment)) for start, end in self.worked if start < moment)
-
 
 def training_seconds(seconds: dict[str, float]) -> float:
     """Return the part of a ledger that training takes: all but evaluation and making the base policy."""
@@ -130,6 +126,11 @@ def merge(intervals: Iterable[Span]) -> list[Span]:
 def covered(intervals: Iterable[Span]) -> float:
     """Return the seconds within some interval; where they overlap these count once."""
     return sum(end - start for start, end in merge(intervals))
+
+
+def elapsed(worked: Iterable[Span], moment: float) -> float:
+    """Return the seconds of some intervals before a moment, which is in Unix seconds."""
+    return covered((start, min(end, moment)) for start, end in worked if start < moment)
 
 
 def at_work(manifests: Iterable[Manifest]) -> float:
