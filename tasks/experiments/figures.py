@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from tasks.experiments.causes import comparable, training_time
 from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult, Times
 from tasks.experiments.runs import Floats, SystemRun, pairs_of
+from tasks.experiments.speedup import comparable, training_time
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Look, Panel, Series
 from tasks.report.formats import MINUS, duration, label

@@ -158,8 +158,3 @@ def training_clock(history: History) -> list[float]:
     """Return the seconds of training until each evaluated policy."""
     clock = stage_clock(history)
     return [clock[policy.stage] for policy in history.evaluated]
-
-
-def seconds_to(level: float, clock: Sequence[float], accuracy: Sequence[float]) -> float | None:
-    """Return the seconds of training until an evaluated policy first had an accuracy; None when none did."""
-    return next((at for at, reached in zip(clock, accuracy, strict=True) if reached >= level), None)
