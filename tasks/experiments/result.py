@@ -46,7 +46,7 @@ class Cell(_Row):
     accuracy: float
     """avg@k, mean over seeds."""
     low: float
-    """Of the 95 % interval over problems and seeds, as is ``high``."""
+    """Lower end of the 95 % interval over problems and seeds."""
     high: float
     by_seed: list[float]
     base: float
@@ -60,9 +60,9 @@ class PairedTest(_Row):
     baseline: str
     benchmark: str
     difference: float
-    """Of accuracies: the reference minus the baseline."""
+    """Accuracy of the reference minus that of the baseline."""
     low: float
-    """Of the 95 % interval over problems and seeds, paired, as is ``high``."""
+    """Lower end of the 95 % interval over problems and seeds, paired."""
     high: float
     p_bootstrap: float
     """Two-sided, adjusted by Holm for all tests on means, or all on single benchmarks, of the reproduction."""
@@ -71,11 +71,11 @@ class PairedTest(_Row):
     cohen_dz: float | None
     """Mean of the paired differences by their standard deviation; None where they do not vary."""
     rank_biserial: float | None
-    """From -1, the baseline is better in every run, to 1."""
+    """Rank-biserial correlation of runs: -1 where the baseline is better in every run, 1 where the reference is."""
     p_equivalence: float
-    """Of two one-sided tests that the difference lies within the margin; adjusted likewise."""
+    """p of two one-sided tests that the difference lies within the margin; adjusted likewise."""
     equivalent: bool
-    """At the 5 % level."""
+    """True if ``p_equivalence`` is below 0.05."""
 
 
 class Times(_Row):
@@ -89,11 +89,11 @@ class Times(_Row):
     ledger: dict[str, float]
     """Process-seconds by row."""
     gpu_seconds: dict[str, float]
-    """By row: process-seconds times the GPUs of the pod; empty on machines without one."""
+    """Process-seconds times the GPUs of the pod, by row; empty on machines without one."""
 
 
 class Speed(_Row):
-    """How much faster the reference is than a baseline: the geometric mean over seeds, and every seed's."""
+    """Seconds of a baseline over those of the reference: the geometric mean over seeds, and every seed's."""
 
     model: str
     baseline: str
@@ -113,7 +113,7 @@ class Cause(_Row):
     seconds: float
     """Saved per run, mean over seeds; negative where the reference spends more."""
     how: str
-    """How it was measured."""
+    """Text on how it is measured."""
 
 
 class ReproductionResult(_Result):
@@ -153,11 +153,11 @@ class ArmResult(_Row):
     """Share of tokens, over all updates."""
     clipped: float | None
     difference: float | None = None
-    """To the reference arm, paired by seed and problem; None for the reference itself."""
+    """Accuracy minus that of the reference arm, paired by seed and problem; None for the reference itself."""
     difference_low: float | None = None
     difference_high: float | None = None
     p: float | None = None
-    """By the bootstrap that gives the interval, adjusted by Holm for the number of arms."""
+    """p by the bootstrap that gives the interval, adjusted by Holm for the number of arms."""
     stopped: list[str]
     """Messages of runs that a gate stopped."""
 

@@ -55,7 +55,7 @@ class _Table(NamedTuple):
 
 @dataclass
 class _Contents:
-    """What a deck shows of the numbers of artifacts."""
+    """The numbers of artifacts, as a deck shows them."""
 
     tiles: dict[str, str] = field(default_factory=dict)
     bars: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Where a run's seconds went, those of its GPUs, and the wall-clock of its training."""
+"""The seconds of a run and of its GPUs, by what they were spent on, and the wall-clock of its training."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
