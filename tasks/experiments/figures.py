@@ -198,6 +198,8 @@ def over_updates(name: str, runs: Sequence[SystemRun], looks: Looks, reference: 
     if not series:
         return None
     staged = next((run.history.boundaries for run in runs if run.system == reference), [])
+    if len(systems := {one.name for one in series}) == 1:  # which has no legend
+        heading = f"{heading}, {systems.pop()}"
     panel = Panel(heading, "zero" if name == "reward" else "percent")
     chart = Chart(series, {"": panel}, "update", ends=[update + 0.5 for update in staged])
     points = [(one.name, *point) for one in series for point in zip(one.x.tolist(), one.y.tolist(), strict=True)]

@@ -3,7 +3,7 @@ import pytest
 from tasks.report.drawing import Picture
 from tasks.report.step import write_report
 from tasks.store import ArtifactRef
-from tests.report.svg import drawn_of
+from tests.report.pages import drawn_of
 from tests.report.synthetic import SyntheticRun, make_run
 
 

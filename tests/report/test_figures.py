@@ -17,7 +17,7 @@ from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
 from tasks.store import Store
 from tests.report.clock import Clock, process
-from tests.report.svg import drawn_of, figures_of, lines, paths, texts
+from tests.report.pages import drawn_of, figures_of, lines, paths, texts
 from tests.report.synthetic import SyntheticRun, make_run, page_of
 from tools import ROOT
 
