@@ -4,21 +4,14 @@ import html
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
-
-from tasks.report.drawing import Picture
-from tasks.report.figures import make_figures
-from tasks.report.history import load_history
-from tests.report.synthetic import SyntheticRun
+from pathlib import Path
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn_of(run: SyntheticRun) -> dict[str, Picture]:
-    return make_figures(load_history(run.store, run.evaluations))
-
-
-def figures_of(run: SyntheticRun) -> dict[str, str]:
-    return {name: figure.svg for name, figure in drawn_of(run).items()}
+def figures_of(report: Path) -> dict[str, str]:
+    """The figures of a report's folder."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(report.glob("figures/*.svg"))}
 
 
 def colored(svg: str, color: str) -> list[ET.Element]:
