@@ -6,7 +6,7 @@ import pytest
 from pyarrow.csv import read_csv
 
 from tasks.experiments.page import render_page, write_page
-from tasks.experiments.tables import markdown, terminal
+from tasks.experiments.result import markdown
 from tasks.report.formats import duration, number, saved
 from tasks.report.ledger import training_clock
 from tests.experiments.conftest import HOSTILE, SYSTEMS
@@ -128,7 +128,7 @@ def test_tables_have_every_number(page, result):
     numbers = [saved(one.seconds) for one in result.causes]
     numbers += [number(one.ledger["generate"]) for one in result.times]
     numbers += [duration(seconds) for one in result.times for seconds in one.wall_clocks]
-    for text in (words(page), terminal(result), markdown(result)):
+    for text in (words(page), str(result), markdown(result)):
         for one in [*numbers, "GPU-seconds: those of the step", "1.25", "< 0.001", "not on every seed"]:
             assert one in text
 
