@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult, Times
@@ -33,7 +32,6 @@ _OF_THE_PAPER = ("a", "b")
 """Parts of the laboratory that are figures of the paper."""
 _POINTS = 128
 """Most points of a system's line, stages together."""
-_DOTS = (0, (3, 3))
 _OVER_UPDATES = {
     "reward": (
         "Training reward",
@@ -225,24 +223,16 @@ def arms(result: LaboratoryResult) -> Sketch:
     for place, arm in enumerate(result.arms):
         color = BLUE if arm.name == result.reference else INK
         axes.plot([arm.low, arm.high], [place, place], color=color, linewidth=1.6)
-        axes.plot([arm.accuracy], [place], "o", color=color, markersize=5)
-        axes.plot([arm.best], [place], "D", color=ORANGE, markersize=4, markerfacecolor="none")
+        axes.plot([arm.accuracy], [place], "o", color=color, markersize=5, label="at the end, 95 %")
+        axes.plot([arm.best], [place], "D", color=ORANGE, markersize=4, mfc="none", label="best on the way")
         if arm.stopped:
             axes.annotate("stopped", (arm.high, place), (5, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.axvline(result.base, color=MUTED, linewidth=0.9, linestyle=_DOTS)
+    axes.axvline(result.base, color=MUTED, linewidth=0.9, linestyle=(0, (3, 3)), label="base policy")
     drawing.named_rows(axes, [arm.name for arm in result.arms])
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.set_xlabel("accuracy")
-    drawing.legend(
-        figure,
-        [
-            drawing.line(INK, "at the end, 95 %", marker="o", linestyle="", markersize=5),
-            drawing.line(ORANGE, "best on the way", marker="D", markerfacecolor="none", linestyle="", markersize=4),
-            drawing.line(MUTED, "base policy", linestyle=_DOTS, linewidth=0.9),
-        ],
-        3,
-    )
+    drawing.legend(figure, [axes])
     return Sketch(
         figure,
         rows,
@@ -323,15 +313,13 @@ def ledgers(times: Sequence[Times], looks: Looks) -> Sketch | None:
         seconds = [own[system].get(row, 0.0) for row in rows]
         for row, spent, end in zip(rows, seconds, accumulate(seconds), strict=True):
             color, alpha = _FILLS[row]
-            axes.barh(
-                place, spent / size, left=(end - spent) / size, height=0.62, color=color, alpha=alpha, linewidth=0
-            )
+            bar = {"color": color, "alpha": alpha, "linewidth": 0, "label": label(row)}
+            axes.barh(place, spent / size, left=(end - spent) / size, height=0.62, **bar)
         _note(axes, sum(seconds) / size, place, duration(sum(seconds)))
     axes.set_xlim(0, 1.2 * longest / size)
     axes.set_xlabel(f"process time, {unit}")
     drawing.named_rows(axes, systems)
-    patches = [Patch(facecolor=_FILLS[row][0], alpha=_FILLS[row][1], label=label(row)) for row in rows]
-    drawing.legend(figure, patches, 4)
+    drawing.legend(figure, [axes], 4)
     return Sketch(
         figure,
         [{"system": system, "row": row, "seconds": own[system].get(row, 0.0)} for system in systems for row in rows],

@@ -14,7 +14,6 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from pydantic import BaseModel, ConfigDict
 
@@ -146,9 +145,7 @@ class Chart:
             scale_axis(axes, panel.scale)
         if self.whole:
             _whole_ticks(grid[0])
-        entries = {text: entry for axes in grid for entry, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-        if len(entries) > 1:
-            legend(figure, list(entries.values()), 3)
+        legend(figure, grid)
         return figure
 
 
@@ -239,14 +236,11 @@ def _small_panels(titles: Sequence[str], heading: str, x_label: str, same_scale:
     return figure, list(grid[: len(titles)])
 
 
-def line(color: str, text: str, **look: Any) -> Line2D:
-    """Return an entry of a legend."""
-    return Line2D([], [], color=color, label=text, **look)
-
-
-def legend(figure: Figure, handles: Sequence[Any], columns: int) -> None:
-    """Add a legend below the panels."""
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns)
+def legend(figure: Figure, grid: Sequence[Any], columns: int = 3) -> None:
+    """Add a legend of the labels of all panels below them, if there is more than one."""
+    entries = {text: entry for axes in grid for entry, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if len(entries) > 1:
+        figure.legend(handles=list(entries.values()), loc="outside lower left", ncols=columns)
 
 
 def boundaries(axes: Any, places: Sequence[float]) -> None:
