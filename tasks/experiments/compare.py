@@ -150,7 +150,7 @@ def cells_of(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Cell]:
                     accuracy=about.value,
                     low=about.low,
                     high=about.high,
-                    by_seed=[float(one) for one in run_means([measured])],
+                    by_seed=run_means([measured]).tolist(),
                     base=float(np.mean([run[one].accuracy.value for run in first for one in chosen])),
                 )
             )

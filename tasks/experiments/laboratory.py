@@ -121,7 +121,7 @@ def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
         accuracy=end.value,
         low=end.low,
         high=end.high,
-        by_seed=[float(one) for one in last_SP.mean(1)],
+        by_seed=last_SP.mean(1).tolist(),
         best=float(accuracy_SE.max(1).mean()),
         vetoed=vetoed,
         clipped=clipped,

@@ -32,10 +32,10 @@ const steps = [...document.querySelectorAll("#figure-steps text")].map(one => {
   const [inner, outer] = [one.getBBox(), card.getBBox()];
   return [one.textContent, inner.x + inner.width < outer.x + outer.width - 3];
 });
-const dark = getComputedStyle(document.querySelector(".report")).backgroundColor;
+const ground = getComputedStyle(document.querySelector(".report")).backgroundColor;
 const text = getComputedStyle(document.querySelector("svg text")).fill;
 console.log("probe ran");
-parent.postMessage({ figures, steps, dark, text, wide: document.documentElement.scrollWidth }, "*");
+parent.postMessage({ figures, steps, ground, text, wide: document.documentElement.scrollWidth }, "*");
 </script></body>"""
 # A window cannot be as narrow as a phone, but a frame can.
 FRAME = """<body style="margin: 0"><iframe src="probe.html" style="width: {width}px; height: 900px; border: 0"></iframe>
@@ -87,6 +87,7 @@ def test_every_figure_is_visible_and_nothing_is_too_wide(page, tmp_path, width):
         assert wide > 280, name
         assert high > 100, name
     assert seen["wide"] <= width
+    assert (seen["ground"], seen["text"]) == ("rgb(245, 246, 248)", "rgb(91, 100, 114)")
     # The steps keep their size and are scrolled.
     assert {name: wide for name, wide, _ in seen["figures"]}["figure-steps"] > 900
     assert {"generate (2)", "prepare_benchmark (1)", "stage 4"} <= {text for text, _ in seen["steps"]}
@@ -94,7 +95,5 @@ def test_every_figure_is_visible_and_nothing_is_too_wide(page, tmp_path, width):
 
 
 def test_dark_scheme_reaches_the_figures(page, tmp_path):
-    light = probe(page, tmp_path, 1280)
-    dark = probe(page, tmp_path, 1280, "--blink-settings=preferredColorScheme=0")
-    assert (light["dark"], light["text"]) == ("rgb(245, 246, 248)", "rgb(91, 100, 114)")
-    assert (dark["dark"], dark["text"]) == ("rgb(18, 22, 28)", "rgb(163, 173, 187)")
+    seen = probe(page, tmp_path, 1280, "--blink-settings=preferredColorScheme=0")
+    assert (seen["ground"], seen["text"]) == ("rgb(18, 22, 28)", "rgb(163, 173, 187)")
