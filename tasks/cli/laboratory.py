@@ -48,7 +48,7 @@ def renew_page(store: "Store", part: str, page: Path) -> None:
         DataError: the page has no marks, or the store no result of the part.
     """
     from tasks.experiments.laboratory import FIGURE, find_parts
-    from tasks.experiments.tables import laboratory_markdown
+    from tasks.experiments.result import laboratory_markdown
 
     result = find_parts(store).get(part)
     if result is None:

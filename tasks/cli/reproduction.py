@@ -28,8 +28,8 @@ def reproduction(
     from tasks.experiments.figures import make_figures
     from tasks.experiments.laboratory import find_parts
     from tasks.experiments.page import write_page
+    from tasks.experiments.result import markdown
     from tasks.experiments.runs import find_reports
-    from tasks.experiments.tables import markdown
     from tasks.settings.experiment import read_experiment
     from tasks.store import Store
 

@@ -38,7 +38,7 @@ class Arm:
     """Updates per refresh, in place of a number of stages."""
 
     def overrides(self, updates: int) -> str:
-        """What the arm changes in a run of so many updates."""
+        """Overrides for a run of so many updates."""
         return f"{self.change} updates_per_rollout={self.mu or updates // self.stages}"
 
 

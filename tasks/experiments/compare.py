@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from tasks.errors import DataError
-from tasks.experiments.causes import split_causes
 from tasks.experiments.page import write_page
 from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
 from tasks.experiments.runs import SystemRun, load_run, of_system, pairs_of
-from tasks.experiments.times import speeds_of, times_of
+from tasks.experiments.speedup import speeds_of, split_causes, times_of
 from tasks.settings.experiment import ExperimentSettings, PlannedRun
 from tasks.statistics import (
     DIFFERENCES,
@@ -151,7 +150,7 @@ def cells_of(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Cell]:
                     accuracy=about.value,
                     low=about.low,
                     high=about.high,
-                    by_seed=[float(one) for one in run_means([measured])],
+                    by_seed=run_means([measured]).tolist(),
                     base=float(np.mean([run[one].accuracy.value for run in first for one in chosen])),
                 )
             )

@@ -1,9 +1,8 @@
 """Figures of a comparison, as SVG with the data that they draw. A figure without data is left out."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from statistics import mean
 from typing import Any, NamedTuple
@@ -12,28 +11,27 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from tasks.experiments.causes import comparable, training_time
 from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult, Times
 from tasks.experiments.runs import Floats, SystemRun, pairs_of
+from tasks.experiments.speedup import comparable, training_time
 from tasks.report import drawing
+from tasks.report.drawing import Chart, Look, Panel, Series
 from tasks.report.formats import MINUS, duration, label
 from tasks.report.history import History
-from tasks.report.ledger import merge, training_clock
+from tasks.report.ledger import elapsed, merge, training_clock
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.store.records import Manifest
 
 Row = Mapping[str, Any]
-Looks = dict[str, dict[str, Any]]
-"""Keyword arguments of matplotlib for each system."""
-_COLORS, _STYLES, _MARKERS = (BLUE, ORANGE, GREEN, INK, MUTED), ("-", (0, (4, 1.5)), (0, (1.2, 1.2))), "osD^v"
+Looks = dict[str, Look]
+"""The look of each system."""
+_COLORS, _STYLES, _MARKERS = ("blue", "orange", "green", "ink", "muted"), ("-", "--", ":"), "osD^v"
 _OF_THE_PAPER = ("a", "b")
 """Parts of the laboratory that are figures of the paper."""
-_POINTS = 240
-"""Points of a line, stages together."""
-_DOTS = (0, (3, 3))
+_POINTS = 128
+"""Most points of a system's line, stages together."""
 _OVER_UPDATES = {
     "reward": (
         "Training reward",
@@ -67,7 +65,7 @@ Span = tuple[str, float, float, float]
 class Sketch(NamedTuple):
     """A figure before it is SVG."""
 
-    figure: Figure
+    figure: Figure | Chart
     data: Sequence[Row]
     """Rows of the data that is drawn."""
     title: str
@@ -101,43 +99,43 @@ def make_figures(
     # The reference is blue, and a system looks the same in all figures.
     ordered = [reference, *(system for system in result.systems if system != reference)]
     colors = len(_COLORS)
-    look: Looks = {
-        system: {
-            "color": _COLORS[place % colors],
-            "linestyle": _STYLES[place // colors % len(_STYLES)],
-            "marker": _MARKERS[place % len(_MARKERS)],
-        }
+    looks = {
+        system: Look(
+            text=system,
+            color=_COLORS[place % colors],
+            style=_STYLES[place // colors % len(_STYLES)],
+            marker=_MARKERS[place % len(_MARKERS)],
+        )
         for place, system in enumerate(ordered)
     }
     drawn: dict[str, CaptionedFigure] = {}
-    for model in result.models:
-        own = [run for run in runs if run.model == model]
-        makers: dict[str, Callable[[], Sketch | None]] = {
-            "accuracy": partial(accuracy, own, look),
-            "reward": partial(over_updates, "reward", own, look, reference),
-            "vetoed": partial(over_updates, "veto_fraction", own, look, reference),
-            "ledger": partial(ledgers, [one for one in result.times if one.model == model], look),
-        }
-        for baseline in ordered[1:]:
-            causes = [one for one in result.causes if (one.model, one.baseline) == (model, baseline)]
-            makers |= {
-                f"causes-{_plain(baseline)}": partial(waterfall, causes, own, reference, baseline),
-                f"execution-{_plain(baseline)}": partial(timeline, own, reference, baseline),
-            }
-        drawn |= _drawn({f"{name}-{_plain(model)}": maker for name, maker in makers.items()}, model)
-    asked = [one for one in laboratory if one.part in _OF_THE_PAPER]
-    return drawn | _drawn({f"laboratory-{one.part}": partial(arms, one) for one in asked})
-
-
-def _drawn(makers: Mapping[str, Callable[[], Sketch | None]], model: str = "") -> dict[str, CaptionedFigure]:
-    drawn = {}
     with drawing.style():
-        for name, maker in makers.items():
-            if sketch := maker():
-                svg = drawing.to_svg(sketch.figure, name, f"{sketch.title}. {sketch.caption}")
-                rows = [{**({"model": model} if model else {}), **row} for row in sketch.data]
-                drawn[name] = CaptionedFigure(svg, pa.Table.from_pylist(rows), sketch.title, sketch.caption, model)
+        for model in result.models:
+            own = [run for run in runs if run.model == model]
+            sketches = {
+                "accuracy": accuracy(own, looks),
+                "reward": over_updates("reward", own, looks, reference),
+                "vetoed": over_updates("veto_fraction", own, looks, reference),
+                "ledger": ledgers([one for one in result.times if one.model == model], looks),
+            }
+            for baseline in ordered[1:]:
+                causes = [one for one in result.causes if (one.model, one.baseline) == (model, baseline)]
+                sketches[f"causes-{_plain(baseline)}"] = waterfall(causes, own, reference, baseline)
+                sketches[f"execution-{_plain(baseline)}"] = timeline(own, reference, baseline)
+            named = {f"{name}-{_plain(model)}": sketch for name, sketch in sketches.items() if sketch}
+            drawn |= {name: _finished(name, sketch, model) for name, sketch in named.items()}
+        for part in laboratory:
+            if part.part in _OF_THE_PAPER:
+                name = f"laboratory-{part.part}"
+                drawn[name] = _finished(name, arms(part))
     return drawn
+
+
+def _finished(name: str, sketch: Sketch, model: str = "") -> CaptionedFigure:
+    figure = sketch.figure.draw() if isinstance(sketch.figure, Chart) else sketch.figure
+    svg = drawing.to_svg(figure, name, f"{sketch.title}. {sketch.caption}")
+    rows = [{**({"model": model} if model else {}), **row} for row in sketch.data]
+    return CaptionedFigure(svg, pa.Table.from_pylist(rows), sketch.title, sketch.caption, model)
 
 
 def _plain(name: str) -> str:
@@ -152,27 +150,22 @@ def accuracy(runs: Sequence[SystemRun], looks: Looks) -> Sketch | None:
     longest = max((row["seconds"] for row in rows), default=0.0)
     if not longest:
         return None
-    unit, size = drawing.time_unit(longest)
-    figure, (axes,) = drawing.panels(1, 2.9)
+    series = []
     for system, own in curves.items():
-        seconds, values = ([[row[name] for row in curve] for curve in own] for name in ("seconds", "accuracy"))
-        for x, y in zip(seconds, values, strict=True) if len(own) > 1 else ():
-            axes.plot(np.array(x) / size, y, color=looks[system]["color"], linewidth=0.8, alpha=0.35, zorder=2)
+        lines = [[[row[name] for row in curve] for name in ("seconds", "accuracy")] for curve in own]
+        series += [Series("", system, *line, look=looks[system].thin()) for line in lines if len(own) > 1]
         if own:
             # Where seeds were evaluated at different numbers of updates, the mean ends with the first of them.
-            x, y = (np.mean(list(zip(*one, strict=False)), axis=1) for one in (seconds, values))
-            axes.plot(x / size, y, **looks[system], markersize=4, zorder=3)
-    drawing.percent_axis(axes)
-    axes.set_xlabel(f"training time, {unit}")
-    axes.set_title(f"accuracy, {runs[0].history.headline}")
-    lines = [drawing.line(text=system, **looks[system], markersize=4) for system, own in curves.items() if own]
-    drawing.legend(figure, lines, 3)
+            means = [np.mean(list(zip(*columns, strict=False)), axis=1) for columns in zip(*lines, strict=True)]
+            series.append(Series("", system, *means, look=looks[system]))
+    unit, size = drawing.time_unit(longest)
+    panel = Panel(f"accuracy, {runs[0].history.headline}", "percent")
     return Sketch(
-        figure,
+        Chart(series, {"": panel}, f"training time, {unit}", unit=size, whole=False),
         rows,
         "Accuracy over wall-clock",
-        "A marker for every evaluated policy, at the end of a stage or of as many updates. Thin lines are seeds, "
-        "strong lines their mean. Time is that of generation, verification and updates; evaluation is left out.",
+        "Every evaluated policy, at the end of a stage or of as many updates. Thin lines are seeds, strong lines "
+        "their mean. Time is that of generation, verification and updates; evaluation is left out.",
     )
 
 
@@ -194,40 +187,32 @@ def _curve(run: SystemRun) -> list[Row]:
 def over_updates(name: str, runs: Sequence[SystemRun], looks: Looks, reference: str) -> Sketch | None:
     """Draw a column of metrics over updates, a line per system; the share of the veto where there is one."""
     title, heading, caption = _OVER_UPDATES[name]
-    figure, (axes,) = drawing.panels(1, 2.55)
-    rows: list[Row] = []
-    drawn = []
+    series = []
     for system, look in looks.items():
         histories = [run.history for run in runs if run.system == system]
         own = [one for one in histories if one.known(name) and (name == "reward" or one.vetoes)]
-        for update, values in _smooth(own, name) if own else ():
-            axes.plot(update, values, **{**look, "marker": ""}, linewidth=1.4)
-            points = zip(update.tolist(), values.tolist(), strict=True)
-            rows += [{"system": system, "update": at, name: value} for at, value in points]
-        drawn += [drawing.line(text=system, **{**look, "marker": ""})] if own else []
-    if not rows:
+        smooth = look.model_copy(update={"marker": "", "points": _POINTS})
+        series += [Series("", system, *line, look=smooth) for line in _means(own, name)] if own else []
+    if not series:
         return None
-    drawing.scale_axis(axes, "zero" if name == "reward" else "percent")
     staged = next((run.history.boundaries for run in runs if run.system == reference), [])
-    drawing.boundaries(axes, [update + 0.5 for update in staged])
-    drawing.whole_ticks(axes)
-    axes.set_title(heading)
-    axes.set_xlabel("update")
-    drawing.legend(figure, drawn, 3)
-    return Sketch(figure, rows, title, caption.format(reference=reference))
+    if len(systems := {one.name for one in series}) == 1:  # which has no legend
+        heading = f"{heading}, {systems.pop()}"
+    panel = Panel(heading, "zero" if name == "reward" else "percent")
+    chart = Chart(series, {"": panel}, "update", ends=[update + 0.5 for update in staged])
+    points = [(one.name, *point) for one in series for point in zip(one.x.tolist(), one.y.tolist(), strict=True)]
+    rows = [{"system": system, "update": update, name: value} for system, update, value in points]
+    return Sketch(chart, rows, title, caption.format(reference=reference))
 
 
-def _smooth(histories: Sequence[History], name: str) -> list[Floats]:
-    """Return the updates and the values of a line, [2, points], stage by stage: means over runs and over neighbors."""
+def _means(histories: Sequence[History], name: str) -> list[Floats]:
+    """Return the updates and the means of a column over runs, [2, updates], stage by stage."""
     count = min(len(history.column(name)) for history in histories)
     update, stage = (histories[0].column(one)[:count] for one in ("update", "stage"))
-    rows = np.array([history.column(name)[:count] for history in histories])
-    known = ~np.isnan(rows)
-    means = np.divide(np.where(known, rows, 0.0).sum(0), known.sum(0), out=np.full(count, np.nan), where=known.any(0))
-    stages = [np.flatnonzero((stage == number) & known.any(0)) for number in np.unique(stage)]
-    most = min(32, max(8, _POINTS // len(stages)))
-    pieces = [np.array_split(places, min(len(places), most)) for places in stages if len(places)]
-    return [np.array([(update[one].mean(), means[one].mean()) for one in parts]).T for parts in pieces]
+    values = np.array([history.column(name)[:count] for history in histories])
+    known = ~np.isnan(values).all(axis=0)
+    means = np.array([update[known], np.nanmean(values[:, known], axis=0)])
+    return [means[:, stage[known] == number] for number in np.unique(stage[known])]
 
 
 def arms(result: LaboratoryResult) -> Sketch:
@@ -238,26 +223,16 @@ def arms(result: LaboratoryResult) -> Sketch:
     for place, arm in enumerate(result.arms):
         color = BLUE if arm.name == result.reference else INK
         axes.plot([arm.low, arm.high], [place, place], color=color, linewidth=1.6)
-        axes.plot([arm.accuracy], [place], "o", color=color, markersize=5)
-        axes.plot([arm.best], [place], "D", color=ORANGE, markersize=4, markerfacecolor="none")
+        axes.plot([arm.accuracy], [place], "o", color=color, markersize=5, label="at the end, 95 %")
+        axes.plot([arm.best], [place], "D", color=ORANGE, markersize=4, mfc="none", label="best on the way")
         if arm.stopped:
             axes.annotate("stopped", (arm.high, place), (5, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.axvline(result.base, color=MUTED, linewidth=0.9, linestyle=_DOTS)
-    axes.set_yticks(range(len(result.arms)), [arm.name for arm in result.arms])
-    axes.set_ylim(len(result.arms) - 0.5, -0.5)
+    axes.axvline(result.base, color=MUTED, linewidth=0.9, linestyle=(0, (3, 3)), label="base policy")
+    drawing.named_rows(axes, [arm.name for arm in result.arms])
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.set_xlabel("accuracy")
-    axes.grid(visible=False)
-    drawing.legend(
-        figure,
-        [
-            drawing.line(INK, "at the end, 95 %", marker="o", linestyle="", markersize=5),
-            drawing.line(ORANGE, "best on the way", marker="D", markerfacecolor="none", linestyle="", markersize=4),
-            drawing.line(MUTED, "base policy", linestyle=_DOTS, linewidth=0.9),
-        ],
-        3,
-    )
+    drawing.legend(figure, [axes])
     return Sketch(
         figure,
         rows,
@@ -282,7 +257,7 @@ def timeline(runs: Sequence[SystemRun], reference: str, baseline: str) -> Sketch
             color = to_rgba(_FILLS[lane][0], 0.12 + 0.88 * min(1.0, share))
             axes.barh(LANES.index(lane), (end - start) / size, 0.8, start / size, color=color, linewidth=0)
         axes.set_xlim(0, longest / size)
-        _named_rows(axes, LANES)
+        drawing.named_rows(axes, LANES)
         axes.set_title(f"{system}, seed {ours.seed}")
     grid[-1].set_xlabel(f"time since the first stage began, {unit}")
     names = ("system", "lane", "start", "end", "share")
@@ -302,11 +277,7 @@ def _spans(history: History) -> Iterator[Span]:
     steps += [history.manifests[one.evaluation] for policy in trained for one in policy.evaluations]
     busy = merge((one.timings.started, one.timings.finished) for one in steps)
     for step in steps:
-        start, end = (
-            sum(min(last, moment) - first for first, last in busy if first < moment)
-            for moment in (step.timings.started, step.timings.finished)
-        )
-        yield from _of(step, start, end)
+        yield from _of(step, elapsed(busy, step.timings.started), elapsed(busy, step.timings.finished))
 
 
 def _of(manifest: Manifest, start: float, end: float) -> Iterator[Span]:
@@ -342,15 +313,13 @@ def ledgers(times: Sequence[Times], looks: Looks) -> Sketch | None:
         seconds = [own[system].get(row, 0.0) for row in rows]
         for row, spent, end in zip(rows, seconds, accumulate(seconds), strict=True):
             color, alpha = _FILLS[row]
-            axes.barh(
-                place, spent / size, left=(end - spent) / size, height=0.62, color=color, alpha=alpha, linewidth=0
-            )
+            bar = {"color": color, "alpha": alpha, "linewidth": 0, "label": label(row)}
+            axes.barh(place, spent / size, left=(end - spent) / size, height=0.62, **bar)
         _note(axes, sum(seconds) / size, place, duration(sum(seconds)))
     axes.set_xlim(0, 1.2 * longest / size)
     axes.set_xlabel(f"process time, {unit}")
-    _named_rows(axes, systems)
-    patches = [Patch(facecolor=_FILLS[row][0], alpha=_FILLS[row][1], label=label(row)) for row in rows]
-    drawing.legend(figure, patches, 4)
+    drawing.named_rows(axes, systems)
+    drawing.legend(figure, [axes], 4)
     return Sketch(
         figure,
         [{"system": system, "row": row, "seconds": own[system].get(row, 0.0)} for system in systems for row in rows],
@@ -377,7 +346,7 @@ def waterfall(causes: Sequence[Cause], runs: Sequence[SystemRun], reference: str
     axes.plot([left[-1], left[-1]], [len(causes), len(causes) + 1], color=MUTED, linewidth=0.7, zorder=1)
     axes.barh(len(causes) + 1, left[-1], color=BLUE, height=0.6)
     _note(axes, left[-1], len(causes) + 1, duration(left[-1]))
-    _named_rows(axes, [baseline, *(cause.name for cause in causes), reference])
+    drawing.named_rows(axes, [baseline, *(cause.name for cause in causes), reference])
     axes.set_xlim(0, 1.28 * max(left))
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
@@ -394,13 +363,6 @@ def waterfall(causes: Sequence[Cause], runs: Sequence[SystemRun], reference: str
         "Training time of the baseline, what each cause takes away (green) or adds (orange), and what is left: the "
         "training time of the reference. Mean over seeds; the parts add up to the whole.",
     )
-
-
-def _named_rows(axes: Any, names: Sequence[str]) -> None:
-    """Name the rows of a figure of horizontal bars, the first one on top."""
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.grid(visible=False)
 
 
 def _note(axes: Any, x: float, y: float, text: str) -> None:

@@ -11,7 +11,7 @@ from tasks.errors import DataError
 from tasks.experiments.arms import QUESTIONS, Arm, Part
 from tasks.experiments.result import ArmResult, LaboratoryResult
 from tasks.report import drawing
-from tasks.report.look import BLUE
+from tasks.report.drawing import PLAIN, Chart, Panel, Series
 from tasks.statistics import DIFFERENCES, bootstrap_p, draws, holm, interval
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import CURVE_FILE, METRICS_FILE
@@ -90,13 +90,13 @@ def find_parts(store: Store) -> dict[str, LaboratoryResult]:
 
 def _draw(runs: Sequence[_Runs], name: str, title: str) -> str:
     """Draw accuracy over updates as SVG: a panel per arm, in it a thin line per seed and a thick one for their mean."""
+    series = []
+    for one in runs:
+        seeds = [Series(one.result.name, "seed", one.update_E, each, look=PLAIN.thin()) for each in one.accuracy_SE]
+        series += [*seeds, Series(one.result.name, "mean", one.update_E, one.accuracy_SE.mean(0))]
+    panels = {one.result.name: Panel(one.result.name, "percent") for one in runs}
     with drawing.style():
-        figure, panels = drawing.small_multiples([one.result.name for one in runs], "held-out accuracy", "update")
-        for axes, one in zip(panels, runs, strict=True):
-            for accuracy_E in one.accuracy_SE:
-                axes.plot(one.update_E, accuracy_E, color=BLUE, alpha=0.35, linewidth=1)
-            axes.plot(one.update_E, one.accuracy_SE.mean(0), color=BLUE)
-        drawing.percent_axis(panels[0])
+        figure = Chart(series, panels, "update", heading="held-out accuracy", same_scale=True).draw()
         return drawing.to_svg(figure, name, f"{title}. Accuracy over updates; thin lines are seeds.")
 
 
@@ -121,7 +121,7 @@ def _load(store: Store, arm: Arm, studies: Sequence[ArtifactRef]) -> _Runs:
         accuracy=end.value,
         low=end.low,
         high=end.high,
-        by_seed=[float(one) for one in last_SP.mean(1)],
+        by_seed=last_SP.mean(1).tolist(),
         best=float(accuracy_SE.max(1).mean()),
         vetoed=vetoed,
         clipped=clipped,

@@ -8,9 +8,21 @@ from pyarrow.csv import write_csv
 from rich.table import Table
 
 from tasks.experiments.figures import CaptionedFigure, make_figures
-from tasks.experiments.result import ALL, LEVEL, MEAN, Cause, LaboratoryResult, PairedTest, ReproductionResult, Speed
+from tasks.experiments.result import (
+    ALL,
+    LEVEL,
+    MEAN,
+    Cause,
+    LaboratoryResult,
+    PairedTest,
+    ReproductionResult,
+    Speed,
+    how_to_read,
+    p_value,
+    table_of,
+    tables,
+)
 from tasks.experiments.runs import SystemRun
-from tasks.experiments.tables import how_to_read, p_value, table_of, tables
 from tasks.report.formats import MISSING, percent, percent_range, points
 from tasks.report.look import render
 from tasks.settings.base import flat

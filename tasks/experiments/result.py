@@ -1,11 +1,22 @@
-"""Results of a comparison and of the laboratory. All accuracies and shares are fractions."""
+"""Results of a comparison and of the laboratory, and their tables: for the terminal, documentation and the page.
 
+All accuracies and shares are fractions.
+"""
+
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import mean
+from textwrap import fill
 from typing import Self
 
 from pydantic import ConfigDict, Field
+from rich import box
+from rich.table import Table
 
 from tasks.model import FlyteModel
+from tasks.report.formats import MISSING, duration, label, number, percent, percent_range, points, saved
+from tasks.report.ledger import ROWS
+from tasks.report.tables import render, render_markdown
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import RESULT_FILE
 
@@ -15,6 +26,13 @@ ALL = "all models"
 """Stands for all models together where a model is named."""
 LEVEL = 0.05
 """A difference whose p is below it is told apart from none."""
+_COLUMNS = 132
+_HOW_TO_READ = (
+    "Intervals are of 95 %, by bootstrap over problems and a t distribution over seeds; tests are paired by seed and "
+    "problem, their p-values adjusted by Holm for their number. Wilcoxon is over runs, models x seeds, from six of "
+    "them on. d_z is the mean paired difference of runs in its standard deviations, r their rank-biserial correlation. "
+    "Equal: two one-sided tests put the difference within the margin of {margin} points, p below 0.05."
+)
 
 
 class _Row(FlyteModel):
@@ -46,7 +64,7 @@ class Cell(_Row):
     accuracy: float
     """avg@k, mean over seeds."""
     low: float
-    """Of the 95 % interval over problems and seeds, as is ``high``."""
+    """Lower end of the 95 % interval over problems and seeds."""
     high: float
     by_seed: list[float]
     base: float
@@ -60,9 +78,9 @@ class PairedTest(_Row):
     baseline: str
     benchmark: str
     difference: float
-    """Of accuracies: the reference minus the baseline."""
+    """Accuracy of the reference minus that of the baseline."""
     low: float
-    """Of the 95 % interval over problems and seeds, paired, as is ``high``."""
+    """Lower end of the 95 % interval over problems and seeds, paired."""
     high: float
     p_bootstrap: float
     """Two-sided, adjusted by Holm for all tests on means, or all on single benchmarks, of the reproduction."""
@@ -71,11 +89,11 @@ class PairedTest(_Row):
     cohen_dz: float | None
     """Mean of the paired differences by their standard deviation; None where they do not vary."""
     rank_biserial: float | None
-    """From -1, the baseline is better in every run, to 1."""
+    """Rank-biserial correlation of runs: -1 where the baseline is better in every run, 1 where the reference is."""
     p_equivalence: float
-    """Of two one-sided tests that the difference lies within the margin; adjusted likewise."""
+    """p of two one-sided tests that the difference lies within the margin; adjusted likewise."""
     equivalent: bool
-    """At the 5 % level."""
+    """True if ``p_equivalence`` is below 0.05."""
 
 
 class Times(_Row):
@@ -89,11 +107,11 @@ class Times(_Row):
     ledger: dict[str, float]
     """Process-seconds by row."""
     gpu_seconds: dict[str, float]
-    """By row: process-seconds times the GPUs of the pod; empty on machines without one."""
+    """Process-seconds times the GPUs of the pod, by row; empty on machines without one."""
 
 
 class Speed(_Row):
-    """How much faster the reference is than a baseline: the geometric mean over seeds, and every seed's."""
+    """Seconds of a baseline over those of the reference: the geometric mean over seeds, and every seed's."""
 
     model: str
     baseline: str
@@ -113,7 +131,7 @@ class Cause(_Row):
     seconds: float
     """Saved per run, mean over seeds; negative where the reference spends more."""
     how: str
-    """How it was measured."""
+    """Text on how it is measured."""
 
 
 class ReproductionResult(_Result):
@@ -133,9 +151,13 @@ class ReproductionResult(_Result):
     causes: list[Cause]
 
     def __str__(self) -> str:
-        from tasks.experiments.tables import terminal
-
-        return terminal(self)
+        parts = [_missing(self)] if self.missing else []
+        for title, table in tables(self).values():
+            parts += [title, render(table, _COLUMNS)]
+        parts.append(fill(how_to_read(self), 100))
+        if self.folder:
+            parts += ["", f"report  {self.folder}/report.html"]
+        return "\n".join(parts)
 
 
 class ArmResult(_Row):
@@ -153,11 +175,11 @@ class ArmResult(_Row):
     """Share of tokens, over all updates."""
     clipped: float | None
     difference: float | None = None
-    """To the reference arm, paired by seed and problem; None for the reference itself."""
+    """Accuracy minus that of the reference arm, paired by seed and problem; None for the reference itself."""
     difference_low: float | None = None
     difference_high: float | None = None
     p: float | None = None
-    """By the bootstrap that gives the interval, adjusted by Holm for the number of arms."""
+    """p by the bootstrap that gives the interval, adjusted by Holm for the number of arms."""
     stopped: list[str]
     """Messages of runs that a gate stopped."""
 
@@ -177,6 +199,170 @@ class LaboratoryResult(_Result):
     arms: list[ArmResult]
 
     def __str__(self) -> str:
-        from tasks.experiments.tables import laboratory_terminal
+        table = render(_arms(self), _COLUMNS)
+        lines = [f"{self.part}. {self.title}", self.asks, "", table, "", fill(_laboratory_legend(self), 100)]
+        return "\n".join([*lines, "", f"figure  {self.folder}/curves.svg"] if self.folder else lines)
 
-        return laboratory_terminal(self)
+
+def markdown(result: ReproductionResult) -> str:
+    """Return all tables for a page of documentation."""
+    parts = [_missing(result)] if result.missing else []
+    for title, table in tables(result).values():
+        parts += [f"**{title}**", render_markdown(table)]
+    return "\n\n".join([*parts, how_to_read(result)]) + "\n"
+
+
+def _missing(result: ReproductionResult) -> str:
+    return f"Not finished; {len(result.missing)} runs are missing: {'; '.join(result.missing)}."
+
+
+def how_to_read(result: ReproductionResult) -> str:
+    """Explain the columns of the tables."""
+    return _HOW_TO_READ.format(margin=f"{100 * result.margin:g}")
+
+
+def tables(result: ReproductionResult) -> dict[str, tuple[str, Table]]:
+    """Return all tables with their titles, by what they are about; those without a row are left out."""
+    seeds = sorted({len(cell.by_seed) for cell in result.cells})
+    numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+    found = {
+        "accuracy": (f"Accuracy after the last update, {numbers} seeds", _accuracies(result)),
+        "tests": (f"{result.reference} minus each baseline", _tests(result)),
+        "times": ("Seconds of training, mean over seeds", _times(result)),
+        "speeds": (f"How much faster {result.reference} is", _speeds(result)),
+        "causes": (f"Seconds that {result.reference} saves, by cause", _causes(result)),
+        "ledger": (
+            "Process-seconds by what they were spent on, mean over seeds; making the base policy is no training",
+            _ledgers(result.times, [one.ledger for one in result.times]),
+        ),
+        "gpus": (
+            "GPU-seconds: those of the step, times the GPUs of its pod",
+            _ledgers(result.times, [one.gpu_seconds for one in result.times]),
+        ),
+    }
+    return {name: (title, table) for name, (title, table) in found.items() if table.row_count}
+
+
+def table_of(*headings: str, left: int = 1, rows: Iterable[Sequence[str]] = ()) -> Table:
+    """Return a table whose first columns, so many as ``left``, are text and the others numbers."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place < left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _accuracies(result: ReproductionResult) -> Table:
+    table = table_of("model", "benchmark", "base", *result.systems, left=2)
+    cells = {(cell.model, cell.benchmark, cell.system): cell for cell in result.cells}
+    for model, benchmark in dict.fromkeys((cell.model, cell.benchmark) for cell in result.cells):
+        row = [cells.get((model, benchmark, system)) for system in result.systems]
+        base = next(cell.base for cell in row if cell)
+        shown = [f"{percent(one.accuracy)} ({percent_range(one.low, one.high)})" if one else MISSING for one in row]
+        table.add_row(model, _benchmark(benchmark), percent(base), *shown)
+    return table
+
+
+def _benchmark(name: str) -> str:
+    return "mean of all" if name == MEAN else name
+
+
+def _tests(result: ReproductionResult) -> Table:
+    headings = ("difference (95 %)", "p bootstrap", "p Wilcoxon", "d_z", "r", "p equal", "equal")
+    table = table_of("against", "model", "benchmark", *headings, left=3)
+    for test in result.tests:
+        table.add_row(
+            test.baseline,
+            test.model,
+            _benchmark(test.benchmark),
+            f"{points(test.difference)} ({points(test.low)} to {points(test.high)})",
+            p_value(test.p_bootstrap),
+            p_value(test.p_wilcoxon),
+            number(test.cohen_dz, 2),
+            number(test.rank_biserial, 2),
+            p_value(test.p_equivalence),
+            "yes" if test.equivalent else "not shown",
+        )
+    return table
+
+
+def p_value(p: float | None) -> str:
+    """``0.012``, ``< 0.001``."""
+    return number(p, 3) if p is None or p >= 0.001 else "< 0.001"
+
+
+def _times(result: ReproductionResult) -> Table:
+    table = table_of("model", "system", "updates", "wall-clock", "by seed", left=2)
+    for one in result.times:
+        by_seed = ", ".join(map(duration, one.wall_clocks))
+        table.add_row(one.model, one.system, str(one.updates), duration(mean(one.wall_clocks)), by_seed)
+    return table
+
+
+def _ledgers(times: Sequence[Times], ledgers: Sequence[dict[str, float]]) -> Table:
+    columns = [row for row in ROWS if any(row in one for one in ledgers)]
+    rows = [
+        (time.model, time.system, *(number(one.get(row)) for row in columns))
+        for time, one in zip(times, ledgers, strict=True)
+        if one
+    ]
+    return table_of("model", "system", *map(label, columns), left=2, rows=rows)
+
+
+def _speeds(result: ReproductionResult) -> Table:
+    rows = [
+        (
+            one.baseline,
+            one.model,
+            one.name,
+            "not on every seed" if one.ratio is None else number(one.ratio, 2),
+            " ".join(number(ratio, 2) for ratio in one.by_seed),
+        )
+        for one in result.speeds
+    ]
+    return table_of("against", "model", "", "times as fast", "by seed", left=3, rows=rows)
+
+
+def _causes(result: ReproductionResult) -> Table:
+    columns = list(dict.fromkeys((cause.model, cause.baseline) for cause in result.causes))
+    table = table_of("", *(f"{model}, against {baseline}" for model, baseline in columns))
+    seconds = {(cause.model, cause.baseline, cause.name): cause.seconds for cause in result.causes}
+    for name in dict.fromkeys(cause.name for cause in result.causes):
+        found = [seconds.get((*column, name)) for column in columns]
+        table.add_row(name, *(MISSING if one is None else saved(one) for one in found))
+    if columns:
+        sums = [sum(one.seconds for one in result.causes if (one.model, one.baseline) == column) for column in columns]
+        table.add_row("in all", *map(saved, sums))
+    return table
+
+
+def laboratory_markdown(result: LaboratoryResult) -> str:
+    """Return the table of a part of the laboratory for a page."""
+    return f"{render_markdown(_arms(result))}\n\n{_laboratory_legend(result)}"
+
+
+def _laboratory_legend(result: LaboratoryResult) -> str:
+    return (
+        f"{result.seeds} seeds, {result.updates} updates, {result.problems} held-out problems; the base policy has "
+        f"{percent(result.base)}. Differences are to {result.reference!r}, paired by seed and problem; intervals by "
+        "bootstrap over problems and a t distribution over seeds, p by the same, adjusted by Holm."
+    )
+
+
+def _arms(result: LaboratoryResult) -> Table:
+    headings = ("at the end (95 %)", "seeds", "best", "vetoed", "clipped", "difference (95 %)", "p")
+    table = table_of("arm", *headings)
+    for arm in result.arms:
+        low, high = points(arm.difference_low), points(arm.difference_high)
+        table.add_row(
+            arm.name + (" (stopped)" if arm.stopped else ""),
+            f"{percent(arm.accuracy)} ({percent_range(arm.low, arm.high)})",
+            " ".join(f"{100 * one:.0f}" for one in arm.by_seed),
+            percent(arm.best),
+            percent(arm.vetoed),
+            percent(arm.clipped),
+            "" if arm.difference is None else f"{points(arm.difference)} ({low} to {high})",
+            "" if arm.p is None else p_value(arm.p),
+        )
+    return table

@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Generated:
-    """What the calls of an engine computed for one rollouts artifact, times the devices that they held.
+    """Work of the calls of an engine for one rollouts artifact, times the devices that they held.
 
     Legend of shapes: F, the features of work: forward passes, and rows in them.
     """
@@ -34,9 +34,9 @@ class Generated:
     seconds: float
     """Inside the calls."""
     work_F: Floats
-    """Of the calls, as if every engine had made the passes of the slowest one."""
+    """Work of the calls, as if every engine had made the passes of the slowest one."""
     needed_F: Floats
-    """What the same tokens would need with every row of a batch at work in each pass."""
+    """Work that the same tokens would need with every row of a batch at work in each pass."""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,6 @@ def _options(plan: Plan, workflow: str, *more: str) -> list[str]:
 
 
 def _run(plan: Plan, arm: Arm, seed: int, logs: Path) -> Command:
-    """Return the command of one arm on one seed."""
     name = f"{arm.name}, seed {seed}"
     options = ["--seed", str(seed), "--evaluations", str(plan.form.evaluations)]
     log = logs / f"{plan.part} {name.replace('/', ' ')}.txt"
@@ -129,7 +128,6 @@ def _run(plan: Plan, arm: Arm, seed: int, logs: Path) -> Command:
 
 
 def _pyflyte(options: list[str], log: Path | None) -> None:
-    """Run ``pyflyte`` in this process."""
     if log is not None:
         with log.open("wb") as out:
             os.dup2(out.fileno(), 1)

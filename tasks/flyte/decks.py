@@ -34,7 +34,7 @@ def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], 
     """Add the deck of a step that made artifacts; ``started`` is when it was asked for, in Unix seconds."""
 
     def draw() -> Mapping[str, str]:
-        from tasks.decks.deck import draw_deck
+        from tasks.report.deck import draw_deck
 
         return draw_deck(Store(store), made, started)
 
@@ -45,7 +45,7 @@ def show_unfinished(task: str, inputs: Iterable[object], error: UserError, start
     """Add the deck of a step that ended with an error; it shows the settings among the inputs."""
 
     def draw() -> Mapping[str, str]:
-        from tasks.decks.deck import draw_unfinished
+        from tasks.report.deck import draw_unfinished
 
         settings = {one.title(): one.model_dump(mode="json") for one in inputs if isinstance(one, Settings)}
         return {task: draw_unfinished(task, settings, error, time.time() - started)}

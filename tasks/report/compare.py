@@ -13,9 +13,7 @@ from tasks.report.summary import BenchmarkRow, RunSummary
 from tasks.report.tables import text_table
 
 _Benchmark = tuple[str, str, str, str]
-"""What runs must have in common to stand side by side: name, samples per problem, number of problems, digest."""
-
-
+"""Name, samples per problem, number of problems, digest: runs that share all of them stand side by side."""
 _Row = tuple[int, int, int, str]
 """A row of a comparison: the first three numbers order it (accuracies have a 0 in front), the last is its name."""
 
@@ -26,7 +24,7 @@ class ComparedRun:
 
     summary: RunSummary
     settings: Mapping[str, Any]
-    """As ``chosen`` returns them; empty where they are not known."""
+    """The settings that ``chosen`` returns; empty where they are not known."""
     report: str = ""
     """The report's artifact, such as ``report/0123abcd``."""
     finished: float = 0.0

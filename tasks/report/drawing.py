@@ -14,7 +14,6 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from pydantic import BaseModel, ConfigDict
 
@@ -26,7 +25,7 @@ Scale = Literal["plain", "zero", "percent", "log"]
 COLUMNS = ("panel", "series", "x", "y", "low", "high")
 """Columns of the table beside every figure; docs/metrics.md explains them."""
 MARKED_STAGES = 16
-"""With more stages than this, the boundaries between them are not drawn: they would hide the data."""
+"""The boundaries between more stages than this are not drawn: they would hide the data."""
 _WIDTH, _HIGH, _STACK = 4.9, 2.55, 3.5
 """Inches: the width, the height of a panel that is alone, and of all panels that stand above one another. It is narrow,
 so that text stays readable when a phone shrinks the figure."""
@@ -53,7 +52,10 @@ class Look(BaseModel):
     color: str = "blue"
     style: str = "-"
     """Style of the line in matplotlib's notation, or a letter for markers without a line."""
+    marker: str = "o"
+    """Marker of every point of a short line; none where it is empty."""
     width: float = 1.5
+    opacity: float = 1.0
     points: int = 360
     """Most points of all series of this look in a panel; a point of a longer one is the mean of several neighbors."""
     noisy: bool = False
@@ -62,6 +64,10 @@ class Look(BaseModel):
     """If True, the line is the outline of a histogram."""
     filled: bool = False
     """If True, the series is a filled histogram."""
+
+    def thin(self) -> "Look":
+        """Return the look of a line that is one of several, whose mean has this look."""
+        return self.model_copy(update={"text": "", "width": 0.8, "opacity": 0.35, "marker": ""})
 
 
 PLAIN = Look()
@@ -109,16 +115,16 @@ class Chart:
     heading: str | None = None
     """Above small panels, two beside each other; panels without a heading are large and stand above one another."""
     same_scale: bool = False
-    """Whether small panels share their y-axis."""
+    """If True, small panels share their y-axis."""
     ends: Sequence[float] = ()
     """Values of x that are marked by dashed lines."""
     whole: bool = True
-    """Whether the ticks of x are whole numbers."""
+    """If True, the ticks of x are whole numbers."""
     unit: float = 1.0
-    """What x is divided by on the axis."""
+    """The axis of x shows x divided by this."""
 
     def draw(self) -> Figure:
-        """Draw it."""
+        """Draw the panels and the legend."""
         titles = [panel.title for panel in self.panels.values()]
         if self.heading is None:
             figure, grid = panels(len(titles), _STACK / len(titles) if len(titles) > 1 else _HIGH)
@@ -126,7 +132,7 @@ class Chart:
                 axes.set_title(title)
             grid[-1].set_xlabel(self.x_label)
         else:
-            figure, grid = small_multiples(titles, self.heading, self.x_label, same_scale=self.same_scale)
+            figure, grid = _small_panels(titles, self.heading, self.x_label, self.same_scale)
         for axes, (name, panel) in zip(grid, self.panels.items(), strict=True):
             mine = [one for one in self.series if one.panel == name]
             for one in mine:
@@ -138,10 +144,8 @@ class Chart:
         for axes, panel in zip(grid, self.panels.values(), strict=True):  # after all of them, as they may share an axis
             scale_axis(axes, panel.scale)
         if self.whole:
-            whole_ticks(grid[0])
-        entries = {text: entry for axes in grid for entry, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-        if len(entries) > 1:
-            legend(figure, list(entries.values()), 3)
+            _whole_ticks(grid[0])
+        legend(figure, grid)
         return figure
 
 
@@ -159,9 +163,9 @@ def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
         axes.plot(x, middle, look.style, color=color, markersize=4.5, label=label)
     else:
         few = len(x) == 1 or (len(x) <= _MARKED < points and not look.noisy)
-        marked: dict[str, Any] = {"marker": "o", "markersize": 3.5} if few else {}
-        stepped = "steps-mid" if look.steps else "default"
-        axes.plot(x, middle, look.style, color=color, lw=look.width, label=label, drawstyle=stepped, **marked)
+        shape: dict[str, Any] = {"marker": look.marker, "markersize": 3.5} if few else {}
+        shape |= {"lw": look.width, "alpha": look.opacity, "drawstyle": "steps-mid" if look.steps else "default"}
+        axes.plot(x, middle, look.style, color=color, label=label, **shape)
         axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
 
 
@@ -214,13 +218,7 @@ def panels(count: int, height: float) -> tuple[Figure, list[Any]]:
     return figure, list(figure.subplots(count, 1, sharex=True, squeeze=False).flatten())
 
 
-def small_multiples(
-    titles: Sequence[str], what: str, x_label: str, *, same_scale: bool = True
-) -> tuple[Figure, list[Any]]:
-    """Return a figure with a small panel per title, two beside each other, which share their x-axis.
-
-    ``what`` the y-axis shows stands above all panels; with ``same_scale`` they share their y-axis too.
-    """
+def _small_panels(titles: Sequence[str], heading: str, x_label: str, same_scale: bool) -> tuple[Figure, list[Any]]:
     columns = min(2, len(titles))
     rows = -(-len(titles) // columns)
     figure = Figure(figsize=(_WIDTH, {1: 2.1, 2: 1.5}.get(rows, 1.15) * rows + 0.85))
@@ -233,25 +231,29 @@ def small_multiples(
         if place >= len(titles) - columns:
             axes.tick_params(labelbottom=True)
             axes.set_xlabel(x_label)
-    if what:
-        figure.suptitle(what, x=0.01, ha="left", fontsize=10.5)
+    if heading:
+        figure.suptitle(heading, x=0.01, ha="left", fontsize=10.5)
     return figure, list(grid[: len(titles)])
 
 
-def line(color: str, text: str, **look: Any) -> Line2D:
-    """Return an entry of a legend."""
-    return Line2D([], [], color=color, label=text, **look)
-
-
-def legend(figure: Figure, handles: Sequence[Any], columns: int) -> None:
-    """Add a legend below the panels."""
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns)
+def legend(figure: Figure, grid: Sequence[Any], columns: int = 3) -> None:
+    """Add a legend of the labels of all panels below them, if there is more than one."""
+    entries = {text: entry for axes in grid for entry, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if len(entries) > 1:
+        figure.legend(handles=list(entries.values()), loc="outside lower left", ncols=columns)
 
 
 def boundaries(axes: Any, places: Sequence[float]) -> None:
     """Draw a dashed vertical line at every place, unless there are too many."""
     for place in places if len(places) < MARKED_STAGES else ():
         axes.axvline(place, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+
+
+def named_rows(axes: Any, names: Sequence[str]) -> None:
+    """Name the rows of a panel of horizontal bars, of which the first is on top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(visible=False)
 
 
 def scale_axis(axes: Any, scale: Scale) -> None:
@@ -264,26 +266,18 @@ def scale_axis(axes: Any, scale: Scale) -> None:
         axes.yaxis.set_minor_locator(NullLocator())
         _plain_numbers(axes.yaxis)
     elif scale == "percent":
-        percent_axis(axes)
+        axes.yaxis.set_major_locator(MaxNLocator(4, steps=_STEPS))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+        _from_zero(axes, 0.01)
     else:
         axes.yaxis.set_major_locator(MaxNLocator(4 if scale == "plain" else 3, steps=_STEPS))
         _plain_numbers(axes.yaxis)
     if scale == "zero":
-        from_zero(axes)
+        _from_zero(axes)
 
 
-def percent_axis(axes: Any) -> None:
-    """Write the y-axis in percent, from zero."""
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-    axes.yaxis.set_major_locator(MaxNLocator(4, steps=_STEPS))
-    from_zero(axes, 0.01)
-
-
-def from_zero(axes: Any, least: float = 0.0) -> None:
-    """Let the y-axis run from zero to a little above the data of all panels that share it, and to ``least`` at least.
-
-    Call it after drawing.
-    """
+def _from_zero(axes: Any, least: float = 0.0) -> None:
+    """Let the y-axis run from zero to a little above the data of all panels that share it, or at least to ``least``."""
     highest = max(one.dataLim.y1 for one in axes.get_shared_y_axes().get_siblings(axes))
     axes.set_ylim(0, max(1.12 * highest if np.isfinite(highest) else 0.0, least) or 1.0)
 
@@ -292,8 +286,7 @@ def _plain_numbers(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
 
 
-def whole_ticks(axes: Any) -> None:
-    """Let the ticks of the x-axis be whole numbers."""
+def _whole_ticks(axes: Any) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     low, high = axes.get_xlim()
     if high - low < 1:

@@ -1,4 +1,4 @@
-"""What the evaluations of a policy found."""
+"""The results of the evaluations of a policy."""
 
 import json
 import math
@@ -28,7 +28,7 @@ _Number = Annotated[float | None, BeforeValidator(_known)]
 
 
 class Result(BaseModel):
-    """What a policy reached on one benchmark, or on average over several: the contents of metrics.json."""
+    """Accuracies of a policy on one benchmark, or on average over several: the contents of metrics.json."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -61,14 +61,14 @@ class Evaluation(Result):
 
 
 class EvaluatedPolicy(Result):
-    """A policy, and what it reached on average over the benchmarks."""
+    """A policy, with its averages over the benchmarks."""
 
     policy: ArtifactRef
     stage: int
     """Finished stages; 0 is the base policy."""
     updates: int
     evaluations: list[Evaluation]
-    """In the order of the settings."""
+    """Its evaluations, in the order of the settings."""
 
     @property
     def label(self) -> str:
@@ -77,7 +77,7 @@ class EvaluatedPolicy(Result):
 
 
 def headline(samples_per_problem: int, benchmarks: int) -> str:
-    """Return what the accuracy of a policy is: ``avg@4``, or ``mean of 5 benchmarks``."""
+    """Return the name of the accuracy of a policy: ``avg@4``, or ``mean of 5 benchmarks``."""
     return f"mean of {benchmarks} benchmarks" if benchmarks > 1 else f"avg@{samples_per_problem}"
 
 

@@ -43,7 +43,7 @@ class Token(NamedTuple):
     kind: str
     """Marks, separated by spaces; ``gap`` for a gap."""
     words: str
-    """What a reader is told who points at it."""
+    """The text that appears when a reader points at it."""
 
 
 def pick_examples(history: History) -> list[Example]:

@@ -17,13 +17,13 @@ from tasks.report import drawing, steps
 from tasks.report.drawing import Chart, Look, Panel, Picture, Scale, Series
 from tasks.report.formats import label
 from tasks.report.history import Column, History
-from tasks.report.ledger import make_ledger, stage_clock
+from tasks.report.ledger import elapsed, make_ledger, stage_clock
 from tasks.report.look import BLUE, GREEN, MUTED, ORANGE
 from tasks.statistics import Interval
 from tasks.train.histogram import EDGES
 
 PANELS = 8
-"""Of more stages than this, some are shown."""
+"""Most stages that a figure has a panel for."""
 _TIMELINE = {
     **{"prepare": MUTED, "generate": BLUE, "verify": GREEN},
     **{"optimize": ORANGE, "alternate": ORANGE, "evaluate": MUTED},
@@ -43,9 +43,9 @@ class Curve(Look):
     """Columns of the ends of a band around it."""
     high: str = ""
     evaluated: bool = False
-    """Whether it is a number of the evaluated policies, over their updates."""
+    """If True, it is a number of the evaluated policies, over their updates."""
     of_veto: bool = False
-    """Whether it is drawn only where the objective has a veto."""
+    """If True, it is drawn only where the objective has a veto."""
 
     def known(self, history: History) -> bool:
         """Return whether a run has numbers for it."""
@@ -233,23 +233,22 @@ def timeline(history: History) -> tuple[Drawing, list[Series]] | None:
     """Draw when each step was at work, without the time between processes; None before the first stage."""
     if not history.stages:
         return None
-    ledger = make_ledger(history)
+    worked = make_ledger(history).worked
     rows: dict[str, list[tuple[float, float]]] = {row: [] for row in _TIMELINE}
     for manifest in sorted(history.manifests.values(), key=lambda one: (one.timings.started, one.digest)):
         if manifest.task not in steps.SHORT:
             row = manifest.task if manifest.task in rows else "prepare"
-            start, end = ledger.elapsed(manifest.timings.started), ledger.elapsed(manifest.timings.finished)
+            start, end = elapsed(worked, manifest.timings.started), elapsed(worked, manifest.timings.finished)
             rows[row].append((start, end - start))
     shown = [Series("", row, *np.array(bars).T) for row, bars in rows.items() if bars]
     figure, (axes,) = drawing.panels(1, 0.36 * len(shown) + 0.3)
-    unit, scale = drawing.time_unit(ledger.elapsed(ledger.worked[-1][1]))
-    for place, one in enumerate(shown[::-1]):
+    unit, scale = drawing.time_unit(elapsed(worked, worked[-1][1]))
+    for place, one in enumerate(shown):
         bars = np.stack([one.x / scale, np.maximum(one.y / scale, 0.002)], axis=1)
         axes.broken_barh(bars, (place - 0.3, 0.6), facecolors=_TIMELINE[one.name], linewidth=0)
-    drawing.boundaries(axes, [ledger.elapsed(one.policy.timings.finished) / scale for one in history.stages[:-1]])
-    axes.set_yticks(range(len(shown)), [one.name for one in shown[::-1]])
+    drawing.boundaries(axes, [elapsed(worked, one.policy.timings.finished) / scale for one in history.stages[:-1]])
+    drawing.named_rows(axes, [one.name for one in shown])
     axes.set_xlim(0, None)
-    axes.grid(visible=False)
     axes.set_xlabel(f"wall-clock ({unit})")
     return figure, shown
 

@@ -65,7 +65,7 @@ class History:
     """A run, as far as it went."""
 
     evaluated: list[EvaluatedPolicy]
-    """In the order of updates."""
+    """Evaluated policies, in the order of updates."""
     stages: list[Stage]
     updates: dict[str, Column]
     """Columns of the policies' metrics, one entry per update of the run; what was null or absent is NaN."""
@@ -95,7 +95,7 @@ class History:
 
     @property
     def headline(self) -> str:
-        """What the accuracy is: ``avg@4``, or ``mean of 5 benchmarks``."""
+        """The name of the accuracy: ``avg@4``, or ``mean of 5 benchmarks``."""
         return headline(self.evaluated[-1].samples_per_problem, len(self.evaluated[-1].evaluations))
 
     @property
@@ -113,7 +113,7 @@ class History:
 
     @property
     def vetoes(self) -> bool:
-        """Whether the objective leaves tokens out after a trigger."""
+        """True if the objective leaves tokens out after a trigger."""
         return bool(self.objective.get("veto", {}).get("scope") != "off")
 
     def column(self, name: str) -> Column:

@@ -1,4 +1,4 @@
-"""Where a run's seconds went, those of its GPUs, and the wall-clock of its training."""
+"""The seconds of a run and of its GPUs, by what they were spent on, and the wall-clock of its training."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -49,10 +49,6 @@ class Ledger:
     def training(self) -> float:
         """The sum without evaluation and without making the base policy."""
         return training_seconds(self.seconds)
-
-    def elapsed(self, moment: float) -> float:
-        """Return the seconds of ``worked`` before a moment, which is in Unix seconds."""
-        return covered((start, min(end, moment)) for start, end in self.worked if start < moment)
 
 
 def training_seconds(seconds: dict[str, float]) -> float:
@@ -132,6 +128,11 @@ def covered(intervals: Iterable[Span]) -> float:
     return sum(end - start for start, end in merge(intervals))
 
 
+def elapsed(worked: Iterable[Span], moment: float) -> float:
+    """Return the seconds of some intervals before a moment, which is in Unix seconds."""
+    return covered((start, min(end, moment)) for start, end in worked if start < moment)
+
+
 def at_work(manifests: Iterable[Manifest]) -> float:
     """Return the seconds during which some of these artifacts was being made, also in earlier attempts."""
     timings = [manifest.timings for manifest in manifests]
@@ -157,8 +158,3 @@ def training_clock(history: History) -> list[float]:
     """Return the seconds of training until each evaluated policy."""
     clock = stage_clock(history)
     return [clock[policy.stage] for policy in history.evaluated]
-
-
-def seconds_to(level: float, clock: Sequence[float], accuracy: Sequence[float]) -> float | None:
-    """Return the seconds of training until an evaluated policy first had an accuracy; None when none did."""
-    return next((at for at, reached in zip(clock, accuracy, strict=True) if reached >= level), None)

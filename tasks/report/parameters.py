@@ -20,7 +20,7 @@ _PAPER: dict[str, dict[str, Any]] = {
     "relaxed": {"objective.gate.low": 0.0, "objective.gate.high": 5.0},
     "grpo": {"objective.gate.low": 0.8, "objective.gate.high": 1.2, "updates_per_rollout": 4},
 }
-"""What the paper states about each algorithm's objective. It states more about the schedule; see the README."""
+"""Values that the paper states of each algorithm's objective. It states more about the schedule; see the README."""
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,28 @@
-"""The report as an artifact."""
+"""The report of a run as an artifact: one self-contained HTML page, its figures, and a summary."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from tasks.report.figures import make_figures
-from tasks.report.history import History, load_history
-from tasks.report.ledger import make_ledger
-from tasks.report.page import render_page
+from tasks.report.drawing import Picture
+from tasks.report.examples import pick_examples, pick_groups
+from tasks.report.figures import all_figures, make_figures, shown_stages
+from tasks.report.formats import points
+from tasks.report.history import History, Stage, load_history
+from tasks.report.ledger import ROWS, Ledger, make_ledger, training_seconds
+from tasks.report.look import render
+from tasks.report.parameters import resolved_settings
 from tasks.report.summary import RunSummary, make_summary
 from tasks.settings import RunSettings
 from tasks.settings.base import flat
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PAGE_FILE, SETTINGS_FILE, SUMMARY_FILE
+
+_OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
+_LEVELS_SHOWN = 6
 
 
 def write_report(
@@ -40,7 +49,7 @@ def write_report(
     own = settings.determining() if isinstance(settings, RunSettings) else dict(settings)
     history = load_history(store, evaluations, seed=seed, settings=own, trained_from=trained_from)
     ledger, figures = make_ledger(history), make_figures(history)
-    page, summary = render_page(store, history, ledger, figures), make_summary(history, ledger)
+    page, summary = _render_page(store, history, ledger, figures), make_summary(history, ledger)
     plain = summary.model_dump(mode="json", exclude={"execution", "report", "next_commands"})
     files = {PAGE_FILE: page, SUMMARY_FILE: json.dumps(plain, indent=1), SETTINGS_FILE: json.dumps(own, indent=1)}
     for name, figure in figures.items():
@@ -75,4 +84,83 @@ def draw_page(store: Store, history: History) -> tuple[str, RunSummary]:
         ArtifactError: an artifact of the run is missing or corrupted.
     """
     ledger = make_ledger(history)
-    return render_page(store, history, ledger, make_figures(history)), make_summary(history, ledger)
+    return _render_page(store, history, ledger, make_figures(history)), make_summary(history, ledger)
+
+
+def _render_page(store: Store, history: History, ledger: Ledger, figures: Mapping[str, Picture]) -> str:
+    """Render the page: figures are inline, there is no script, nothing from elsewhere, and texts are escaped."""
+    base, final = history.evaluated[0], history.evaluated[-1]
+    counted = _outcomes(history)
+    seen = dict.fromkeys(name for counts in counted.values() for name, count in counts.items() if count)
+    outcomes = sorted(seen | {"correct": None, "wrong": None})
+    levels = sorted({level for one in history.evaluated for level in one.by_level}, key=lambda one: (len(one), one))
+    manifests = list(history.manifests.values())
+    packages: dict[str, set[str]] = {}
+    for name, version in (item for one in manifests for item in one.packages.items()):
+        packages.setdefault(name, set()).add(version)
+    return render(
+        "report/page.html.j2",
+        history=history,
+        lacking=next((stage for stage in history.planned if stage.lacks), None),
+        base=base,
+        final=final,
+        gain=points(final.accuracy.value - base.accuracy.value) if final is not base else None,
+        levels=levels if 1 < len(levels) <= _LEVELS_SHOWN else [],
+        training={stage.number: _learned_from(stage) for stage in history.stages},
+        counted=counted,
+        outcomes=sorted(outcomes, key=lambda name: _OUTCOMES.index(name) if name in _OUTCOMES else len(_OUTCOMES)),
+        warnings=_warnings(history),
+        ledger=ledger,
+        ledger_words=ROWS,
+        training_seconds=training_seconds,
+        figures={name: picture.svg for name, picture in figures.items()},
+        words=all_figures(),
+        shown_stages=shown_stages(history),
+        over_staleness=[name for name, one in all_figures().items() if one.over == "staleness" and name in figures],
+        examples=pick_examples(history),
+        groups=pick_groups(store, history),
+        parameters=resolved_settings(history),
+        packages={name: ", ".join(sorted(versions)) for name, versions in sorted(packages.items())},
+        code=", ".join(sorted({one.commit for one in manifests if one.commit})) or "not a checkout",
+        started=datetime.fromtimestamp(min(one.timings.started for one in manifests), UTC).strftime(
+            "%Y-%m-%d %H:%M UTC"
+        ),
+    )
+
+
+def _learned_from(stage: Stage) -> dict[str, Any]:
+    """Return the facts of the responses that a stage learned from, and those of its policy; None what is not known."""
+    verdicts = [manifest.facts for manifest in stage.verdicts]
+
+    def mean(name: str) -> float | None:
+        known = [one[name] for one in verdicts if one.get(name) is not None]
+        return sum(known) / len(known) if known else None
+
+    names = ("groups", "zero_variance_groups", "unscored", "logp_mismatch")
+    return {
+        "responses": sum(sum((one.get("outcomes") or {}).values()) for one in verdicts) or None,
+        "reward": mean("reward"),
+        "truncated": mean("truncated"),
+        **{name: stage.policy.facts.get(name) for name in names},
+    }
+
+
+def _outcomes(history: History) -> dict[str, Counter[str]]:
+    """Count outcomes of the responses of every evaluated policy and stage."""
+    counted = {
+        f"{one.benchmark}, {policy.label}".replace("_", "-"): Counter(one.outcomes)
+        for policy in history.evaluated
+        for one in policy.evaluations
+    }
+    for stage in history.stages:
+        counts = (Counter[str](manifest.facts.get("outcomes") or {}) for manifest in stage.verdicts)
+        counted[f"training, stage {stage.number}"] = sum(counts, Counter())
+    return {name: counts for name, counts in counted.items() if counts.total()}
+
+
+def _warnings(history: History) -> list[str]:
+    """Return the warnings of every evaluation, and of the first shard of a stage that has one."""
+    found = [[history.manifests[one.evaluation]] for policy in history.evaluated for one in policy.evaluations]
+    found += [stage.rollouts for stage in history.stages]
+    warnings = [[one.facts["warning"] for one in manifests if "warning" in one.facts] for manifests in found]
+    return [some[0] for some in warnings if some]

@@ -27,7 +27,7 @@ _RUNS_ON = {
     "optimize": ("trainer", "blue"),
     "alternate": ("engine and trainer", "blue"),
 }
-"""What a task runs on in a deployment with GPUs, and its color; all others run on CPUs."""
+"""The engine or trainer whose GPUs a task runs on, and its color; all others run on CPUs."""
 SHORT = ("average",)
 """Tasks that take no time and are not drawn."""
 

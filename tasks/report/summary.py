@@ -66,14 +66,14 @@ class SummaryRow(_Row):
 
 
 class Execution(_Record):
-    """What one execution of the workflow did for a run; an earlier one may have done the rest."""
+    """The part of a run that one execution of the workflow made; an earlier one may have made the rest."""
 
     artifacts: int
     """The number of artifacts that the run consists of."""
     made: int
     """The number of them that this execution made."""
     seconds: float
-    """From the start of its first process."""
+    """Seconds from the start of its first process."""
     waited: float = 0.0
     """Seconds of these in which it only waited for another execution that did the same work."""
 
@@ -85,7 +85,7 @@ class Execution(_Record):
 
 
 class RunSummary(_Record):
-    """What a run found and what it took. ``str()`` of it is a table for the terminal."""
+    """The accuracies and the times of a run. ``str()`` of it is a table for the terminal."""
 
     algorithm: str
     updates_per_rollout: int
@@ -137,7 +137,7 @@ class RunSummary(_Record):
 
     @property
     def headline(self) -> str:
-        """What the accuracy is."""
+        """The name of the accuracy."""
         return headline(self.samples_per_problem, len(self.rows[-1].benchmarks))
 
     def _table(self) -> str:

@@ -4,7 +4,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.experiments.causes import split_causes
 from tasks.experiments.figures import CaptionedFigure, make_figures
 from tasks.experiments.page import render_page
 from tasks.experiments.result import (
@@ -17,7 +16,7 @@ from tasks.experiments.result import (
     Speed,
 )
 from tasks.experiments.runs import SystemRun
-from tasks.experiments.times import times_of
+from tasks.experiments.speedup import split_causes, times_of
 from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
 from tests.experiments.planted import call

@@ -1,9 +1,8 @@
 import pytest
 
-from tasks.report.drawing import Picture
 from tasks.report.step import write_report
 from tasks.store import ArtifactRef
-from tests.report.svg import drawn_of
+from tests.report.pages import figures_of
 from tests.report.synthetic import SyntheticRun, make_run
 
 
@@ -18,13 +17,8 @@ def mu_grpo_report(mu_grpo) -> ArtifactRef:
 
 
 @pytest.fixture(scope="session")
-def drawn(mu_grpo) -> dict[str, Picture]:
-    return drawn_of(mu_grpo)
-
-
-@pytest.fixture(scope="session")
-def figures(drawn) -> dict[str, str]:
-    return {name: figure.svg for name, figure in drawn.items()}
+def figures(mu_grpo, mu_grpo_report) -> dict[str, str]:
+    return figures_of(mu_grpo.store.path(mu_grpo_report))
 
 
 @pytest.fixture(scope="session")

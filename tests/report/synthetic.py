@@ -258,6 +258,10 @@ def make_run(root: Path, stages: int, **fields: Any) -> SyntheticRun:
         return run.base().stages(stages)
 
 
+def report_of(run: SyntheticRun) -> Path:
+    """The folder of a run's report."""
+    return run.store.path(write_report(run.store, run.evaluations, run.seed))
+
+
 def page_of(run: SyntheticRun) -> str:
-    ref = write_report(run.store, run.evaluations, run.seed)
-    return (run.store.path(ref) / "report.html").read_text(encoding="utf-8")
+    return (report_of(run) / "report.html").read_text(encoding="utf-8")

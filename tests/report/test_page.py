@@ -1,59 +1,12 @@
 import re
-from html.parser import HTMLParser
 
 from tasks.report.step import write_report
-from tests.report.synthetic import make_run, page_of
+from tests.report.pages import Outline, assert_self_contained, words
 from tests.report.synthetic_rows import HOSTILE
 
 
-class Outline(HTMLParser):
-    """Tags with their attributes, and the text of every <pre>."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.responses: list[str] = []
-        self.open: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag == "pre":
-            self.responses.append("")
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] == "pre":
-            self.responses[-1] += data
-
-
-def words(page: str) -> str:
-    return " ".join(re.sub("<[^>]*>", " ", page).split())
-
-
 def test_self_contained(page):
-    outline = Outline(page)
-    assert outline.open == []
-    names = {tag for tag, _ in outline.tags}
-    assert not names & {"script", "link", "iframe", "object", "embed", "img", "image", "form"}
-    for tag, attributes in outline.tags:
-        for name in ("src", "href", "xlink:href", "action"):
-            assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
-        assert not [name for name in attributes if name.startswith("on")]
-    assert "@import" not in page
-    assert not re.search(r"url\((?!#)", page)
-
-
-def test_large_run_stays_below_two_megabytes(tmp_path):
-    run = make_run(tmp_path, 64, updates_per_stage=64, updates_per_rollout=64)
-    assert len(page_of(run).encode()) < 2_000_000
+    assert_self_contained(page)
 
 
 def test_responses_are_escaped(page):
@@ -85,18 +38,11 @@ def test_headline_and_tables(page):
 
 def test_says_what_is_chosen_here_and_what_the_paper_states(page):
     text = words(page)
-    assert "The veto's trigger is a choice of this project, not the paper's" in text.replace("&#39;", "'")
+    assert "The veto's trigger is a choice of this project, not the paper's" in text
     assert "(token_ratio above 2)" in text
     assert "objective.gate.high 5 paper" in text
     assert "objective.veto.kappa 2 objective" in text
     assert "learning_rate 0.0001 warmup_updates" in text
-
-
-def test_settings_of_a_veto_that_is_off_are_not_shown(grpo):
-    text = words(page_of(grpo).partition("</style>")[2])
-    assert "objective.veto.scope off" in text
-    assert "veto.kappa" not in text
-    assert "The veto's trigger is a choice" not in text.replace("&#39;", "'")
 
 
 def test_lineage_names_every_policy(mu_grpo, page):
@@ -108,17 +54,3 @@ def test_lineage_names_every_policy(mu_grpo, page):
 def test_same_store_same_bytes(mu_grpo, mu_grpo_report):
     """The second report is the artifact that the first one wrote."""
     assert write_report(mu_grpo.store, mu_grpo.evaluations, 0) == mu_grpo_report
-
-
-def test_unfinished_runs_show_what_is_there(base_only, tmp_path):
-    text = words(page_of(base_only))
-    assert "There is no second evaluation yet." in text
-    assert "No stage is finished yet" in text
-    assert "32.0 %" in text
-
-    text = words(page_of(make_run(tmp_path, 1)))
-    assert "after 32 updates in 1 stage." in text
-
-
-def test_nulls_are_dashes(tmp_path):
-    assert "stage 2 64 76.2 % 73.2 to 79.2 – – 23.5 –" in words(page_of(make_run(tmp_path, 2, nulls=True)))  # noqa: RUF001

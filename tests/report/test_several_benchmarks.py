@@ -1,6 +1,5 @@
 """A run that is measured on several benchmarks: each is shown, and their mean is the headline."""
 
-import html
 import json
 import re
 from pathlib import Path
@@ -9,11 +8,11 @@ from typing import Any
 import pytest
 
 from tasks.cli.store import highlights
-from tasks.decks.deck import draw_deck
 from tasks.errors import DataError
 from tasks.evaluate.average import average_evaluations
 from tasks.evaluate.metrics import CORRECT, measure
 from tasks.report.compare import ComparedRun, compare
+from tasks.report.deck import draw_deck
 from tasks.report.history import load_history
 from tasks.report.step import write_report
 from tasks.report.summary import summarise
@@ -23,6 +22,7 @@ from tasks.store import Store
 from tasks.store.tables import SAMPLES, write_table
 from tasks.stored.evaluated import evaluated_policy
 from tests.report.clock import Clock, process
+from tests.report.pages import words
 from tests.report.synthetic import SyntheticRun, page_of
 
 SHARES = {"easy": (8, 0.75), "hard": (2, 0.25)}
@@ -73,11 +73,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     with process(clock, "one"):
         made.base().stages(2)
     return made
-
-
-def words(page: str) -> str:
-    text = re.sub("<style>.*?</style>|<svg.*?</svg>", " ", page, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub("<[^>]*>", " ", text)).replace("\xa0", " ").split())
 
 
 def test_the_headline_is_the_mean_over_benchmarks(run: Measured) -> None:

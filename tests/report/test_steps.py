@@ -8,7 +8,7 @@ from tasks.report.history import load_history
 from tasks.report.steps import Card, draw_run
 from tasks.store import Store
 from tests.report.clock import Clock, process
-from tests.report.svg import SVG, texts
+from tests.report.pages import SVG, texts
 from tests.report.synthetic import SyntheticRun
 from tools.graphs import PICTURE, columns, picture
 

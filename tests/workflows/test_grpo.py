@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from tasks.cli.main import app
 from tasks.errors import SettingsError
-from tasks.experiments.causes import BARRIER, BATCHES, UNEXPLAINED, split_causes
 from tasks.experiments.runs import load_run
+from tasks.experiments.speedup import BARRIER, BATCHES, UNEXPLAINED, split_causes
 from tasks.models.step import prepare_policy
 from tasks.report.ledger import training_clock
 from tasks.rollout.step import generate_shard

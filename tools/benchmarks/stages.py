@@ -17,9 +17,8 @@ from pathlib import Path
 import torch
 import yaml
 
-from tasks.experiments.causes import split_causes
 from tasks.experiments.runs import SystemRun, load_run
-from tasks.experiments.times import END_TO_END, GENERATION, TO_LEVEL, speeds_of
+from tasks.experiments.speedup import END_TO_END, GENERATION, TO_LEVEL, speeds_of, split_causes
 from tasks.report.ledger import training_clock
 from tasks.settings import ArithmeticSettings, WarmStartSettings
 from tasks.settings.experiment import PlannedRun, read_experiment

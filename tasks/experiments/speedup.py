@@ -1,6 +1,7 @@
-"""The seconds that one system saves against another, split into causes whose sum is the whole difference.
+"""The speed-up of one system over another: their times, how much faster one is, and the causes of the difference.
 
-docs/speedup.md explains the method and its limits.
+The causes split the seconds that one system saves into parts whose sum is the whole difference; docs/speedup.md
+explains the method and its limits.
 Legend of shapes: A rollouts artifacts; F features of work: forward passes, and rows in them.
 """
 
@@ -10,11 +11,13 @@ from statistics import mean
 import numpy as np
 from scipy.optimize import nnls
 
-from tasks.experiments.result import Cause
-from tasks.experiments.runs import Floats, Generated, Pair, SystemRun, pairs_of
+from tasks.experiments.result import Cause, Speed, Times
+from tasks.experiments.runs import Floats, Generated, Pair, SystemRun, of_system, pairs_of
 from tasks.report.formats import percent
+from tasks.report.ledger import training_clock
 from tasks.store.records import Manifest, Timings
 
+GENERATION, END_TO_END, TO_LEVEL = "generation", "end to end", "to the level of the baseline"
 SWITCHES, BARRIER, BATCHES = "switches avoided", "no straggler barrier", "larger generation batches"
 LOGP, UPDATES, VERIFY = "log-probabilities", "updates", "verification"
 STORAGE, RESPONSES = "storage and the rest", "shorter or longer responses"
@@ -44,6 +47,62 @@ _CAUSE_OF_PHASE = {
 """The cause to which the difference in a phase of training belongs; that in all other phases is ``STORAGE``."""
 Rates = dict[tuple[object, ...], Floats]
 """Seconds of a pass and of a row, [F], by engine."""
+
+
+def times_of(runs: Sequence[SystemRun]) -> list[Times]:
+    """Return a row per model and system, in the order of the runs."""
+    rows = []
+    for model, system in dict.fromkeys((run.model, run.system) for run in runs):
+        found = of_system(runs, model, system)
+        rows.append(
+            Times(
+                model=model,
+                system=system,
+                updates=max(run.history.evaluated[-1].updates for run in found),
+                wall_clocks=[training_clock(run.history)[-1] for run in found],
+                ledger=_mean([run.ledger.seconds for run in found]),
+                gpu_seconds=_mean([run.ledger.gpu_seconds for run in found]),
+            )
+        )
+    return rows
+
+
+def _mean(ledgers: Sequence[dict[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for ledger in ledgers for name in ledger)
+    return {name: float(np.mean([ledger.get(name, 0.0) for ledger in ledgers])) for name in names}
+
+
+def speeds_of(runs: Sequence[SystemRun], reference: str, baselines: Sequence[str]) -> list[Speed]:
+    """Return how much faster the reference is than every baseline, model by model."""
+    speeds = []
+    for model in dict.fromkeys(run.model for run in runs):
+        for baseline in baselines:
+            ratios = [_ratios(*pair) for pair in pairs_of(runs, model, reference, baseline)]
+            for name in ratios[0] if ratios else ():
+                by_seed = [one[name] for one in ratios]
+                known = [one for one in by_seed if one is not None]
+                # Ratios multiply: 2 and 0.5 are as fast on the whole.
+                ratio = float(np.exp(np.mean(np.log(known)))) if len(known) == len(by_seed) else None
+                speeds.append(Speed(model=model, baseline=baseline, name=name, ratio=ratio, by_seed=by_seed))
+    return speeds
+
+
+def _ratios(ours: SystemRun, theirs: SystemRun) -> dict[str, float | None]:
+    """Return how often the seconds of a run of the reference go into those of a baseline; None where one has none."""
+    clock, whole = training_clock(ours.history), training_clock(theirs.history)[-1]
+    level = theirs.history.evaluated[-1].accuracy.value
+    reached = (at for at, one in zip(clock, ours.history.evaluated, strict=True) if one.accuracy.value >= level)
+    seconds = {
+        GENERATION: (_generating(theirs), _generating(ours)),
+        END_TO_END: (whole, clock[-1]),
+        TO_LEVEL: (whole, next(reached, 0.0)),
+    }
+    return {name: other / own if min(other, own) > 0 else None for name, (other, own) in seconds.items()}
+
+
+def _generating(run: SystemRun) -> float:
+    """Return GPU-seconds where there are GPUs: shards side by side are no faster than the same GPUs at one task."""
+    return (run.ledger.gpu_seconds or run.ledger.seconds).get("generate", 0.0)
 
 
 def split_causes(runs: Sequence[SystemRun], reference: str, baselines: Sequence[str]) -> list[Cause]:

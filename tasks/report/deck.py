@@ -55,7 +55,7 @@ class _Table(NamedTuple):
 
 @dataclass
 class _Contents:
-    """What a deck shows of the numbers of artifacts."""
+    """The numbers of artifacts, as a deck shows them."""
 
     tiles: dict[str, str] = field(default_factory=dict)
     bars: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -151,7 +151,7 @@ def draw_unfinished(task: str, settings: Mapping[str, Mapping[str, Any]], error:
 
 def _page(settings: Mapping[str, Mapping[str, Any]], **values: Any) -> str:
     groups = {name: rows for name, own in settings.items() if (rows := parameters_of([own], {}))}
-    return render("decks/deck.html.j2", settings=groups, rows=ROWS, size=size, first_of=_first_of, **values)
+    return render("report/deck.html.j2", settings=groups, rows=ROWS, size=size, first_of=_first_of, **values)
 
 
 def _files(store: Store, manifests: Iterable[Manifest], names: Iterable[str]) -> list[Path]:

@@ -8,35 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from tasks.decks.deck import draw_deck, draw_unfinished
 from tasks.flyte.decorators import Logic, step
 from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.interruption import Interrupted
+from tasks.report.deck import draw_deck, draw_unfinished
 from tasks.report.step import write_report
 from tasks.settings import OptimizeSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
 from tasks.verify.step import Tally
-from tests.report.synthetic import PROMPTS_SETTINGS, SyntheticRun, make_run
+from tests.report.pages import Outline, words
+from tests.report.synthetic import PROMPTS_SETTINGS, SyntheticRun
 from tests.report.synthetic_rows import HOSTILE
-from tests.report.test_page import Outline
-from tests.report.test_page_in_browser import browse
-
-PROBE = """<pre></pre><script>document.querySelector("pre").textContent = JSON.stringify([
-  document.documentElement.scrollWidth,
-  [...document.querySelectorAll("svg")].map(one => one.getBoundingClientRect().width)
-]);</script>"""
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> SyntheticRun:
-    return make_run(tmp_path_factory.mktemp("run"), 2)
+from tests.report.test_page_in_browser import probe
 
 
 @pytest.fixture
-def copy(run: SyntheticRun, tmp_path: Path) -> Store:
+def copy(mu_grpo: SyntheticRun, tmp_path: Path) -> Store:
     """A store that may be damaged."""
-    shutil.copytree(run.store.root, tmp_path / "copy")
+    shutil.copytree(mu_grpo.store.root, tmp_path / "copy")
     return Store.open(tmp_path / "copy")
 
 
@@ -45,16 +35,12 @@ def page_of(store: Store, ref: ArtifactRef, started: float = 0.0) -> str:
     return page
 
 
-def words(page: str) -> str:
-    return " ".join(html.unescape(re.sub("<[^>]*>", " ", page)).split())
-
-
-def test_a_policys_deck(run: SyntheticRun) -> None:
-    manifest = run.store.manifest(run.policy)
-    pages = draw_deck(run.store, run.policy, 0.0)
+def test_a_policys_deck(mu_grpo: SyntheticRun) -> None:
+    manifest = mu_grpo.store.manifest(mu_grpo.policy)
+    pages = draw_deck(mu_grpo.store, mu_grpo.policy, 0.0)
     assert list(pages) == ["optimize"]
     text = words(pages["optimize"])
-    assert run.policy.digest in text
+    assert mu_grpo.policy.digest in text
     assert "Made in 16.5 s; finished at 2023-11-1" in text
     assert "zero variance groups 11 groups 64 unscored 1" in text
     assert "load 0.5 s logp 1.5 s optimize 14.0 s rest 0.5 s" in text
@@ -66,8 +52,8 @@ def test_a_policys_deck(run: SyntheticRun) -> None:
         assert f" {metric} " in text
 
 
-def test_an_evaluations_deck(run: SyntheticRun) -> None:
-    text = words(page_of(run.store, run.evaluations[-1]))
+def test_an_evaluations_deck(mu_grpo: SyntheticRun) -> None:
+    text = words(page_of(mu_grpo.store, mu_grpo.evaluations[2]))
     assert "accuracy 76.2 % (73.2 to 79.2)" in text
     assert "outcomes correct 122 wrong 34 no answer 4" in text
     assert "by level 2 0.812 3 0.712" in text
@@ -89,8 +75,8 @@ def test_a_warning_of_rollouts_stands_in_the_deck_of_their_verdicts(store: Store
     assert f"Warning {warning}" in words(page_of(store, rolled.ref))
 
 
-def test_texts_of_responses_are_inert(run: SyntheticRun) -> None:
-    page = page_of(run.store, run.evaluations[-1])
+def test_texts_of_responses_are_inert(mu_grpo: SyntheticRun) -> None:
+    page = page_of(mu_grpo.store, mu_grpo.evaluations[-1])
     outline = Outline(page)
     assert html.escape(HOSTILE, quote=False).partition("alert")[0] in page
     assert not {"script", "img", "link", "iframe"} & {tag for tag, _ in outline.tags}
@@ -128,19 +114,19 @@ def test_prompts_are_shown_with_every_shard(store: Store) -> None:
     assert "<script" not in page
 
 
-def test_a_report_is_its_own_deck(tmp_path: Path) -> None:
-    run = make_run(tmp_path, 0)
-    ref = write_report(run.store, run.evaluations, 0)
-    pages = draw_deck(run.store, ref, 0.0)
+def test_a_report_is_its_own_deck(base_only: SyntheticRun) -> None:
+    store = base_only.store
+    ref = write_report(store, base_only.evaluations, 0)
+    pages = draw_deck(store, ref, 0.0)
     assert list(pages) == ["report", "artifact"]
-    assert pages["report"] == (run.store.path(ref) / "report.html").read_text()
+    assert pages["report"] == (store.path(ref) / "report.html").read_text()
     assert ref.digest in pages["artifact"]
     assert "algorithm base accuracy 0.32" in words(pages["artifact"])
 
 
-def test_what_is_older_than_the_step_was_found(run: SyntheticRun) -> None:
-    finished = run.store.manifest(run.policy).timings.finished
-    assert "Found in the store. Made in 16.5 s" in words(page_of(run.store, run.policy, finished + 1))
+def test_what_is_older_than_the_step_was_found(mu_grpo: SyntheticRun) -> None:
+    finished = mu_grpo.store.manifest(mu_grpo.policy).timings.finished
+    assert "Found in the store. Made in 16.5 s" in words(page_of(mu_grpo.store, mu_grpo.policy, finished + 1))
 
 
 def test_an_interrupted_step_says_how_far_it_came() -> None:
@@ -156,11 +142,11 @@ def test_an_interrupted_step_says_how_far_it_came() -> None:
     assert "preset grpo" in text
 
 
-def test_a_deck_fetches_nothing(copy: Store, run: SyntheticRun) -> None:
+def test_a_deck_fetches_nothing(copy: Store, mu_grpo: SyntheticRun) -> None:
     """What is not on this machine, as of an artifact that was found on S3, is left out."""
-    (copy.root / run.policy.folder / "metrics.parquet").unlink()
-    page = page_of(copy, run.policy)
-    assert run.policy.digest in page
+    (copy.root / mu_grpo.policy.folder / "metrics.parquet").unlink()
+    page = page_of(copy, mu_grpo.policy)
+    assert mu_grpo.policy.digest in page
     assert "<svg" not in page
 
 
@@ -196,21 +182,17 @@ def broken(store: StoreHandle, policy: Artifact, what: str) -> Logic[Artifact]:
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_a_deck_that_cannot_be_drawn_is_told_and_the_step_is_done(
-    copy: Store, run: SyntheticRun, what: str, capsys: pytest.CaptureFixture[str]
+    copy: Store, mu_grpo: SyntheticRun, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert broken(store=copy.ref, policy=run.policy, what=what).digest == run.policy.digest
+    assert broken(store=copy.ref, policy=mu_grpo.policy, what=what).digest == mu_grpo.policy.digest
     assert "broken: no deck, because it could not be drawn: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("width", [1280, 500])
-def test_a_browser_shows_it(run: SyntheticRun, tmp_path: Path, width: int) -> None:
-    (tmp_path / "deck.html").write_text(
-        f'<!doctype html><meta charset="utf-8"><body style="margin: 0">{page_of(run.store, run.policy)}{PROBE}',
-        encoding="utf-8",
-    )
-    seen = browse(tmp_path / "deck.html", f"--window-size={width},900", "--dump-dom")
-    assert "CONSOLE" not in seen.stderr
-    wide, curves = json.loads(re.search("<pre>(.*?)</pre>", seen.stdout)[1])
-    assert wide <= width
-    assert len(curves) == 2
-    assert min(curves) > 300
+def test_a_browser_shows_it(mu_grpo: SyntheticRun, tmp_path: Path, width: int) -> None:
+    deck = page_of(mu_grpo.store, mu_grpo.policy)
+    page = f'<!doctype html><meta charset="utf-8"><body style="margin: 0">{deck}</body>'
+    seen = probe(page, tmp_path, width)
+    assert seen["wide"] <= width
+    assert len(seen["figures"]) == 2
+    assert min(wide for _, wide, _ in seen["figures"]) > 300

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tasks.experiments import causes
-from tasks.experiments.causes import split_causes, training_time
+from tasks.experiments import speedup
 from tasks.experiments.runs import SystemRun, generated
+from tasks.experiments.speedup import split_causes, training_time
 from tasks.store.records import Manifest
 from tests.experiments.planted import PASS, ROW, Sampled, planted, sampled
 
@@ -31,20 +31,20 @@ def found(reference: Sequence[SystemRun], baseline: Sequence[SystemRun]) -> dict
 def compared(ours: Sampled, theirs: Sampled, longer: dict[str, float] | None = None) -> dict[str, float]:
     """Causes that are not 0, where the baseline's phases may be longer."""
     saved = found([planted("mu_grpo", ours, **PHASES)], [planted("grpo", theirs, **PHASES | (longer or {}))])
-    assert set(saved) == set(causes.HOW) - {causes.UNDIVIDED}
+    assert set(saved) == set(speedup.HOW) - {speedup.UNDIVIDED}
     return {name: seconds for name, seconds in saved.items() if abs(seconds) > 1e-6}
 
 
 @pytest.mark.parametrize(
     ("phase", "name"),
     [
-        ("switch", causes.SWITCHES),
-        ("load", causes.SWITCHES),
-        ("verify", causes.VERIFY),
-        ("logp", causes.LOGP),
-        ("optimize", causes.UPDATES),
-        ("rest", causes.STORAGE),
-        ("save", causes.STORAGE),
+        ("switch", speedup.SWITCHES),
+        ("load", speedup.SWITCHES),
+        ("verify", speedup.VERIFY),
+        ("logp", speedup.LOGP),
+        ("optimize", speedup.UPDATES),
+        ("rest", speedup.STORAGE),
+        ("save", speedup.STORAGE),
     ],
 )
 @pytest.mark.parametrize("seconds", [0.5, 50.0])
@@ -59,14 +59,14 @@ def test_a_barrier_and_smaller_batches() -> None:
     passes = [max(UNEVEN), sum(max(UNEVEN[start : start + 4]) for start in range(0, 64, 4))]
     rows = [64 * passes[0], 4 * passes[1]]
     waited = [PASS * (passes[one] - needed[one]) + ROW * (rows[one] - sum(UNEVEN)) for one in (0, 1)]
-    expected = {causes.BATCHES: PASS * (needed[1] - needed[0]), causes.BARRIER: waited[1] - waited[0]}
+    expected = {speedup.BATCHES: PASS * (needed[1] - needed[0]), speedup.BARRIER: waited[1] - waited[0]}
     assert compared(sampled(UNEVEN, [64]), sampled(UNEVEN, [4] * 16)) == pytest.approx(expected)
 
 
 def test_batches_that_are_larger() -> None:
     """All responses are equally long, so that no row waits: what is saved are passes."""
     saved = compared(sampled([8] * 64, [64]), sampled([8] * 64, [16] * 4))
-    assert saved == pytest.approx({causes.BATCHES: PASS * 3 * 8})
+    assert saved == pytest.approx({speedup.BATCHES: PASS * 3 * 8})
 
 
 def test_a_policy_that_answers_at_length() -> None:
@@ -75,7 +75,7 @@ def test_a_policy_that_answers_at_length() -> None:
     more = theirs.sequence_tokens / ours.sequence_tokens
     longer = {name: more * PHASES[name] for name in ("logp", "optimize")}
     expected = (more - 1) * (PHASES["logp"] + PHASES["optimize"]) + sum(one.seconds for one in ours.calls or [])
-    assert compared(ours, theirs, longer) == pytest.approx({causes.RESPONSES: expected})
+    assert compared(ours, theirs, longer) == pytest.approx({speedup.RESPONSES: expected})
 
 
 def test_an_engine_that_is_slower_beside_training_is_not_explained() -> None:
@@ -83,7 +83,7 @@ def test_an_engine_that_is_slower_beside_training_is_not_explained() -> None:
     ours = sampled(UNEVEN, [64])
     assert ours.calls is not None
     saved = compared(ours, sampled(UNEVEN, [64], slower=1.5))
-    assert saved == pytest.approx({causes.UNEXPLAINED: 0.5 * ours.calls[0].seconds})
+    assert saved == pytest.approx({speedup.UNEXPLAINED: 0.5 * ours.calls[0].seconds})
 
 
 def test_calls_that_vary_by_a_tenth() -> None:
@@ -97,8 +97,8 @@ def test_calls_that_vary_by_a_tenth() -> None:
     ours = [planted("mu_grpo", sampled(one, [64]), seed, **PHASES) for seed, one in enumerate(responses)]
     theirs = [planted("grpo", sampled(one, [4] * 16), seed, **PHASES) for seed, one in enumerate(responses)]
     exact, close = found(ours, theirs), found([*map(noisy, ours)], [*map(noisy, theirs)])
-    whole = exact[causes.BATCHES] + exact[causes.BARRIER]
-    for name in (causes.BATCHES, causes.BARRIER, causes.UNEXPLAINED):
+    whole = exact[speedup.BATCHES] + exact[speedup.BARRIER]
+    for name in (speedup.BATCHES, speedup.BARRIER, speedup.UNEXPLAINED):
         assert close[name] == pytest.approx(exact[name], abs=0.15 * whole)
 
 
@@ -146,7 +146,7 @@ def test_artifacts_on_the_way_to_a_policy_count_once() -> None:
     alone = training_time(run)
     assert with_rollouts(started=1.0, finished=9.0, phases={}) == alone
     outside = with_rollouts(started=-9.0, finished=-1.0, phases={"generate": 7.0})
-    assert outside == alone | {causes.UNDIVIDED: 12.0, causes.STORAGE: alone[causes.STORAGE] + 1.0}
+    assert outside == alone | {speedup.UNDIVIDED: 12.0, speedup.STORAGE: alone[speedup.STORAGE] + 1.0}
 
 
 def test_calls_whose_work_is_not_known_leave_generation_whole() -> None:
@@ -154,13 +154,13 @@ def test_calls_whose_work_is_not_known_leave_generation_whole() -> None:
     assert made.calls is not None
     untimed = planted("grpo", made._replace(calls=None), generate=9.0, **PHASES)
     saved = found([planted("mu_grpo", made, **PHASES)], [untimed])
-    assert saved[causes.UNDIVIDED] == pytest.approx(9.0 - made.calls[0].seconds)
-    assert causes.BARRIER not in saved
+    assert saved[speedup.UNDIVIDED] == pytest.approx(9.0 - made.calls[0].seconds)
+    assert speedup.BARRIER not in saved
 
 
 def test_phases_count_once_for_every_device() -> None:
     both = planted("grpo", Sampled(), settings={"backend": {"processes": 2}}, **PHASES)
-    assert training_time(both)[causes.UPDATES] == 2 * PHASES["optimize"]
+    assert training_time(both)[speedup.UPDATES] == 2 * PHASES["optimize"]
 
 
 def test_engines_side_by_side_wait_for_the_slowest() -> None:

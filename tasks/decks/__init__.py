@@ -1,1 +1,0 @@
-"""What a step shows of what it made: HTML for Flyte's decks."""
