@@ -21,9 +21,9 @@ class Benchmark:
 
     row: dict[str, Any]
     stated: str
-    """What the paper states about it."""
+    """Statement of the paper about it."""
     chosen: str = ""
-    """What was chosen here."""
+    """Choices that were made here."""
 
 
 DATA_SETS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("data_sets.yaml").read_text(encoding="utf-8"))
@@ -47,13 +47,13 @@ class BenchmarkSettings(Settings):
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
-    """In tables, figures, trackers and artifacts."""
+    """Name in tables, figures, trackers and artifacts."""
     source: SourceSettings | None = None
-    """Of a benchmark of your own; a source takes the place of a known benchmark's as a whole."""
+    """Rows of a benchmark of your own. A source takes the place of a known benchmark's as a whole."""
     answer_type: VerifyKind | None = None
-    """How responses are judged, as ``verify.kind`` says; the run's own way without it."""
+    """Kind of judging, as in ``verify.kind``; the run's own without it."""
     problems: int | None = Field(None, ge=1)
-    """The first so many; all of them without it."""
+    """Number of problems, the first ones; all of them without it."""
     samples_per_problem: int | None = Field(None, ge=1)
     """k of avg@k."""
     max_new_tokens: int | None = Field(None, ge=1)
@@ -67,7 +67,7 @@ class BenchmarkSettings(Settings):
     chat: bool | None = None
     """Put the text into the tokenizer's chat template as a user's message."""
     date: Day | None = None
-    """What a chat template takes for today."""
+    """The day that a chat template takes for today."""
     max_unreadable_share: Number = Field(0.1, ge=0, le=1)
     """More gold answers that the verifier cannot read are an error. Up to it they are counted and listed, and count as
     not solved."""

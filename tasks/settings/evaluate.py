@@ -1,4 +1,4 @@
-"""How policies are evaluated: what a run says of it, and what that is for each of its benchmarks."""
+"""Settings of evaluation: those of a run, and what they amount to for each of its benchmarks."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ from tasks.settings.steps import PromptsSettings
 from tasks.settings.verify import VerifySettings
 
 _OF_SAMPLING = {"samples_per_problem": None, "max_new_tokens": None, "temperature": None, "greedy": False}
-"""Of a benchmark, what changes none of its problems."""
+"""Fields of a benchmark that change none of its problems."""
 
 
 class EvaluationSettings(Settings):
-    """How a policy's accuracy on a benchmark is measured."""
+    """Measurement of a policy's accuracy on a benchmark."""
 
     samples_per_problem: int = Field(4, ge=1)
     """k of avg@k."""
@@ -26,16 +26,16 @@ class EvaluationSettings(Settings):
     greedy: bool = True
     """One greedy response to every problem besides, on the benchmarks that ask for it."""
     engine: EngineSettings | None = None
-    """That of the rollouts when it is not given."""
+    """Engine of the evaluations; that of the rollouts without it."""
     responses_per_part: int = Field(1024, ge=1)
     """Responses after which what there is so far is saved; whole problems."""
 
 
 class EvaluateSettings(EvaluationSettings):
-    """How a policy's accuracy is measured: on which benchmarks, and what of it is not theirs."""
+    """Measurement of a policy's accuracy: the benchmarks, and what they do not say themselves."""
 
     problems: int = Field(500, ge=1)
-    """Of the benchmark ``held_out``; all of them where fewer are held out."""
+    """Problems of the benchmark ``held_out``; all of them where fewer are held out."""
     benchmarks: list[BenchmarkSettings] = Field([BenchmarkSettings(name=HELD_OUT)], min_length=1)
     """Names of known benchmarks, or benchmarks of your own. The mean over them is the headline."""
 
@@ -52,7 +52,7 @@ class Measure:
     """A benchmark of a run, with nothing left open."""
 
     benchmark: BenchmarkSettings
-    """Which problems; of sampling it says nothing."""
+    """Its problems alone: fields of sampling have their defaults."""
     evaluation: EvaluationSettings
     verify: VerifySettings
 

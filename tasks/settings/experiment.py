@@ -36,11 +36,11 @@ class PartsSettings(Settings):
     parts: list[Literal["a", "b", "c", "d"]] = Field(min_length=1)
     """a is Figure 2 of the paper, b its Figure 3."""
     updates: int = Field(256, ge=1)
-    """Of every run; prompts_per_stage in ``changes`` must give as many."""
+    """Updates of every run; prompts_per_stage in ``changes`` must give as many."""
     evaluations: int = Field(16, ge=1)
     """Evaluations along every run."""
     changes: Changes = Field(default_factory=dict)
-    """Of those settings. The laboratory measures on one benchmark."""
+    """Changes of those settings. The laboratory measures on one benchmark."""
 
     @classmethod
     def title(cls) -> str:
@@ -52,12 +52,12 @@ class ExperimentSettings(Settings):
     """The runs of a reproduction, and how they are compared."""
 
     models: dict[str, Changes] = Field(min_length=1)
-    """What belongs to a model, by its name: the policy, its prompts, lengths."""
+    """Settings of each model, by its name: the policy, its prompts, lengths."""
     systems: dict[str, Changes] = Field(min_length=2)
-    """What belongs to a system, by its name: preset, objective, updates_per_rollout. Without the last the system works
+    """Settings of each system, by its name: preset, objective, updates_per_rollout. Without the last the system works
     in four large stages."""
     common: Changes = Field(default_factory=dict)
-    """What all runs share."""
+    """Settings that all runs share."""
     seeds: list[int] = Field([0, 1, 2], min_length=1)
     """Seeds; every model and system is run with each of them."""
     reference: str = "mu_grpo"

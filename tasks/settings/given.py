@@ -30,7 +30,7 @@ class Given(FlyteModel, Generic[Section]):
 
     @classmethod
     def model_json_schema(cls, *choices: Any, **named: Any) -> dict[str, Any]:
-        """That of the section, for who starts a workflow by a form."""
+        """Return the schema of the section, for forms that start a workflow."""
         return cls._section().model_json_schema(*choices, **named)
 
     @classmethod

@@ -7,9 +7,9 @@ from pydantic import AfterValidator
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
-"""As clients take them; servers allow less."""
+"""Buckets as clients take them; servers allow less."""
 STORES = "a folder, or s3://bucket/prefix"
-"""Where a store can be."""
+"""Places of a store, for messages."""
 
 
 def in_bucket(text: str) -> bool:

@@ -41,7 +41,7 @@ class RunSettings(Settings):
     evaluate: EvaluateSettings
     operation: OperationSettings = Field(OperationSettings(), json_schema_extra=OPERATIONAL)
     updates_per_rollout: int | None = Field(None, ge=1)
-    """mu of the workflow that alternates; without it a stage's rollouts serve all of its updates."""
+    """mu of the workflow that alternates. Without it a stage's rollouts serve all of its updates."""
     store: StorePlace = Field("runs", json_schema_extra=OPERATIONAL)
     """The folder, or the ``s3://bucket/prefix``, that artifacts go to."""
     seed: int = Field(0, ge=0)
@@ -116,7 +116,7 @@ class RunSettings(Settings):
 
     @property
     def measures(self) -> list[Measure]:
-        """What is measured of every policy, benchmark by benchmark."""
+        """Measures of every policy, benchmark by benchmark."""
         return measures(self.evaluate, self.prompts, self.verify, self.rollout.engine)
 
     @property

@@ -1,4 +1,4 @@
-"""Where the rows of a data set come from, and how a row becomes a prompt with a gold answer."""
+"""Rows of a data set: their source, and the fields with prompt and gold answer."""
 
 import re
 from typing import Literal
@@ -30,9 +30,9 @@ class SourceSettings(Settings):
     revision: str = "main"
     """A commit, tag or branch on the hub; a commit always names the same rows."""
     commit: str = ""
-    """What ``revision`` names; looked up when a run opens, unless it is given."""
+    """Commit that ``revision`` names; looked up when a run opens, unless it is given."""
     files: list[str] = Field([])
-    """Of the data set on the hub, in the order of their rows."""
+    """Files of the data set on the hub, in the order of their rows."""
     path: FilePlace | None = None
     """A JSON-lines, JSON or parquet file of your own, or a folder of such files; here or at an ``s3://`` address."""
     arithmetic: ArithmeticSettings | None = None
@@ -48,7 +48,8 @@ class SourceSettings(Settings):
     of LiveCodeBench, the tests of programs."""
 
     share: Number = Field(1.0, gt=0, le=1)
-    """Rows that are taken, chosen by a hash of their ids and in its order; at 1 all of them, in their own order."""
+    """Share of the rows that is taken, chosen by a hash of their ids and in its order; at 1 all of them, in their own
+    order."""
 
     @model_validator(mode="after")
     def _one_source(self) -> "SourceSettings":

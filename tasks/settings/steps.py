@@ -78,7 +78,7 @@ class PolicySettings(Settings):
 
 
 class PromptsSettings(Settings):
-    """Where prompts come from and how many a stage takes. Give exactly one of arithmetic, path and source."""
+    """Source of the prompts, and the number that a stage takes. Give exactly one of arithmetic, path and source."""
 
     prompts_per_stage: int = Field(ge=1)
     """Prompts that a stage samples responses to."""
@@ -91,7 +91,7 @@ class PromptsSettings(Settings):
     held_out_path: FilePlace | None = None
     """A file of the same form for evaluation. Without it a share of the rows is held out, by a hash of their ids."""
     held_out_share: Number = Field(0.1, ge=0, lt=1)
-    """Of the rows of path or source, without held_out_path; above 0, at least one of several rows."""
+    """Share of the rows of path or source, without held_out_path; above 0, at least one of several rows."""
     overlap_words: int = Field(13, ge=0)
     """Prompts that share so many words in a row with a problem of a benchmark of the run leave the training set; so do
     those that are equal to one. 0 asks for equal ones alone."""
@@ -104,7 +104,7 @@ class PromptsSettings(Settings):
     chat: bool = False
     """Put the text into the tokenizer's chat template as a user's message."""
     date: Day = "26 Jul 2024"
-    """What a chat template that writes the date of today, as Llama 3's do, takes for today: prompts depend on no clock.
+    """The day that a chat template with today's date, such as Llama 3's, takes for today: prompts depend on no clock.
     The default is the day that Llama 3's templates fall back to."""
     prompts_per_shard: int = Field(512, ge=1)
     """Prompts that one generation task takes."""
@@ -130,12 +130,12 @@ class PromptsSettings(Settings):
 
     @property
     def rows(self) -> SourceSettings:
-        """Where the rows of training come from."""
+        """Source of the rows of training."""
         return self.source or SourceSettings(path=self.path, arithmetic=self.arithmetic)
 
     @property
     def held_out(self) -> SourceSettings | None:
-        """Where the held-out rows come from; None when nothing is held out."""
+        """Source of the held-out rows; None when nothing is held out."""
         if self.held_out_path is not None:
             return SourceSettings(path=self.held_out_path)
         if self.arithmetic is not None:
@@ -144,7 +144,7 @@ class PromptsSettings(Settings):
 
     @property
     def training_set(self) -> TrainingSetSettings:
-        """What determines the rows that are trained on."""
+        """Settings that determine the rows that are trained on."""
         share, given = self.max_unusable_share, self.held_out_path is not None or self.arithmetic is not None
         return TrainingSetSettings(
             source=self.rows,
@@ -155,7 +155,7 @@ class PromptsSettings(Settings):
 
 
 class RolloutSettings(Settings):
-    """How responses are sampled for training.
+    """Sampling of responses for training.
 
     Truncating samplers renormalise log-probabilities, so ratios would be silently wrong: they are refused.
     """
@@ -193,7 +193,7 @@ class RolloutSettings(Settings):
 
 
 class OptimizeSettings(Settings):
-    """How a stage's responses become updates."""
+    """Optimization of the policy on a stage's responses."""
 
     preset: str
     """The algorithm: a named row of objective settings. ``mu-grpo algorithms`` lists them."""
@@ -251,14 +251,14 @@ class OptimizeSettings(Settings):
 
 
 class TrackerSettings(Kinds):
-    """Where the numbers of a run are shown while it goes on, besides its report."""
+    """Tracker that shows the numbers of a run while it goes on, besides its report."""
 
     kind: str = "none"
     """wandb is offline unless the environment has WANDB_API_KEY; TensorBoard's files are in the store."""
 
 
 class NoTracker(TrackerSettings):
-    """Nowhere."""
+    """No tracker."""
 
     kind: Literal["none"] = "none"
 
@@ -282,7 +282,7 @@ class WandbTracker(TrackerSettings):
 
 
 class OperationSettings(Settings):
-    """How a run is carried out. Nothing here changes a result, so nothing here enters a cache key."""
+    """Execution of a run: checkpoints, tracker, mirror of data sets. Nothing here enters a cache key."""
 
     updates_per_checkpoint: int = Field(32, ge=1)
     """Updates after which the whole state of the optimizer is saved: the most that an interruption loses."""

@@ -19,7 +19,7 @@ class TrainingSet:
 
     source: dict[str, Any]
     rows: int | None
-    """As those who publish it count them."""
+    """Number of rows as those who publish it count them."""
     about: str
 
 

@@ -12,11 +12,11 @@ VerifyKind = Literal["math", "code", "function"]
 
 
 class VerifySettings(Kinds):
-    """How responses are judged: in worker processes, which can be killed."""
+    """The verifier, which judges responses in worker processes that can be killed."""
 
     kind: str = "math"
-    """How a response is judged: ``math`` compares the answer in its box by math-verify, ``code`` runs its program on
-    tests in a sandbox, ``function`` calls a function of your own."""
+    """Kind of judging: ``math`` compares the answer in its box by math-verify, ``code`` runs its program on tests in a
+    sandbox, ``function`` calls a function of your own."""
     workers: int = Field(2, ge=1, json_schema_extra=OPERATIONAL)
     """Processes that judge side by side."""
     memory_mib: int = Field(2048, ge=256)
