@@ -96,7 +96,7 @@ class CostSettings(Settings):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The prices and assumptions of a file.
+        """Return the prices and assumptions of a file.
 
         Raises:
             SettingsError: it cannot be read, or something in it is not allowed.
@@ -105,7 +105,7 @@ class CostSettings(Settings):
         return cls.parse(values, WHOLE_RUN)
 
     def accelerator(self, name: str) -> AcceleratorSettings:
-        """The row of an accelerator.
+        """Return the row of an accelerator.
 
         Raises:
             SettingsError: there is none of this name.

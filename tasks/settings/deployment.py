@@ -5,12 +5,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from tasks.errors import SettingsError
-from tasks.settings.base import WHOLE_RUN, Settings
-from tasks.settings.places import in_bucket
+from tasks.settings.base import WHOLE_RUN, Settings, in_bucket, read_yaml
 
 VARIABLE = "MU_GRPO_DEPLOYMENT"
 """The variable that names the file with a deployment while tasks are registered."""
@@ -26,11 +23,7 @@ _FACTORS |= {f"{unit}i": 2.0 ** (10 * n) for n, unit in enumerate("KMGTPE", 1)}
 
 
 def quantity(text: str) -> float:
-    """The number that a Kubernetes quantity stands for: cores, or bytes.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the number that a Kubernetes quantity stands for, cores or bytes, or raise ValueError."""
     found = _QUANTITY.match(text)
     if found is None:
         raise ValueError(
@@ -123,7 +116,7 @@ class DeploymentSettings(Settings):
     """Start of the images' names: ``registry.example/team/mu-grpo`` gives ``...-cpu``, ``...-rollout``, ..."""
     tag: str = Field(default_factory=_tag_of_the_code, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
     """Tag of the images. Left out, it is what ``make images`` gives those of the code that registers: its commit."""
-    pods: dict[Role, PodSettings] = Field(default_factory=dict)
+    pods: dict[Role, PodSettings] = Field(default_factory=dict, validate_default=True)
     """Pods by role; a role that is left out has a small CPU pod."""
     train_nodes: int = Field(1, ge=1)
     """Nodes that train one policy together; more than one needs the training operator."""
@@ -144,7 +137,8 @@ class DeploymentSettings(Settings):
     @field_validator("pods")
     @classmethod
     def _all_roles(cls, pods: dict[Role, PodSettings]) -> dict[Role, PodSettings]:
-        return {role: pods.get(role, PodSettings(template=_template(role))) for role in ROLES}
+        templates = {role: f"mu-grpo-{role}" if role in ("prefetch", "verify") else "mu-grpo-cpu" for role in ROLES}
+        return {role: pods.get(role, PodSettings(template=templates[role])) for role in ROLES}
 
     @model_validator(mode="after")
     def _plans_are_whole(self) -> "DeploymentSettings":
@@ -161,46 +155,26 @@ class DeploymentSettings(Settings):
         return self
 
     def pod(self, role: Role) -> PodSettings:
-        """The pod of a role."""
-        return self.pods[role] if role in self.pods else PodSettings(template=_template(role))
+        """Return the pod of a role."""
+        return self.pods[role]
 
     def image(self, role: Role, takes_turns: bool = False) -> str:
-        """The image of a role's pod.
-
-        Args:
-            role: of the task.
-            takes_turns: the task generates and trains: where training has an image of its own, so has this.
-        """
+        """Return the image of a role's pod; a task that generates and trains has one where training has."""
         image = self.pod(role).image
         return f"{self.images}-{'alternate' if takes_turns and image == 'train' else image}:{self.tag}"
 
     @classmethod
     def read(cls, path: Path, named_by: str = VARIABLE) -> "DeploymentSettings":
-        """The deployment of a file.
-
-        Args:
-            path: of the file.
-            named_by: what named the path, for messages.
+        """Return the deployment of a file; messages say what named it.
 
         Raises:
             SettingsError: it cannot be read, or something in it is not allowed.
         """
-        try:
-            values = yaml.safe_load(path.read_text())
-        except (OSError, yaml.YAMLError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise SettingsError(
-                f"{named_by}: {path} cannot be read: {why}. Name a file such as those of configs/deployments."
-            ) from None
-        return cls.parse(values or {}, WHOLE_RUN)
+        return cls.parse(read_yaml(path, cls.model_fields, "configs/deployments/gpu-4.yaml", named_by), WHOLE_RUN)
 
     @classmethod
     def current(cls) -> "DeploymentSettings":
-        """The one that the environment holds or names, or small pods without GPUs."""
+        """Return the deployment that the environment holds or names, or small pods without GPUs."""
         if values := os.environ.get(VALUES):
             return cls.model_validate_json(values)
         return cls.read(Path(os.environ[VARIABLE])) if os.environ.get(VARIABLE) else cls()
-
-
-def _template(role: Role) -> str:
-    return f"mu-grpo-{role}" if role in ("prefetch", "verify") else "mu-grpo-cpu"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pydantic import Field, model_validator
 
 from tasks.settings.base import Number, Settings
-from tasks.settings.benchmarks import HELD_OUT, BenchmarkSettings
+from tasks.settings.data_sets import HELD_OUT, BenchmarkSettings
 from tasks.settings.devices import EngineSettings
 from tasks.settings.steps import PromptsSettings
 from tasks.settings.verify import VerifySettings
@@ -60,47 +60,34 @@ class Measure:
 def measures(
     evaluate: EvaluateSettings, prompts: PromptsSettings, verify: VerifySettings, engine: EngineSettings | None
 ) -> list[Measure]:
-    """What is measured of every policy, benchmark by benchmark.
-
-    Args:
-        evaluate: the run's.
-        prompts: the run's.
-        verify: the run's.
-        engine: of the evaluations, unless they have one of their own.
-    """
-    return [_measure(one, evaluate, prompts, verify, engine) for one in evaluate.benchmarks]
-
-
-def _measure(
-    benchmark: BenchmarkSettings,
-    evaluate: EvaluateSettings,
-    prompts: PromptsSettings,
-    verify: VerifySettings,
-    engine: EngineSettings | None,
-) -> Measure:
-    held_out = benchmark.source is None
-    problems = {
-        "source": prompts.held_out if held_out else benchmark.source,
-        "problems": benchmark.problems or (evaluate.problems if held_out else None),
-        "template": prompts.template if benchmark.template is None else benchmark.template,
-        "chat": prompts.chat if benchmark.chat is None else benchmark.chat,
-        "date": benchmark.date or prompts.date,
-    }
-    evaluation = EvaluationSettings(
-        samples_per_problem=benchmark.samples_per_problem or evaluate.samples_per_problem,
-        max_new_tokens=benchmark.max_new_tokens or evaluate.max_new_tokens,
-        temperature=benchmark.temperature or evaluate.temperature,
-        greedy=benchmark.greedy and evaluate.greedy,
-        engine=evaluate.engine or engine,
-        responses_per_part=evaluate.responses_per_part,
-    )
-    kind = benchmark.answer_type or verify.kind
-    if kind == "function" != verify.kind:
-        raise ValueError(
-            f"evaluate.benchmarks, {benchmark.name}: answer_type function with verify.kind {verify.kind}, which names "
-            "no function; allowed: math or code, or verify.kind function"
+    """Return the measures of every policy; ``engine`` evaluates where ``evaluate`` names none."""
+    found = []
+    for benchmark in evaluate.benchmarks:
+        held_out = benchmark.source is None
+        kind = benchmark.answer_type or verify.kind
+        if kind == "function" != verify.kind:
+            raise ValueError(
+                f"evaluate.benchmarks, {benchmark.name}: answer_type function with verify.kind {verify.kind}, which "
+                "names no function; allowed: math or code, or verify.kind function"
+            )
+        problems = {
+            "source": prompts.held_out if held_out else benchmark.source,
+            "problems": benchmark.problems or (evaluate.problems if held_out else None),
+            "template": prompts.template if benchmark.template is None else benchmark.template,
+            "chat": prompts.chat if benchmark.chat is None else benchmark.chat,
+            "date": benchmark.date or prompts.date,
+            "answer_type": kind,
+        }
+        evaluation = EvaluationSettings(
+            samples_per_problem=benchmark.samples_per_problem or evaluate.samples_per_problem,
+            max_new_tokens=benchmark.max_new_tokens or evaluate.max_new_tokens,
+            temperature=benchmark.temperature or evaluate.temperature,
+            greedy=benchmark.greedy and evaluate.greedy,
+            engine=evaluate.engine or engine,
+            responses_per_part=evaluate.responses_per_part,
         )
-    problems |= _OF_SAMPLING | {"answer_type": kind}
-    if kind != verify.kind:
-        verify = VerifySettings.parse(VerifySettings.merge(verify.model_dump(mode="json"), {"kind": kind}))
-    return Measure(benchmark.model_copy(update=problems), evaluation, verify)
+        own = verify
+        if kind != verify.kind:
+            own = VerifySettings.parse(VerifySettings.merge(verify.model_dump(mode="json"), {"kind": kind}))
+        found.append(Measure(benchmark.model_copy(update=problems | _OF_SAMPLING), evaluation, own))
+    return found

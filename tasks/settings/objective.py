@@ -481,10 +481,10 @@ class ObjectiveSettings(Settings):
 
     @property
     def needs_proximal(self) -> bool:
-        """Whether log-probabilities of the proximal policy are needed."""
+        """True if log-probabilities of the proximal policy are needed."""
         return isinstance(self.ratio, ProximalRatio) or isinstance(self.gate, CentredGate)
 
     @property
     def needs_reference(self) -> bool:
-        """Whether log-probabilities of the base policy are needed."""
+        """True if log-probabilities of the base policy are needed."""
         return isinstance(self.regulariser, ReferencePenalty) and self.regulariser.coefficient > 0

@@ -4,13 +4,17 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tasks.settings.base import Day, Kinds, Number, Settings
+from tasks.settings.base import Day, FilePlace, Kinds, ModelPlace, Number, Settings, StorePlace, Template
+from tasks.settings.data_sets import (
+    SHARE_OF_THE_HUB,
+    TRAINING_SETS,
+    ArithmeticSettings,
+    SourceSettings,
+    TrainingSetSettings,
+)
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings, TorchSettings, TransformersSettings
 from tasks.settings.objective import ObjectiveSettings
-from tasks.settings.places import FilePlace, ModelPlace, StorePlace
 from tasks.settings.presets import MODIFIERS, PRESETS, resolve
-from tasks.settings.sources import ArithmeticSettings, SourceSettings
-from tasks.settings.training_sets import SHARE_OF_THE_HUB, TRAINING_SETS, TrainingSetSettings
 
 
 class WarmStartSettings(Settings):
@@ -70,8 +74,7 @@ class PolicySettings(Settings):
 
     @model_validator(mode="after")
     def _one_source(self) -> "PolicySettings":
-        if (self.path is None) == (self.tiny is None):
-            raise ValueError("exactly one of path and tiny must be given")
+        self.one_of("path", "tiny")
         if self.revision is not None and self.path is None:
             raise ValueError(f"revision {self.revision!r} without path; allowed: null")
         return self
@@ -99,7 +102,7 @@ class PromptsSettings(Settings):
     """More rows that cannot be trained on are an error: a field is missing or empty, an id comes twice, or the verifier
     cannot read the gold answer. Up to it they are left out, counted and listed. 0 where it is not given, and 0.05 of a
     data set on the hub."""
-    template: str = "{prompt}"
+    template: Template = "{prompt}"
     """The text that the policy continues; ``{prompt}`` stands for the prompt."""
     chat: bool = False
     """Put the text into the tokenizer's chat template as a user's message."""
@@ -120,12 +123,9 @@ class PromptsSettings(Settings):
 
     @model_validator(mode="after")
     def _one_source(self) -> "PromptsSettings":
-        if sum(one is not None for one in (self.path, self.arithmetic, self.source)) != 1:
-            raise ValueError("exactly one of path, arithmetic and source must be given")
+        self.one_of("path", "arithmetic", "source")
         if self.held_out_path is not None and self.arithmetic is not None:
             raise ValueError(f"held_out_path {self.held_out_path!r} without path or source; allowed: null")
-        if "{prompt}" not in self.template:
-            raise ValueError(f"template {self.template!r} must contain {{prompt}}")
         return self
 
     @property
@@ -179,11 +179,8 @@ class RolloutSettings(Settings):
 
     @model_validator(mode="after")
     def _no_truncation(self) -> "RolloutSettings":
-        for field, value, allowed in (
-            ("temperature", self.temperature, 1.0),
-            ("top_p", self.top_p, 1.0),
-            ("top_k", self.top_k, 0),
-        ):
+        for field, allowed in {"temperature": 1.0, "top_p": 1.0, "top_k": 0}.items():
+            value = getattr(self, field)
             if value != allowed:
                 raise ValueError(
                     f"{field} {value} in training rollouts; allowed: {allowed}, because the behavior log-probabilities "
