@@ -44,7 +44,7 @@ def test_a_workflow_is_read_in_a_minute(name: str) -> None:
 @pytest.mark.parametrize(
     ("modules", "heavy"),
     [
-        ("tasks.settings, tasks.cli.main, tasks.cli.laboratory", {"torch", "flytekit", "transformers", "kubernetes"}),
+        ("tasks.settings, tasks.cli.main, tasks.cli.experiments", {"torch", "flytekit", "transformers", "kubernetes"}),
         (
             "tasks.cli.main, tasks.cli.plan, tasks.cli.algorithms",
             {"torch", "flytekit", "numpy", "pyarrow", "kubernetes"},

@@ -1,8 +1,8 @@
 """Every preset as one line: its advantage, the coefficient of its gradient, what that is divided by, and the rest."""
 
-from rich import box
 from rich.table import Table
 
+from tasks.report.tables import folding_table
 from tasks.settings import MODIFIERS, PRESETS, ObjectiveSettings
 from tasks.settings import objective as kinds
 
@@ -18,11 +18,7 @@ _STATISTICS = {"token_ratio": "r", "token_prob": "pi"}
 
 def algorithms_table() -> Table:
     """Return presets and modifiers with their lines and sources."""
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("name", no_wrap=True)
-    plain = describe(ObjectiveSettings())
-    for part in [*plain, "source", "chosen here"]:
-        table.add_column(part, overflow="fold")
+    table = folding_table("name", *describe(ObjectiveSettings()), "source", "chosen here")
     for name, preset in PRESETS.items():
         described = describe(ObjectiveSettings.parse(preset.row))
         table.add_row(name, *described.values(), preset.source, preset.chosen or _NOTHING)

@@ -1,59 +1,49 @@
-"""The cluster part of a plan in the terminal, and as JSON."""
+"""The cluster part of a plan in the terminal."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
 
-from rich import box
+from rich.filesize import decimal
 from rich.table import Table
 
 from tasks.cluster.plan import ClusterPlan
-from tasks.cluster.steps import ROWS, Phase, Prediction, Row
-from tasks.report.formats import MISSING, duration, label
+from tasks.cluster.steps import ROWS, Prediction
+from tasks.report.formats import MISSING, counted, duration, label
+from tasks.report.tables import number_table
 
-_HOUR, _GB = 3600.0, 1e9
 _COLORS = {"given": "", "assumed": "yellow", "measured": "green"}
 
 
 def cluster_tables(plan: ClusterPlan, alternating: bool) -> list[Table]:
-    """Tables of pods, of Mu-GRPO beside GRPO, of storage, of prices, and of what all of it rests on.
-
-    Args:
-        plan: to be shown.
-        alternating: the planned run is the one in which generation and optimization take turns.
-    """
+    """Return tables of pods, of Mu-GRPO beside GRPO, of storage, of prices, and of what all of it rests on."""
     if not plan.gpus:
         return [_seconds(plan), _storage(plan), _assumptions(plan)]
     pods = _pods("grpo", plan.grpo, plan) if alternating else _pods("mu_grpo", plan.mu_grpo, plan)
     return [pods, _side_by_side(plan), _storage(plan), _price(plan), _assumptions(plan)]
 
 
-def cluster_json(plan: ClusterPlan) -> str:
-    """Everything, in seconds, bytes and the prices' currency."""
-    return json.dumps(asdict(plan), indent=1)
-
-
-def _table(title: str, first: str, *headings: str) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column(first, no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def _beside(title: str, plan: ClusterPlan, rows: Sequence[tuple[str, Callable[[Prediction], str]]]) -> Table:
-    table = _table(title, "", f"mu_grpo, mu {plan.mu_grpo.mu}", f"grpo, mu {plan.grpo.mu}")
-    for name, cell in rows:
-        table.add_row(name, cell(plan.mu_grpo), cell(plan.grpo))
+def _beside(title: str, plan: ClusterPlan, cells: Callable[[Prediction], dict[str, str]]) -> Table:
+    table = number_table(title, [""], [f"mu_grpo, mu {plan.mu_grpo.mu}", f"grpo, mu {plan.grpo.mu}"])
+    ours, theirs = cells(plan.mu_grpo), cells(plan.grpo)
+    for name, cell in ours.items():
+        table.add_row(name, cell, theirs[name])
     return table
 
 
 def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
-    title = f"pods of {name} on {_gpus(plan)}, estimated"
+    title = f"pods of {name} on {counted(plan.gpus, 'GPU')}, estimated"
     headings = ("pods", "GPUs\neach", "tokens", "pod-hours", "GPU-hours", "wall-clock", plan.currency)
-    table = _table(title, "step", *headings)
+    table = number_table(title, ["step"], headings)
     for phase in prediction.phases:
-        table.add_row(*_pod_cells(phase))
+        table.add_row(
+            phase.name,
+            str(phase.pods),
+            str(phase.pod_gpus) if phase.pod_gpus else MISSING,
+            _count(phase.tokens) if phase.tokens else MISSING,
+            _hours(phase.pod_seconds),
+            _hours(phase.gpu_seconds) if phase.pod_gpus else MISSING,
+            duration(phase.wall_seconds),
+            f"{phase.price:,.2f}",
+        )
     table.add_section()
     held = sum(prediction.gpu_seconds.values())
     wall, price = duration(prediction.wall_seconds), f"{sum(one.price for one in prediction.phases):,.2f}"
@@ -63,89 +53,75 @@ def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
     return table
 
 
-def _pod_cells(phase: Phase) -> tuple[str, ...]:
-    return (
-        phase.name,
-        str(phase.pods),
-        str(phase.pod_gpus) if phase.pod_gpus else MISSING,
-        _count(phase.tokens) if phase.tokens else MISSING,
-        _hours(phase.pod_seconds),
-        _hours(phase.gpu_seconds) if phase.pod_gpus else MISSING,
-        duration(phase.wall_seconds),
-        f"{phase.price:,.2f}",
-    )
-
-
 def _side_by_side(plan: ClusterPlan) -> Table:
     found = [row for row in ROWS if row in plan.mu_grpo.gpu_seconds or row in plan.grpo.gpu_seconds]
-    rows: list[tuple[str, Callable[[Prediction], str]]] = [
-        ("wall-clock", lambda one: duration(one.wall_seconds)),
-        ("GPU-hours", lambda one: _hours(sum(one.gpu_seconds.values()))),
-        *((f"  {label(row)}", lambda one, row=row: _row(one.gpu_seconds, row, _hours)) for row in found),
-        ("GPU-hours of idle GPUs", lambda one: _hours(plan.gpus * one.wall_seconds - sum(one.gpu_seconds.values()))),
-        *_counted(),
-        ("generated tokens/s, per GPU", lambda one: _rate(one.generated_tokens, one.gpu_seconds["generate"])),
-        ("trained tokens/s, per GPU", lambda one: _rate(one.trained_tokens, one.gpu_seconds["optimize"])),
-        (plan.currency, lambda one: f"{sum(one.price.values()):,.2f}"),
-        ("speed", lambda one: f"{plan.grpo.wall_seconds / one.wall_seconds:.2f}x"),
-    ]
-    return _beside(f"Mu-GRPO beside GRPO on {_gpus(plan)}, the same updates, estimated", plan, rows)
+
+    def cells(one: Prediction) -> dict[str, str]:
+        held = sum(one.gpu_seconds.values())
+        return {
+            "wall-clock": duration(one.wall_seconds),
+            "GPU-hours": _hours(held),
+            **{f"  {label(row)}": _hours(one.gpu_seconds[row]) if row in one.gpu_seconds else MISSING for row in found},
+            "GPU-hours of idle GPUs": _hours(plan.gpus * one.wall_seconds - held),
+            **_counts(one),
+            "generated tokens/s, per GPU": f"{one.generated_tokens / one.gpu_seconds['generate']:,.0f}",
+            "trained tokens/s, per GPU": f"{one.trained_tokens / one.gpu_seconds['optimize']:,.0f}",
+            plan.currency: f"{sum(one.price.values()):,.2f}",
+            "speed": f"{plan.grpo.wall_seconds / one.wall_seconds:.2f}x",
+        }
+
+    return _beside(f"Mu-GRPO beside GRPO on {counted(plan.gpus, 'GPU')}, the same updates, estimated", plan, cells)
 
 
 def _seconds(plan: ClusterPlan) -> Table:
+    from tasks.report.ledger import training_seconds  # with numpy
+
     found = [row for row in ROWS if row in plan.mu_grpo.seconds or row in plan.grpo.seconds]
-    rows: list[tuple[str, Callable[[Prediction], str]]] = [
-        ("wall-clock", lambda one: duration(one.wall_seconds)),
-        *((f"  {label(row)}", lambda one, row=row: _row(one.seconds, row, duration)) for row in found),
-        ("training", lambda one: duration(training(one))),
-        *_counted(),
-    ]
-    return _beside("Mu-GRPO beside GRPO in one process, the same updates, estimated", plan, rows)
+
+    def cells(one: Prediction) -> dict[str, str]:
+        return {
+            "wall-clock": duration(one.wall_seconds),
+            **{f"  {label(row)}": duration(one.seconds[row]) if row in one.seconds else MISSING for row in found},
+            "training": duration(training_seconds({str(row): seconds for row, seconds in one.seconds.items()})),
+            **_counts(one),
+        }
+
+    return _beside("Mu-GRPO beside GRPO in one process, the same updates, estimated", plan, cells)
 
 
-def training(prediction: Prediction) -> float:
-    """Seconds as a report counts them: without evaluation and without making the base policy."""
-    from tasks.report.ledger import training_seconds
-
-    return training_seconds({str(row): seconds for row, seconds in prediction.seconds.items()})
-
-
-def _counted() -> list[tuple[str, Callable[[Prediction], str]]]:
-    return [
-        ("updates", lambda one: _count(one.updates)),
-        ("generated tokens", lambda one: _count(one.generated_tokens)),
-        ("refreshes inside a task", lambda one: _count(one.refreshes)),
-    ]
+def _counts(one: Prediction) -> dict[str, str]:
+    return {
+        "updates": _count(one.updates),
+        "generated tokens": _count(one.generated_tokens),
+        "refreshes inside a task": _count(one.refreshes),
+    }
 
 
 def _storage(plan: ClusterPlan) -> Table:
-    rows: list[tuple[str, Callable[[Prediction], str]]] = [
-        ("policies, with AdamW's moments", lambda one: _bytes(one.policy_bytes)),
-        ("rollouts", lambda one: _bytes(one.kept_bytes - one.policy_bytes)),
-        ("kept", lambda one: _bytes(one.kept_bytes)),
-        ("besides, while a stage trains", lambda one: _bytes(one.unfinished_bytes)),
-        ("written", lambda one: _bytes(one.written_bytes)),
-        ("read", lambda one: _bytes(one.read_bytes)),
-    ]
-    if not plan.gpus:  # nothing is read from the store that this machine wrote
-        del rows[-1]
-    return _beside("storage and traffic, estimated", plan, rows)
+    def cells(one: Prediction) -> dict[str, str]:
+        found = {
+            "policies, with AdamW's moments": one.policy_bytes,
+            "rollouts": one.kept_bytes - one.policy_bytes,
+            "kept": one.kept_bytes,
+            "besides, while a stage trains": one.unfinished_bytes,
+            "written": one.written_bytes,
+        }
+        if plan.gpus:  # without a pool nothing is read from the store that this machine wrote
+            found["read"] = one.read_bytes
+        return {name: decimal(int(size), precision=1) for name, size in found.items()}
+
+    return _beside("storage and traffic, estimated", plan, cells)
 
 
 def _price(plan: ClusterPlan) -> Table:
-    rows: list[tuple[str, Callable[[Prediction], str]]] = [
-        *((name, lambda one, name=name: f"{one.price[name]:,.2f}") for name in plan.mu_grpo.price),
-        ("all", lambda one: f"{sum(one.price.values()):,.2f}"),
-    ]
-    return _beside(f"price in {plan.currency}, estimated", plan, rows)
+    def cells(one: Prediction) -> dict[str, str]:
+        return {name: f"{price:,.2f}" for name, price in {**one.price, "all": sum(one.price.values())}.items()}
+
+    return _beside(f"price in {plan.currency}, estimated", plan, cells)
 
 
 def _assumptions(plan: ClusterPlan) -> Table:
-    table = Table(
-        title="what this rests on", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False
-    )
-    for heading in ("", "value", "source"):
-        table.add_column(heading, no_wrap=True)
+    table = number_table("what this rests on", ("", "value", "source"), ())
     table.add_column("", style="dim")
     for one in plan.assumptions:
         color = _COLORS[one.source]
@@ -153,20 +129,8 @@ def _assumptions(plan: ClusterPlan) -> Table:
     return table
 
 
-def _gpus(plan: ClusterPlan) -> str:
-    return f"{plan.gpus} GPU{'s' if plan.gpus > 1 else ''}"
-
-
-def _row(seconds: Mapping[Row, float], row: Row, write: Callable[[float], str]) -> str:
-    return write(seconds[row]) if row in seconds else MISSING
-
-
 def _hours(seconds: float) -> str:
-    return f"{seconds / _HOUR:,.1f}"
-
-
-def _rate(tokens: float, gpu_seconds: float) -> str:
-    return f"{tokens / gpu_seconds:,.0f}"
+    return f"{seconds / 3600:,.1f}"
 
 
 def _count(number: float) -> str:
@@ -175,10 +139,3 @@ def _count(number: float) -> str:
         if number >= factor:
             return f"{number / factor:.3g} {unit}"
     return f"{number:,.0f}"
-
-
-def _bytes(size: float) -> str:
-    for factor, unit in ((1e12, "TB"), (_GB, "GB"), (1e6, "MB")):
-        if size >= factor:
-            return f"{size / factor:,.1f} {unit}"
-    return f"{size / 1e3:,.1f} kB"

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from tasks.cli.advantages import advantages, check_order, over_batch, stored_settings
-from tasks.errors import DataError
+from tasks.errors import DataError, SettingsError
 from tasks.report.formats import some
+from tasks.settings import OptimizeSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.records import Manifest
@@ -23,7 +24,8 @@ from tasks.stored.find import find_artifact
 from tasks.stored.reports import Responses, find_reports, run_of
 from tasks.stored.unfinished import find_unfinished
 
-_TEXTS = ["prompt_id", "sample_index", "prompt", "answer", "response"]
+_ROW = ["prompt_id", "sample_index"]
+_TEXTS = [*_ROW, "prompt", "answer", "response"]
 _COLUMNS = [*_TEXTS, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
 _NONE = "-"
 
@@ -67,12 +69,7 @@ def inspect_artifact(store: Store, wanted: str, stage: int, chosen: Chosen) -> G
 def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
     """Return tables of some groups of a stage of the latest run, finished or not: responses, the best first.
 
-    Args:
-        store: the store of the run.
-        stage: the number of the stage; counts from 1.
-        seed: the run's seed; any when None.
-        algorithm: the run's algorithm; any when None.
-        chosen: the responses that are shown.
+    Stages count from 1.
 
     Raises:
         DataError: there is no such run, stage, prompt or outcome.
@@ -102,23 +99,22 @@ def _of_run(store: Store, report: Manifest, stage: int) -> Responses:
     return Responses.learned(f"stage {stage}", policy)
 
 
-def read_rows(store: Store, responses: Responses, wanted: Sequence[ArtifactRef]) -> list[dict[str, Any]]:
+def _read_rows(store: Store, responses: Responses, wanted: Sequence[ArtifactRef]) -> list[dict[str, Any]]:
     """Return the responses of some shards, with verdicts and advantages; what is not known is None."""
-    settings = stored_settings(responses.policy) if responses.policy else None
-    # The other shards of a stage are read only where an advantage depends on them.
-    read = responses.rollouts if settings and over_batch(settings) else wanted
-    first = sum(_count(store, shard) for shard in responses.rollouts[: responses.rollouts.index(read[0])])
-    tables = [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(read)]
+    settings = _stored_settings(responses.policy) if responses.policy else None
+    # The whole stage is read: an advantage may depend on more than its group.
+    tables = [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(responses.rollouts)]
     rollouts = pa.concat_tables(tables)
     judged: list[dict[str, Any]] = [{"outcome": None, "reward": None}] * rollouts.num_rows
     found: list[float | None] = [None] * rollouts.num_rows
     if responses.verdicts is not None:
-        verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE).slice(first, rollouts.num_rows)
-        check_order(rollouts, verdicts)
+        verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE)
+        _check_order(rollouts, verdicts)
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if responses.policy and settings:
             before = store.manifest(responses.policy.parents["policy"][0]).known_facts["updates"]
-            found = advantages(rollouts, verdicts, settings, responses.policy, store.manifest(read[0]), before)
+            made = store.manifest(responses.rollouts[0])
+            found = _advantages(rollouts, verdicts, settings, responses.policy, made, before)
     # Token ids and log-probabilities stay Arrow's: only those of shown responses become Python's.
     columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
     rows = [
@@ -127,17 +123,69 @@ def read_rows(store: Store, responses: Responses, wanted: Sequence[ArtifactRef])
             rollouts.select(_TEXTS).to_pylist(), judged, found, *columns.values(), strict=True
         )
     ]
-    start = sum(table.num_rows for table in tables[: read.index(wanted[0])])
-    return rows[start : start + sum(tables[read.index(shard)].num_rows for shard in wanted)]
+    shards = [shard for shard, table in zip(responses.rollouts, tables, strict=True) for _ in range(table.num_rows)]
+    return [row for row, shard in zip(rows, shards, strict=True) if shard in wanted]
 
 
-def _count(store: Store, shard: ArtifactRef) -> int:
-    counted = store.manifest(shard).known_facts.get("responses")
-    return int(counted) if counted else read_table(store.path(shard) / ROLLOUTS_FILE, ["prompt_id"]).num_rows
+def _stored_settings(policy: Manifest) -> OptimizeSettings | None:
+    """Return the settings of the updates that made a policy; None when this code does not know them."""
+    own = {name: value for name, value in policy.settings.items() if name in OptimizeSettings.model_fields}
+    try:
+        return OptimizeSettings.parse(own)
+    except SettingsError:
+        return None
+
+
+def _check_order(rollouts: pa.Table, verdicts: pa.Table) -> None:
+    """Raise DataError if two tables name different responses, or in another order."""
+    names, judged = (table.select(_ROW).to_pylist() for table in (rollouts, verdicts))
+    if names != judged:
+        raise DataError(
+            f"verdicts name {len(judged)} responses and rollouts {len(names)}, or in another order: verify again."
+        )
+
+
+def _advantages(
+    rollouts: pa.Table,
+    verdicts: pa.Table,
+    settings: OptimizeSettings,
+    policy: Manifest,
+    made: Manifest,
+    updates: int,
+) -> list[float | None]:
+    """Return the advantage of every response of a stage; None for a response that takes no part in the updates.
+
+    The trainer may leave out more: responses whose log-probabilities by the trainer are not finite. ``policy`` learned
+    from the stage, ``made`` is one of its shards, ``updates`` came before it.
+    """
+    from tasks.train.advantages import select  # torch takes seconds to load.
+    from tasks.train.batches import collect
+    from tasks.train.scoring import finite_responses
+
+    found: list[float | None] = []
+    start = 0
+    # An alternating stage has a policy for every refresh, named "digest+updates", and each learns by itself.
+    for sampler, rows in groupby(rollouts["policy"].to_pylist()):
+        count = sum(1 for _ in rows)
+        part = rollouts.slice(start, count)
+        judged = verdicts.slice(start, count)
+        start += count
+        responses = collect([part], [judged], made.settings["responses_per_prompt"])
+        before = int(sampler.partition("+")[2] or updates)
+        selection = select(
+            responses,
+            settings,
+            made.settings["max_new_tokens"],
+            ~finite_responses(np.asarray(responses.engine_logp.flat, dtype=np.float32), responses),
+            (policy.seed, policy.facts["stage"] - 1, before),
+        )
+        pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
+        found += [advantage if takes_part else None for advantage, takes_part in pairs]
+    return found
 
 
 def _groups(store: Store, responses: Responses, chosen: Chosen, shards: Sequence[ArtifactRef] = ()) -> Group:
-    rows = read_rows(store, responses, shards or responses.rollouts)
+    rows = _read_rows(store, responses, shards or responses.rollouts)
     whole: dict[str, list[dict[str, Any]]] = defaultdict(list)
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -164,7 +212,7 @@ def _groups(store: Store, responses: Responses, chosen: Chosen, shards: Sequence
 def _learned(policy: Manifest | None) -> str:
     if policy is None:
         return "no policy has learned from them"
-    if stored_settings(policy) is None:
+    if _stored_settings(policy) is None:
         return f"advantages unknown: the settings of {policy.ref} are not those of this code"
     return f"advantages as {policy.ref} ({policy.settings['preset']}) learned from them"
 

@@ -3,23 +3,27 @@
 import shlex
 import sys
 import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
+from rich.table import Table
 
-from tasks.cli.data import data
-from tasks.cli.laboratory import laboratory
+from tasks.cli.experiments import laboratory, reproduction
 from tasks.cli.pages import write_page, write_parts
-from tasks.cli.reproduction import reproduction
 from tasks.errors import DataError, SettingsError, UserError
+from tasks.report.tables import render_markdown
 from tasks.settings import RunSettings
 
+if TYPE_CHECKING:
+    from tasks.store import Store
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
-app.command()(data)
 app.command()(laboratory)
 app.command()(reproduction)
 
@@ -27,6 +31,12 @@ Config = Annotated[Path, typer.Option("--config", help="A settings file such as 
 StoreFolder = Annotated[
     str, typer.Option("--store", help="The folder, or the s3://bucket/prefix, that a run wrote to.")
 ]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Single fields to override, as in optimize.preset=relaxed seed=1.")
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of the run; the latest run without it.")]
+Algorithm = Annotated[str | None, typer.Option(help="Algorithm of the run, such as mu_grpo; any without it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")]
 ARTIFACT = "kind/digest, as in policy/0123abcd, or latest for the last policy of the latest run"
 _PIPED_WIDTH = 200
 
@@ -39,15 +49,13 @@ def main() -> None:
 @app.command()
 def plan(
     config: Config,
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="Single fields to override, as in optimize.preset=relaxed seed=1.")
-    ] = None,
+    overrides: Overrides = None,
     stages: Annotated[int, typer.Option(min=1, help="Stages of the workflow; mu_grpo has 4.")] = 4,
     gpus: Annotated[
         int | None, typer.Option(min=0, help="Time, storage and price on so many GPUs; 0: in one process here.")
     ] = None,
     accelerator: Annotated[
-        str | None, typer.Option(help="Which GPU, such as nvidia-h200; the deployment's, or the first of the prices.")
+        str | None, typer.Option(help="Kind of GPU, such as nvidia-h200; the deployment's, or the first of the prices.")
     ] = None,
     prices: Annotated[Path | None, typer.Option(help="Prices and assumptions; configs/prices.yaml without it.")] = None,
     measured: Annotated[
@@ -55,40 +63,41 @@ def plan(
     ] = None,
     plain: Annotated[bool, typer.Option("--json", help="Print the part of --gpus alone, as JSON.")] = False,
 ) -> None:
-    """What a run will do: stages, prompts, responses, updates, shards, memory, and every number that follows.
+    """The plan of a run: stages, prompts, responses, updates, shards, memory, and every number that follows.
 
-    Of a file with an experiment, what all of its runs do together.
+    A file with an experiment gives the plan of all its runs together.
     """
-    from tasks.cli.plan import Pool, print_plan
-    from tasks.cli.plan_experiment import print_experiment
-    from tasks.settings.experiment import holds_experiment
+    from tasks.cli.plan import print_plan
+    from tasks.cluster.plan import PRICES, plan_cluster
 
-    if gpus is None:
+    planner = None
+    if gpus is not None:
+        planner = partial(plan_cluster, gpus=gpus, accelerator=accelerator, prices=prices or PRICES, store=measured)
+    else:
         given = {"--accelerator": accelerator, "--prices": prices, "--measured": measured, "--json": plain or None}
         if named := [name for name, value in given.items() if value is not None]:
             raise SettingsError(f"{named[0]}: belongs to --gpus, which is not given. Add it, or leave both out.")
-    pool = None if gpus is None else Pool(gpus, accelerator, prices, measured)
-    show = print_experiment if holds_experiment(config) else print_plan
-    show(_console(), config, " ".join(overrides or []), stages, pool, plain)
+    print_plan(_console(), config, " ".join(overrides or []), stages, planner, plain)
 
 
 @app.command()
 def preflight(
     config: Config,
-    overrides: Annotated[list[str] | None, typer.Argument(help="Single fields to override, as in seed=1.")] = None,
+    overrides: Overrides = None,
     deployment: Annotated[
         Path | None,
         typer.Option(help="A file of configs/deployments; the one that MU_GRPO_DEPLOYMENT names without it."),
     ] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Of the cluster; kubectl's own, or this pod's service account, without it.")
+        Path | None,
+        typer.Option(help="Kubeconfig of the cluster; kubectl's own, or this pod's service account, without it."),
     ] = None,
-    context: Annotated[str | None, typer.Option(help="Of the kubeconfig; its current one without it.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig; its current one without it.")] = None,
     project: Annotated[str, typer.Option(help="Flyte's project.")] = "mu-grpo",
     domain: Annotated[str, typer.Option(help="Flyte's domain; the namespace is PROJECT-DOMAIN.")] = "development",
     flyte: Annotated[str | None, typer.Option(help="The address of Flyte's console; not asked without it.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for which an answer is waited.")] = 10,
-    plain: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    plain: Json = False,
 ) -> None:
     """Asks a cluster whether a run can start, and names what stops it; changes nothing there. 1 when something does."""
     from tasks.cli.preflight import failed, preflight_json, preflight_table
@@ -121,14 +130,18 @@ def start(
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(help="As of pyflyte; the file that FLYTECTL_CONFIG names, or ~/.flyte/config.yaml, without it."),
+        typer.Option(
+            help="Config as pyflyte takes it; the file that FLYTECTL_CONFIG names, or ~/.flyte/config.yaml, without it."
+        ),
     ] = None,
     project: Annotated[str, typer.Option(envvar="FLYTE_DEFAULT_PROJECT", help="Flyte's project.")] = "mu-grpo",
     domain: Annotated[str, typer.Option(envvar="FLYTE_DEFAULT_DOMAIN", help="Flyte's domain.")] = "development",
-    version: Annotated[str | None, typer.Option(help="Of the plan; the one registered last without it.")] = None,
+    version: Annotated[
+        str | None, typer.Option(help="Version of the plan; the one registered last without it.")
+    ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Of the execution; Flyte makes one up without it. One that is there is followed."),
+        typer.Option(help="Name of the execution; Flyte makes one up without it. One that is there is followed."),
     ] = None,
 ) -> None:
     """Starts a launch plan on a cluster's Flyte and prints the link of its page. 1 when it fails, with --wait."""
@@ -144,13 +157,18 @@ def algorithms(
 ) -> None:
     """Every preset of the objective: a row each, a column per component, and where it comes from."""
     from tasks.cli.algorithms import algorithms_table
-    from tasks.report.tables import render_markdown
 
-    if markdown is not None:
-        write_parts(markdown, {"presets": render_markdown(algorithms_table()) + "\n"}, "--markdown")
-        return
-    # Narrower, twelve columns would be slivers; `less -S` scrolls sideways.
-    Console(width=max(Console().width, 220)).print(algorithms_table())
+    _reference({"presets": algorithms_table()}, markdown)
+
+
+@app.command()
+def data(
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables to this file instead.")] = None,
+) -> None:
+    """Known benchmarks and training sets: where they are from, what is the paper's about them, and what was chosen."""
+    from tasks.cli.data import benchmarks_table, training_sets_table
+
+    _reference({"benchmarks": benchmarks_table(), "training sets": training_sets_table()}, markdown)
 
 
 @app.command(name="settings")
@@ -173,9 +191,9 @@ def inspect_command(
     artifact: Annotated[
         str | None, typer.Argument(help="A run, as report/0123abcd, or a shard, as rollouts/0123abcd; else the latest.")
     ] = None,
-    stage: Annotated[int, typer.Option(min=1, help="Whose rollouts; 1 is the first stage.")] = 1,
-    seed: Annotated[int | None, typer.Option(help="Of the run; the latest run without it.")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="Of the run, such as mu_grpo; any without it.")] = None,
+    stage: Annotated[int, typer.Option(min=1, help="Number of the stage; 1 is the first one.")] = 1,
+    seed: Seed = None,
+    algorithm: Algorithm = None,
     prompt: Annotated[str | None, typer.Option(help="Show the group of this prompt_id only.")] = None,
     outcome: Annotated[str | None, typer.Option(help="Show responses with this outcome only, such as wrong.")] = None,
     groups: Annotated[int, typer.Option(min=1, help="How many groups to show.")] = 3,
@@ -183,13 +201,13 @@ def inspect_command(
 ) -> None:
     """The responses of a stage, of an unfinished run too: outcome, reward, advantage, length, log-probabilities."""
     from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
-    from tasks.store import Store
 
-    opened, chosen = Store.open(store, create=False), Chosen(prompt, outcome, groups, every)
+    opened, chosen = _open(store), Chosen(prompt, outcome, groups, every)
     if artifact is not None:
-        _console().print(inspect_artifact(opened, artifact, stage, chosen))
+        shown = inspect_artifact(opened, artifact, stage, chosen)
     else:
-        _console().print(inspect_stage(opened, stage, seed, algorithm, chosen))
+        shown = inspect_stage(opened, stage, seed, algorithm, chosen)
+    _console().print(shown)
 
 
 @app.command()
@@ -197,17 +215,15 @@ def lineage(
     artifact: Annotated[str, typer.Argument(help=f"{ARTIFACT}.")],
     store: StoreFolder,
     settings: Annotated[bool, typer.Option("--settings", help="Show the artifact's settings in full.")] = False,
-    plain: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    plain: Json = False,
 ) -> None:
-    """What an artifact was made from: its parents by role, with settings, seeds, commits, times and packages."""
+    """The lineage of an artifact: its parents by role, with settings, seeds, commits, times and packages."""
     from tasks.cli.store import lineage_json, lineage_tables
-    from tasks.store import Store
 
-    opened = Store.open(store, create=False)
     if plain:
-        print(lineage_json(opened, artifact))
+        print(lineage_json(_open(store), artifact))
     else:
-        _console().print(lineage_tables(opened, artifact, settings))
+        _console().print(lineage_tables(_open(store), artifact, settings))
 
 
 @app.command()
@@ -221,11 +237,10 @@ def check(
 ) -> None:
     """Verifies the digest of every file of artifacts and of all that they descend from; 1 when something is wrong."""
     from tasks.cli.store import check_tables
-    from tasks.store import Store
     from tasks.stored.check import check_store
 
     began = time.monotonic()
-    findings = check_store(Store.open(store, create=False), artifact, seed, algorithm)
+    findings = check_store(_open(store), artifact, seed, algorithm)
     _console().print(check_tables(findings, time.monotonic() - began))
     if findings.faults:
         raise typer.Exit(1)
@@ -241,16 +256,15 @@ def gc(
     ] = None,
     older_than: Annotated[
         float,
-        typer.Option(min=0, help="Hours; what is younger is spared, and so is all while a step is at work."),
+        typer.Option(min=0, help="Hours; what is younger stays, and so does everything while a step is at work."),
     ] = 24,
     names: Annotated[bool, typer.Option("--names", help="Name everything that is listed.")] = False,
 ) -> None:
     """Lists what no kept run refers to: artifacts, unfinished work, and what dead processes left."""
     from tasks.cli.store import garbage_tables
-    from tasks.store import Store
     from tasks.stored.garbage import delete_garbage, find_garbage
 
-    opened = Store.open(store, create=False)
+    opened = _open(store)
     garbage = find_garbage(opened, keep, older_than)
     if delete:
         garbage = delete_garbage(opened, garbage)
@@ -263,8 +277,8 @@ def gc(
 @app.command()
 def report(
     store: StoreFolder,
-    seed: Annotated[int | None, typer.Option(help="Of the run; the latest run without it.")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="Of the run, such as grpo; any without it.")] = None,
+    seed: Seed = None,
+    algorithm: Algorithm = None,
     page: Annotated[
         Path | None,
         typer.Option(help="The file to write, in place of the store; report.html here of a run that is not finished."),
@@ -272,9 +286,8 @@ def report(
 ) -> None:
     """The page of a run and its summary: rendered again, or of a run that is not finished, as far as it came."""
     from tasks.cli.runs import report_of
-    from tasks.store import Store
 
-    print(report_of(Store.open(store, create=False), seed, algorithm, page))
+    print(report_of(_open(store), seed, algorithm, page))
 
 
 @app.command()
@@ -286,9 +299,8 @@ def compare(
     """Runs of a store side by side: settings that differ, accuracy at equal numbers of updates, and times."""
     from tasks.cli.runs import all_runs, results_page
     from tasks.report.compare import compare as side_by_side
-    from tasks.store import Store
 
-    runs = all_runs(Store.open(store, create=False), seed)
+    runs = all_runs(_open(store), seed)
     if markdown is not None:
         write_page(markdown, results_page(runs), "--markdown")
         print(f"wrote {markdown}")
@@ -298,8 +310,26 @@ def compare(
     print(side_by_side(runs, Console().width if sys.stdout.isatty() else None))
 
 
+def _open(store: str) -> "Store":
+    from tasks.store import Store
+
+    return Store.open(store, create=False)
+
+
+def _reference(tables: Mapping[str, Table], markdown: Path | None) -> None:
+    """Print tables, or renew them in a page between the marks with their names."""
+    if markdown is not None:
+        parts = {name: render_markdown(table) + "\n" for name, table in tables.items()}
+        write_parts(markdown, parts, "--markdown")
+        return
+    # Narrower, twelve columns would be slivers; `less -S` scrolls sideways.
+    console = Console(width=max(Console().width, 220))
+    for table in tables.values():
+        console.print(table)
+
+
 def _console() -> Console:
-    """Of the terminal's width; wide in a pipe, where nothing needs to be wrapped."""
+    """Return a console as wide as the terminal; wider in a pipe, where nothing needs to be wrapped."""
     console = Console()
     return console if console.is_terminal else Console(width=max(console.width, _PIPED_WIDTH))
 

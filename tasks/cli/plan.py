@@ -1,8 +1,10 @@
-"""Every number that follows from a run's settings, before anything runs."""
+"""Every number that follows from the settings of a run, or of an experiment's runs, before anything runs."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -10,54 +12,59 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.cli.algorithms import describe
+from tasks.cli.cluster import cluster_tables
+from tasks.cluster.plan import ClusterPlan
 from tasks.cluster.shapes import BYTES, shape_of
 from tasks.cluster.steps import answers_of, problems_of
-from tasks.report.formats import size
-from tasks.report.tables import print_whole
+from tasks.report.formats import counted, duration, size
+from tasks.report.tables import number_table, print_whole
 from tasks.settings import PRESETS, RunSettings
 from tasks.settings.evaluate import Measure
+from tasks.settings.experiment import ExperimentSettings, PlannedRun, holds_experiment, read_experiment
 
-if TYPE_CHECKING:  # a plan without GPUs answers before these are loaded
-    from tasks.cluster.plan import ClusterPlan
-
-
-@dataclass(frozen=True)
-class Pool:
-    """What a run would be done on."""
-
-    gpus: int
-    """0 for one process here."""
-    accelerator: str | None
-    prices: Path | None
-    measured: str | None
-    """A store with a run whose rates are taken."""
-
-    def plan(self, settings: RunSettings, stages: int) -> "ClusterPlan":
-        """What the run takes there."""
-        from tasks.cluster.plan import PRICES, plan_cluster
-
-        return plan_cluster(settings, stages, self.gpus, self.accelerator, self.prices or PRICES, self.measured)
+_SHARED = (
+    "Steps that runs share, such as the base policy and its evaluation, are done once and counted in every run here."
+)
 
 
-def print_plan(console: Console, config: Path, overrides: str, stages: int, pool: Pool | None, plain: bool) -> None:
-    """The plan of a run; ``plain`` is the pool's part alone, as JSON."""
+Planner = Callable[[RunSettings, int], ClusterPlan]
+"""Plans a run of some stages on a pool of GPUs."""
+
+
+def print_plan(
+    console: Console, config: Path, overrides: str, stages: int, planner: Planner | None, plain: bool
+) -> None:
+    """Print the plan of a file with a run or an experiment; ``plain`` is the planner's part alone, as JSON."""
+    make = _plan_experiment if holds_experiment(config) else _plan_run
+    tables, values = make(config, overrides, stages, planner)
+    if plain:
+        print(json.dumps(values, indent=1))
+    else:
+        for table in tables:
+            print_whole(console, table)
+
+
+def _plan_run(config: Path, overrides: str, stages: int, planner: Planner | None) -> tuple[list[Table], Any]:
     settings = RunSettings.read(config, overrides)
-    tables = [] if plain else plan_tables(settings, stages)
-    if pool is not None:
-        from tasks.cli.cluster import cluster_json, cluster_tables
-
-        planned = pool.plan(settings, stages)
-        if plain:
-            print(cluster_json(planned))
-        else:
-            tables += cluster_tables(planned, settings.alternates)
-    for table in tables:
-        print_whole(console, table)
+    tables = [_schedule(settings, stages), _objective(settings), _memory(settings)]
+    if planner is None:
+        return tables, None
+    planned = planner(settings, stages)
+    return tables + cluster_tables(planned, settings.alternates), asdict(planned)
 
 
-def plan_tables(settings: RunSettings, stages: int) -> list[Table]:
-    """Tables of the schedule, the objective and the memory of a run."""
-    return [_schedule(settings, stages), _objective(settings), _memory(settings)]
+def _plan_experiment(config: Path, overrides: str, stages: int, planner: Planner | None) -> tuple[list[Table], Any]:
+    experiment, store = read_experiment(config)
+    runs = [run for run in experiment.runs(store, overrides) if run.seed == experiment.seeds[0]]
+    tables, seeds = [_runs(experiment, runs, stages)], len(experiment.seeds)
+    if planner is None:
+        return tables, None
+    plans = [planner(run.settings, stages) for run in runs]
+    values = [
+        {"model": run.model, "system": run.system, "runs": seeds, **asdict(plan)}
+        for run, plan in zip(runs, plans, strict=True)
+    ]
+    return [*tables, _costs(runs, plans, seeds)], values
 
 
 def _table(title: str) -> Table:
@@ -144,4 +151,43 @@ def _memory(run: RunSettings) -> Table:
     )
     cache = rows * longest * shape.cache_bytes(engine.dtype)
     table.add_row("KV cache", size(cache), f"{rows} responses x {longest} tokens")
+    return table
+
+
+def _runs(experiment: ExperimentSettings, runs: Sequence[PlannedRun], stages: int) -> Table:
+    seeds = ", ".join(map(str, experiment.seeds))
+    headings = ("preset", "updates", "mu", "refreshes", "responses", "tokens\nat most", "evaluation\nresponses")
+    title = f"{len(runs)} runs for each seed ({seeds}), {len(runs) * len(experiment.seeds)} in all"
+    table = number_table(title, ("model", "system"), headings)
+    for run in runs:
+        settings = run.settings
+        responses, updates = stages * settings.responses_per_stage, stages * settings.updates_per_stage
+        answers = sum(answers_of(settings, one) for one in settings.measures)
+        longest = responses * settings.rollout.max_new_tokens
+        numbers = (updates, settings.mu, updates // settings.mu, responses, longest, (stages + 1) * answers)
+        table.add_row(run.model, run.system, settings.optimize.preset, *(f"{number:,}" for number in numbers))
+    if experiment.laboratory:
+        parts = " and ".join(experiment.laboratory.parts)
+        table.caption = f"Besides: part {parts} of the laboratory, {experiment.laboratory.updates} updates a study."
+    return table
+
+
+def _costs(runs: Sequence[PlannedRun], plans: Sequence[ClusterPlan], seeds: int) -> Table:
+    gpus, currency = plans[0].gpus, plans[0].currency
+    where = f"{counted(gpus, 'GPU')} a run" if gpus else "one process"
+    headings = ("wall-clock\nof a run", "GPU-hours", f"with {seeds} seeds", currency)
+    table = number_table(f"time and price on {where}, estimated", ("model", "system"), headings)
+    table.caption = _SHARED
+    totals = [0.0, 0.0, 0.0]
+    for run, plan in zip(runs, plans, strict=True):
+        # The other prediction of a plan is what the run is compared with.
+        one = plan.grpo if run.settings.alternates else plan.mu_grpo
+        hours = sum(one.gpu_seconds.values()) / 3600
+        taken = (one.wall_seconds, hours, sum(one.price.values()))
+        numbers = (f"{hours:,.1f}", f"{seeds * hours:,.1f}", f"{seeds * taken[2]:,.2f}")
+        table.add_row(run.model, run.system, duration(one.wall_seconds), *numbers)
+        totals = [total + seeds * amount for total, amount in zip(totals, taken, strict=True)]
+    wall, hours, price = totals
+    table.add_section()
+    table.add_row("all", "", f"{duration(wall)} one by one", "", f"{hours:,.1f}", f"{price:,.2f}")
     return table

@@ -1,4 +1,4 @@
-"""What a preflight found, as a table and as JSON."""
+"""Findings of a preflight, as a table and as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _NAME_WIDTH = 22
 
 
 def failed(findings: Sequence[Finding]) -> bool:
-    """Whether something stops a run."""
+    """Return True if something stops a run."""
     return any(one.state == "failed" for one in findings)
 
 
@@ -38,6 +38,6 @@ def preflight_table(findings: Sequence[Finding], target: Target) -> RenderableTy
 
 
 def preflight_json(findings: Sequence[Finding], target: Target) -> str:
-    """The same as JSON."""
+    """Return the target and its checks as JSON."""
     where = {"project": target.project, "domain": target.domain, "namespace": target.namespace}
     return json.dumps({**where, "ok": not failed(findings), "checks": [asdict(one) for one in findings]}, indent=1)

@@ -87,7 +87,9 @@ def _sections(model: type[BaseModel], path: str, seen: dict[type, str]) -> Itera
 def _fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
     """Give name, field and meaning of all fields; of settings with kinds, those of each kind with the kind's name."""
     if not issubclass(model, Kinds) or not model.kinds():
-        yield from ((name, field, _meaning(field, meanings(model)[name])) for name, field in model.model_fields.items())
+        yield from (
+            (name, field, _meaning(name, field, meanings(model)[name])) for name, field in model.model_fields.items()
+        )
         return
     abouts = {one: inspect.cleandoc(one.__doc__ or "").split("\n\n")[0] for one in model.kinds().values()}
     shown = " ".join(f"{_values(one, model.tag)}: {about}" for one, about in abouts.items())
@@ -138,12 +140,12 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-def _meaning(field: FieldInfo, docstring: str) -> str:
+def _meaning(name: str, field: FieldInfo, docstring: str) -> str:
     inner = next((one for one, _ in _models(field.annotation, "")), None)
     text = field.description or docstring
     if not text and inner is not None:
         text = inspect.cleandoc(inner.__doc__ or "").split("\n\n")[0].replace("\n", " ")
-    return f"{text} Changes no result.".strip() if field.json_schema_extra == OPERATIONAL else text
+    return f"{text} Changes no result.".strip() if name in OPERATIONAL else text
 
 
 def _type_of(field: FieldInfo, seen: dict[type, str]) -> str:

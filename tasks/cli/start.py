@@ -36,13 +36,7 @@ class Options:
 
 
 def start(plan: str, given: Sequence[str], options: Options, wait: bool) -> None:
-    """Start a launch plan, or find the execution that ``--name`` names, and follow it if ``wait`` is set.
-
-    Args:
-        plan: name of the plan.
-        given: inputs as ``name=value``.
-        options: options of the command line.
-        wait: whether to follow the execution until it ends.
+    """Start a launch plan with inputs as ``name=value``, or find the execution of ``--name``; follow it to ``wait``.
 
     Raises:
         UserError: it cannot be started, or it does not succeed.

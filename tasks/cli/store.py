@@ -13,6 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from tasks.report.formats import counted, duration, label, moment, size, some
+from tasks.report.tables import folding_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import RESTORE
 from tasks.store.layout import Facts
@@ -45,11 +46,6 @@ def lineage_json(store: Store, wanted: str) -> str:
 
 def lineage_tables(store: Store, wanted: str, settings: bool = False) -> RenderableType:
     """Return a tree of what an artifact was made from, packages and commits, and with ``settings`` its own settings.
-
-    Args:
-        store: the store of the artifacts.
-        wanted: the artifact as ``kind/digest``, or ``latest`` for the last policy of the latest run.
-        settings: whether the settings of the artifact itself are shown in full.
 
     Raises:
         DataError: there is no such artifact, or more than one.
@@ -121,7 +117,7 @@ def _code(manifests: Mapping[str, Manifest]) -> list[RenderableType]:
     parts: list[RenderableType] = [f"made by  {', '.join(shared)}"] if shared else []
     differing = [key for key, found in values.items() if len(found) > 1]
     if differing:
-        table = _table("artifact", *differing)
+        table = folding_table("artifact", *differing)
         for artifact, versions in made.items():
             table.add_row(artifact, *(versions.get(name, _NONE) for name in differing))
         parts += ["", table]
@@ -132,7 +128,7 @@ def check_tables(findings: Findings, seconds: float) -> RenderableType:
     """Return a table of what is wrong in a store, how to fix it, and what was checked in some seconds."""
     parts: list[RenderableType] = []
     if findings.faults:
-        table = _table("artifact", "file", "expected", "found", "descend from it")
+        table = folding_table("artifact", "file", "expected", "found", "descend from it")
         for fault in findings.faults:
             descend = some(findings.descendants[fault.artifact], 3) or _NONE
             table.add_row(*map(escape, (fault.artifact, fault.file, fault.expected, fault.found, descend)))
@@ -145,14 +141,7 @@ def check_tables(findings: Findings, seconds: float) -> RenderableType:
 
 
 def garbage_tables(garbage: Garbage, hours: float, deleted: bool = False, names: bool = False) -> RenderableType:
-    """Return a table of what goes, and what stays and why.
-
-    Args:
-        garbage: what was found.
-        hours: the age below which artifacts were spared.
-        deleted: whether the items are gone already.
-        names: whether every item is named.
-    """
+    """Return a table of what goes, and what stays and why; artifacts younger than some hours were spared."""
     parts: list[RenderableType] = [f"{item.name}  {size(item.bytes)}" for item in garbage.items if names]
     parts.append(_items(garbage.items, "deleted" if deleted else "to delete") if garbage.items else "nothing to delete")
     why = f"are younger than {hours:g} h, or something that is descends from them"
@@ -171,12 +160,4 @@ def _items(items: Sequence[Item], title: str) -> Table:
     for kind in dict.fromkeys(item.kind for item in items):
         of_kind = [item.bytes for item in items if item.kind == kind]
         table.add_row(kind, str(len(of_kind)), size(sum(of_kind)))
-    return table
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column(first, no_wrap=True)
-    for heading in others:
-        table.add_column(heading, overflow="fold")
     return table

@@ -23,7 +23,7 @@ from tasks.settings import (
     SourceSettings,
     VerifySettings,
 )
-from tasks.settings.benchmarks import HELD_OUT
+from tasks.settings.data_sets import HELD_OUT
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import CHATS, PROMPTS, write_table
 from tasks.verify.pool import shared_verifier, shortened

@@ -35,6 +35,26 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return render(table, _WIDEST)
 
 
+def number_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
+    """Return an empty table with a title and columns of names, then of numbers, none of which wraps."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    table.caption_justify = "left"
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    for number in numbers:
+        table.add_column(number, justify="right", no_wrap=True)
+    return table
+
+
+def folding_table(name: str, *texts: str) -> Table:
+    """Return an empty table with a column of names, which do not wrap, and columns of texts, which do."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column(name, no_wrap=True)
+    for text in texts:
+        table.add_column(text, overflow="fold")
+    return table
+
+
 def print_whole(console: Console, table: Table) -> None:
     """Print a table. If none of its columns wraps, it keeps its width, so that a narrow terminal cuts no number."""
     if not all(column.no_wrap for column in table.columns):

@@ -1,26 +1,25 @@
 """Typed, strict settings of every step; importable without torch."""
 
 from tasks.settings.base import Settings
-from tasks.settings.benchmarks import BENCHMARKS, BenchmarkSettings
-from tasks.settings.code import CodeSettings
+from tasks.settings.data_sets import (
+    BENCHMARKS,
+    TRAINING_SETS,
+    ArithmeticSettings,
+    BenchmarkSettings,
+    SourceSettings,
+    TrainingSetSettings,
+)
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
 from tasks.settings.evaluate import EvaluateSettings, EvaluationSettings
 from tasks.settings.experiment import ExperimentSettings
-from tasks.settings.given import Given
 from tasks.settings.objective import (
     AdvantageSettings,
-    DataSettings,
-    GateSettings,
-    MismatchSettings,
     ObjectiveSettings,
-    RatioSettings,
     RegulariserSettings,
     VetoSettings,
-    WeightSettings,
 )
 from tasks.settings.presets import MODIFIERS, PRESETS
-from tasks.settings.run import RunSettings
-from tasks.settings.sources import ArithmeticSettings, SourceSettings
+from tasks.settings.run import Given, RunSettings
 from tasks.settings.steps import (
     OperationSettings,
     OptimizeSettings,
@@ -31,8 +30,8 @@ from tasks.settings.steps import (
     TrackerSettings,
     WarmStartSettings,
 )
-from tasks.settings.training_sets import TRAINING_SETS, TrainingSetSettings
 from tasks.settings.verify import (
+    CodeSettings,
     CodeVerifySettings,
     FunctionVerifySettings,
     MathVerifySettings,
@@ -50,23 +49,19 @@ __all__ = [
     "BenchmarkSettings",
     "CodeSettings",
     "CodeVerifySettings",
-    "DataSettings",
     "EngineSettings",
     "EvaluateSettings",
     "EvaluationSettings",
     "ExperimentSettings",
     "FunctionVerifySettings",
-    "GateSettings",
     "Given",
     "LoraSettings",
     "MathVerifySettings",
-    "MismatchSettings",
     "ObjectiveSettings",
     "OperationSettings",
     "OptimizeSettings",
     "PolicySettings",
     "PromptsSettings",
-    "RatioSettings",
     "RegulariserSettings",
     "RolloutSettings",
     "RunSettings",
@@ -78,5 +73,4 @@ __all__ = [
     "VerifySettings",
     "VetoSettings",
     "WarmStartSettings",
-    "WeightSettings",
 ]

@@ -1,7 +1,8 @@
 """What all settings share: strictness, numbers as YAML writes them, and one readable message per mistake."""
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from inspect import isclass
 from pathlib import Path
@@ -57,10 +58,44 @@ Day = Annotated[str, AfterValidator(_day)]
 """A day, written so that YAML reads it as a text, and as chat templates write it."""
 
 
-OPERATIONAL: dict[str, Any] = {"operational": True}
-"""Marks a field that changes no result, and so enters no key (``json_schema_extra`` of a Field)."""
-_OPERATIONAL_NAMES = ("operation", "store", "workers")
-"""The names of all fields with that mark; a test compares."""
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
+"""Buckets as clients take them; servers allow less."""
+STORES = "a folder, or s3://bucket/prefix"
+"""Places of a store, for messages."""
+
+
+def in_bucket(text: str) -> bool:
+    """Return True if a text names a bucket, or something in one."""
+    bucket, _, _ = text.removeprefix("s3://").partition("/")
+    return text.startswith("s3://") and _BUCKET.fullmatch(bucket) is not None
+
+
+def is_place(text: str) -> bool:
+    """Return True if a text names something here, or in a bucket."""
+    return in_bucket(text) or (bool(text.strip()) and _ADDRESS.match(text) is None)
+
+
+def _text(holds: Callable[[str], bool], allowed: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not holds(text):
+            raise ValueError(f"allowed: {allowed}")
+        return text
+
+    return AfterValidator(check)
+
+
+Template = Annotated[str, _text(lambda text: "{prompt}" in text, "a text that contains {prompt}")]
+"""A text in which ``{prompt}`` stands for a prompt."""
+StorePlace = Annotated[str, _text(is_place, STORES)]
+FilePlace = Annotated[str, _text(is_place, "a file or a folder, here or at s3://bucket/key")]
+ModelPlace = Annotated[
+    str, _text(is_place, "a folder, s3://bucket/prefix, or the name of a model on the Hugging Face hub")
+]
+
+
+OPERATIONAL = ("operation", "store", "workers")
+"""Names of the fields that change no result, and so enter no key. Manifests hold plain values: a name is enough."""
 
 
 def determining(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +103,7 @@ def determining(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: determining(value) if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if name not in _OPERATIONAL_NAMES
+        if name not in OPERATIONAL
     }
 
 
@@ -81,13 +116,7 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> dict[str, Any]:
-    """The mapping in a YAML file.
-
-    Args:
-        path: of the file.
-        keys: that it may have, for the message when it holds no mapping.
-        example: of such a file.
-        name: what the message begins with.
+    """Return the mapping in a YAML file; its keys, an example of such a file and a name are for messages.
 
     Raises:
         SettingsError: the file cannot be read, or holds something else.
@@ -128,14 +157,15 @@ class Settings(FlyteModel):
 
     def determining(self) -> dict[str, Any]:
         """Plain values of all fields that can change a result."""
-        values = self.model_dump(mode="json")
-        for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
-            if field.json_schema_extra == OPERATIONAL:
-                del values[name]
-            elif isinstance(value, Settings):
-                values[name] = value.determining()
-        return values
+        return determining(self.model_dump(mode="json"))
+
+    def one_of(self, *names: str) -> None:
+        """Raise ValueError unless exactly one of several fields is given."""
+        given = [name for name in names if getattr(self, name) is not None]
+        if len(given) != 1:
+            *others, last = names
+            allowed = f"exactly one of {', '.join(others)} and {last}"
+            raise ValueError(f"{' and '.join(given) or 'none'} given; allowed: {allowed}")
 
     @classmethod
     def title(cls) -> str:

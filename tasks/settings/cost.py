@@ -1,4 +1,4 @@
-"""What a run costs, besides its own settings: accelerators, prices, and what nobody has measured yet."""
+"""Settings of a plan's cost: accelerators, prices, and assumptions about what nobody has measured yet."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -9,7 +9,7 @@ from tasks.errors import SettingsError
 from tasks.settings.base import WHOLE_RUN, Number, Settings, read_yaml
 
 Source = Literal["given", "assumed", "measured"]
-"""Where a number comes from: the settings or the command line, a file of prices, or a run."""
+"""Origin of a number: the settings or the command line, a file of prices, or a run."""
 
 
 class GpuPriceSettings(Settings):
@@ -20,15 +20,15 @@ class GpuPriceSettings(Settings):
 
 
 class ThroughputSettings(Settings):
-    """Which shares of what a GPU could do a run gets out of it."""
+    """Shares of a GPU's peak rates that a run reaches."""
 
     source: Literal["assumed", "measured"]
     training_flops: Number = Field(gt=0, le=1)
-    """Of the peak, in updates, in log-probabilities, and while prompts are read."""
+    """Share of the peak in updates, in log-probabilities, and while prompts are read."""
     decoding_flops: Number = Field(gt=0, le=1)
-    """Of the peak, per row of a decode step."""
+    """Share of the peak, per row of a decode step."""
     decoding_bandwidth: Number = Field(gt=0, le=1)
-    """Of the memory's bandwidth, for the weights and the KV cache of a decode step."""
+    """Share of the memory's bandwidth, for the weights and the KV cache of a decode step."""
 
 
 class AcceleratorSettings(Settings):
@@ -38,7 +38,7 @@ class AcceleratorSettings(Settings):
     memory_gb: Number = Field(gt=0)
     bandwidth_gb_per_second: Number = Field(gt=0)
     bfloat16_tflops: Number = Field(gt=0)
-    """Dense."""
+    """Peak of dense matrices."""
     float32_tflops: Number = Field(gt=0)
     throughput: ThroughputSettings
 
@@ -48,12 +48,12 @@ class StoragePriceSettings(Settings):
 
     gb_month: Number = Field(ge=0)
     months: Number = Field(ge=0)
-    """How long a run is kept."""
+    """Months that a run is kept."""
     per_1000_puts: Number = Field(ge=0)
-    """And lists."""
+    """Price of 1000 writes or lists."""
     per_1000_gets: Number = Field(ge=0)
     egress_gb: Number = Field(ge=0)
-    """Of what pods read: 0 within a region."""
+    """Price of a GB that pods read: 0 within a region."""
 
 
 class AssumptionSettings(Settings):
@@ -64,24 +64,24 @@ class AssumptionSettings(Settings):
     prompt_tokens: Number = Field(ge=0)
     """Mean length of a prompt."""
     pod_start_seconds: Number = Field(ge=0)
-    """From asking for a pod until its step begins, GPUs held: image, Python, imports."""
+    """Time from asking for a pod until its step begins, GPUs held: image, Python, imports."""
     engine_start_seconds: Number = Field(ge=0)
-    """Of vLLM, once the weights are on the pod's disk."""
+    """Start of vLLM, once the weights are on the pod's disk."""
     trainer_start_seconds: Number = Field(ge=0)
-    """Of the trainer, once weights and moments are on the pod's disk."""
+    """Start of the trainer, once weights and moments are on the pod's disk."""
     switch_seconds: Number = Field(ge=0)
-    """Of a refresh in one task: the engine gets new weights and memory, and gives the memory back."""
+    """Time of a refresh in one task: the engine gets new weights and memory, and gives the memory back."""
     update_seconds: Number = Field(ge=0)
-    """Of an update, besides its tokens: gradients are summed, AdamW steps."""
+    """Time of an update besides its tokens: gradients are summed, AdamW steps."""
     answer_seconds: Number = Field(ge=0)
-    """Of one answer in one worker of the verifier."""
+    """Time of one answer in one worker of the verifier."""
     verifier_start_seconds: Number = Field(ge=0)
     store_gb_per_second: Number = Field(gt=0)
-    """Between a pod and the store."""
+    """Rate between a pod and the store."""
     hub_gb_per_second: Number = Field(gt=0)
-    """From the hub to a pod."""
+    """Rate from the hub to a pod."""
     bytes_per_token: Number = Field(gt=0)
-    """Of stored rollouts, per response token: its id, log-probability and text, compressed."""
+    """Size of stored rollouts per response token: its id, log-probability and text, compressed."""
 
 
 class CostSettings(Settings):
@@ -89,14 +89,14 @@ class CostSettings(Settings):
 
     currency: str = "USD"
     accelerators: dict[str, AcceleratorSettings] = Field(min_length=1)
-    """By the names that Flyte has for accelerators; the first is taken when nothing names another."""
+    """Accelerators by the names that Flyte has for them; the first is taken when nothing names another."""
     cpu_pod_hour: Number = Field(ge=0)
     storage: StoragePriceSettings
     assumptions: AssumptionSettings
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The prices and assumptions of a file.
+        """Return the prices and assumptions of a file.
 
         Raises:
             SettingsError: it cannot be read, or something in it is not allowed.
@@ -105,7 +105,7 @@ class CostSettings(Settings):
         return cls.parse(values, WHOLE_RUN)
 
     def accelerator(self, name: str) -> AcceleratorSettings:
-        """The row of an accelerator.
+        """Return the row of an accelerator.
 
         Raises:
             SettingsError: there is none of this name.

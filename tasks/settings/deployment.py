@@ -1,16 +1,13 @@
-"""What the pods of a cluster are: images, sizes, pools and secrets of every role a task can have."""
+"""The pods of a cluster: images, sizes, pools and secrets of every role that a task can have."""
 
 import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from tasks.errors import SettingsError
-from tasks.settings.base import WHOLE_RUN, Settings
-from tasks.settings.places import in_bucket
+from tasks.settings.base import WHOLE_RUN, Settings, in_bucket, read_yaml
 
 VARIABLE = "MU_GRPO_DEPLOYMENT"
 """The variable that names the file with a deployment while tasks are registered."""
@@ -26,11 +23,7 @@ _FACTORS |= {f"{unit}i": 2.0 ** (10 * n) for n, unit in enumerate("KMGTPE", 1)}
 
 
 def quantity(text: str) -> float:
-    """The number that a Kubernetes quantity stands for: cores, or bytes.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the number that a Kubernetes quantity stands for, cores or bytes, or raise ValueError."""
     found = _QUANTITY.match(text)
     if found is None:
         raise ValueError(
@@ -61,19 +54,19 @@ class PodSettings(Settings):
     cpu: Quantity = "1"
     """Cores, as a Kubernetes quantity."""
     memory: Quantity = "2Gi"
-    """With shared memory, which counts in it."""
+    """Memory of the pod, in which its shared memory counts."""
     ephemeral_storage: Quantity = "8Gi"
-    """For the local copy of what it reads and writes."""
+    """Disk for the local copy of what the pod reads and writes."""
     gpus: int = Field(0, ge=0)
     """GPUs of the pod."""
     accelerator: str = ""
-    """Which GPU, as Flyte names accelerators: nvidia-h200, nvidia-h100, nvidia-l40s. Empty: any."""
+    """Kind of GPU, as Flyte names accelerators: nvidia-h200, nvidia-h100, nvidia-l40s. Empty: any."""
     shared_memory: Quantity | None = None
-    """Of /dev/shm; NCCL and vLLM with several GPUs need it."""
+    """Size of /dev/shm; NCCL and vLLM with several GPUs need it."""
     template: str = "mu-grpo-cpu"
     """The PodTemplate in the namespace: service account, tolerations, security, grace period."""
     interruptible: bool = False
-    """May run on spot nodes; the last attempt goes to a regular one."""
+    """Let the pod run on spot nodes; the last attempt goes to a regular one."""
     retries: int = Field(3, ge=0)
     """Attempts that may follow a failed one."""
     timeout_minutes: int = Field(1440, ge=0)
@@ -98,9 +91,9 @@ class SecretSettings(Settings):
     name: str = "mu-grpo"
     """Name of the Kubernetes secret."""
     hub_token: str = ""
-    """Of the Hugging Face hub, for the tasks that fetch policies and prompts alone."""
+    """Key with the token of the Hugging Face hub, for the tasks that fetch policies and prompts alone."""
     tracker_key: str = ""
-    """Of wandb, for the tasks that train and evaluate alone."""
+    """Key with wandb's API key, for the tasks that train and evaluate alone."""
 
 
 PlanName = Literal["smoke", "single_gpu", "paper_7b", "nightly_evaluation", "weekly", "reproduction"]
@@ -113,18 +106,18 @@ class LaunchPlanSettings(Settings):
     config: str
     """The run's settings, a file whose path begins at the project's root: configs/tiny-cpu.yaml."""
     schedule: str = ""
-    """When it starts by itself: a cron expression of five fields, in UTC."""
+    """Times at which it starts by itself: a cron expression of five fields, in UTC."""
 
 
 class DeploymentSettings(Settings):
-    """How the tasks of a run are placed on a cluster; a file per cluster and size of policy in configs/deployments."""
+    """Pods and images of a run's tasks on a cluster; a file per cluster and size of policy in configs/deployments."""
 
     images: str = "mu-grpo"
-    """What the images' names begin with: ``registry.example/team/mu-grpo`` gives ``...-cpu``, ``...-rollout``, ..."""
+    """Start of the images' names: ``registry.example/team/mu-grpo`` gives ``...-cpu``, ``...-rollout``, ..."""
     tag: str = Field(default_factory=_tag_of_the_code, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
-    """Of the images. Left out, it is what ``make images`` gives those of the code that registers: its commit."""
-    pods: dict[Role, PodSettings] = Field(default_factory=dict)
-    """By role; a role that is left out has this class's own small CPU pod."""
+    """Tag of the images. Left out, it is what ``make images`` gives those of the code that registers: its commit."""
+    pods: dict[Role, PodSettings] = Field(default_factory=dict, validate_default=True)
+    """Pods by role; a role that is left out has a small CPU pod."""
     train_nodes: int = Field(1, ge=1)
     """Nodes that train one policy together; more than one needs the training operator."""
     accelerator_label: str = "k8s.amazonaws.com/accelerator"
@@ -135,16 +128,17 @@ class DeploymentSettings(Settings):
     max_parallelism: int = Field(16, ge=1)
     """Most pods of an execution at once."""
     store: str = ""
-    """Where runs that launch plans start keep their artifacts: ``s3://bucket/prefix``."""
+    """Store of the runs that launch plans start: ``s3://bucket/prefix``."""
     launch_plans: dict[PlanName, LaunchPlanSettings] = Field(default_factory=dict)
-    """Those that this cluster offers; see workflows/launch_plans.py."""
+    """Launch plans that this cluster offers; see workflows/launch_plans.py."""
     notify: list[str] = Field(default_factory=list)
     """Addresses that get a mail when a run of a launch plan fails, is aborted or times out."""
 
     @field_validator("pods")
     @classmethod
     def _all_roles(cls, pods: dict[Role, PodSettings]) -> dict[Role, PodSettings]:
-        return {role: pods.get(role, PodSettings(template=_template(role))) for role in ROLES}
+        templates = {role: f"mu-grpo-{role}" if role in ("prefetch", "verify") else "mu-grpo-cpu" for role in ROLES}
+        return {role: pods.get(role, PodSettings(template=templates[role])) for role in ROLES}
 
     @model_validator(mode="after")
     def _plans_are_whole(self) -> "DeploymentSettings":
@@ -161,46 +155,26 @@ class DeploymentSettings(Settings):
         return self
 
     def pod(self, role: Role) -> PodSettings:
-        """The pod of a role."""
-        return self.pods[role] if role in self.pods else PodSettings(template=_template(role))
+        """Return the pod of a role."""
+        return self.pods[role]
 
     def image(self, role: Role, takes_turns: bool = False) -> str:
-        """The image of a role's pod.
-
-        Args:
-            role: of the task.
-            takes_turns: the task generates and trains: where training has an image of its own, so has this.
-        """
+        """Return the image of a role's pod; a task that generates and trains has one where training has."""
         image = self.pod(role).image
         return f"{self.images}-{'alternate' if takes_turns and image == 'train' else image}:{self.tag}"
 
     @classmethod
     def read(cls, path: Path, named_by: str = VARIABLE) -> "DeploymentSettings":
-        """The deployment of a file.
-
-        Args:
-            path: of the file.
-            named_by: what named the path, for messages.
+        """Return the deployment of a file; messages say what named it.
 
         Raises:
             SettingsError: it cannot be read, or something in it is not allowed.
         """
-        try:
-            values = yaml.safe_load(path.read_text())
-        except (OSError, yaml.YAMLError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise SettingsError(
-                f"{named_by}: {path} cannot be read: {why}. Name a file such as those of configs/deployments."
-            ) from None
-        return cls.parse(values or {}, WHOLE_RUN)
+        return cls.parse(read_yaml(path, cls.model_fields, "configs/deployments/gpu-4.yaml", named_by), WHOLE_RUN)
 
     @classmethod
     def current(cls) -> "DeploymentSettings":
-        """The one that the environment holds or names, or small pods without GPUs."""
+        """Return the deployment that the environment holds or names, or small pods without GPUs."""
         if values := os.environ.get(VALUES):
             return cls.model_validate_json(values)
         return cls.read(Path(os.environ[VARIABLE])) if os.environ.get(VARIABLE) else cls()
-
-
-def _template(role: Role) -> str:
-    return f"mu-grpo-{role}" if role in ("prefetch", "verify") else "mu-grpo-cpu"

@@ -1,4 +1,4 @@
-"""What generates and what trains: engines and backends, their number types, and their share of the devices."""
+"""Engines, which generate, and backends, which train: their number types and their share of the devices."""
 
 import json
 from importlib import import_module
@@ -18,16 +18,16 @@ class EngineSettings(Kinds):
     path: ClassVar[str]
     """``module:class`` of a class that follows ``tasks.rollout.engine.Engine``. It is imported when it is needed."""
     refills: ClassVar[bool] = True
-    """Whether a waiting response takes the place of a complete one; otherwise a batch ends with its longest one."""
+    """A waiting response takes the place of a complete one; otherwise a batch ends with its longest one."""
     own_weights: ClassVar[bool] = True
-    """Whether the engine keeps weights beside those of a trainer with which it takes turns, in a reserved share of a
-    GPU's memory; otherwise it uses the trainer's tensors."""
+    """The engine keeps weights beside those of a trainer with which it takes turns, in a reserved share of a GPU's
+    memory; otherwise it uses the trainer's tensors."""
     several_devices: ClassVar[bool] = True
-    """Whether ``tensor_parallel`` may be above 1."""
+    """``tensor_parallel`` may be above 1."""
     kind: str = "transformers"
     """transformers in this process, vLLM, or an engine of your own."""
     dtype: Dtype = "float32"
-    """Of weights and KV cache. Log-probabilities are float32."""
+    """Number type of weights and KV cache. Log-probabilities are float32."""
     batch_size: int = Field(512, ge=1)
     """Most responses that are decoded at once."""
     tensor_parallel: int = Field(1, ge=1)
@@ -95,16 +95,17 @@ _OURS = (
     "gradient_accumulation_steps",
     "train_batch_size",
 )
-"""What the trainer decides: DeepSpeed's own settings of it would be silently passed over."""
+"""Keys of DeepSpeed for what the trainer decides; they would be silently passed over."""
 
 
 class BackendSettings(Kinds):
-    """What holds the weights while they are trained, and in how many processes."""
+    """The backend, which holds the weights while they are trained, in one or several processes."""
 
     kind: str = "torch"
     """torch in one process, or DeepSpeed in several."""
     dtype: Dtype = "float32"
-    """Of the forward and backward pass. Weights that are updated, and AdamW's moments, are float32 in any case."""
+    """Number type of the forward and backward pass. Weights that are updated, and AdamW's moments, are float32 in any
+    case."""
     processes: int = Field(1, ge=1)
     """Processes on a node, one per GPU; 1 with torch."""
     gradient_checkpointing: bool = False
@@ -119,7 +120,7 @@ class BackendSettings(Kinds):
 
     @property
     def zero_stage(self) -> int:
-        """Of DeepSpeed; 0 for torch."""
+        """Stage of DeepSpeed's ZeRO; 0 for torch."""
         return int(self.deepspeed_config.get("zero_optimization", {}).get("stage", 0))
 
 

@@ -1,21 +1,21 @@
-"""How policies are evaluated: what a run says of it, and what that is for each of its benchmarks."""
+"""Settings of evaluation: those of a run, and what they amount to for each of its benchmarks."""
 
 from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
 from tasks.settings.base import Number, Settings
-from tasks.settings.benchmarks import HELD_OUT, BenchmarkSettings
+from tasks.settings.data_sets import HELD_OUT, BenchmarkSettings
 from tasks.settings.devices import EngineSettings
 from tasks.settings.steps import PromptsSettings
 from tasks.settings.verify import VerifySettings
 
 _OF_SAMPLING = {"samples_per_problem": None, "max_new_tokens": None, "temperature": None, "greedy": False}
-"""Of a benchmark, what changes none of its problems."""
+"""Fields of a benchmark that change none of its problems."""
 
 
 class EvaluationSettings(Settings):
-    """How a policy's accuracy on a benchmark is measured."""
+    """Measurement of a policy's accuracy on a benchmark."""
 
     samples_per_problem: int = Field(4, ge=1)
     """k of avg@k."""
@@ -26,16 +26,16 @@ class EvaluationSettings(Settings):
     greedy: bool = True
     """One greedy response to every problem besides, on the benchmarks that ask for it."""
     engine: EngineSettings | None = None
-    """That of the rollouts when it is not given."""
+    """Engine of the evaluations; that of the rollouts without it."""
     responses_per_part: int = Field(1024, ge=1)
     """Responses after which what there is so far is saved; whole problems."""
 
 
 class EvaluateSettings(EvaluationSettings):
-    """How a policy's accuracy is measured: on which benchmarks, and what of it is not theirs."""
+    """Measurement of a policy's accuracy: the benchmarks, and what they do not say themselves."""
 
     problems: int = Field(500, ge=1)
-    """Of the benchmark ``held_out``; all of them where fewer are held out."""
+    """Problems of the benchmark ``held_out``; all of them where fewer are held out."""
     benchmarks: list[BenchmarkSettings] = Field([BenchmarkSettings(name=HELD_OUT)], min_length=1)
     """Names of known benchmarks, or benchmarks of your own. The mean over them is the headline."""
 
@@ -52,7 +52,7 @@ class Measure:
     """A benchmark of a run, with nothing left open."""
 
     benchmark: BenchmarkSettings
-    """Which problems; of sampling it says nothing."""
+    """Its problems alone: fields of sampling have their defaults."""
     evaluation: EvaluationSettings
     verify: VerifySettings
 
@@ -60,47 +60,34 @@ class Measure:
 def measures(
     evaluate: EvaluateSettings, prompts: PromptsSettings, verify: VerifySettings, engine: EngineSettings | None
 ) -> list[Measure]:
-    """What is measured of every policy, benchmark by benchmark.
-
-    Args:
-        evaluate: the run's.
-        prompts: the run's.
-        verify: the run's.
-        engine: of the evaluations, unless they have one of their own.
-    """
-    return [_measure(one, evaluate, prompts, verify, engine) for one in evaluate.benchmarks]
-
-
-def _measure(
-    benchmark: BenchmarkSettings,
-    evaluate: EvaluateSettings,
-    prompts: PromptsSettings,
-    verify: VerifySettings,
-    engine: EngineSettings | None,
-) -> Measure:
-    held_out = benchmark.source is None
-    problems = {
-        "source": prompts.held_out if held_out else benchmark.source,
-        "problems": benchmark.problems or (evaluate.problems if held_out else None),
-        "template": prompts.template if benchmark.template is None else benchmark.template,
-        "chat": prompts.chat if benchmark.chat is None else benchmark.chat,
-        "date": benchmark.date or prompts.date,
-    }
-    evaluation = EvaluationSettings(
-        samples_per_problem=benchmark.samples_per_problem or evaluate.samples_per_problem,
-        max_new_tokens=benchmark.max_new_tokens or evaluate.max_new_tokens,
-        temperature=benchmark.temperature or evaluate.temperature,
-        greedy=benchmark.greedy and evaluate.greedy,
-        engine=evaluate.engine or engine,
-        responses_per_part=evaluate.responses_per_part,
-    )
-    kind = benchmark.answer_type or verify.kind
-    if kind == "function" != verify.kind:
-        raise ValueError(
-            f"evaluate.benchmarks, {benchmark.name}: answer_type function with verify.kind {verify.kind}, which names "
-            "no function; allowed: math or code, or verify.kind function"
+    """Return the measures of every policy; ``engine`` evaluates where ``evaluate`` names none."""
+    found = []
+    for benchmark in evaluate.benchmarks:
+        held_out = benchmark.source is None
+        kind = benchmark.answer_type or verify.kind
+        if kind == "function" != verify.kind:
+            raise ValueError(
+                f"evaluate.benchmarks, {benchmark.name}: answer_type function with verify.kind {verify.kind}, which "
+                "names no function; allowed: math or code, or verify.kind function"
+            )
+        problems = {
+            "source": prompts.held_out if held_out else benchmark.source,
+            "problems": benchmark.problems or (evaluate.problems if held_out else None),
+            "template": prompts.template if benchmark.template is None else benchmark.template,
+            "chat": prompts.chat if benchmark.chat is None else benchmark.chat,
+            "date": benchmark.date or prompts.date,
+            "answer_type": kind,
+        }
+        evaluation = EvaluationSettings(
+            samples_per_problem=benchmark.samples_per_problem or evaluate.samples_per_problem,
+            max_new_tokens=benchmark.max_new_tokens or evaluate.max_new_tokens,
+            temperature=benchmark.temperature or evaluate.temperature,
+            greedy=benchmark.greedy and evaluate.greedy,
+            engine=evaluate.engine or engine,
+            responses_per_part=evaluate.responses_per_part,
         )
-    problems |= _OF_SAMPLING | {"answer_type": kind}
-    if kind != verify.kind:
-        verify = VerifySettings.parse(VerifySettings.merge(verify.model_dump(mode="json"), {"kind": kind}))
-    return Measure(benchmark.model_copy(update=problems), evaluation, verify)
+        own = verify
+        if kind != verify.kind:
+            own = VerifySettings.parse(VerifySettings.merge(verify.model_dump(mode="json"), {"kind": kind}))
+        found.append(Measure(benchmark.model_copy(update=problems | _OF_SAMPLING), evaluation, own))
+    return found

@@ -30,34 +30,29 @@ class PlannedRun:
         return f"{self.model}, {self.system}, seed {self.seed}"
 
 
-class PartsSettings(Settings):
+class LaboratorySettings(Settings):
     """Questions of the laboratory that a reproduction asks too, of its first model with the reference's settings."""
 
     parts: list[Literal["a", "b", "c", "d"]] = Field(min_length=1)
     """a is Figure 2 of the paper, b its Figure 3."""
     updates: int = Field(256, ge=1)
-    """Of every run; prompts_per_stage in ``changes`` must give as many."""
+    """Updates of every run; prompts_per_stage in ``changes`` must give as many."""
     evaluations: int = Field(16, ge=1)
     """Evaluations along every run."""
     changes: Changes = Field(default_factory=dict)
-    """Of those settings. The laboratory measures on one benchmark."""
-
-    @classmethod
-    def title(cls) -> str:
-        """As ``ExperimentSettings`` names it."""
-        return "laboratory"
+    """Changes of those settings. The laboratory measures on one benchmark."""
 
 
 class ExperimentSettings(Settings):
     """The runs of a reproduction, and how they are compared."""
 
     models: dict[str, Changes] = Field(min_length=1)
-    """What belongs to a model, by its name: the policy, its prompts, lengths."""
+    """Settings of each model, by its name: the policy, its prompts, lengths."""
     systems: dict[str, Changes] = Field(min_length=2)
-    """What belongs to a system, by its name: preset, objective, updates_per_rollout. Without the last the system works
+    """Settings of each system, by its name: preset, objective, updates_per_rollout. Without the last the system works
     in four large stages."""
     common: Changes = Field(default_factory=dict)
-    """What all runs share."""
+    """Settings that all runs share."""
     seeds: list[int] = Field([0, 1, 2], min_length=1)
     """Seeds; every model and system is run with each of them."""
     reference: str = "mu_grpo"
@@ -65,7 +60,7 @@ class ExperimentSettings(Settings):
     margin: Number = Field(0.02, gt=0, lt=1)
     """Mean accuracies that differ by less are held to be equal; an equivalence test says whether they do."""
 
-    laboratory: PartsSettings | None = None
+    laboratory: LaboratorySettings | None = None
 
     @model_validator(mode="after")
     def _named(self) -> "ExperimentSettings":
@@ -83,11 +78,7 @@ class ExperimentSettings(Settings):
         return [name for name in self.systems if name != self.reference]
 
     def runs(self, store: str, overrides: str = "") -> list[PlannedRun]:
-        """Every run, seed by seed, so that what is there after an interruption can be compared.
-
-        Args:
-            store: of all runs.
-            overrides: of single fields in every run, as ``RunSettings.override`` takes them.
+        """Return every run, seed by seed, so that what is there after an interruption can be compared.
 
         Raises:
             SettingsError: what is wrong in the settings of a run, and which.
@@ -100,7 +91,7 @@ class ExperimentSettings(Settings):
         ]
 
     def laboratory_settings(self, store: str, overrides: str = "") -> RunSettings:
-        """What the laboratory's runs share.
+        """Return the settings that the laboratory's runs share.
 
         Raises:
             SettingsError: what is wrong in them.
@@ -115,7 +106,7 @@ class ExperimentSettings(Settings):
 
 
 def holds_experiment(path: Path) -> bool:
-    """Whether a YAML file is about an experiment, not about a run.
+    """Return True if a YAML file holds an experiment, not a run.
 
     Raises:
         SettingsError: the file cannot be read.
@@ -124,7 +115,7 @@ def holds_experiment(path: Path) -> bool:
 
 
 def read_experiment(path: Path) -> tuple[ExperimentSettings, str]:
-    """The experiment in a YAML file, and the store that it names.
+    """Return the experiment in a YAML file, and the store that it names.
 
     Raises:
         SettingsError: the file cannot be read, or holds no experiment, or the experiment is wrong.

@@ -16,7 +16,7 @@ _OURS = ("tasks", "workflows")
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """Where a function of the user's own comes from."""
+    """Origin of a function of the user's own."""
 
     root: Path
     """The folder that Python imports its module from."""
@@ -114,7 +114,7 @@ def _digest(module: str, root: Path) -> str:
 
 
 _INSTALLED = ("site-packages", "dist-packages")
-"""Of a package that is installed, other installed packages are no part."""
+"""Folders of installed packages: other packages in them are no part of one."""
 
 
 def _imported(data: bytes, name: str, path: Path) -> Iterator[str]:

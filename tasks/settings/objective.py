@@ -9,14 +9,14 @@ from tasks.settings.base import Kinds, Number, Settings
 
 
 class AdvantageSettings(Settings):
-    """How rewards of a group become advantages: reward minus baseline, over scale."""
+    """Advantages from the rewards of a group: reward minus baseline, over scale."""
 
     baseline: Literal["mean", "logavgexp", "none"] = "mean"
     """The group's mean, its log-average-exp (OPMD as in Trinity), or nothing."""
     baseline_offset: Number = 0.0
     """Added to the baseline: -0.1 puts it below the mean (AsymRE)."""
     temperature: Number = Field(1.0, gt=0)
-    """Of the log-average-exp alone."""
+    """Temperature of the log-average-exp; no other baseline has one."""
     scale: Literal["std", "std_biased", "sqrt_eps", "batch_std", "none"] = "std"
     """Divide by the group's standard deviation (ddof 1), by the biased one (ddof 0), by sqrt(variance + epsilon), by
     the standard deviation of all rewards of the stage (of the refresh, where they alternate), or by nothing
@@ -41,24 +41,24 @@ class RatioSettings(Kinds):
     tag: ClassVar[str] = "reference"
     reference: str = "behavior"
     level: Literal["token", "prefix_minimum", "sequence_geometric", "sequence_product"] = "token"
-    """Per token; times the smallest ratio before it, at most 1, in the weight alone (MinPRO); or the geometric mean or
-    product over the response, the same for all its tokens."""
+    """The token's ratio; times the smallest ratio before it, at most 1, in the weight alone (MinPRO); or the geometric
+    mean or product over the response, the same for all its tokens."""
 
 
 class BehaviorRatio(RatioSettings):
-    """Over the policy that sampled."""
+    """Ratio to the behavior policy, which sampled."""
 
     reference: Literal["behavior"] = "behavior"
 
 
 class ProximalRatio(RatioSettings):
-    """Over the weights at the start of the batch, which are corrected to the policy that sampled (decoupled PPO)."""
+    """Ratio to the proximal policy, which is corrected to the behavior policy (decoupled PPO)."""
 
     reference: Literal["proximal"] = "proximal"
     behavior_cap: Number = Field(5.0, gt=0)
     """Largest ratio of the proximal to the behavior policy."""
     beyond_cap: Literal["mask", "truncate"] = "mask"
-    """Whether a token beyond the cap is left out or takes the cap."""
+    """Leave out a token beyond the cap, or give it the cap."""
 
 
 class GateSettings(Kinds):
@@ -106,7 +106,7 @@ class IntervalGate(GateSettings):
     tag: ClassVar[str] = "bounds"
     kind: Literal["one_side", "two_side"] = "one_side"
     bounds: str = "static"
-    """Whether the interval is as given or found anew for every update."""
+    """Source of the interval: given, or found anew for every update."""
 
 
 class StaticGate(Interval, IntervalGate):
@@ -148,7 +148,7 @@ class BalanceSettings(Settings):
     high_max: Number = Field(2.0, gt=0)
     """Largest upper end of the interval."""
     step: Number = Field(0.05, gt=0)
-    """What an end rises by at a time."""
+    """Step by which an end of the interval rises."""
     statistic: Literal["code", "gradient"] = "code"
     """Clipped tokens count with the bound as weight (the authors' code), or not at all, as in the gradient."""
 
@@ -203,7 +203,7 @@ class CentredGate(GateSettings):
 
 
 class WeightSettings(Kinds):
-    """What a token that passes the gate is multiplied by; carries no gradient."""
+    """Factor of a token that passes the gate; carries no gradient."""
 
     kind: str = "ratio"
 
@@ -241,7 +241,7 @@ class TaperWeight(BoundedWeight, WeightSettings):
     positive: list[Number] = Field([1.0, 1.0], min_length=2, max_length=2)
     """Smallest and largest weight for advantages of 0 and more."""
     negative: list[Number] = Field([0.0, 1.0], min_length=2, max_length=2)
-    """The same for advantages below 0."""
+    """Smallest and largest weight for advantages below 0."""
 
     @model_validator(mode="after")
     def _intervals_are_ordered(self) -> Self:
@@ -266,7 +266,7 @@ class ExponentialWeight(WeightSettings):
 
     kind: Literal["exponential"] = "exponential"
     temperature: Number = Field(1.0, gt=0)
-    """What the advantage is divided by."""
+    """Divisor of the advantage."""
 
 
 class MismatchSettings(Kinds):
@@ -317,8 +317,8 @@ class VetoSettings(Kinds):
     tag: ClassVar[str] = "scope"
     scope: str = "off"
     statistic: Literal["token_ratio", "prefix_product", "token_prob", "running_geo", "sequence_geo"] = "token_ratio"
-    """What is held against kappa: the token's ratio, the product or geometric mean of the ratios up to it, the current
-    policy's probability of the token, or the geometric mean over the whole response."""
+    """Statistic that is compared with kappa: the token's ratio, the product or geometric mean of the ratios up to it,
+    the current policy's probability of the token, or the geometric mean over the whole response."""
     direction: Literal["below", "above", "both"] = "above"
     """A trigger is a statistic below kappa, above kappa, or outside [kappa, 1 / kappa]."""
     kappa: Number = Field(2.0, gt=0)
@@ -385,7 +385,7 @@ class NoPenalty(RegulariserSettings):
 
 class _Weighted(Settings):
     coefficient: Number = Field(ge=0)
-    """What the penalty is multiplied by."""
+    """Factor of the penalty."""
 
 
 class ReferencePenalty(_Weighted, RegulariserSettings):
@@ -393,7 +393,7 @@ class ReferencePenalty(_Weighted, RegulariserSettings):
 
     kind: Literal["reference_kl"] = "reference_kl"
     estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Of the KL: log-ratio, half its square, or exp(-x) - 1 + x with x the log-ratio to the reference."""
+    """Estimator of the KL: log-ratio, half its square, or exp(-x) - 1 + x with x the log-ratio to the reference."""
     unbiased: bool = False
     """Multiply the estimate by the importance ratio (DeepSeek-V3.2)."""
 
@@ -405,21 +405,22 @@ class TokenPenalty(_Weighted, RegulariserSettings):
 
 
 class DataSettings(Settings):
-    """Which responses take part, and what their rewards are, before advantages are computed."""
+    """Choice of the responses that take part, and of their rewards, before advantages are computed."""
 
     zero_variance: Literal["keep", "drop"] = "keep"
-    """Whether groups without two different rewards count in the denominator. They never have a gradient."""
+    """Groups without two different rewards count in the denominator, or leave the update. They never have a
+    gradient."""
     balance_negatives: bool = False
     """Leave out random responses below the group's mean until they are no more than those above it (RED-Drop)."""
     truncated: Literal["keep", "mask"] = "keep"
-    """Whether responses that were cut off at max_new_tokens are trained on. Masked ones are compared with their group,
-    but have no gradient and no share of the denominators (DAPO's overlong filtering)."""
+    """Responses that were cut off at max_new_tokens are trained on, or masked: compared with their group, but without a
+    gradient and a share of the denominators (DAPO's overlong filtering)."""
     overlong_buffer_share: Number | None = Field(None, gt=0, le=1)
     """Rewards of responses that end in this last share of max_new_tokens fall linearly, by 1 at the end (DAPO)."""
 
 
 class ScheduleSettings(Settings):
-    """How updates consume responses."""
+    """Schedule of the updates on a stage's responses."""
 
     updates_per_batch: int = Field(1, ge=1)
     """Updates that each batch of responses_per_update responses is used for, one after the other."""
@@ -437,9 +438,9 @@ class ObjectiveSettings(Settings):
     mismatch: MismatchSettings = NoMismatch()
     veto: VetoSettings = NoVeto()
     aggregation: Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "const"] = "token_mean"
-    """How token losses become one number; const divides by responses x max_new_tokens (Dr.GRPO)."""
+    """Reduction of token losses to one number; const divides by responses x max_new_tokens (Dr.GRPO)."""
     denominator: Literal["original", "kept"] = "original"
-    """Whether vetoed and masked tokens still count, where the aggregation counts tokens."""
+    """Tokens that count where the aggregation counts tokens: all, or those that are neither vetoed nor masked."""
     regulariser: RegulariserSettings = NoPenalty()
     data: DataSettings = DataSettings()
     schedule: ScheduleSettings = ScheduleSettings()
@@ -480,10 +481,10 @@ class ObjectiveSettings(Settings):
 
     @property
     def needs_proximal(self) -> bool:
-        """Whether log-probabilities of the proximal policy are needed."""
+        """True if log-probabilities of the proximal policy are needed."""
         return isinstance(self.ratio, ProximalRatio) or isinstance(self.gate, CentredGate)
 
     @property
     def needs_reference(self) -> bool:
-        """Whether log-probabilities of the base policy are needed."""
+        """True if log-probabilities of the base policy are needed."""
         return isinstance(self.regulariser, ReferencePenalty) and self.regulariser.coefficient > 0

@@ -17,7 +17,7 @@ class Preset:
     row: dict[str, Any]
     source: str
     chosen: str = ""
-    """What the source leaves open and was chosen here."""
+    """Choices that were made here where the source leaves them open."""
 
 
 def _preset(source: str, chosen: str = "", **row: Any) -> Preset:
@@ -124,7 +124,7 @@ PRESETS: dict[str, Preset] = {
         ratio={"level": "prefix_minimum"},
     ),
 }
-"""What a row does not name has ObjectiveSettings' default."""
+"""Fields that a row does not name have ObjectiveSettings' defaults."""
 
 MODIFIERS: dict[str, Preset] = {
     "none": _preset(""),

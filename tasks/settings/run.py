@@ -5,18 +5,18 @@ import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from tasks.errors import SettingsError
-from tasks.settings.base import OPERATIONAL, WHOLE_RUN, Settings, flat, read_yaml
-from tasks.settings.benchmarks import HELD_OUT
+from tasks.model import FlyteModel
+from tasks.settings.base import WHOLE_RUN, Settings, StorePlace, flat, read_yaml
+from tasks.settings.data_sets import HELD_OUT
 from tasks.settings.devices import EngineSettings
 from tasks.settings.evaluate import EvaluateSettings, Measure, measures
 from tasks.settings.objective import ObjectiveSettings
-from tasks.settings.places import StorePlace
 from tasks.settings.presets import resolve
 from tasks.settings.steps import (
     OperationSettings,
@@ -39,10 +39,10 @@ class RunSettings(Settings):
     verify: VerifySettings = MathVerifySettings()
     optimize: OptimizeSettings
     evaluate: EvaluateSettings
-    operation: OperationSettings = Field(OperationSettings(), json_schema_extra=OPERATIONAL)
+    operation: OperationSettings = OperationSettings()
     updates_per_rollout: int | None = Field(None, ge=1)
-    """mu of the workflow that alternates; without it a stage's rollouts serve all of its updates."""
-    store: StorePlace = Field("runs", json_schema_extra=OPERATIONAL)
+    """mu of the workflow that alternates. Without it a stage's rollouts serve all of its updates."""
+    store: StorePlace = "runs"
     """The folder, or the ``s3://bucket/prefix``, that artifacts go to."""
     seed: int = Field(0, ge=0)
     """Seed of everything that a run draws: the order of prompts, responses, weights of a tiny policy."""
@@ -54,7 +54,7 @@ class RunSettings(Settings):
 
     @classmethod
     def read(cls, path: Path, overrides: str = "") -> Self:
-        """The settings in a YAML file, with single fields overridden.
+        """Return the settings in a YAML file, with single fields overridden.
 
         Raises:
             SettingsError: the file cannot be read, or the settings are wrong.
@@ -63,7 +63,7 @@ class RunSettings(Settings):
 
     @classmethod
     def merged(cls, values: dict[str, Any], overrides: str) -> Self:
-        """The settings in plain values with single fields overridden, as in ``optimize.preset=relaxed seed=1``.
+        """Return the settings in plain values with single fields overridden, as in ``optimize.preset=relaxed seed=1``.
 
         Every command and workflow that takes overrides comes here, so that all of them take the same ones: overrides
         are merged in before anything is checked.
@@ -71,18 +71,16 @@ class RunSettings(Settings):
         Raises:
             SettingsError: the settings are wrong.
         """
-        return cls.parse(_changed(values, parse_overrides(overrides)))
+        return cls.parse(_changed(values, _parse_overrides(overrides)))
 
     def override(self, overrides: str) -> Self:
-        """These settings with single fields overridden."""
+        """Return these settings with single fields overridden."""
         return self.merged(self.given(), overrides) if overrides.strip() else self
 
     def given(self) -> dict[str, Any]:
-        """Plain values that overrides can be merged into: a new preset then brings its own row."""
+        """Return plain values that overrides can be merged into: a new preset then brings its own row."""
         values = self.model_dump(mode="json")
-        row = ObjectiveSettings.parse(resolve(self.optimize.preset, self.optimize.modifier)).model_dump(mode="json")
-        values["optimize"]["objective"] = _difference(values["optimize"]["objective"], row)
-        return values
+        return {**values, "optimize": _without_row(values["optimize"])}
 
     @property
     def responses_per_stage(self) -> int:
@@ -92,12 +90,8 @@ class RunSettings(Settings):
     @property
     def updates_per_stage(self) -> int:
         """Updates that a stage makes."""
-        return self.batches_per_stage * self.optimize.objective.schedule.updates_per_batch
-
-    @property
-    def batches_per_stage(self) -> int:
-        """Batches of responses_per_update responses that a stage consumes."""
-        return self.responses_per_stage // self.optimize.responses_per_update
+        batches = self.responses_per_stage // self.optimize.responses_per_update
+        return batches * self.optimize.objective.schedule.updates_per_batch
 
     @property
     def mu(self) -> int:
@@ -116,17 +110,17 @@ class RunSettings(Settings):
 
     @property
     def measures(self) -> list[Measure]:
-        """What is measured of every policy, benchmark by benchmark."""
+        """Measures of every policy, benchmark by benchmark."""
         return measures(self.evaluate, self.prompts, self.verify, self.rollout.engine)
 
     @property
     def chats(self) -> bool:
-        """Whether some prompts go through the chat template of the policy's tokenizer."""
+        """True if some prompts go through the chat template of the policy's tokenizer."""
         return self.prompts.chat or any(bool(one.benchmark.chat) for one in self.measures)
 
     @property
     def alternates(self) -> bool:
-        """Whether generation and optimization take turns in one task, as in ``workflows/grpo.py``."""
+        """True if generation and optimization take turns in one task, as in ``workflows/grpo.py``."""
         return self.updates_per_rollout is not None
 
     @property
@@ -225,33 +219,66 @@ class RunSettings(Settings):
         return self
 
 
+Section = TypeVar("Section", bound=Settings)
+
+
+class Given(FlyteModel, Generic[Section]):
+    """The plain values of a section; they are checked when overrides are merged in (``RunSettings.merged``).
+
+    Flyte makes an input before any task runs. Checked there, a file would be refused that its overrides make right.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
+        """The door that Flyte uses for inputs on the command line and between tasks."""
+        values = json.loads(json_data)
+        if not isinstance(values, dict):
+            raise SettingsError(f"{cls._section().title()}: got {values!r}; allowed: fields with values")
+        return super().model_validate(values)
+
+    @classmethod
+    def model_json_schema(cls, *choices: Any, **named: Any) -> dict[str, Any]:
+        """Return the schema of the section, for forms that start a workflow."""
+        return cls._section().model_json_schema(*choices, **named)
+
+    @classmethod
+    def _section(cls) -> type[Settings]:
+        section: type[Settings] = cls.__pydantic_generic_metadata__["args"][0]
+        return section
+
+
 def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run by their full names, as overrides have them; of the objective what is not its preset's.
 
     Args:
         settings: as ``determining`` gives them; what this version of the code does not know is shown whole.
     """
-    optimize = settings.get("optimize") or {}
     try:
-        row = ObjectiveSettings.parse(resolve(optimize["preset"], optimize["modifier"])).model_dump(mode="json")
-        optimize = {**optimize, "objective": _difference(optimize["objective"], row)}
+        return flat({**settings, "optimize": _without_row(settings.get("optimize") or {})})
     except (KeyError, SettingsError):
         return flat(settings)
-    return flat({**settings, "optimize": optimize})
+
+
+def _without_row(optimize: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of updates that hold of the objective what differs from their preset's row."""
+    row = ObjectiveSettings.parse(resolve(optimize["preset"], optimize["modifier"])).model_dump(mode="json")
+    return {**optimize, "objective": _difference(optimize["objective"], row)}
 
 
 _SOURCES = {"path", "tiny", "arithmetic", "source"}
 _OF_A_SOURCE = _SOURCES | {"revision", "held_out_path"}
 
 
-def parse_overrides(text: str) -> dict[str, Any]:
-    """``a.b=1 c=x`` as nested dictionaries; values are read as YAML.
-
-    Raises:
-        SettingsError: a part is not of the form field=value, or a quotation mark or a value is not closed.
-    """
+def _parse_overrides(text: str) -> dict[str, Any]:
+    """Return ``a.b=1 c=x`` as nested dictionaries; values are read as YAML."""
     changes: dict[str, Any] = {}
-    for part in _parts(text):
+    try:
+        parts = shlex.split(text)
+    except ValueError:
+        raise SettingsError(f"overrides: {text!r} has a quotation mark that is not closed; close it.") from None
+    for part in parts:
         name, separator, value = part.partition("=")
         if not separator or not name:
             raise SettingsError(f"overrides: {part!r} is not of the form field=value, as in optimize.preset=relaxed")
@@ -267,15 +294,8 @@ def parse_overrides(text: str) -> dict[str, Any]:
     return changes
 
 
-def _parts(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        raise SettingsError(f"overrides: {text!r} has a quotation mark that is not closed; close it.") from None
-
-
 def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """``values`` with changes merged in; a new source of policy or prompts replaces the old one.
+    """Return values with changes merged in; a new source of policy or prompts replaces the old one.
 
     A new function has another digest than the old one.
     """

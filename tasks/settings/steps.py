@@ -4,13 +4,17 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tasks.settings.base import Day, Kinds, Number, Settings
+from tasks.settings.base import Day, FilePlace, Kinds, ModelPlace, Number, Settings, StorePlace, Template
+from tasks.settings.data_sets import (
+    SHARE_OF_THE_HUB,
+    TRAINING_SETS,
+    ArithmeticSettings,
+    SourceSettings,
+    TrainingSetSettings,
+)
 from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings, TorchSettings, TransformersSettings
 from tasks.settings.objective import ObjectiveSettings
-from tasks.settings.places import FilePlace, ModelPlace, StorePlace
 from tasks.settings.presets import MODIFIERS, PRESETS, resolve
-from tasks.settings.sources import ArithmeticSettings, SourceSettings
-from tasks.settings.training_sets import SHARE_OF_THE_HUB, TRAINING_SETS, TrainingSetSettings
 
 
 class WarmStartSettings(Settings):
@@ -70,15 +74,14 @@ class PolicySettings(Settings):
 
     @model_validator(mode="after")
     def _one_source(self) -> "PolicySettings":
-        if (self.path is None) == (self.tiny is None):
-            raise ValueError("exactly one of path and tiny must be given")
+        self.one_of("path", "tiny")
         if self.revision is not None and self.path is None:
             raise ValueError(f"revision {self.revision!r} without path; allowed: null")
         return self
 
 
 class PromptsSettings(Settings):
-    """Where prompts come from and how many a stage takes. Give exactly one of arithmetic, path and source."""
+    """Source of the prompts, and the number that a stage takes. Give exactly one of arithmetic, path and source."""
 
     prompts_per_stage: int = Field(ge=1)
     """Prompts that a stage samples responses to."""
@@ -91,7 +94,7 @@ class PromptsSettings(Settings):
     held_out_path: FilePlace | None = None
     """A file of the same form for evaluation. Without it a share of the rows is held out, by a hash of their ids."""
     held_out_share: Number = Field(0.1, ge=0, lt=1)
-    """Of the rows of path or source, without held_out_path; above 0, at least one of several rows."""
+    """Share of the rows of path or source, without held_out_path; above 0, at least one of several rows."""
     overlap_words: int = Field(13, ge=0)
     """Prompts that share so many words in a row with a problem of a benchmark of the run leave the training set; so do
     those that are equal to one. 0 asks for equal ones alone."""
@@ -99,12 +102,12 @@ class PromptsSettings(Settings):
     """More rows that cannot be trained on are an error: a field is missing or empty, an id comes twice, or the verifier
     cannot read the gold answer. Up to it they are left out, counted and listed. 0 where it is not given, and 0.05 of a
     data set on the hub."""
-    template: str = "{prompt}"
+    template: Template = "{prompt}"
     """The text that the policy continues; ``{prompt}`` stands for the prompt."""
     chat: bool = False
     """Put the text into the tokenizer's chat template as a user's message."""
     date: Day = "26 Jul 2024"
-    """What a chat template that writes the date of today, as Llama 3's do, takes for today: prompts depend on no clock.
+    """The day that a chat template with today's date, such as Llama 3's, takes for today: prompts depend on no clock.
     The default is the day that Llama 3's templates fall back to."""
     prompts_per_shard: int = Field(512, ge=1)
     """Prompts that one generation task takes."""
@@ -120,22 +123,19 @@ class PromptsSettings(Settings):
 
     @model_validator(mode="after")
     def _one_source(self) -> "PromptsSettings":
-        if sum(one is not None for one in (self.path, self.arithmetic, self.source)) != 1:
-            raise ValueError("exactly one of path, arithmetic and source must be given")
+        self.one_of("path", "arithmetic", "source")
         if self.held_out_path is not None and self.arithmetic is not None:
             raise ValueError(f"held_out_path {self.held_out_path!r} without path or source; allowed: null")
-        if "{prompt}" not in self.template:
-            raise ValueError(f"template {self.template!r} must contain {{prompt}}")
         return self
 
     @property
     def rows(self) -> SourceSettings:
-        """Where the rows of training come from."""
+        """Source of the rows of training."""
         return self.source or SourceSettings(path=self.path, arithmetic=self.arithmetic)
 
     @property
     def held_out(self) -> SourceSettings | None:
-        """Where the held-out rows come from; None when nothing is held out."""
+        """Source of the held-out rows; None when nothing is held out."""
         if self.held_out_path is not None:
             return SourceSettings(path=self.held_out_path)
         if self.arithmetic is not None:
@@ -144,7 +144,7 @@ class PromptsSettings(Settings):
 
     @property
     def training_set(self) -> TrainingSetSettings:
-        """What determines the rows that are trained on."""
+        """Settings that determine the rows that are trained on."""
         share, given = self.max_unusable_share, self.held_out_path is not None or self.arithmetic is not None
         return TrainingSetSettings(
             source=self.rows,
@@ -155,7 +155,7 @@ class PromptsSettings(Settings):
 
 
 class RolloutSettings(Settings):
-    """How responses are sampled for training.
+    """Sampling of responses for training.
 
     Truncating samplers renormalise log-probabilities, so ratios would be silently wrong: they are refused.
     """
@@ -179,11 +179,8 @@ class RolloutSettings(Settings):
 
     @model_validator(mode="after")
     def _no_truncation(self) -> "RolloutSettings":
-        for field, value, allowed in (
-            ("temperature", self.temperature, 1.0),
-            ("top_p", self.top_p, 1.0),
-            ("top_k", self.top_k, 0),
-        ):
+        for field, allowed in {"temperature": 1.0, "top_p": 1.0, "top_k": 0}.items():
+            value = getattr(self, field)
             if value != allowed:
                 raise ValueError(
                     f"{field} {value} in training rollouts; allowed: {allowed}, because the behavior log-probabilities "
@@ -193,7 +190,7 @@ class RolloutSettings(Settings):
 
 
 class OptimizeSettings(Settings):
-    """How a stage's responses become updates."""
+    """Optimization of the policy on a stage's responses."""
 
     preset: str
     """The algorithm: a named row of objective settings. ``mu-grpo algorithms`` lists them."""
@@ -251,14 +248,14 @@ class OptimizeSettings(Settings):
 
 
 class TrackerSettings(Kinds):
-    """Where the numbers of a run are shown while it goes on, besides its report."""
+    """Tracker that shows the numbers of a run while it goes on, besides its report."""
 
     kind: str = "none"
     """wandb is offline unless the environment has WANDB_API_KEY; TensorBoard's files are in the store."""
 
 
 class NoTracker(TrackerSettings):
-    """Nowhere."""
+    """No tracker."""
 
     kind: Literal["none"] = "none"
 
@@ -282,7 +279,7 @@ class WandbTracker(TrackerSettings):
 
 
 class OperationSettings(Settings):
-    """How a run is carried out. Nothing here changes a result, so nothing here enters a cache key."""
+    """Execution of a run: checkpoints, tracker, mirror of data sets. Nothing here enters a cache key."""
 
     updates_per_checkpoint: int = Field(32, ge=1)
     """Updates after which the whole state of the optimizer is saved: the most that an interruption loses."""

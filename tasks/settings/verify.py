@@ -4,20 +4,19 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from tasks.settings.base import OPERATIONAL, Kinds, Number
-from tasks.settings.code import CodeSettings
+from tasks.settings.base import Kinds, Number, Settings
 from tasks.settings.functions import find_function
 
 VerifyKind = Literal["math", "code", "function"]
 
 
 class VerifySettings(Kinds):
-    """How responses are judged: in worker processes, which can be killed."""
+    """The verifier, which judges responses in worker processes that can be killed."""
 
     kind: str = "math"
-    """How a response is judged: ``math`` compares the answer in its box by math-verify, ``code`` runs its program on
-    tests in a sandbox, ``function`` calls a function of your own."""
-    workers: int = Field(2, ge=1, json_schema_extra=OPERATIONAL)
+    """Kind of judging: ``math`` compares the answer in its box by math-verify, ``code`` runs its program on tests in a
+    sandbox, ``function`` calls a function of your own."""
+    workers: int = Field(2, ge=1)
     """Processes that judge side by side."""
     memory_mib: int = Field(2048, ge=256)
     """Address space of a worker."""
@@ -33,6 +32,27 @@ class MathVerifySettings(VerifySettings):
     """CPU time for one answer; then its worker is killed and replaced."""
     max_answer_characters: int = Field(2000, ge=1)
     """A longer answer counts as no_answer."""
+
+
+class CodeSettings(Settings):
+    """Limits of a program on one test. It runs in a process of its own, without network, files or processes."""
+
+    seconds: Number = Field(6.0, gt=0)
+    """CPU time; by the clock five times as much. A program that takes longer is wrong."""
+    memory_mib: int = Field(1024, ge=128)
+    """Address space."""
+    output_mib: int = Field(16, ge=1)
+    """Limit of standard output; a program can write nothing else."""
+    threads: int = Field(64, ge=1)
+    open_files: int = Field(64, ge=16)
+    max_program_characters: int = Field(65536, ge=1)
+    """A longer program counts as no_answer."""
+    float_tolerance: Number = Field(1e-6, ge=0)
+    """Tolerance of a number, relative or absolute, where the expected one has a point or an exponent. 0 compares
+    values, as LiveCodeBench does."""
+    require_landlock: bool = True
+    """Refuse a machine whose kernel cannot close files to a program. Without it a program can read what the verifier's
+    user can; it still reaches no network, starts nothing and writes nothing."""
 
 
 class CodeVerifySettings(VerifySettings):

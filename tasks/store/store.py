@@ -18,8 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tasks.errors import ArtifactError, DamagedError
-from tasks.settings.base import Settings
-from tasks.settings.places import STORES, is_place
+from tasks.settings.base import STORES, Settings, is_place
 from tasks.store import files as disk
 from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, check, disk_errors, flush, is_json, side_by_side, staged
 from tasks.store.layout import MANIFEST, MARKER, Kind

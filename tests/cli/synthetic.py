@@ -131,22 +131,20 @@ class Run:
         for two in (groups[:2], groups[2:]):
             made = [one for rollouts, _ in two for one in rollouts]
             verdicts += [one for _, judged in two for one in judged]
-            parents = {"policy": policy, "prompts": prompts}
-            files = {"rollouts.parquet": (made, ROLLOUTS)}
-            shards.append(self.write("generate", "rollouts", ROLLOUT, parents, files, responses=len(made)))
-        judged = self.write(
-            "verify",
-            "verdicts",
-            VerifySettings(),
-            {"rollouts": shards},
-            {"verdicts.parquet": (verdicts, VERDICTS)},
-            responses=len(verdicts),
-            reward=10 / 16,
-        )
+            shards.append(self.shard(made, policy=policy, prompts=prompts))
         self.prompts.append(prompts)
         self.rollouts.append(shards)
-        self.verdicts.append(judged)
+        self.verdicts.append(self.judge(shards, verdicts))
         return self
+
+    def shard(self, rows: Sequence[Mapping[str, Any]], **parents: ArtifactRef) -> Any:
+        files = {"rollouts.parquet": (rows, ROLLOUTS)}
+        return self.write("generate", "rollouts", ROLLOUT, parents, files, responses=len(rows))
+
+    def judge(self, shards: Sequence[ArtifactRef], rows: Sequence[Mapping[str, Any]]) -> Any:
+        files = {"verdicts.parquet": (rows, VERDICTS)}
+        parents = {"rollouts": list(shards)}
+        return self.write("verify", "verdicts", VerifySettings(), parents, files, responses=len(rows), reward=10 / 16)
 
     def optimize(self) -> "Run":
         """The policy that the latest rollouts and verdicts make."""
@@ -177,12 +175,22 @@ class Run:
         return self
 
 
-def finished(store: Store, stages: int = 2, **fields: Any) -> Run:
-    """A finished run."""
+def unfinished(store: Store, stages: int = 1, **fields: Any) -> Run:
     run = Run(store, **fields).base()
     for _ in range(stages):
         run.stage()
-    return run.end()
+    return run
+
+
+def finished(store: Store, stages: int = 2, **fields: Any) -> Run:
+    return unfinished(store, stages, **fields).end()
+
+
+def step(store: Store, text: str) -> ArtifactRef:
+    """A step without parents."""
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        (draft.path / "data.txt").write_text(text)
+    return draft.ref
 
 
 def age(store: Store, hours: float, refs: Sequence[ArtifactRef] | None = None) -> None:
@@ -211,13 +219,6 @@ def names(garbage: Garbage) -> set[str]:
 
 def folders(*refs: ArtifactRef) -> set[str]:
     return {ref.folder for ref in refs}
-
-
-def unfinished(store: Store, stages: int = 1, **fields: Any) -> Run:
-    run = Run(store, **fields).base()
-    for _ in range(stages):
-        run.stage()
-    return run
 
 
 def on_disk(store: Store) -> set[str]:

@@ -8,10 +8,10 @@ import pytest
 
 from tasks.cli.store import check_tables
 from tasks.errors import ArtifactError, DataError
-from tasks.store import ArtifactRef, Store
+from tasks.store import Store
 from tasks.store.work import once
 from tasks.stored.check import Fault, Findings, check_store
-from tests.cli.synthetic import Run, command, finished, flip, plain, words
+from tests.cli.synthetic import Run, command, finished, flip, plain, step, words
 from tools.s3 import S3
 
 
@@ -118,12 +118,7 @@ def test_an_artifact_that_lost_its_manifest_is_missing_to_those_that_descend_fro
 
 
 def test_an_artifact_that_was_made_and_that_nothing_descends_from_is_missing(any_store: Store, files: Files) -> None:
-    def step(store: Store) -> ArtifactRef:
-        with store.write("prompts", settings={}, parents={}, seed=0) as draft:
-            (draft.path / "data.txt").write_text("x")
-        return draft.ref
-
-    made = once(any_store.ref, "t", "1", step)
+    made = once(any_store.ref, "t", "1", step, "made")
     assert not check_store(any_store, None).faults
     files.delete(f"{made}/manifest.json")
     findings = check_store(any_store, None)

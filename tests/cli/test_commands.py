@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from tasks.cli.laboratory import log_folder
+from tasks.cli.experiments import log_folder
 from tasks.store import ArtifactRef, Store
 from tests.cli.synthetic import ROOT, command, words
 from tests.conftest import SMALL
@@ -70,7 +70,6 @@ def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Stor
         (["algorithms", "--markdown", "/nonexistent/x"], "--markdown: /nonexistent/x cannot be written"),
         (["data", "--markdown", "/etc/hostname/x"], "--markdown: /etc/hostname/x cannot be written"),
         (["laboratory", "a", "--config", CONFIG], "updates_per_rollout: 256 does not divide the 16 updates of a stage"),
-        (["plan", "--config", CONFIG, "--gpus", "2", "--prices", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
 def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:

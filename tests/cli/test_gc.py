@@ -22,6 +22,7 @@ from tests.cli.synthetic import (
     names,
     on_disk,
     plain,
+    step,
     unfinished,
     words,
 )
@@ -138,12 +139,6 @@ def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Stor
         garbage = find_garbage(store, keep=keep)
         assert names(garbage) == folders(*run.evaluations)
         assert on_disk(store) - names(garbage) == folders(run.policies[0], *studies, made)
-
-
-def step(store: Store, text: str) -> ArtifactRef:
-    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
-        (draft.path / "data.txt").write_text(text)
-    return draft.ref
 
 
 def test_records_go_with_what_they_are_about(store: Store) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
 from tasks.errors import DataError
-from tasks.store import ArtifactRef, Store
-from tasks.store.tables import ROLLOUTS, VERDICTS
-from tests.cli.synthetic import REWARDS, ROLLOUT, Run, command, finished, plain, rows_of, unfinished, words
+from tasks.store import Store
+from tests.cli.synthetic import REWARDS, Run, command, finished, plain, rows_of, unfinished, words
 
 EVERYTHING = Chosen(groups=10, every=True)
 
@@ -27,6 +26,14 @@ def advantages(text: str) -> dict[tuple[int, int], str]:
     return found
 
 
+def shown(store: Store, stage: int = 1, seed: int | None = None, chosen: Chosen = EVERYTHING) -> str:
+    return plain(inspect_stage(store, stage, seed, None, chosen))
+
+
+def of_artifact(store: Store, artifact: object) -> str:
+    return plain(inspect_artifact(store, str(artifact), 1, EVERYTHING))
+
+
 def expected(rewards: list[float], deviation: float) -> list[str]:
     mean = sum(rewards) / len(rewards)
     return [f"{(reward - mean) / (deviation + 1e-6):+.3f}" for reward in rewards]
@@ -39,7 +46,7 @@ def unbiased(rewards: list[float]) -> float:
 
 def test_advantages_are_those_of_the_policys_settings(store: Store) -> None:
     finished(store)
-    found = advantages(plain(inspect_stage(store, 2, None, None, EVERYTHING)))
+    found = advantages(shown(store, 2))
     for group, rewards in enumerate(REWARDS):
         own = list(map(float, rewards))
         numbers = expected(own, unbiased(own)) if group != 2 else ["+0.000"] * 4
@@ -51,8 +58,8 @@ def test_a_statistic_over_the_batch_takes_all_shards_even_when_one_is_shown(stor
     run = finished(store, objective={"advantage": {"scale": "batch_std"}})
     every = [float(reward) for rewards in REWARDS for reward in rewards]
     deviation = unbiased(every)
-    whole = advantages(plain(inspect_stage(store, 1, None, None, EVERYTHING)))
-    shard = advantages(plain(inspect_artifact(store, str(run.rollouts[0][1]), 1, EVERYTHING)))
+    whole = advantages(shown(store))
+    shard = advantages(of_artifact(store, run.rollouts[0][1]))
     for group in (2, 3):
         numbers = expected(list(map(float, REWARDS[group])), deviation)
         assert [whole[group, sample] for sample in range(4)] == numbers
@@ -62,7 +69,7 @@ def test_a_statistic_over_the_batch_takes_all_shards_even_when_one_is_shown(stor
 
 def test_groups_that_take_no_part_have_no_advantage(store: Store) -> None:
     finished(store, objective={"data": {"zero_variance": "drop"}})
-    found = advantages(plain(inspect_stage(store, 1, None, None, EVERYTHING)))
+    found = advantages(shown(store))
     assert [found[2, sample] for sample in range(4)] == ["-"] * 4
     assert "-" not in [found[1, sample] for sample in range(4)]
 
@@ -74,16 +81,11 @@ def test_every_refresh_of_an_alternating_stage_is_a_batch_of_its_own(store: Stor
     for group, rewards in enumerate(REWARDS):
         made, judged = rows_of(group, 0, f"{run.policies[0].digest}+{group // 2}", rewards)
         rollouts, verdicts = [*rollouts, *made], [*verdicts, *judged]
-    shard = run.write(
-        "alternate", "rollouts", ROLLOUT, {"policy": run.policies[0]}, {"rollouts.parquet": (rollouts, ROLLOUTS)}
-    )
-    judged_ref = run.write(
-        "alternate", "verdicts", {}, {"rollouts": [shard]}, {"verdicts.parquet": (verdicts, VERDICTS)}
-    )
-    run.rollouts.append([shard])
-    run.verdicts.append(judged_ref)
+    shards = [run.shard(rollouts, policy=run.policies[0])]
+    run.rollouts.append(shards)
+    run.verdicts.append(run.judge(shards, verdicts))
     run.optimize().end()
-    found = advantages(plain(inspect_stage(store, 1, None, None, EVERYTHING)))
+    found = advantages(shown(store))
     for groups in ((0, 1), (2, 3)):
         batch = [float(reward) for group in groups for reward in REWARDS[group]]
         for group in groups:
@@ -94,18 +96,18 @@ def test_every_refresh_of_an_alternating_stage_is_a_batch_of_its_own(store: Stor
 
 def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> None:
     finished(store)
-    short = advantages(plain(inspect_stage(store, 1, None, None, Chosen(groups=10))))
+    short = advantages(shown(store, chosen=Chosen(groups=10)))
     assert set(short) == {(0, 0), (0, 3), (1, 0), (1, 3), (2, 0), (2, 3), (3, 0), (3, 3)}
-    assert len(advantages(plain(inspect_stage(store, 1, None, None, EVERYTHING)))) == 16
-    assert len(advantages(plain(inspect_stage(store, 1, None, None, Chosen(groups=1))))) == 2
-    text = plain(inspect_stage(store, 1, None, None, Chosen()))
+    assert len(advantages(shown(store))) == 16
+    assert len(advantages(shown(store, chosen=Chosen(groups=1)))) == 2
+    text = shown(store, chosen=Chosen())
     assert "--all shows every one" in text
     assert "1 of 4 correct" in text
 
 
 def test_log_probabilities_have_a_mean_and_a_minimum(store: Store) -> None:
     finished(store)
-    text = plain(inspect_stage(store, 1, None, None, Chosen(prompt="s0p0", every=True)))
+    text = shown(store, chosen=Chosen(prompt="s0p0", every=True))
     rows = [line.split() for line in text.splitlines() if "response " in line and "stage 0 group" in line]
     by_sample = {row[0]: row[4:7] for row in rows}
     assert by_sample == {
@@ -118,7 +120,7 @@ def test_log_probabilities_have_a_mean_and_a_minimum(store: Store) -> None:
 
 def test_prompts_and_outcomes_choose(store: Store) -> None:
     finished(store)
-    wrong = advantages(plain(inspect_stage(store, 1, None, None, Chosen(outcome="wrong", groups=10, every=True))))
+    wrong = advantages(shown(store, chosen=Chosen(outcome="wrong", groups=10, every=True)))
     assert set(wrong) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 3)}
     # Still relative to the whole group.
     assert wrong[0, 1] == "-0.500"
@@ -131,7 +133,7 @@ def test_prompts_and_outcomes_choose(store: Store) -> None:
 
 def test_a_shard_has_the_verdicts_on_it(store: Store) -> None:
     run = finished(store)
-    text = plain(inspect_artifact(store, str(run.rollouts[1][1])[:14], 1, EVERYTHING))
+    text = of_artifact(store, str(run.rollouts[1][1])[:14])
     found = advantages(text)
     assert {group for group, _ in found} == {2, 3}
     assert found[3, 3] == "-1.500"
@@ -142,17 +144,13 @@ def test_a_shard_has_the_verdicts_on_it(store: Store) -> None:
 def test_a_shard_that_nobody_judged_or_learned_from_is_shown_with_what_there_is(store: Store) -> None:
     run = Run(store).base()
     made, judged = zip(*(rows_of(group, 0, run.policies[0].digest, REWARDS[group]) for group in (0, 1)), strict=True)
-    shards: list[ArtifactRef] = [
-        run.write("generate", "rollouts", ROLLOUT, {"policy": run.policies[0]}, {"rollouts.parquet": (rows, ROLLOUTS)})
-        for rows in made
-    ]
-    bare = plain(inspect_artifact(store, str(shards[1]), 1, EVERYTHING))
+    shards = [run.shard(rows, policy=run.policies[0]) for rows in made]
+    bare = of_artifact(store, shards[1])
     assert set(advantages(bare).values()) == {"-"}
     assert "no policy has learned from them" in bare
     assert "correct " not in bare
-    files = {"verdicts.parquet": ([*judged[0], *judged[1]], VERDICTS)}
-    run.write("verify", "verdicts", {}, {"rollouts": shards}, files)
-    text = plain(inspect_artifact(store, str(shards[1]), 1, EVERYTHING))
+    run.judge(shards, [*judged[0], *judged[1]])
+    text = of_artifact(store, shards[1])
     assert [line.split()[1] for line in text.splitlines() if "stage 0 group 1" in line] == [
         "correct",
         "correct",
@@ -166,7 +164,7 @@ def test_settings_of_other_code_hide_the_advantages_alone(store: Store) -> None:
     run = finished(store, stages=1)
     path = store.root / run.policies[1].folder / "manifest.json"
     path.write_text(path.read_text().replace('"learning_rate"', '"learning_speed"').replace('"gate"', '"clip"'))
-    text = plain(inspect_stage(store, 1, None, None, EVERYTHING))
+    text = shown(store)
     assert set(advantages(text).values()) == {"-"}
     assert f"advantages unknown: the settings of {run.policies[1]}" in text
 
@@ -175,7 +173,7 @@ def test_a_run_is_named_by_its_report(store: Store) -> None:
     """Two runs of one algorithm and seed: the latest is not the only one that can be looked at."""
     first, second = (finished(store, stages=1, objective={"gate": {"high": high}}) for high in (1.2, 1.3))
     for run in (first, second):
-        assert str(run.policies[1]) in plain(inspect_artifact(store, str(run.report)[:15], 1, EVERYTHING))
+        assert str(run.policies[1]) in of_artifact(store, str(run.report)[:15])
     with pytest.raises(DataError, match="stage 2: not in the run with 1 stages"):
         inspect_artifact(store, str(first.report), 2, EVERYTHING)
     with pytest.raises(DataError, match="holds no responses"):
@@ -186,8 +184,8 @@ def test_verdicts_on_other_responses_are_refused(store: Store) -> None:
     run = Run(store).base()
     rows, _ = rows_of(0, 0, run.policies[0].digest, REWARDS[0])
     _, other = rows_of(1, 0, run.policies[0].digest, REWARDS[1])
-    shard = run.write("generate", "rollouts", ROLLOUT, {}, {"rollouts.parquet": (rows, ROLLOUTS)})
-    run.write("verify", "verdicts", {}, {"rollouts": [shard]}, {"verdicts.parquet": (other, VERDICTS)})
+    shard = run.shard(rows)
+    run.judge([shard], other)
     with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 4, or in another order"):
         inspect_artifact(store, str(shard), 1, Chosen())
 
@@ -196,12 +194,10 @@ def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
     run = Run(store).base()
     rows, judged = rows_of(0, 0, run.policies[0].digest, [1.0, None, 0.0, 0.0])
     rows[2].update(response_token_ids=[], engine_logp=[])
-    shard = run.write("generate", "rollouts", ROLLOUT, {}, {"rollouts.parquet": (rows, ROLLOUTS)})
-    verdicts = {"verdicts.parquet": (judged, VERDICTS)}
-    run.rollouts.append([shard])
-    run.verdicts.append(run.write("verify", "verdicts", {}, {"rollouts": [shard]}, verdicts))
+    run.rollouts.append([run.shard(rows)])
+    run.verdicts.append(run.judge(run.rollouts[-1], judged))
     run.optimize().end()
-    text = plain(inspect_stage(store, 1, None, None, EVERYTHING))
+    text = shown(store)
     lines = {line.split()[0]: line.split()[1:7] for line in text.splitlines() if "stage 0 group" in line}
     assert lines["1"][:3] == ["timeout", "-", "+0.000"]
     assert lines["2"] == ["wrong", "0", "-0.577", "0", "-", "-"]
@@ -224,18 +220,18 @@ def test_the_command_shows_a_stage_and_a_shard_of_a_store_on_s3(bucket: str) -> 
 def test_a_stage_that_nothing_could_learn_from_is_shown(store: Store) -> None:
     """As after an error that every advantage is 0: there is neither a policy after it nor a report."""
     run = Run(store).base().sample()
-    text = plain(inspect_stage(store, 1, None, None, EVERYTHING))
+    text = shown(store)
     told = "4 groups, 16 responses in stage 1 of a run that is not finished; no policy has learned from them"
     assert told in text
     assert "correct" in text
     assert advantages(text)[0, 0] == "-"
     shutil.rmtree(store.root / run.verdicts[0].folder)
-    assert told in plain(inspect_stage(store, 1, None, None, EVERYTHING))
+    assert told in shown(store)
 
 
 def test_a_trained_stage_of_a_run_without_a_report_has_advantages(store: Store) -> None:
     unfinished(store, stages=1).sample()
-    first, second = (plain(inspect_stage(store, stage, None, None, EVERYTHING)) for stage in (1, 2))
+    first, second = (shown(store, stage) for stage in (1, 2))
     assert advantages(first)[0, 0] == "+1.500"
     assert "no policy has learned from them" in second
     with pytest.raises(DataError, match="no finished run in this store"):
@@ -245,10 +241,10 @@ def test_a_trained_stage_of_a_run_without_a_report_has_advantages(store: Store) 
 def test_of_a_finished_and_an_unfinished_run_the_latest_is_shown(store: Store) -> None:
     finished(store)
     Run(store, seed=1).base().sample()
-    assert "not finished" in plain(inspect_stage(store, 1, None, None, EVERYTHING))
-    assert "not finished" not in plain(inspect_stage(store, 1, 0, None, EVERYTHING))
-    assert "not finished" not in plain(inspect_stage(store, 2, None, None, EVERYTHING))
+    assert "not finished" in shown(store)
+    assert "not finished" not in shown(store, seed=0)
+    assert "not finished" not in shown(store, 2)
     finished(store, seed=2)
-    assert "not finished" not in plain(inspect_stage(store, 1, None, None, EVERYTHING))
+    assert "not finished" not in shown(store)
     with pytest.raises(DataError, match="no finished run with seed 1, algorithm grpo"):
         inspect_stage(store, 2, 1, "grpo", EVERYTHING)

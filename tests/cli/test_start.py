@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -43,18 +44,18 @@ def admin(registered: Serialised) -> Iterator[Admin]:
         yield running
 
 
-@pytest.fixture
-def options(admin: Admin, tmp_path: Path) -> Options:
-    config = tmp_path / "flyte.yaml"
+def options_of(config: Path, port: int) -> Options:
+    """Options with a config that names a server of this machine."""
     config.write_text(
-        f'admin: {{endpoint: "dns:///localhost:{admin.port}", insecure: true}}\n'
+        f'admin: {{endpoint: "dns:///localhost:{port}", insecure: true}}\n'
         'console: {endpoint: "http://console.example:8088"}\n'
     )
     return Options(config, "mu-grpo", "development", None, None)
 
 
-def changed(options: Options, **changes: Any) -> Options:
-    return Options(**{**vars(options), **changes})
+@pytest.fixture
+def options(admin: Admin, tmp_path: Path) -> Options:
+    return options_of(tmp_path / "flyte.yaml", admin.port)
 
 
 def inputs(admin: Admin) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def test_settings_that_overrides_make_right_are_for_the_workflow_to_check(admin:
 
 
 def test_a_version_and_a_name_are_taken(admin: Admin, options: Options) -> None:
-    start("weekly", ["kickoff=2026-11-20"], changed(options, version="v1", name="again-1"), wait=False)
+    start("weekly", ["kickoff=2026-11-20"], replace(options, version="v1", name="again-1"), wait=False)
     (request,) = admin.created
     assert (request.spec.launch_plan.version, request.name) == ("v1", "again-1")
     assert inputs(admin)["kickoff"].astimezone().date().isoformat() == "2026-11-20"
@@ -140,7 +141,7 @@ def test_what_flyte_does_not_have(
     plan: str, changes: dict[str, Any], message: str, admin: Admin, options: Options
 ) -> None:
     with pytest.raises(DeploymentError) as raised:
-        start(plan, [], changed(options, **changes), wait=False)
+        start(plan, [], replace(options, **changes), wait=False)
     assert message in raised.value.message
     assert not admin.created
 
@@ -156,8 +157,7 @@ def test_other_versions_of_flyte(admin: Admin, options: Options, capsys: pytest.
 
 
 def test_a_flyte_that_is_down_is_told_within_seconds(tmp_path: Path) -> None:
-    config = tmp_path / "flyte.yaml"
-    config.write_text(f'admin: {{endpoint: "dns:///localhost:{free_port()}", insecure: true}}')
+    config = options_of(tmp_path / "flyte.yaml", free_port()).config
     began = time.monotonic()
     done = command("start", "smoke", "--config", str(config))
     assert time.monotonic() - began < 30
@@ -176,10 +176,8 @@ def test_a_server_that_is_no_flyte(tmp_path: Path) -> None:
     server = grpc.server(futures.ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    config = tmp_path / "flyte.yaml"
-    config.write_text(f'admin: {{endpoint: "dns:///localhost:{port}", insecure: true}}')
     with pytest.raises(DeploymentError, match="not as the admin of a Flyte 1 does"):
-        start("smoke", [], Options(config, "mu-grpo", "development", None, None), wait=False)
+        start("smoke", [], options_of(tmp_path / "flyte.yaml", port), wait=False)
     server.stop(None)
 
 
@@ -284,7 +282,7 @@ def test_a_name_that_is_taken_is_not_started_with_other_inputs(admin: Admin, opt
     admin.tell("mine", "RUNNING")
     for plan, given in (("smoke", ["seed=1"]), ("weekly", [])):
         with pytest.raises(SettingsError, match="--name: mine is an execution of smoke already"):
-            start(plan, given, changed(options, name="mine"), wait=False)
+            start(plan, given, replace(options, name="mine"), wait=False)
     assert not admin.created
 
 

@@ -23,7 +23,6 @@ from tasks.settings import (
     SourceSettings,
     VerifySettings,
 )
-from tasks.settings.benchmarks import PAPER
 from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store
 from tasks.store.tables import read_table
@@ -31,6 +30,7 @@ from tests.data.hub import Hub, hub, prepared
 from tools.s3 import S3
 
 PROMPTS = PromptsSettings(path="unused.jsonl", prompts_per_stage=1, template="Q: {prompt}", chat=True)
+PAPER = ["amc23", "amc24", "aime24", "aime25", "math500"]
 FIRST, SECOND = "1" * 40, "2" * 40
 SET: dict[str, Any] = {"name": "mine", "source": {"hub": "some/set", "files": ["data/test.jsonl"], "prompt": "q"}}
 ROWS = [{"q": f"What is {number}+1?", "answer": f"${number + 1}$"} for number in range(4)]
@@ -66,7 +66,7 @@ def running() -> Iterator[Hub]:
 
 
 def test_the_five_of_the_paper_and_how_often_they_are_sampled() -> None:
-    evaluate = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": list(PAPER), "samples_per_problem": 2})
+    evaluate = EvaluateSettings.parse({"max_new_tokens": 8, "benchmarks": PAPER, "samples_per_problem": 2})
     found = measures(evaluate, PROMPTS, VerifySettings(), None)
     assert [(one.benchmark.problems, one.evaluation.samples_per_problem) for one in found] == [
         (40, 32),

@@ -71,7 +71,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         (["--config", "nowhere.yaml"], "nowhere.yaml: No such file"),
         (["--config", str(CONFIG), "rollout.nothing=1"], "rollout.nothing: unknown field"),
-        (["--config", str(CONFIG), "--deployment", "nowhere.yaml"], "--deployment: nowhere.yaml cannot be read"),
+        (["--config", str(CONFIG), "--deployment", "nowhere.yaml"], "--deployment: nowhere.yaml: No such file"),
     ],
 )
 def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:

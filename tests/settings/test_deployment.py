@@ -95,7 +95,7 @@ def test_the_environment_names_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert DeploymentSettings.current().image("train") == "here/mu-grpo-train:v1"
     assert DeploymentSettings.current().image("verify") == "here/mu-grpo-cpu:v1"
     monkeypatch.setenv(VARIABLE, str(tmp_path / "none.yaml"))
-    with pytest.raises(SettingsError, match=rf"{VARIABLE}: .*none.yaml cannot be read"):
+    with pytest.raises(SettingsError, match=rf"{VARIABLE}: .*none.yaml: No such file"):
         DeploymentSettings.current()
 
 

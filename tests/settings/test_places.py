@@ -6,7 +6,7 @@ import pytest
 
 from tasks.errors import ArtifactError, SettingsError
 from tasks.settings import PolicySettings, RunSettings
-from tasks.settings.places import in_bucket, is_place
+from tasks.settings.base import in_bucket, is_place
 from tasks.store import Store
 from tools import ROOT
 

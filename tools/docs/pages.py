@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tasks.cli.algorithms import algorithms_table, preset_lines
-from tasks.cli.data import data_parts
+from tasks.cli.data import benchmarks_table, training_sets_table
 from tasks.cli.pages import renew
 from tasks.cli.settings import settings_text
 from tasks.report.tables import render_markdown
@@ -27,8 +27,8 @@ def commands() -> str:
 
 PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("algorithms.md", "presets"): lambda: render_markdown(algorithms_table()) + "\n",
-    ("data.md", "benchmarks"): lambda: data_parts()["benchmarks"],
-    ("data.md", "training sets"): lambda: data_parts()["training sets"],
+    ("data.md", "benchmarks"): lambda: render_markdown(benchmarks_table()) + "\n",
+    ("data.md", "training sets"): lambda: render_markdown(training_sets_table()) + "\n",
     ("settings.md", "settings"): settings_text,
     ("commands.md", "mu-grpo"): commands,
     ("objective.md", "presets"): lambda: "\n" + preset_lines() + "\n",

@@ -1,16 +1,50 @@
-"""The reference of settings: every field of every class, also where a section is one of several kinds."""
+"""Reference by commands: every preset, data set and field of settings has a row, and pages are renewed."""
 
+from pathlib import Path
 from typing import Literal
 
 import pytest
 from pydantic import Field
 from typer.testing import CliRunner
 
+from tasks.cli.algorithms import describe
 from tasks.cli.main import app
 from tasks.cli.settings import FILES, sections
 from tasks.errors import SettingsError
-from tasks.settings import RunSettings
+from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS, ObjectiveSettings, RunSettings
 from tasks.settings.base import Kinds, Number, Settings
+from tools import ROOT
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [("algorithms", {*PRESETS, "+ tis", "+ mis"}), ("data", {*BENCHMARKS, *TRAINING_SETS})],
+)
+def test_a_row_for_each(command: str, names: set[str]) -> None:
+    printed = CliRunner().invoke(app, [command]).stdout
+    assert names <= {line[1:].split("  ")[0].strip() for line in printed.splitlines() if line[2:3].strip()}
+
+
+@pytest.mark.parametrize("command", ["data", "algorithms", "settings"])
+def test_a_page_is_renewed_between_its_marks_and_a_new_one_is_the_tables(command: str, tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept.md", tmp_path / "new.md"
+    text = (ROOT / f"docs/{command}.md").read_text()
+    kept.write_text(text)
+    for file in (kept, new):
+        assert CliRunner().invoke(app, [command, "--markdown", str(file)]).exit_code == 0
+    assert kept.read_text() == text
+    assert new.read_text().strip().splitlines()[-1] in text
+
+
+def test_two_presets_that_differ_are_described_differently() -> None:
+    objectives = [ObjectiveSettings.parse(preset.row) for preset in PRESETS.values()]
+    different = {objective.model_dump_json(): objective for objective in objectives}
+    described = {tuple(describe(objective).values()) for objective in different.values()}
+    assert len(described) == len(different)
+
+
+def test_every_preset_names_its_source() -> None:
+    assert not [name for name, preset in PRESETS.items() if "arXiv" not in preset.source]
 
 
 class PassSettings(Kinds):
