@@ -58,7 +58,7 @@ _RESULTS = {kind.__name__: kind for kind in (RunSummary, EvaluatedPolicy, Reprod
 
 
 class NoAnswerError(DeploymentError):
-    """Flyte cannot be reached."""
+    """Flyte cannot be reached, or its database cannot."""
 
 
 @dataclass(frozen=True)
@@ -238,6 +238,8 @@ class Flyte:
                 f"{self._file}: {self.endpoint} answers, but not as the admin of a Flyte 1 does ({details}). Name "
                 "one with admin.endpoint; Flyte 2 is another product under the same name."
             )
+        if code == grpc.StatusCode.INTERNAL:
+            return NoAnswerError(f"The Flyte at {self.endpoint} cannot answer now ({details}).")
         if isinstance(error, FlyteAuthenticationException | AuthenticationError | AuthenticationPending):
             return DeploymentError(
                 f"{self._file}: the Flyte at {self.endpoint} asks for a login, which failed: {details}. Set "

@@ -235,8 +235,10 @@ def test_an_execution_is_followed_to_its_result(
     admin.node("n3", "RUNNING", inside="stage-1")
     admin.attempt("n3", 0, "INITIALIZING", "ImagePullBackOff:\n  Back-off pulling image x", age=60)
     admin.tell("f1", "RUNNING", "RUNNING", "SUCCEEDED")
+    admin.without_database = 8  # two questions, of which flytekit asks each four times
     start("smoke", [], options, wait=True)
     told = words(capsys.readouterr().out)
+    assert told.count("connect: connection refused). It is asked again for") == 1
     assert "open-run succeeded in 0.0 s" in told
     assert "stage-1 running" in told
     assert told.count("stage-1 / n3 generate waits: ImagePullBackOff: Back-off pulling image x") == 1

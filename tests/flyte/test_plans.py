@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 MINUTES = 2
 """Of a step of the role cpu in the second version."""
 PLAN = "nightly_evaluation"
+_LAG = 35.0
+"""Seconds after which Flyte's scheduler knows that a schedule is off: it looks every half minute."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,7 @@ def reproduction_run(second: str, cluster: Cluster, beside: Executor) -> Future[
 
 @pytest.fixture(scope="module")
 def by_schedule(second: str, cluster: Cluster) -> tuple[list[Any], float]:
-    """The ended executions of a schedule that was on until two had succeeded, and when it was switched off."""
+    """The ended executions of a schedule that was on until two had succeeded, and when it was known to be off."""
 
     def two_done() -> bool:
         return [one.closure.phase for one in scheduled(cluster, second)].count(4) >= 2  # succeeded
@@ -77,8 +79,8 @@ def by_schedule(second: str, cluster: Cluster) -> tuple[list[Any], float]:
         until("two executions by schedule", two_done, 900)
     finally:
         switch(cluster, "--deactivate", second)
+    time.sleep(_LAG)
     off = time.monotonic()
-    time.sleep(5)
     until("end of the last one", lambda: all(one.closure.phase >= 4 for one in scheduled(cluster, second)), 600)
     return scheduled(cluster, second), off
 
