@@ -41,8 +41,6 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
         """By the node that they are inside of."""
         self.attempts: dict[str, list[task_execution_pb2.TaskExecution]] = {}
         self.outputs = literals_pb2.LiteralMap()
-        self.without_database = 0
-        """The next so many questions about an execution are answered as without a database."""
         self._lock = threading.Lock()
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self, self._server)
@@ -80,7 +78,7 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
         self.attempts[node] = [one for one in found if one.id.retry_attempt != number] + [made]
 
     def tell(self, execution: str, *phases_: str, message: str = "") -> None:
-        """Tells these phases of an execution, one after the other."""
+        """Tells these phases of an execution, one after the other; at ABORTING its database is away."""
         told = [execution_pb2.ExecutionClosure(phase=phases.WorkflowExecution.Phase.Value(phase)) for phase in phases_]
         if message:
             told[-1].error.message = message
@@ -135,11 +133,10 @@ class Admin(admin_pb2_grpc.AdminServiceServicer):
         if request.id.name not in self.closures:
             context.abort(grpc.StatusCode.NOT_FOUND, "entry not found")
         with self._lock:
-            if self.without_database:
-                self.without_database -= 1
-                context.abort(grpc.StatusCode.INTERNAL, "dial tcp 127.0.0.1:5432: connect: connection refused")
             told = self.closures[request.id.name]
             closure = told.pop(0) if len(told) > 1 else told[0]
+        if closure.phase == phases.WorkflowExecution.ABORTING:
+            context.abort(grpc.StatusCode.INTERNAL, "dial tcp 127.0.0.1:5432: connect: connection refused")
         spec = execution_pb2.ExecutionSpec()
         spec.launch_plan.name, spec.launch_plan.version = "smoke", VERSIONS[-1]
         spec.launch_plan.project, spec.launch_plan.domain = PROJECT, DOMAIN
