@@ -20,7 +20,7 @@ from tasks.report.history import Column, History
 from tasks.report.ledger import make_ledger, stage_clock
 from tasks.report.look import BLUE, GREEN, MUTED, ORANGE
 from tasks.statistics import Interval
-from tasks.train.histogram import EDGES
+from tasks.train.outcome import EDGES
 
 PANELS = 8
 """Of more stages than this, some are shown."""
