@@ -5,64 +5,19 @@
 The updates are cut into as many parts as Mu-GRPO has stages, so that both are evaluated after the same updates.
 """
 
+from typing import Any
+
 from tasks.flyte.decorators import named, workflow
-from tasks.flyte.ends import OpenRun, close_run, open_run
-from tasks.flyte.inputs import Artifact
-from tasks.flyte.tasks import report
+from tasks.flyte.ends import close_run, open_run
 from tasks.report.summary import RunSummary
-from tasks.settings import (
-    EvaluateSettings,
-    Given,
-    OperationSettings,
-    OptimizeSettings,
-    PolicySettings,
-    PromptsSettings,
-    RolloutSettings,
-    VerifySettings,
-)
-from workflows.stages import evaluated, in_turns, prepared
-
-PARTS = 4
-
-
-def alternating_run(run: OpenRun) -> Artifact:
-    """The report of a run in which generation and optimization alternate."""
-    start = prepared(run)
-    policy = start.policy
-    accuracies = [evaluated(run, start.benchmarks, policy)]
-    for number in range(PARTS):
-        policy, accuracy = in_turns(run, start, policy, number)
-        accuracies.append(accuracy)
-    return named(report(inputs=run.report, evaluations=accuracies), "report")
+from workflows.inputs import RUN, inputs_of
+from workflows.mu_grpo import STAGES, report_of
+from workflows.stages import in_turns
 
 
 @workflow
-def grpo(
-    policy: Given[PolicySettings],
-    prompts: Given[PromptsSettings],
-    rollout: Given[RolloutSettings],
-    optimize: Given[OptimizeSettings],
-    evaluate: Given[EvaluateSettings],
-    verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
-    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008
-    updates_per_rollout: int = 4,
-    store: str = "runs",
-    seed: int = 0,
-    overrides: str = "",
-) -> RunSummary:
+@inputs_of(open_run, without=("arm", "trained_from"), **RUN)
+def grpo(updates_per_rollout: int = 4, **settings: Any) -> RunSummary:
     """Any preset at any mu (updates_per_rollout); GRPO with mu = 4 by default."""
-    opened = open_run(
-        store=store,
-        seed=seed,
-        policy=policy,
-        prompts=prompts,
-        rollout=rollout,
-        verify=verify,
-        optimize=optimize,
-        evaluate=evaluate,
-        updates_per_rollout=updates_per_rollout,
-        overrides=overrides,
-        operation=operation,
-    )
-    run = named(opened, "open-run")
-    return named(close_run(inputs=run.run, report=alternating_run(run)), "close-run")
+    run = named(open_run(updates_per_rollout=updates_per_rollout, **settings), "open-run")
+    return named(close_run(inputs=run.run, report=report_of(run, STAGES, in_turns)), "close-run")

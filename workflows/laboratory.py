@@ -50,7 +50,7 @@ def arm(evaluations: int = FULL.evaluations, **settings: Any) -> Run:
     return Run(study=named(made, "study"), store=run.store)
 
 
-def runs_of(part: Part, updates: int, seeds: Sequence[int], start: Callable[..., Run], **inputs: Any) -> list[Run]:
+def runs_of(part: Part, updates: int, seeds: Sequence[int], start: Callable[..., Run], **inputs: object) -> list[Run]:
     """The nodes of all arms of a part on all seeds, arm by arm.
 
     Args:
@@ -71,7 +71,7 @@ def question(form: Form, part: Part) -> PythonFunctionWorkflow:
     """The workflow of a part: all its arms on all seeds, and their comparison."""
 
     @inputs_of(arm, without=("seed", "arm", "evaluations"))
-    def graph(**inputs: Any) -> LaboratoryResult:
+    def graph(**inputs: object) -> LaboratoryResult:
         runs = runs_of(part, form.updates, form.seeds, arm, evaluations=form.evaluations, **inputs)
         opened = runs[0].store
         compared = named(compare_arms(store=opened, part=part, studies=[run.study for run in runs]), "compare")

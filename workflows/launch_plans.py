@@ -57,7 +57,7 @@ def _offered(name: PlanName) -> LaunchPlan:
 
 
 def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, Any]:
-    """What a file says of a workflow's inputs."""
+    """Read a workflow's inputs from a file."""
     if "experiment" in graph.python_interface.inputs:
         experiment, _ = read_experiment(config)
         experiment.runs(DEPLOYMENT.store)  # Mistakes in a run's settings are found at registration.

@@ -3,6 +3,9 @@
 pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file configs/tiny-cpu.yaml
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
@@ -11,28 +14,21 @@ from tasks.flyte.ends import OpenRun, close_run, open_run
 from tasks.flyte.inputs import Artifact
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
-from tasks.settings import (
-    EvaluateSettings,
-    Given,
-    OperationSettings,
-    OptimizeSettings,
-    PolicySettings,
-    PromptsSettings,
-    RolloutSettings,
-    VerifySettings,
-)
-from workflows.stages import evaluated, in_stages, prepared
+from workflows.inputs import RUN, inputs_of
+from workflows.stages import Stage, Start, evaluated, in_stages, prepared
 
 STAGES = 4
+StageNode = Callable[[OpenRun, Start, Artifact, int], Stage]
+"""A function from a run, its start, a policy and a stage's number to the node of the stage."""
 
 
-def staged_run(run: OpenRun, stages: int) -> Artifact:
-    """The report of a run in large stages."""
+def report_of(run: OpenRun, stages: int, stage_node: StageNode) -> Artifact:
+    """The report of a run: the accuracies of the base policy and of the policy after every stage."""
     start = prepared(run)
     policy = start.policy
     accuracies = [evaluated(run, start.benchmarks, policy)]
     for number in range(stages):
-        policy, accuracy = in_stages(run, start, policy, number)
+        policy, accuracy = stage_node(run, start, policy, number)
         accuracies.append(accuracy)
     return named(report(inputs=run.report, evaluations=accuracies), "report")
 
@@ -40,33 +36,10 @@ def staged_run(run: OpenRun, stages: int) -> Artifact:
 def staged(stages: int) -> PythonFunctionWorkflow:
     """The workflow with another number of stages; ``mu_grpo`` has four, the others are named ``mu_grpo_<stages>``."""
 
-    def graph(
-        policy: Given[PolicySettings],
-        prompts: Given[PromptsSettings],
-        rollout: Given[RolloutSettings],
-        optimize: Given[OptimizeSettings],
-        evaluate: Given[EvaluateSettings],
-        verify: Given[VerifySettings] = Given[VerifySettings](),  # noqa: B008 - settings are immutable
-        operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008
-        store: str = "runs",
-        seed: int = 0,
-        overrides: str = "",
-    ) -> RunSummary:
-        opened = open_run(
-            store=store,
-            seed=seed,
-            policy=policy,
-            prompts=prompts,
-            rollout=rollout,
-            verify=verify,
-            optimize=optimize,
-            evaluate=evaluate,
-            updates_per_rollout=0,
-            overrides=overrides,
-            operation=operation,
-        )
-        run = named(opened, "open-run")
-        return named(close_run(inputs=run.run, report=staged_run(run, stages)), "close-run")
+    @inputs_of(open_run, without=("updates_per_rollout", "arm", "trained_from"), **RUN)
+    def graph(**settings: Any) -> RunSummary:
+        run = named(open_run(updates_per_rollout=0, **settings), "open-run")
+        return named(close_run(inputs=run.run, report=report_of(run, stages, in_stages)), "close-run")
 
     graph.__name__ = graph.__qualname__ = "mu_grpo" if stages == STAGES else f"mu_grpo_{stages}"
     graph.__doc__ = f"Mu-GRPO in {stages} stages."

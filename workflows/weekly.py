@@ -4,7 +4,6 @@ pyflyte run workflows/weekly.py weekly --inputs-file configs/tiny-cpu.yaml --kic
 """
 
 from datetime import datetime
-from typing import Any
 
 from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import seed_of_week
@@ -15,7 +14,7 @@ from workflows.mu_grpo import mu_grpo
 
 @workflow
 @inputs_of(mu_grpo, without=("seed", "overrides"))
-def weekly(kickoff: datetime, **settings: Any) -> RunSummary:
+def weekly(kickoff: datetime, **settings: object) -> RunSummary:
     """A run of mu_grpo whose seed is that of the week."""
     made: RunSummary = mu_grpo(seed=named(seed_of_week(kickoff=kickoff), "seed"), **settings)
     return named(made, "mu-grpo")

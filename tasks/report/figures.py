@@ -20,7 +20,7 @@ from tasks.report.history import Column, History
 from tasks.report.ledger import elapsed, make_ledger, stage_clock
 from tasks.report.look import BLUE, GREEN, MUTED, ORANGE
 from tasks.statistics import Interval
-from tasks.train.histogram import EDGES
+from tasks.train.outcome import EDGES
 
 PANELS = 8
 """Most stages that a figure has a panel for."""

@@ -16,7 +16,7 @@ from tasks.store.lineage import ancestry
 from tasks.store.records import ArtifactRef, Manifest
 from tasks.store.store import Store
 from tasks.store.tables import read_table
-from tasks.train.histogram import EDGES
+from tasks.train.outcome import EDGES
 
 Column = NDArray[np.float64]
 

@@ -29,9 +29,7 @@ from torch import Tensor
 from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings
 from tasks.settings.objective import AdvantageSettings
-from tasks.train.batches import Ints, Responses
-
-Flags = npt.NDArray[np.bool_]
+from tasks.train.batches import Flags, Ints, Responses
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,12 @@ class Advantages:
     """An advantage per response, and counts of what says nothing."""
 
     advantage_R: Tensor
-    """In the dtype of the rewards; 0 where there is nothing to compare with, and for responses that take no part."""
+    """The rewards' dtype; 0 where there is nothing to compare with, and for responses that take no part."""
     groups: int
     zero_variance_groups: int
     """Groups without two different rewards."""
     unscored: int
     """Responses without a reward."""
-    surplus: int
-    """Responses below their group's mean that were left out."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +59,7 @@ class Selection(Advantages):
 def select(
     responses: Responses, settings: OptimizeSettings, max_response_tokens: int, not_finite_R: Flags, seed: Sequence[int]
 ) -> Selection:
-    """Decide which responses take part, and compute their advantages.
-
-    ``not_finite_R`` are responses with log-probabilities that are not finite; the seed is that of random choices.
-    """
+    """Decide which responses take part, and compute their advantages; the seed is that of random choices."""
     rules = settings.objective.data
     group_R, length_R = torch.from_numpy(responses.group_R), responses.response_tokens.lengths
     missing_R = np.isnan(responses.reward_R) & (length_R == 0)
@@ -132,7 +125,6 @@ def group_advantages(
         groups=len(varies_G),
         zero_variance_groups=int((~kept.informative(score_R)).sum()),
         unscored=int((~scored.kept_R).sum()),
-        surplus=int((scored.kept_R & ~kept.kept_R).sum()),
     )
 
 

@@ -22,6 +22,7 @@ from tasks.store.tables import ROWS_AT_ONCE, Rows
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
 
 
 class Column:
@@ -99,10 +100,10 @@ class Responses:
     """NaN where the verifier could not tell."""
     group_R: Ints
     """Groups, counted from 0."""
-    truncated_R: npt.NDArray[np.bool_]
+    truncated_R: Flags
     """Those that were cut off at the largest length."""
     folder: Path | None = None
-    """On whose disk columns of the responses are kept; None for the system's folder of temporary files."""
+    """A folder on the disk that keeps columns of the responses; None for the system's folder of temporary files."""
 
     @property
     def group_size(self) -> int:

@@ -1,38 +1,37 @@
-"""Intervals of the ratio that are found over a whole update: M2PO's and BAPO's.
+"""The interval of the ratio in an update, which M2PO and BAPO find over all its tokens.
 
 Shapes: N response tokens of an update; n some of them, sorted.
 """
 
 import math
-from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tasks.settings.objective import BalanceGate, BalanceSettings, GateSettings, SecondMomentGate, SecondMomentSettings
-from tasks.train.objective import Bounds
-
-Gather = Callable[[Tensor], Tensor]
-"""A function from the rows of this process to the rows of all processes."""
+from tasks.train import distributed
 
 
-def alone(rows: Tensor) -> Tensor:
-    """Return the rows of the only process."""
-    return rows
+class Bounds(NamedTuple):
+    """The interval of the ratio in an update."""
+
+    low: float
+    high: float
 
 
-def update_bounds(log_ratio_N: Tensor, advantage_N: Tensor, settings: GateSettings, gather: Gather = alone) -> Bounds:
-    """Find the interval of an update from all its tokens in all processes.
+def update_bounds(log_ratio_N: Tensor, advantage_N: Tensor, settings: GateSettings) -> Bounds:
+    """Find the interval of an update from its tokens in all processes.
 
     Args:
-        log_ratio_N: log-ratios at the update's start, of this process.
+        log_ratio_N: log-ratios of this process's tokens at the start of the update.
         advantage_N: advantages of the same tokens.
-        settings: of the gate.
-        gather: brings together what the processes of a distributed trainer have.
+        settings: settings of the gate.
     """
     if settings.interval is not None:
         return Bounds(*settings.interval)
-    log_ratio_N, advantage_N = gather(torch.stack([log_ratio_N.double(), advantage_N.double()], dim=1)).unbind(1)
+    rows = torch.stack([log_ratio_N.double(), advantage_N.double()], dim=1)
+    log_ratio_N, advantage_N = distributed.gather_rows(rows).unbind(1)
     match settings:
         case SecondMomentGate():
             return _second_moment(log_ratio_N, advantage_N, settings.second_moment)

@@ -1,4 +1,4 @@
-"""What outlasts a stage, and where training stands inside one, so that an interrupted stage goes on with the same bits.
+"""State that outlasts a stage, and state inside a stage, from which an interrupted one goes on with the same bits.
 
 Weights, AdamW's moments and counts are stored in fp32 under the names of the parameters, whatever held them: another
 backend or number of processes goes on from them. What follows from the stage's inputs and the number of updates is

@@ -1,4 +1,4 @@
-"""What an update did: a row of numbers over all its tokens, and two of its responses token by token.
+"""Diagnostics of an update: a row of numbers over all its tokens, and two of its responses token by token.
 
 Which tokens the veto leaves out follows from the weights at the update, which nothing keeps: so a few updates of a
 stage note it, of the best and the worst response of one group.
@@ -13,16 +13,14 @@ from torch import Tensor
 
 from tasks.train import distributed
 from tasks.train.advantages import Selection
-from tasks.train.batches import Floats, Ints, Responses
-from tasks.train.histogram import EDGES
+from tasks.train.batches import Flags, Floats, Ints, Responses
 from tasks.train.objective import ObjectiveResult
-from tasks.train.outcome import Row
+from tasks.train.outcome import EDGES, Row
 from tasks.train.tokens import TokenBatch
 
 _COLUMNS = ("log_ratio", "advantage", "entropy", "clipped", "vetoed", "rejected", "trigger")
 _QUANTILES = {"p01": 0.01, "p50": 0.50, "p99": 0.99}
 _Numbers = npt.NDArray[np.float64]
-_Flags = npt.NDArray[np.bool_]
 
 
 class UpdateStatistics:
@@ -45,7 +43,7 @@ class UpdateStatistics:
         self._tokens.append(columns)
         self._sums.append((result.loss_sum.detach(), result.denominator, tokens.responses))
 
-    def _gather(self) -> tuple[list[float], _Numbers, _Flags]:
+    def _gather(self) -> tuple[list[float], _Numbers, Flags]:
         """Return [loss, denominator, responses], the columns [C, N], and which tokens begin a response [N]."""
         sums = np.zeros(3)
         table = np.zeros((1 + len(_COLUMNS), sum(len(tokens[0]) for tokens in self._tokens)))
@@ -105,7 +103,7 @@ class UpdateStatistics:
         return row
 
 
-def _trigger_positions(trigger_N: _Flags, first_R: npt.NDArray[np.int64]) -> _Numbers:
+def _trigger_positions(trigger_N: Flags, first_R: npt.NDArray[np.int64]) -> _Numbers:
     """Return the share of every response's tokens before its first trigger, NaN without one."""
     position_R = np.full(len(first_R), np.nan)
     place = trigger_N.nonzero()[0]
@@ -137,7 +135,7 @@ def _of_ratios(ascending: _Numbers) -> dict[str, float | None]:
     return found
 
 
-def _mean(values: _Numbers | _Flags) -> float | None:
+def _mean(values: _Numbers | Flags) -> float | None:
     return float(values.sum() / len(values)) if len(values) else None  # numpy's mean takes twice as long
 
 

@@ -14,16 +14,15 @@ Shapes: T response tokens of a micro-batch, the responses one after the other; R
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tasks.settings import objective as kinds
 from tasks.settings.objective import ObjectiveSettings
+from tasks.train.bounds import Bounds
 from tasks.train.penalty import penalty
 from tasks.train.tokens import (
-    MAX_LOG_RATIO,
     TokenBatch,
     at_level,
     log_ratio,
@@ -39,16 +38,9 @@ LOG_TOLERANCE = 1e-5
 float32 are exact to about 1e-6, and without a tolerance rounding would decide."""
 
 
-class Bounds(NamedTuple):
-    """The interval of the ratio in an update."""
-
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class ObjectiveResult:
-    """What the objective makes of a micro-batch; everything but ``loss_sum`` is detached.
+    """Loss of a micro-batch, and what happened to its tokens; everything but ``loss_sum`` is detached.
 
     Loss and gradient of an update are the sums over its micro-batches, divided by the sum of their denominators where
     that is not 0. Any split of an update into micro-batches gives the same.
@@ -132,7 +124,7 @@ def _ratios(tokens: TokenBatch, settings: kinds.RatioSettings) -> tuple[Tensor, 
     ratio_T = at_level(log_T, tokens, settings.level).exp()
     if settings.level != "prefix_minimum":
         return ratio_T, ratio_T
-    return ratio_T, (log_T + smallest_before(log_T, tokens.response_T, MAX_LOG_RATIO)).exp()
+    return ratio_T, (log_T + smallest_before(log_T, tokens)).exp()
 
 
 def _interval(tokens: TokenBatch, settings: kinds.GateSettings, bounds: Bounds | None) -> tuple[Tensor, Tensor]:

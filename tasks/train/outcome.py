@@ -1,17 +1,33 @@
-"""What training on the responses of a stage has given so far."""
+"""Rows, examples and counts that training on a stage has given so far, and the bins of the rows' histograms.
+
+The report reads the bins too, so nothing heavy is imported here.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from tasks.errors import NothingToLearnError
 
 Row = dict[str, Any]
 """Diagnostics of an update, or what it did to the tokens of a response."""
+ADVANTAGE_EDGES = np.linspace(-4.25, 4.25, 18)
+"""The outermost bins take what lies beyond them, and the middle one holds 0."""
+LOG_RATIO_EDGES = np.linspace(-3.1, 3.1, 32)
+"""Likewise; ratios from 0.045 to 22."""
+EDGES = {
+    "advantage_histogram": ADVANTAGE_EDGES,
+    "advantage_histogram_kept": ADVANTAGE_EDGES,
+    "ratio_histogram_negative": LOG_RATIO_EDGES,
+    "ratio_histogram_positive": LOG_RATIO_EDGES,
+}
+"""Edges of the bins of every column that holds a count per bin."""
 
 
 @dataclass
 class Outcome:
-    """What training on a stage has given so far; every generation of rollouts adds to it."""
+    """Results of a stage so far; every generation of rollouts adds to them."""
 
     responses: int
     """Responses of the whole stage."""
@@ -27,7 +43,7 @@ class Outcome:
     dropped: int = 0
     """Responses with log-probabilities that are not finite."""
     teaches: bool = False
-    """Whether some advantage is not 0."""
+    """Some advantage is not 0."""
     mismatches: list[float] = field(default_factory=list)
     """Mean absolute difference of the engine's and the trainer's log-probabilities, of every generation of rollouts."""
     logp_mismatch_max: float = 0.0

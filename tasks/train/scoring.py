@@ -14,9 +14,10 @@ from tasks.models.scorer import MicroBatch, Scorer, pack_flat
 from tasks.progress import bar
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
-from tasks.train.advantages import Flags, select
+from tasks.train.advantages import select
 from tasks.train.backends import Backend
-from tasks.train.batches import Floats, Ints, Responses, micro_batches, shares, zeros
+from tasks.train.batches import Flags, Floats, Ints, Responses, micro_batches, shares, zeros
+from tasks.train.bounds import Bounds, update_bounds
 from tasks.train.checkpoint import Columns, Resume
 from tasks.train.outcome import Outcome
 from tasks.train.tokens import TokenBatch, log_ratio
@@ -155,18 +156,22 @@ class StageTokens:
         return tokens, entropy_T
 
     @torch.no_grad()
-    def log_ratios(self, micro_rows: Iterable[Ints]) -> tuple[Tensor, Tensor]:
-        """Return log-ratios and advantages of all tokens in some micro-batches, on the CPU.
+    def bounds(self, micro_rows: Iterable[Ints]) -> Bounds:
+        """Return the interval of the ratio in an update over some micro-batches.
 
-        The ratios are those of the current to the behavior policy, or to the proximal policy where there is one.
+        One that is not fixed needs the log-ratios of all their tokens first: those of the current to the behavior
+        policy, or to the proximal policy where there is one.
         """
+        gate = self._settings.objective.gate
+        if gate.interval is not None:
+            return Bounds(*gate.interval)
         log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
         for rows in micro_rows:
             tokens, _ = self.forward(rows)
             below_T = tokens.behavior_logp_T if tokens.proximal_logp_T is None else tokens.proximal_logp_T
             log_ratios.append(log_ratio(tokens.logp_T, below_T).cpu())
             advantages.append(tokens.advantage_T.cpu())
-        return torch.cat(log_ratios), torch.cat(advantages)
+        return update_bounds(torch.cat(log_ratios), torch.cat(advantages), gate)
 
     def _micro_batch(self, rows: Ints) -> MicroBatch:
         prompts, responses = self.responses.prompt_tokens, self.responses.response_tokens

@@ -111,15 +111,15 @@ def make_updates(
     from the newest state of ``resume``.
 
     Args:
-        trainer: of the policy.
+        trainer: the policy, and how it is trained.
         rollouts: asked for the refreshes one after the other, each once the updates on those before it are made.
-        refreshes: of the stage.
+        refreshes: refreshes of the stage.
         updates_per_rollout: mu.
-        responses: of the stage.
-        stage: see ``Trainer.train``, as for phase and resume.
-        phase: see there.
+        responses: responses of the stage.
+        stage: counts from 0.
+        phase: times the phases logp and optimize.
         after_update: called with the diagnostics of every update, those before an interruption first.
-        resume: see there.
+        resume: saves where training stands.
         kept: whether the rollouts of so many refreshes can be given again after an interruption.
         must_teach: it is an error if all advantages of the stage are zero.
 

@@ -21,7 +21,7 @@ class TokenBatch:
     logp_T: Tensor
     """Log-probability by the current policy, nats, float32; may require a gradient."""
     behavior_logp_T: Tensor
-    """By the policy that sampled, computed by the trainer."""
+    """Log-probability by the policy that sampled, computed by the trainer."""
     advantage_T: Tensor
     """Advantage of the token's response."""
     response_T: Tensor
@@ -29,11 +29,11 @@ class TokenBatch:
     responses: int
     """R; responses without a token count as well."""
     proximal_logp_T: Tensor | None = None
-    """By the weights at the start of the batch; for ratios to them."""
+    """Log-probability by the weights at the start of the batch; for ratios to them."""
     reference_logp_T: Tensor | None = None
-    """By the base policy; for a KL to it."""
+    """Log-probability by the base policy; for a KL to it."""
     engine_logp_T: Tensor | None = None
-    """By the engine that sampled; for the correction of its mismatch."""
+    """Log-probability by the engine that sampled; for the correction of its mismatch."""
 
     @cached_property
     def log_ratio_T(self) -> Tensor:
@@ -52,13 +52,13 @@ class TokenBatch:
 
     @cached_property
     def first_T(self) -> Tensor:
-        """Index of the first token of every token's response."""
-        return first_token(self.response_T)
+        """Index of the first token of every token's response, int64."""
+        return torch.searchsorted(self.response_T, self.response_T)
 
     @cached_property
     def last_T(self) -> Tensor:
-        """Index of the last token of every token's response."""
-        return last_token(self.response_T)
+        """Index of the last token of every token's response, int64."""
+        return torch.searchsorted(self.response_T, self.response_T, right=True) - 1
 
 
 def log_ratio(logp_T: Tensor, other_logp_T: Tensor) -> Tensor:
@@ -87,23 +87,8 @@ def required(logp_T: Tensor | None, policy: str) -> Tensor:
     return logp_T
 
 
-def first_token(response_T: Tensor) -> Tensor:
-    """Return the index of the first token of every token's response, int64 [T]."""
-    return torch.searchsorted(response_T, response_T)
-
-
-def last_token(response_T: Tensor) -> Tensor:
-    """Return the index of the last token of every token's response, int64 [T]."""
-    return torch.searchsorted(response_T, response_T, right=True) - 1
-
-
 def running_count(x_T: Tensor, first_T: Tensor) -> Tensor:
-    """Return the inclusive cumulative sum of integers or bools, which starts anew at every response.
-
-    Args:
-        x_T: values.
-        first_T: see ``first_token``.
-    """
+    """Return the inclusive cumulative sum of integers or bools, which starts anew at every response's first token."""
     x_T = x_T.long()
     sum_T = x_T.cumsum(0)
     return sum_T - (sum_T - x_T).index_select(0, first_T)
@@ -122,18 +107,12 @@ def running_mean(x_T: Tensor, first_T: Tensor) -> Tensor:
     return running_sum(x_T, first_T) / running_count(torch.ones_like(first_T), first_T)
 
 
-def smallest_before(log_ratio_T: Tensor, response_T: Tensor, bound: float) -> Tensor:
-    """Return the smallest value of the tokens before each token of its response, at most 0.
-
-    Args:
-        log_ratio_T: values.
-        response_T: see above.
-        bound: no value is larger than this in magnitude.
-    """
+def smallest_before(log_ratio_T: Tensor, tokens: TokenBatch) -> Tensor:
+    """Return the smallest of the clamped log-ratios before each token of its response, at most 0."""
     if not len(log_ratio_T):
         return log_ratio_T
     place_T = torch.arange(len(log_ratio_T), device=log_ratio_T.device)
-    before_T = torch.where(first_token(response_T) == place_T, 0, log_ratio_T.roll(1)).double()
+    before_T = torch.where(tokens.first_T == place_T, 0, log_ratio_T.roll(1)).double()
     # One running minimum serves all responses: each is moved below those before it by more than a value can be.
-    depth_T = 2 * bound * response_T.double()
+    depth_T = 2 * MAX_LOG_RATIO * tokens.response_T.double()
     return ((before_T - depth_T).cummin(0).values + depth_T).to(log_ratio_T.dtype)

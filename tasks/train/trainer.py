@@ -17,10 +17,9 @@ from tasks.settings import OptimizeSettings
 from tasks.train import distributed
 from tasks.train.backends import Backend
 from tasks.train.batches import Ints, Responses, mean_reward
-from tasks.train.bounds import update_bounds
 from tasks.train.checkpoint import Resume
 from tasks.train.diagnostics import CloseUp, UpdateStatistics
-from tasks.train.objective import Bounds, objective
+from tasks.train.objective import objective
 from tasks.train.outcome import Outcome, Row
 from tasks.train.scoring import StageTokens
 
@@ -113,7 +112,7 @@ class Trainer:
     def _update(self, work: StageTokens, rows: Ints, close_up: CloseUp | None = None) -> Row:
         """Make one update over those of some rows that take part, and return its diagnostics."""
         micro_rows = work.micro_rows(rows)
-        bounds = self._bounds(work, micro_rows)
+        bounds = work.bounds(micro_rows)
         statistics, denominator = UpdateStatistics(), torch.zeros((), dtype=torch.int64)
         for place, own in enumerate(micro_rows):
             tokens, entropy_T = work.forward(own)
@@ -141,11 +140,3 @@ class Trainer:
             "gate_high": bounds.high,
             **statistics.row(),
         }
-
-    def _bounds(self, work: StageTokens, micro_rows: list[Ints]) -> Bounds:
-        """Return the interval of the ratio; one that is found anew needs the whole update's log-ratios first."""
-        gate = self.settings.objective.gate
-        if gate.interval is not None:
-            return Bounds(*gate.interval)
-        log_ratio_N, advantage_N = work.log_ratios(micro_rows)
-        return update_bounds(log_ratio_N, advantage_N, gate, distributed.gather_rows)

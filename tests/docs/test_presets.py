@@ -13,7 +13,8 @@ from tasks.cli.algorithms import describe
 from tasks.errors import SettingsError
 from tasks.settings import PRESETS, ObjectiveSettings
 from tasks.train.advantages import group_advantages
-from tasks.train.objective import Bounds, objective
+from tasks.train.bounds import Bounds
+from tasks.train.objective import objective
 from tests.train.batches import bounds_of, with_policies
 from tests.train.test_objective import batch_of
 

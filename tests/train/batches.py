@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from tasks.settings import ObjectiveSettings
-from tasks.train.bounds import Gather, alone, update_bounds
-from tasks.train.objective import Bounds
+from tasks.train.bounds import Bounds, update_bounds
 from tasks.train.tokens import TokenBatch, log_ratio
 
 OTHERS = ("proximal", "reference", "engine")
@@ -25,11 +24,11 @@ def with_policies(batch: TokenBatch, **ratios: Sequence[float]) -> TokenBatch:
     return replace(batch, **columns)
 
 
-def bounds_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings, gather: Gather = alone) -> Bounds:
+def bounds_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> Bounds:
     """The interval of an update, as the trainer finds it from the micro-batches."""
     log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
     for batch in batches:
         below_T = batch.behavior_logp_T if settings.ratio.reference == "behavior" else batch.proximal_logp_T
         log_ratios.append(log_ratio(batch.logp_T, below_T))
         advantages.append(batch.advantage_T)
-    return update_bounds(torch.cat(log_ratios), torch.cat(advantages), settings.gate, gather)
+    return update_bounds(torch.cat(log_ratios), torch.cat(advantages), settings.gate)

@@ -1,21 +1,21 @@
 """The decks that a run leaves: one of every task, with what it made."""
 
 import html
-import os
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
-from flytekit import FlyteContextManager
-from flytekit.core.type_engine import TypeEngine
-from flytekit.core.utils import write_proto_to_file
+from flytekit import map_task
 
 from tasks.flyte.inputs import RolloutInputs
 from tasks.flyte.tasks import generate
 from tasks.settings import RolloutSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.records import Manifest
-from tools.forked import Runner, run
+from tests.workflows.runs import succeeded
+from tests.workflows.test_retry import pod_of
+from tools.forked import Runner
 
 LARGEST = 150_000
 """Bytes of a deck that is no report."""
@@ -92,30 +92,13 @@ def test_a_shard_in_a_pod_shows_what_it_made(finished: tuple[Runner, str], tmp_p
     """As the pod of a map task runs it, which by itself writes no deck."""
     store = Store.open(finished[0].folder / "pristine")
     shard = store.manifests("rollouts")[-1]
-    values = {
-        "inputs": RolloutInputs(store=store.ref, seed=shard.seed, settings=RolloutSettings.parse(shard.settings)),
-        "policy": shard.parents["policy"][0],
-        "prompts": [ArtifactRef(kind="prompts", digest="0" * 64), shard.parents["prompts"][0]],
-        "stage": shard.facts["stage"],
-    }
-    types = {**generate.python_interface.inputs, "prompts": list[ArtifactRef]}
-    literals = TypeEngine.dict_to_literal_map(FlyteContextManager.current_context(), values, types)
-    write_proto_to_file(literals.to_flyte_idl(), str(tmp_path / "inputs.pb"))
-    outputs = tmp_path / "outputs"
-    outputs.mkdir()
-    command = [
-        *("pyflyte-map-execute", "--inputs", str(tmp_path / "inputs.pb"), "--output-prefix", str(outputs)),
-        *("--raw-output-data-prefix", str(tmp_path / "raw"), "--checkpoint-path", str(tmp_path / "checkpoint")),
-        *("--resolver", "flytekit.core.array_node_map_task.ArrayNodeMapTaskResolver", "--", "vars"),
-        *("inputs,policy,stage", "resolver"),
-        *("flytekit.core.python_auto_container.default_task_resolver", "task-module", "tasks.flyte.tasks"),
-        *("task-name", "generate"),
-    ]
-    variables = {"BATCH_JOB_ARRAY_INDEX_VAR_NAME": "AT", "AT": "1", "FLYTE_INTERNAL_EXECUTION_ID": "e"}
-    environment = {**os.environ, "HOME": str(tmp_path), **variables}
-    done = run(command, environment)
-    assert (outputs / "outputs.pb").is_file(), done.stdout + done.stderr
-    text = words((outputs / "deck.html").read_text())
+    inputs = RolloutInputs(store=store.ref, seed=shard.seed, settings=RolloutSettings.parse(shard.settings))
+    same = {"inputs": inputs, "policy": shard.parents["policy"][0], "stage": shard.facts["stage"]}
+    prompts = [ArtifactRef(kind="prompts", digest="0" * 64), shard.parents["prompts"][0]]
+    start = pod_of(map_task(partial(generate, **same)), {**same, "prompts": prompts}, tmp_path)
+    succeeded(start(0, BATCH_JOB_ARRAY_INDEX_VAR_NAME="AT", AT="1").end())
+    assert (tmp_path / "outputs-0/outputs.pb").is_file()
+    text = words((tmp_path / "outputs-0/deck.html").read_text())
     assert shard.digest in text
     assert "Found in the store. Made in" in text
     assert "First rows of rollouts.parquet prompt_id prompt answer finish_reason response" in text

@@ -28,6 +28,7 @@ from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.prepared import made_once, prepare_stage
+from tests.workflows.runs import succeeded
 from tools.forked import Runner
 from tools.runs import CONFIG
 
@@ -158,10 +159,10 @@ def test_the_workflow_runs_and_compares(tmp_path: Path) -> None:
         "policy.tiny.warm_start.working_updates=40 policy.tiny.warm_start.guessing_updates=20 "
         "prompts.prompts_per_stage=32 prompts.prompts_per_shard=32 evaluate.problems=10"
     )
-    staged = runner.run("mu_grpo", "--overrides", changes)
-    assert staged.returncode == 0, staged.stdout + staged.stderr
-    baseline = runner.run("grpo", "--updates_per_rollout", "1", "--overrides", f"{changes} optimize.preset=grpo")
-    assert baseline.returncode == 0, baseline.stdout + baseline.stderr
+    succeeded(runner.run("mu_grpo", "--overrides", changes))
+    baseline = succeeded(
+        runner.run("grpo", "--updates_per_rollout", "1", "--overrides", f"{changes} optimize.preset=grpo")
+    )
     assert "grpo, mu 1, seed 0: 8 updates" in baseline.stdout
     assert "warm start" not in baseline.stdout.split("policy    updates")[0]
     check_causes(Store.open(runner.store))

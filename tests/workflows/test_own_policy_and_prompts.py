@@ -11,6 +11,7 @@ from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings
 from tasks.settings.run import RunSettings
 from tasks.store import Store
+from tests.workflows.runs import refusal, succeeded
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
 
@@ -37,8 +38,7 @@ def test_an_own_policy_and_own_prompts(own: Path) -> None:
     runner = Runner(own)
     policy = ["--policy", json.dumps({"path": str(own / "policy")})]
     prompts = ["--prompts", json.dumps({"path": str(own / "problems.jsonl"), "prompts_per_stage": 32})]
-    done = runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeeded(runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES))
     assert "warm start" not in steps(done.stdout)
     assert "mu_grpo, mu 2, seed 0: 2 updates" in done.stdout
 
@@ -47,8 +47,7 @@ def test_an_own_policy_and_own_prompts(own: Path) -> None:
 
     with (own / "problems.jsonl").open("a") as lines:
         lines.write('{"prompt": "1+1=", "answer": "2"}\n')
-    changed = runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES)
-    assert changed.returncode == 0, changed.stdout + changed.stderr
+    changed = succeeded(runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES))
     assert "stage 1 generate" in steps(changed.stdout)
 
 
@@ -56,8 +55,5 @@ def test_a_bad_file_of_prompts_is_a_message(own: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"prompt": "1+1="}')
     prompts = json.dumps({"path": str(tmp_path / "bad.jsonl"), "prompts_per_stage": 32})
     policy = json.dumps({"path": str(own / "policy")})
-    done = Runner(own).run("mu_grpo_1", "--policy", policy, "--prompts", prompts, "--overrides", CHANGES)
-    text = " ".join((done.stdout + done.stderr).replace("│", " ").split())
-    assert done.returncode != 0
-    assert "Traceback" not in text
+    text = refusal(Runner(own).run("mu_grpo_1", "--policy", policy, "--prompts", prompts, "--overrides", CHANGES))
     assert "no field 'answer'; found ['prompt']" in text

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from tasks.store import Store
 from tests.train.together import farthest
+from tests.workflows.runs import succeeded
 from tests.workflows.test_decks import decks_of, tabs
 from tools import ROOT
 from tools.forked import Runner
@@ -31,8 +32,7 @@ def policies(runner: Runner) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def trained(finished: tuple[Runner, str]) -> tuple[Runner, str]:
     runner, _ = finished
-    done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", TWO)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeeded(runner.run("mu_grpo_1", "--seed", "2", "--overrides", TWO))
     return runner, done.stdout
 
 
@@ -68,8 +68,7 @@ def test_a_stop_is_passed_on_and_the_stage_goes_on(trained: tuple[Runner, str]) 
     ended = running.end()
     assert ended.returncode == 128 + signal.SIGTERM, ended.stdout
     assert "stopped by SIGTERM after update" in ended.stdout
-    done = other.run(*options)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeded(other.run(*options))
     assert not saved.exists()
     assert (policies(other)["deepspeed"] / "model.safetensors").read_bytes() == (
         before / "model.safetensors"

@@ -12,7 +12,7 @@ from tasks.cli.main import app
 from tasks.errors import SettingsError
 from tasks.settings import ExperimentSettings
 from tasks.store import Store
-from tests.workflows.experiments import experiment
+from tests.workflows.runs import experiment, succeeded
 from tests.workflows.test_decks import deck_of, decks_of, words
 from tools.forked import Runner
 from tools.runs import steps
@@ -26,8 +26,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, Path, 
         yaml.safe_dump({"store": str(folder / "store"), "experiment": experiment(seeds=[0])}, sort_keys=False)
     )
     runner = Runner(folder, config)
-    done = runner.run("reproduce")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeeded(runner.run("reproduce"))
     return runner, config, done.stdout
 
 
@@ -79,8 +78,7 @@ def test_its_deck_is_the_page(reproduced: tuple[Runner, Path, str]) -> None:
 
 def test_again_nothing_is_done(reproduced: tuple[Runner, Path, str]) -> None:
     runner, _, output = reproduced
-    again = runner.run("reproduce")
-    assert again.returncode == 0, again.stdout + again.stderr
+    again = succeeded(runner.run("reproduce"))
     assert steps(again.stdout + again.stderr) == []
     assert again.stdout.splitlines()[-10:] == output.splitlines()[-10:]
 

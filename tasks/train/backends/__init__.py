@@ -1,4 +1,4 @@
-"""What holds a policy's weights while it is trained: plain torch in one process, or DeepSpeed in several."""
+"""Backends, which hold a policy's weights while it is trained: plain torch in one process, or DeepSpeed in several."""
 
 from typing import TYPE_CHECKING
 

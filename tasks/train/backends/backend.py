@@ -1,4 +1,4 @@
-"""What a backend is: log-probabilities forward, gradients backward, AdamW steps, and its whole state by name."""
+"""The protocol of backends: log-probabilities forward, gradients backward, AdamW steps, and its whole state by name."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -45,9 +45,9 @@ class Backend(Protocol):
     """
 
     model: PreTrainedModel
-    """What computes. Its weights are not always whole here; ``weights`` are."""
+    """The model that computes. Its weights are not always whole here; ``weights`` are."""
     packed: bool
-    """Whether responses stand one after the other; else each takes as much as the longest of its micro-batch."""
+    """Responses stand one after the other; else each takes as much as the longest of its micro-batch."""
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """logp_T, differentiable, and entropy_T of a micro-batch's response tokens, in fp32."""
@@ -70,7 +70,7 @@ class Backend(Protocol):
         ...
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Of every trainable parameter, by name."""
+        """Shape of every trainable parameter, by name."""
         ...
 
     def weights(self) -> Named:

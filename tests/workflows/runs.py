@@ -1,5 +1,6 @@
-"""A reproduction in miniature."""
+"""Ends of runs, and a reproduction in miniature."""
 
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,20 @@ LABORATORY = {
         "evaluate": {"benchmarks": ["held_out"], "problems": 8},
     },
 }
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """A program that must have ended well; its output is shown where it has not."""
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """The message, in one line, of a program that must have been refused without a traceback."""
+    text = " ".join((done.stdout + done.stderr).replace("│", " ").split())
+    assert done.returncode != 0, text
+    assert "Traceback" not in text
+    return text
 
 
 def experiment(seeds: Sequence[int], laboratory: bool = False) -> dict[str, Any]:
