@@ -9,12 +9,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of tests side by side, and of t
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
 from tools.s3 import S3, server
 
+settings.register_profile("busy", deadline=None)  # for a machine that does much else
+settings.load_profile("busy")
 SMALL = TinyPolicySettings(
     hidden_size=32,
     layers=2,
@@ -32,9 +35,11 @@ WHOLE = {
     *FIRST,
     *("cli", "cluster", "code", "docs", "flyte", "gpu", "k8s", "preflight", "tracking"),
     *("test_alternating_processes", "test_backends", "test_batch_statistics", "test_measured", "test_spread"),
-    *("test_figures", "test_hostile", "test_page_in_browser", "test_staleness_figures"),
+    *("test_figures", "test_hostile", "test_page_in_browser", "test_real_counts"),
 }
 """Folders and files whose tests start servers, whole runs or programs, or draw many figures."""
+TOGETHER = ("tests/cost", "tests/experiments", "tests/report")
+"""Folders whose files share runs and figures."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,13 +52,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist, without which tests follow each other
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """A file to a process, and the folder whose files share two real runs."""
+    """A file to a process, and a folder where files share what takes long to make."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return "tests/cost" if file.startswith("tests/cost/") else file
+            folder = file.rpartition("/")[0]
+            return folder if folder in TOGETHER else file
 
     return Scheduling(config, log)
 

@@ -20,6 +20,10 @@ from tools.runs import Runner as Started
 
 # Nothing of the project and of flytekit, which read the environment when they are imported.
 _LOADED = [
+    "docker",
+    "grpc",
+    "kubernetes.client",
+    "mashumaro.jsonschema",
     "matplotlib.figure",
     "pyarrow.parquet",
     "s3fs",

@@ -173,7 +173,7 @@ def _shown(value: Any) -> str:
 
 
 def _names(one: Entry) -> str:
-    """Of the runs that an entry is for."""
+    """The names of the runs that an entry is for."""
     axes = table()["axes"]
     return "; ".join(", ".join(axes[axis][name] for name in names) for axis, names in one.runs.items())
 

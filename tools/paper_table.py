@@ -21,13 +21,13 @@ class Entry:
     """A setting in a layer of the table."""
 
     setting: str
-    """By its whole name, as in ``optimize.learning_rate``; or a section, for what is in it."""
+    """The whole name, as in ``optimize.learning_rate``; or a section, for what is in it."""
     tag: str
     reason: str
     runs: Mapping[str, Sequence[str]]
     """Names by axis; an axis that is not there stands for all of its names."""
     given: bool
-    """Whether there is a value, which files state."""
+    """There is a value, which files state."""
     value: Any = None
 
 
@@ -45,7 +45,7 @@ class PaperRun:
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
-        """What holds for it, by setting."""
+        """The entries that hold for it, by setting."""
         own = {"model": self.model, "system": self.system, "hardware": self.hardware}
         return {one.setting: one for one in layers() if all(own[axis] in names for axis, names in one.runs.items())}
 
@@ -109,7 +109,7 @@ def leaves(values: Mapping[str, Any], name: str = "") -> dict[str, Any]:
 
 
 def covers(setting: str, leaf: str) -> bool:
-    """Whether an entry of that name speaks of a setting."""
+    """Return True if an entry of that name speaks of a setting."""
     return f"{leaf}.".startswith(f"{setting}.")
 
 

@@ -28,7 +28,6 @@ class S3:
     def __init__(self, port: int, pid: int, host: str = LOOPBACK, lacks: Sequence[str] = ()) -> None:
         self.endpoint = f"http://{host}:{port}"
         self.pid = pid
-        """Of its process."""
         self._lacks = lacks
 
     def has_to(self, do: str) -> None:
@@ -37,7 +36,7 @@ class S3:
             pytest.skip(f"this server does not {do}")
 
     def environment(self, cache: Path, endpoint: str = "") -> dict[str, str]:
-        """What a process needs to reach it, with its local copy of stores below ``cache``."""
+        """The variables by which a process reaches it, with its local copy of stores below ``cache``."""
         return {
             "AWS_ENDPOINT_URL": endpoint or self.endpoint,
             "AWS_ACCESS_KEY_ID": "test",

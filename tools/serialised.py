@@ -14,7 +14,7 @@ from tools.forked import run
 
 @dataclass(frozen=True)
 class Serialised:
-    """What a package holds, by name."""
+    """The contents of a package, by name."""
 
     tasks: dict[str, task_pb2.TaskSpec]
     workflows: dict[str, workflow_pb2.WorkflowSpec]

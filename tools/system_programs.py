@@ -9,7 +9,7 @@ import pytest
 
 _ROOT = Path(__file__).parents[1]
 _SET_UP_HERE = [_ROOT / ".programs", _ROOT / ".venv-proxy/bin"]
-"""Where make puts programs."""
+"""Folders into which make puts programs."""
 
 
 def find(program: str) -> str | None:

@@ -12,8 +12,7 @@ from tasks.evaluate.metrics import CORRECT, GREEDY, METRICS, NO_VOTE, headline, 
 from tasks.interruption import heeding
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import bar
-from tasks.rollout.engine import Engine, Sampling
-from tasks.rollout.engines import engine_of
+from tasks.rollout.engine import Engine, Sampling, engine_of
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import build_requests
 from tasks.rollout.step import OnDone, advancing, decode, parts, unseen

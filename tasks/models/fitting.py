@@ -15,7 +15,7 @@ from tasks.models.scorer import MicroBatch, Scorer, Way, pack
 
 _PROMPT_TOKENS, _RESPONSE_TOKENS = (5, 3), (6, 7)
 _LARGEST_DIFFERENCE = 1e-3
-"""In nats. Kernels for the same fp32 numbers differ by less; attention that reaches a neighbour makes more."""
+"""Nats. Kernels for the same fp32 numbers differ by less; attention that reaches a neighbour makes more."""
 _SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier_scale")
 """Names of the factors in configurations that logits are multiplied with, or divided by."""
 _PACKABLE_LAYERS = {"full_attention", "sliding_attention"}

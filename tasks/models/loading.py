@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from tasks.errors import DataError, explained
+from tasks.errors import DataError, SettingsError, explained
 from tasks.models.files import GENERATION, read_json, stored_shapes, weight_files
-from tasks.models.memory import enough_memory
 
 transformers.utils.logging.disable_progress_bar()
 if not torch.cuda.is_available():
@@ -50,6 +50,21 @@ def device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
     return torch.device("cpu")
+
+
+@contextmanager
+def enough_memory(what: str, fix: str) -> Iterator[None]:
+    """Turn torch's out-of-memory errors in ``what`` into errors that say which settings fix them.
+
+    Raises:
+        SettingsError: an allocation failed, on a GPU or on the CPU.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise SettingsError(f"{what}: out of memory. {fix} ({str(error).splitlines()[0]})") from error
 
 
 def load_model(

@@ -1,9 +1,10 @@
-"""The interface of an engine: requests with token ids and seeds in, responses with log-probabilities out.
+"""The interface of an engine: requests with token ids and seeds in, responses with log-probabilities out; its loading.
 
 A new engine is a file with a class that follows ``Engine``, and a subclass of ``EngineSettings`` in
 tasks/settings/devices.py.
 """
 
+import gc
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from tasks.resident import resident
 
+if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure an engine
     from tasks.settings import EngineSettings
 
 
@@ -31,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen; with ``temperature`` 0 it is the most probable one."""
+    """The choice of tokens; ``temperature`` 0 takes the most probable one."""
 
     max_new_tokens: int
     temperature: float = 1.0
@@ -75,7 +78,7 @@ class Engine(Protocol):
     context_tokens: int
     """Longest prompt plus response."""
     work: Work
-    """What the engine has computed since it was loaded, or since somebody set this; ``generate`` adds to it."""
+    """The work of the engine since it was loaded, or since somebody set this; ``generate`` adds to it."""
 
     @classmethod
     def load(cls, folder: Path, settings: "EngineSettings", takes_turns: bool) -> "Engine":
@@ -101,7 +104,7 @@ class Engine(Protocol):
         """
         ...
 
-    def update_weights(self, weights: "Iterable[tuple[str, Tensor]]") -> None:
+    def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Take the weights of another policy of the same shape; a rest ends.
 
         Args:
@@ -117,6 +120,24 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release the memory of the engine, which cannot generate afterwards."""
         ...
+
+
+def engine_of(folder: Path, policy_digest: str, settings: "EngineSettings") -> Engine:
+    """Return the engine of a policy folder, the one that this process has loaded already when it is the same.
+
+    Raises:
+        SettingsError: the engine is not installed, or it asks for more than the machine has.
+    """
+    return resident("engine", (policy_digest, settings.model_dump_json()), lambda: load_engine(folder, settings))
+
+
+def load_engine(folder: Path, settings: "EngineSettings", takes_turns: bool = False) -> Engine:
+    """Load an engine, which the caller closes; see ``Engine.load``."""
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()  # An engine in another process needs what earlier training has cached.
+    loaded: Engine = settings.load_class().load(folder, settings, takes_turns)
+    return loaded
 
 
 def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int) -> int:

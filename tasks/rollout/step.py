@@ -13,8 +13,7 @@ from tasks.errors import DataError, explained
 from tasks.interruption import heeding
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import Bar, bar
-from tasks.rollout.engine import MISSING, Engine, Response, Sampling, Work
-from tasks.rollout.engines import engine_of
+from tasks.rollout.engine import MISSING, Engine, Response, Sampling, Work, engine_of
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import build_requests, unfit_prompts
 from tasks.settings import RolloutSettings

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
-from tasks.models.loading import load_model, stop_token_ids
-from tasks.models.memory import enough_memory
+from tasks.models.loading import enough_memory, load_model, stop_token_ids
 from tasks.rollout.engine import Request, Response, Sampling, Work
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this

@@ -218,7 +218,7 @@ def _pack_again(model: nn.Module) -> None:
 
 
 class _Reporting(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """What vLLM takes for a progress bar; shows nothing and tells how many requests are done."""
+    """A progress bar to vLLM, which shows nothing and tells how many requests are done."""
 
     def __init__(self, iterable: Any = None, *, on_done: Callable[[int, int], None], **options: Any) -> None:
         super().__init__(iterable, **{**options, "file": io.StringIO(), "dynamic_ncols": False})

@@ -22,7 +22,7 @@ from tasks.models.loading import load_tokenizer, stop_token_ids
 from tasks.models.lora import merged
 from tasks.progress import bar
 from tasks.resident import release
-from tasks.rollout.engines import load_engine
+from tasks.rollout.engine import load_engine
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.requests import unfit_prompts
 from tasks.rollout.step import Missing, sample, timed_calls

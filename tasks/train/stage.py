@@ -10,9 +10,8 @@ import pyarrow as pa
 from tasks.errors import DataError
 from tasks.interruption import heeding
 from tasks.models.fitting import fitting_scorer
-from tasks.models.loading import OPTIMIZER, load_model
+from tasks.models.loading import OPTIMIZER, enough_memory, load_model
 from tasks.models.lora import ADAPTER, add_adapters, load_adapters
-from tasks.models.memory import enough_memory
 from tasks.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.store import ArtifactRef, Draft, Parents, Store

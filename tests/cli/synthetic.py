@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
 from tasks.stored.garbage import Garbage
+from tools.forked import run
 
 ROOT = Path(__file__).parents[2]
 DAYS = 48.0
@@ -28,10 +28,8 @@ ROLLOUT = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=8)
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The mu-grpo command, run as a user runs it."""
-    binary = Path(sys.executable).parent / "mu-grpo"
-    own = {**os.environ, "COLUMNS": "200", **environment}
-    return subprocess.run([binary, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, env=own)
+    """The mu-grpo command in a process of its own."""
+    return run(["mu-grpo", *arguments], {**os.environ, "COLUMNS": "200", **environment})
 
 
 def words(text: str) -> str:

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from tasks.errors import SettingsError
 from tasks.models import packing
-from tasks.models.memory import enough_memory
+from tasks.models.loading import enough_memory
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import MicroBatch, Scorer, pack
 from tasks.rollout.engine import Request, Sampling

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from tools import ROOT
 from tools.system_programs import require
@@ -29,17 +30,13 @@ class Podman:
         settings.write_text(_SETTINGS + ('runtime = "runc"\n' if shutil.which("runc") else ""))
         self.environment = {**os.environ, "CONTAINERS_CONF": str(settings)}
 
-    def __call__(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a command of podman; what it prints to both streams is in ``stdout``."""
-        return subprocess.run(
-            [self.program, *arguments],
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        return self._run([self.program, *arguments], timeout=300)
+
+    def _run(self, command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.run(command, env=self.environment, **streams, **options)
 
     def make_base(self) -> None:
         """The base image, unless there is one."""
@@ -55,15 +52,8 @@ class Podman:
         self.make_base()
         tag = f"test-{stage}" if stage else "test"
         flags = [*_flags(), *([f"--target={stage}"] if stage else [])]
-        made = subprocess.run(
-            ["make", f"image-{role}", f"TAG={tag}", "VERSION=test", f"BUILD_FLAGS={' '.join(flags)}"],
-            cwd=ROOT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        command = ["make", f"image-{role}", f"TAG={tag}", "VERSION=test", f"BUILD_FLAGS={' '.join(flags)}"]
+        made = self._run(command, cwd=ROOT)
         assert made.returncode == 0, made.stdout
         return f"localhost/mu-grpo-{role}:{tag}"
 

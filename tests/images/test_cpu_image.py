@@ -6,6 +6,7 @@ What runs in an image before its packages come is the same in every image, and t
 import json
 import signal
 import subprocess
+import threading
 import time
 import tomllib
 import uuid
@@ -16,13 +17,16 @@ from packaging.utils import canonicalize_name
 
 from tasks.settings import CodeSettings
 from tests.images.podman import BASE, Podman, torch_for_cpus_is_reached
-from tests.images.pods import LOCKED, SPACE, Pods
-from tests.platform.four_stages import drive, register, run_here
+from tests.platform.four_stages import drive, register, run_here, saved, stop
+from tests.platform.propeller import Attempt
 from tools import ROOT
 from tools.s3 import S3
 
 pytestmark = pytest.mark.timeout(2400)
 GPU_IMAGES = ("rollout", "train", "alternate")
+# As k8s asks of every pod: no rights, and nothing to write to but /tmp.
+LOCKED = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges"]
+SPACE = ["--tmpfs=/tmp:rw,mode=1777,size=1g"]
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +131,46 @@ def test_its_command_answers(podman: Podman, image: str) -> None:
     shown = podman("run", "--rm", *LOCKED, *SPACE, image, "mu-grpo", "algorithms")
     assert shown.returncode == 0
     assert "mu_grpo" in shown.stdout
+
+
+class Pods:
+    """Starts attempts in containers."""
+
+    def __init__(self, podman: Podman, s3: S3, bucket: str) -> None:
+        self._podman, self._s3, self._bucket = podman, s3, bucket
+
+    def start(self, attempt: Attempt) -> str:
+        """Runs an attempt to its end; what it printed."""
+        environment = {
+            **attempt.environment,
+            **self._s3.environment(Path("/tmp/cache")),
+            "OMP_NUM_THREADS": "1",
+        }
+        name = f"mu-grpo-test-{uuid.uuid4().hex[:8]}"
+        wanted = stop(attempt)
+        ended = threading.Event()
+        killer = threading.Thread(target=self._kill, args=(name, attempt, wanted, ended))
+        if wanted:
+            killer.start()
+        done = self._podman(
+            *("run", "--rm", f"--name={name}", "--network=host", *LOCKED, *SPACE, "--memory=4g"),
+            *(f"--env={key}={value}" for key, value in environment.items()),
+            attempt.image,
+            *attempt.arguments,
+        )
+        ended.set()
+        if wanted:
+            killer.join()
+            # 128 and more: ended by the signal; SIGTERM is heeded, and told in error.pb.
+            assert wanted != signal.SIGKILL or done.returncode == 128 + wanted, done.stdout
+        return done.stdout
+
+    def _kill(self, name: str, attempt: Attempt, how: signal.Signals, ended: threading.Event) -> None:
+        while not ended.is_set():
+            if saved(self._s3, self._bucket):
+                self._podman("kill", f"--signal={how.name}", name)
+                return
+            time.sleep(0.05)
 
 
 @pytest.mark.parametrize(("stages", "workflow"), [(1, "mu_grpo_1"), pytest.param(4, "mu_grpo", marks=pytest.mark.long)])

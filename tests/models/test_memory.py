@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasks.errors import SettingsError
-from tasks.models.memory import enough_memory
+from tasks.models.loading import enough_memory
 from tasks.rollout.engine import Request, Sampling
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import EngineSettings

@@ -12,8 +12,7 @@ from tasks.errors import SettingsError
 from tasks.models.loading import load_model, load_tokenizer, stop_token_ids
 from tasks.models.step import prepare_policy
 from tasks.resident import release
-from tasks.rollout.engine import Engine, Request, Response, Sampling, sampling_seed
-from tasks.rollout.engines import engine_of, load_engine
+from tasks.rollout.engine import Engine, Request, Response, Sampling, engine_of, load_engine, sampling_seed
 from tasks.rollout.requests import build_requests
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.store import Store

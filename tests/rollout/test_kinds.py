@@ -10,8 +10,7 @@ from transformers import PretrainedConfig
 from tasks.models.fitting import fitting_scorer
 from tasks.models.loading import load_model
 from tasks.models.scorer import pack
-from tasks.rollout.engine import Request, Sampling
-from tasks.rollout.engines import load_engine
+from tasks.rollout.engine import Request, Sampling, load_engine
 from tasks.settings import EngineSettings
 from tasks.store import ArtifactRef, Store
 from tests.models.families import PACKABLE, PADDED, brought

@@ -13,8 +13,7 @@ from tasks.models.loading import load_model
 from tasks.models.step import prepare_policy
 from tasks.resident import release
 from tasks.rollout import step
-from tasks.rollout.engine import MISSING, Engine, Request, Response, Sampling, Work
-from tasks.rollout.engines import load_engine
+from tasks.rollout.engine import MISSING, Engine, Request, Response, Sampling, Work, load_engine
 from tasks.rollout.limit import AtLimit
 from tasks.rollout.step import generate_shard
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings

@@ -11,8 +11,7 @@ from torch import Tensor
 from tasks.errors import SettingsError
 from tasks.models.loading import load_model, load_tokenizer
 from tasks.models.step import prepare_policy
-from tasks.rollout.engine import Engine, Request, Response
-from tasks.rollout.engines import load_engine
+from tasks.rollout.engine import Engine, Request, Response, load_engine
 from tasks.rollout.requests import build_requests
 from tasks.rollout.transformers_engine import TransformersEngine
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings

@@ -8,8 +8,7 @@ from typing import Literal
 import pytest
 
 from tasks.errors import SettingsError
-from tasks.rollout.engine import Request, Sampling, Work
-from tasks.rollout.engines import load_engine
+from tasks.rollout.engine import Request, Sampling, Work, load_engine
 from tasks.settings import EngineSettings
 from tasks.store import ArtifactRef, Store
 

@@ -9,8 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from tasks.errors import GateError, SettingsError
 from tasks.models.loading import load_tokenizer
-from tasks.rollout.engine import Engine
-from tasks.rollout.engines import load_engine
+from tasks.rollout.engine import Engine, load_engine
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import ROLLOUTS, VERDICTS, to_table

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.markdown import Markdown
 
 from tasks.logs import logger
-from tools.benchmarks.document import write_page
+from tools.benchmarks.document import section, write_page
 from tools.benchmarks.measured import Measured
-from tools.benchmarks.page import table_of
 
 BENCHMARKS = {
     "training": ("tools.benchmarks.trl.training", "trl"),
@@ -69,7 +69,7 @@ def main() -> None:
         measure: Callable[[int], Measured] = import_module(module).measure
         found = measure(options.repeats)
         fell += found.regressions(Measured.read(name))
-        console.print(table_of(found))
+        console.print(Markdown(section(found)))
         if options.keep:
             found.write()
     for sentence in fell:

@@ -30,7 +30,7 @@ ACCURACIES = (0.003, 0.03, 0.1, 0.5, 0.9, 0.99)
 SAMPLES = (4, 16)
 SEEDS = (2, 3, 5)
 WORST, AGAIN = 5, 10
-"""How many of the worst cells are simulated again, and with how many times the trials."""
+"""The number of worst cells that are simulated again, and the factor of their trials."""
 SEED_SPREAD = 0.02
 
 

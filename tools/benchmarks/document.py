@@ -13,18 +13,17 @@ from tasks.report import drawing
 from tasks.report.look import BLUE, MUTED, ORANGE
 from tasks.report.tables import render_markdown
 from tools.benchmarks.measured import BASELINES, Measured, Ratio
-from tools.benchmarks.page import number, spread
 
 MARK = "cpu"
 FIGURE = "performance/ratios.svg"
 _NAMES = {"grpo": "GRPO"}
 _OF_A_RUN = ("when",)
-"""What may differ between benchmarks of one machine."""
+"""Facts that may differ between benchmarks of one machine."""
 _MOST_PARTS = 4
-"""Of a fact that is told in a line."""
+"""The most parts of a fact that is told in a line."""
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
 _WIDTH = 8.5
-"""Of the figure, inches."""
+"""Width of the figure, inches."""
 _LEAST_RANGE = 0.002
 """Shares of the bar; a shorter line would not be seen."""
 
@@ -101,6 +100,16 @@ def ratios(kept: Sequence[Measured]) -> str:
         return drawing.to_svg(figure, "ratios", "Ratios as shares of what is asked for")
 
 
+def number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """The range."""
+    return f"{number(min(values))} to {number(max(values))}"
+
+
 def _short(one: Ratio) -> str:
     text = one.of if one.absolute else f"{one.of} / {one.beside}"
     return text if len(text) <= 48 else f"{text[:47]}…"
@@ -124,7 +133,7 @@ def _machine(kept: Sequence[Measured]) -> str:
 
 
 def _is_long(value: Any) -> bool:
-    """Whether a fact has so many parts that it is a table."""
+    """Return True if a fact has so many parts that it is a table."""
     if not isinstance(value, Mapping):
         return False
     return len(value) > _MOST_PARTS or any(_is_long(one) for one in value.values())

@@ -17,19 +17,18 @@ from tasks.data.arithmetic import split
 from tasks.models.loading import load_model, load_tokenizer
 from tasks.rollout.engine import Request, Sampling, sampling_seed
 from tasks.rollout.transformers_engine import TransformersEngine
-from tasks.settings import ArithmeticSettings, WarmStartSettings
-from tools.benchmarks.made_policy import base_policy
+from tasks.settings import ArithmeticSettings
 from tools.benchmarks.measured import Measured, in_turn, ratio
+from tools.benchmarks.rollouts import PROMPT_COUNT, base_policy
 
-PROMPT_COUNT, RESPONSES_PER_PROMPT, MAX_NEW_TOKENS = 256, 8, 32
+RESPONSES_PER_PROMPT, MAX_NEW_TOKENS = 8, 32
 BATCHES = (64, 256, 512)
-WARM = WarmStartSettings(working_updates=60, guessing_updates=20)
 
 
 def measure(repeats: int) -> Measured:
     """Both with every batch size, in turn."""
     with tempfile.TemporaryDirectory() as folder:
-        policy = base_policy(Path(folder), ArithmeticSettings(), WARM)
+        policy = base_policy(Path(folder), ArithmeticSettings())
         tokenizer, model = load_tokenizer(policy), load_model(policy)
     requests = [
         Request(one.prompt_id, i, tokenizer(one.prompt)["input_ids"], sampling_seed(0, "benchmark", one.prompt_id, i))

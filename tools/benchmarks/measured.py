@@ -31,7 +31,7 @@ class Ratio:
     beside: str
     values: Values
     bar: float | None = None
-    """What is asked for."""
+    """The ratio that is asked for."""
     at_most: bool = False
     """The bar is an upper one."""
 
@@ -42,7 +42,7 @@ class Ratio:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the bar is reached; None without one."""
+        """The bar is reached; None without one."""
         if self.bar is None:
             return None
         return self.value <= self.bar if self.at_most else self.value >= self.bar
@@ -54,11 +54,11 @@ class Ratio:
 
     @property
     def absolute(self) -> bool:
-        """Whether it stands beside a unit, such as 1 ms, and so moves with the pace of the machine."""
+        """It stands beside a unit, such as 1 ms, and so moves with the pace of the machine."""
         return self.beside.startswith("1 ")
 
     def fell(self, kept: "Ratio") -> bool:
-        """Whether it is worse than what was kept by more than the tolerance; an absolute one, whether its bar fell."""
+        """Return True if it is worse than the kept one by more than the tolerance; if absolute, if its bar fell."""
         if self.absolute:
             return kept.holds is True and self.holds is False
         if self.at_most:
@@ -80,7 +80,7 @@ class Measured:
     facts: dict[str, Any] = field(default_factory=dict)
     """Sizes, and what else a reader needs."""
     finding: str = ""
-    """What a profiler showed, and what was changed for it; empty where nothing was."""
+    """The finding of a profiler, and the change that was made for it; empty without one."""
     machine: dict[str, Any] = field(default_factory=lambda: machine())
 
     def write(self, folder: Path = BASELINES) -> None:
@@ -124,13 +124,13 @@ def in_turn(ways: Mapping[str, Callable[[], float]], repeats: int, title: str) -
 
 
 def ratio(values: Mapping[str, Values], of: str, beside: str, bar: float | None = None, at_most: bool = False) -> Ratio:
-    """Of two ways that were measured in turn."""
+    """The ratio of two ways that were measured in turn."""
     pairs = zip(values[of], values[beside], strict=True)
     return Ratio(of, beside, [ours / theirs for ours, theirs in pairs], bar, at_most)
 
 
 def machine() -> dict[str, Any]:
-    """Where a measurement was made, and with what."""
+    """The machine and the versions of a measurement."""
     versions = {}
     for package in PACKAGES:
         try:

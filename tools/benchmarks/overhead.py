@@ -21,9 +21,8 @@ from tasks.settings import ArithmeticSettings
 from tasks.store import Store
 from tasks.stored.reports import find_reports
 from tools import ROOT
-from tools.benchmarks.made_policy import base_policy
 from tools.benchmarks.measured import Measured, Ratio, Values
-from tools.benchmarks.rollouts import WARM
+from tools.benchmarks.rollouts import base_policy
 from tools.runs import Runner
 
 CONFIG = ROOT / "configs/tiny-cpu.yaml"
@@ -69,22 +68,20 @@ def items(history: History, wall: float) -> dict[str, float]:
 
 
 def measure(repeats: int) -> Measured:
-    """Of one run each."""
+    """Measure one run each."""
     scale = float(os.environ.get(SCALE, "1"))
     shares: Values = []
     ways: dict[str, Values] = {FOUR: [], ELSE: []}
     itemised: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name:
-        policy = base_policy(Path(name), ARITHMETIC, WARM)
+        policy = base_policy(Path(name), ARITHMETIC)
         for number in range(repeats):
             folder = Path(name) / str(number)
             folder.mkdir()
             run = Runner(folder, CONFIG)
             began = time.perf_counter()
-            done = run.run("mu_grpo", "--overrides", overrides(policy, scale))
+            run.made("mu_grpo", "--overrides", overrides(policy, scale))
             wall = time.perf_counter() - began
-            if done.returncode:
-                raise RuntimeError(done.stdout + done.stderr)
             store = Store.open(str(run.store), create=False)
             seconds = items(load_history(store, find_reports(store)[0].parents["evaluations"]), wall)
             four = sum(seconds.get(one, 0.0) for one in WORK.values())

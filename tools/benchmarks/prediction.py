@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tasks.cli.pages import renew
 from tasks.cli.runs import all_runs
 from tasks.report.ledger import ROWS, training_seconds
 from tasks.report.tables import render_markdown
@@ -32,7 +32,6 @@ from tools.runs import Runner
 CONFIG = ROOT / "configs/tiny-cpu.yaml"
 POLICY = "policy.tiny.warm_start.working_updates=80 policy.tiny.warm_start.guessing_updates=30"
 ALLOWED = 0.2
-MARKS = re.compile(r"(<!-- check -->\n).*?(<!-- end of check -->)", re.DOTALL)
 Seconds = dict[str, float]
 
 
@@ -49,7 +48,7 @@ class Planned:
     per_update: int
     problems: int
     mu: int | None = None
-    """Where generation and optimization alternate."""
+    """Updates per refresh, if generation and optimization alternate."""
 
     @property
     def overrides(self) -> str:
@@ -83,9 +82,7 @@ def made(planned: Planned, folder: Path) -> tuple[Path, Seconds]:
     """Makes a run; its store and its ledger."""
     folder.mkdir()
     runner = Runner(folder, CONFIG)
-    done = runner.run(planned.workflow, "--overrides", planned.overrides)
-    if done.returncode:
-        raise SystemExit(done.stdout + done.stderr)
+    runner.made(planned.workflow, "--overrides", planned.overrides)
     return runner.store, all_runs(Store.open(runner.store, create=False))[0].summary.ledger
 
 
@@ -140,8 +137,7 @@ def main() -> None:
         f"range. Training and everything are within {worst:.0%}.\n\n{text.rstrip()}\n"
     )
     if options.page:
-        page = options.page.read_text(encoding="utf-8")
-        options.page.write_text(MARKS.sub(lambda match: match[1] + text + match[2], page), encoding="utf-8")
+        renew(options.page, "check", text)
     if worst > ALLOWED:
         raise SystemExit(f"off by {worst:.0%}; allowed: {ALLOWED:.0%}")
 

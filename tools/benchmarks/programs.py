@@ -38,7 +38,7 @@ def cases() -> dict[str, tuple[str, str, int]]:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of all below it that have ended and were waited for."""
+    """CPU seconds of this process and of all below it that have ended and were waited for."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 

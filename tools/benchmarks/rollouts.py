@@ -17,10 +17,9 @@ import torch
 from tasks.data.arithmetic import split
 from tasks.models.loading import OPTIMIZER, load_tokenizer
 from tasks.models.step import prepare_policy
-from tasks.rollout.engine import Sampling
-from tasks.rollout.engines import engine_of
+from tasks.rollout.engine import Sampling, engine_of
 from tasks.rollout.requests import build_requests
-from tasks.rollout.step import generate_shard, parts
+from tasks.rollout.step import generate_shard, parts, unseen
 from tasks.settings import ArithmeticSettings, PolicySettings, RolloutSettings, TinyPolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, read_table, write_table
@@ -36,10 +35,16 @@ FINDING = (
 )
 
 
+def base_policy(folder: Path, arithmetic: ArithmeticSettings, warm: WarmStartSettings = WARM) -> Path:
+    """A default one, warm-started on some arithmetic, in a folder below ``folder``."""
+    store, tiny = Store.open(str(folder / "policies")), TinyPolicySettings(warm_start=warm)
+    return store.path(prepare_policy(store, PolicySettings(tiny=tiny), arithmetic, "", 0), without=OPTIMIZER)
+
+
 def policy_and_prompts(store: Store) -> tuple[ArtifactRef, ArtifactRef]:
     """A tiny policy that mostly stops by itself, and a shard of prompts."""
-    settings = PolicySettings(tiny=TinyPolicySettings(warm_start=WARM))
-    policy = prepare_policy(store, settings, ArithmeticSettings(), "", 0)
+    tiny = TinyPolicySettings(warm_start=WARM)
+    policy = prepare_policy(store, PolicySettings(tiny=tiny), ArithmeticSettings(), "", 0)
     rows = [
         {"prompt_id": one.prompt_id, "prompt": one.prompt, "answer": str(one.answer), "level": one.level, "chat": False}
         for one in split([2], 0.1)[0][:PROMPT_COUNT]
@@ -70,7 +75,7 @@ def measure(repeats: int) -> Measured:
         def alone() -> float:
             start, tokens = time.perf_counter(), 0
             for part in requests:
-                made = engine.generate(part, Sampling(SETTINGS.max_new_tokens, SETTINGS.temperature), _unseen)
+                made = engine.generate(part, Sampling(SETTINGS.max_new_tokens, SETTINGS.temperature), unseen)
                 tokens += sum(len(one.token_ids) for one in made)
             counted[ENGINE].add(tokens)
             return tokens / (time.perf_counter() - start)
@@ -97,7 +102,3 @@ def measure(repeats: int) -> Measured:
         facts={"responses": PROMPT_COUNT * SETTINGS.responses_per_prompt, "threads": torch.get_num_threads()},
         finding=FINDING,
     )
-
-
-def _unseen(_responses: int, _tokens: int) -> None:
-    """Shows nothing."""

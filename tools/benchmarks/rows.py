@@ -41,7 +41,7 @@ _MIB = 2**20
 
 
 class Stage(BaseModel):
-    """What a step is given."""
+    """The inputs of a step."""
 
     policy: ArtifactRef
     prompts: list[ArtifactRef]
@@ -154,7 +154,7 @@ def generate(store: Store, stage: Stage, _: int) -> Callable[[], object]:
 
 
 def verify(store: Store, stage: Stage, _: int) -> Callable[[], object]:
-    """Of ten golds with two answers each, so that what is measured is not math-verify."""
+    """Verify ten golds with two answers each, so that what is measured is not math-verify."""
     from tasks.settings import VerifySettings
     from tasks.verify.step import verify_rollouts
 
@@ -186,7 +186,7 @@ def optimize(store: Store, stage: Stage, rows: int) -> Callable[[], object]:
 
 
 def report(store: Store, _stage: Stage, _: int) -> Callable[[], object]:
-    """What it reads of two policies' responses to problems; of all else it reads a row per update or problem."""
+    """Read two policies' responses to problems; of all else a report reads a row per update or problem."""
     from tasks.report.examples import compared
 
     before, after = ({"made": store.root / f"{stage}.parquet"} for stage in range(2))

@@ -25,8 +25,8 @@ from tasks.settings.experiment import PlannedRun, read_experiment
 from tasks.store import Store
 from tasks.stored.reports import find_reports
 from tools import ROOT
-from tools.benchmarks.made_policy import base_policy
 from tools.benchmarks.measured import Measured, Ratio, Values, in_turn
+from tools.benchmarks.rollouts import base_policy
 from tools.runs import Runner
 
 CONFIG = ROOT / "configs/reproduce-tiny.yaml"
@@ -61,10 +61,8 @@ def run(planned: PlannedRun, folder: Path) -> tuple[float, SystemRun]:
     config.write_text(yaml.safe_dump(planned.settings.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
     runner = Runner(folder, config)
     began = time.perf_counter()
-    done = runner.run(planned.system)
+    runner.made(planned.system)
     seconds = time.perf_counter() - began
-    if done.returncode:
-        raise RuntimeError(done.stdout + done.stderr)
     store = Store.open(str(runner.store), create=False)
     return seconds, load_run(store, planned.model, planned.system, planned.seed, find_reports(store)[0].ref)
 
@@ -114,7 +112,7 @@ def measure(repeats: int) -> Measured:
 
 
 def _ratios(runs: Sequence[SystemRun]) -> tuple[list[Ratio], dict[str, str]]:
-    """How much faster it is, and what has no number because the level was not reached on every seed."""
+    """Speed-ups, and those without a number because the level was not reached on every seed."""
     ratios, missed = [], {}
     for speed in speeds_of(runs, OURS, [BASELINE]):
         known = [one for one in speed.by_seed if one is not None]
@@ -126,8 +124,8 @@ def _ratios(runs: Sequence[SystemRun]) -> tuple[list[Ratio], dict[str, str]]:
 
 
 def _limits(made: Mapping[str, Sequence[SystemRun]]) -> dict[str, float]:
-    """How much faster Mu-GRPO could be here, all else as in GRPO's runs: if it generated in no time, and by its number
-    of forward passes alone, as where a pass takes as long whatever its rows."""
+    """Largest speed-ups here, all else as in GRPO's runs: if Mu-GRPO generated in no time, and by its number of forward
+    passes alone, as where a pass takes as long whatever its rows."""
     clock = [training_clock(run.history)[-1] for run in made[BASELINE]]
     generating = [run.ledger.seconds["generate"] for run in made[BASELINE]]
     passes = {system: _counts(runs)["engine passes"] for system, runs in made.items()}
@@ -139,7 +137,7 @@ def _limits(made: Mapping[str, Sequence[SystemRun]]) -> dict[str, float]:
 
 
 def _counts(runs: Sequence[SystemRun]) -> dict[str, float]:
-    """What generation consisted of; means over the runs."""
+    """The parts of generation; means over the runs."""
 
     def mean(one: Callable[[SystemRun], float]) -> float:
         return statistics.mean(map(one, runs))

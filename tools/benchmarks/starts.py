@@ -31,7 +31,7 @@ FINDING = (
 
 
 def runner(folder: Path) -> Runner:
-    """With a store and a cache of its own; as many tasks as configs/tiny-cpu.yaml, and little work."""
+    """A runner with a store and a cache of its own; as many tasks as configs/tiny-cpu.yaml, and little work."""
     folder.mkdir()
     return Runner(folder)
 
@@ -50,7 +50,7 @@ def until_first_step(run: Runner) -> float:
 
 
 def _manifests(store: Path) -> list[Path]:
-    """Of artifacts that are whole."""
+    """The manifests of artifacts that are whole."""
     return [path for path in store.glob("*/*/manifest.json") if path.parts[-3] in KINDS]
 
 
@@ -59,8 +59,7 @@ def again(run: Runner) -> Callable[[], float]:
 
     def work() -> float:
         began = time.perf_counter()
-        done = run.run("mu_grpo")
-        assert done.returncode == 0, done.stdout + done.stderr
+        run.made("mu_grpo")
         return time.perf_counter() - began
 
     work()
@@ -68,7 +67,7 @@ def again(run: Runner) -> Callable[[], float]:
 
 
 def plan() -> float:
-    """Of a run, without GPUs."""
+    """Seconds of a plan of a run, without GPUs."""
     began = time.perf_counter()
     subprocess.run([PROGRAM, "plan", "--config", str(CONFIG)], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began

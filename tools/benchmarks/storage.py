@@ -49,7 +49,7 @@ MANIFEST_BYTES = 1500
 AT_ONCE = 10
 """Files, as boto3's own command line does; also writers of artifacts."""
 Work = Callable[[], object]
-"""What is timed; imports and connections are made before."""
+"""The part that is timed; imports and connections are made before."""
 SERVER_PID = "STORAGE_BENCHMARK_SERVER_PID"
 
 
@@ -86,7 +86,7 @@ def ours_up(address: str, folder: Path, split: bool) -> Work:
 
 
 def ours_down(address: str, folder: Path, split: bool) -> Work:
-    """Of the artifacts that were written: a step is handed their digests."""
+    """Read the artifacts that were written: a step is handed their digests."""
     from tasks.store import ArtifactRef, Store
 
     store = Store.open(address)
@@ -146,7 +146,7 @@ SIDES: dict[str, Callable[[str, Path, bool], Work]] = {
 
 
 def measure(side: str, address: str, folder: Path, split: bool) -> None:
-    """In a process of its own: does the work, and prints seconds and peak memory."""
+    """Do the work in a process of its own, and print seconds and peak memory."""
     work = SIDES[side](address, folder, split)
     server = psutil.Process(int(os.environ[SERVER_PID]))
     start, busy, server_busy = time.perf_counter(), time.process_time(), sum(server.cpu_times()[:2])

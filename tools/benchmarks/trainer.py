@@ -87,7 +87,7 @@ def stage(preset: str) -> dict[str, float]:
 
 
 def measure(repeats: int) -> Measured:
-    """Of Mu-GRPO, whose objective has a veto besides."""
+    """Measure updates of Mu-GRPO, whose objective has a veto besides."""
     stage("mu_grpo")
     found = [stage("mu_grpo") for _ in range(repeats)]
     values = {name: [one[name] for one in found] for name in found[0]}

@@ -72,7 +72,7 @@ def answers(many: int, seed: int) -> list[Pair]:
 
 
 def is_right(pair: Pair) -> bool:
-    """Whether an answer is equal to its gold answer; those of ``answers`` are where they are written alike."""
+    """Return True if an answer is equal to its gold answer: those of ``answers`` are written alike then."""
     return extract(pair[1]).answer == pair[0]
 
 
@@ -140,7 +140,7 @@ class Judged:
 
 
 def _told(pairs: Sequence[Pair], said: Sequence[bool]) -> Counter[str]:
-    """How many good answers were judged as they are written, and how many not."""
+    """Counts of good answers that were judged as they are written, and of the others."""
     return Counter(
         "as written" if right == is_right(pair) else "otherwise" for pair, right in zip(pairs, said, strict=True)
     )

@@ -33,7 +33,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("commands.md", "mu-grpo"): commands,
     ("objective.md", "presets"): lambda: "\n" + preset_lines() + "\n",
 }
-"""By page and the name of the marks between which the part stands."""
+"""Texts of parts, by page and the name of the marks between which a part stands."""
 
 
 def write(folder: Path = DOCS) -> None:

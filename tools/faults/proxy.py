@@ -13,7 +13,7 @@ from tools.system_programs import require
 
 ADDON = Path(__file__).with_name("flaky.py")
 FAULTS = ("slow_down", "internal_error", "reset_before", "reset_after", "delay", "truncated")
-"""What goes wrong on networks and servers and passes. Others of the addon are named alone, as ``expired_token``."""
+"""Faults of networks and servers that pass. Others of the addon are named alone, as ``expired_token``."""
 
 
 class Proxy:
@@ -24,7 +24,7 @@ class Proxy:
         self._log = log
 
     def fail(self, share: float, faults: Sequence[str] = FAULTS, after: int = 0, where: str = "") -> None:
-        """From now on a share of the requests has one of these faults.
+        """Give a share of the requests one of these faults from now on.
 
         Args:
             share: of the requests.
@@ -37,7 +37,7 @@ class Proxy:
         urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/flaky", plan, method="PUT"), timeout=30).close()
 
     def heal(self) -> None:
-        """From now on every request passes."""
+        """Let every request pass from now on."""
         self.fail(0)
 
     def requests(self) -> list[dict[str, str]]:
@@ -45,7 +45,7 @@ class Proxy:
         return [json.loads(line) for line in self._log.read_text().splitlines()]
 
     def counts(self) -> Counter[str]:
-        """How many requests had each fault, and how many passed, since the last ``fail`` or ``heal``."""
+        """Requests by fault, or ``passed``, since the last ``fail`` or ``heal``."""
         return Counter(line["fault"] for line in self.requests())
 
 

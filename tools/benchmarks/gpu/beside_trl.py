@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.markdown import Markdown
 from transformers import PreTrainedModel
 
 from tasks.cli.pages import renew
@@ -24,7 +25,6 @@ from tools.benchmarks.gpu.device import free, held, peak
 from tools.benchmarks.gpu.made import SHAPES, make_model
 from tools.benchmarks.gpu.training import largest
 from tools.benchmarks.measured import Measured, Values, in_turn, ratio
-from tools.benchmarks.page import table_of
 from tools.benchmarks.trl.frozen import SIGMA, Frozen, Shape
 from tools.benchmarks.trl.sides import ON_CPU, Ours, Theirs
 
@@ -38,7 +38,7 @@ Side = Callable[[Frozen], Ours | Theirs]
 
 @dataclass(frozen=True)
 class RealShape(Shape):
-    """Of a known model, made where it is trained."""
+    """The shape of a known model, which is made where it is trained."""
 
     name: str = ""
     device: str = "cuda"
@@ -54,7 +54,7 @@ class RealShape(Shape):
 
 
 def sides(options: argparse.Namespace, folder: Path) -> dict[str, Side]:
-    """What makes each side; TRL's best micro-batch is not yet among them."""
+    """The makers of each side, with every micro-batch of TRL's that is tried."""
     gpu = options.device == "cuda"
     backend, more = ({"dtype": "bfloat16"}, {"bf16": True}) if gpu else ({}, ON_CPU)
     made: dict[str, Side] = {
@@ -195,12 +195,10 @@ def main() -> None:
         made = sides(options, Path(folder))
         found = updates(options, frozen, made)
         found += [longest(options, shape, made)] if gpu else []
-    for one in found:
-        Console().print(table_of(one))
     device = torch.cuda.get_device_name() if gpu else "a CPU"
     versions = ", ".join(f"{name} {value}" for name, value in found[0].machine.items())
     text = "\n\n".join([f"On {device}: {versions}.", *(section(one, COMMAND, level=4) for one in found)])
-    print(text)
+    Console().print(Markdown(text))
     if options.page:
         renew(options.page, "gpu-trl", text + "\n")
 

@@ -79,7 +79,7 @@ class Rollouts:
 
     @property
     def tokens(self) -> int:
-        """Of prompts and responses together."""
+        """Tokens of prompts and responses together."""
         return sum(map(len, self.prompts)) + sum(map(len, self.responses))
 
     def sequences(self) -> list[int]:

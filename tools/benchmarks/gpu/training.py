@@ -20,7 +20,7 @@ _SHORTEST = 256
 
 
 def packed_update(backend: Backend, rollouts: Rollouts, budget: int) -> None:
-    """As the trainer does it."""
+    """Update packed micro-batches, as the trainer does it."""
     batches = rollouts.micro_batches(budget)
     for place, batch in enumerate(batches):
         logp_T, _ = backend(batch)

@@ -22,7 +22,7 @@ SIGMA = 0.8
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a Qwen2 with random weights."""
+    """The shape of a Qwen2 with random weights."""
 
     vocabulary: int
     width: int
@@ -30,7 +30,7 @@ class Shape:
     heads: int = 4
 
     def model(self, attention: str) -> PreTrainedModel:
-        """In float32, the same weights every time."""
+        """A model in float32, with the same weights every time."""
         torch.manual_seed(0)
         config = Qwen2Config(
             vocab_size=self.vocabulary,
@@ -78,7 +78,7 @@ class Frozen:
 
     @property
     def prompts(self) -> list[npt.NDArray[np.int64]]:
-        """Of every response."""
+        """The prompt of every response."""
         return self._tokens[0]
 
     @property
@@ -92,11 +92,10 @@ class Frozen:
         return sum(map(len, self.prompts)) + sum(map(len, self.responses))
 
     def reward(self, row: int) -> float:
-        """Of a response."""
         return float(row % 2)
 
     def collected(self) -> Responses:
-        """As the trainer takes them; the engine's log-probabilities are not looked at."""
+        """The responses as the trainer takes them; the engine's log-probabilities are not looked at."""
         count = len(self.responses)
         flat = ragged(self.responses)
         return Responses(

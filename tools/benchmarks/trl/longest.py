@@ -21,7 +21,7 @@ from tools.benchmarks.trl.frozen import Frozen
 from tools.benchmarks.trl.memory import OURS, QWEN, THEIRS_BEST, side, status
 
 LIMIT_MIB = 1024
-"""Of what an update may allocate, beyond what the process has once the trainer is made."""
+"""Memory that an update may allocate, beyond what the process has once the trainer is made."""
 SHORTEST = 256
 MULTIPLES = (4, 8)
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "MemoryError", "std::bad_alloc")
@@ -43,7 +43,7 @@ def child(name: str, tokens: int) -> None:
 
 
 def fits(name: str, tokens: int) -> bool:
-    """Whether an update over responses of that length ends.
+    """Return True if an update over responses of that length ends.
 
     Raises:
         RuntimeError: it failed for another reason than memory.
