@@ -45,19 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent.name not in FIRST)
 
 
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, without which tests follow each other
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """A file to a process, and the folder whose files share two real runs."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-        def _split_scope(self, nodeid: str) -> str:
-            file: str = super()._split_scope(nodeid)
-            return "tests/cost" if file.startswith("tests/cost/") else file
-
-    return Scheduling(config, log)
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """An empty store."""
