@@ -89,12 +89,12 @@ test-vllm: .venv-vllm/.installed ## the engine's contract and a whole run with v
 	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/pytest tests/rollout tests/train/test_vllm.py tests/workflows/test_vllm.py
 
 .PHONY: control-plane test-cluster
-control-plane: .control-plane/ctr ## Kubernetes for test-cluster, built from Debian's packages
-.control-plane/ctr: tests/cluster/build.sh
+control-plane: .control-plane/kube-scheduler ## Kubernetes for test-cluster, built from Debian's packages
+.control-plane/kube-scheduler: tests/cluster/build.sh
 	@sh tests/cluster/build.sh .control-plane
 
 # KUBEBUILDER_ASSETS names another folder of programs: $(setup-envtest use -p path).
-test-cluster: $(BIN)/.developing ## manifests, preflight, placement and a whole run on a real cluster, as far as there is one
+test-cluster: $(BIN)/.developing ## manifests, preflight and placement on a real control plane, as far as there is one
 	@$(BIN)/pytest -m "long or not long" tests/cluster
 
 # FLYTECTL_CONFIG names a Flyte, KUBECONFIG its cluster, MU_GRPO_DEPLOYMENT what is registered, FLYTE_AWS_* its store;

@@ -7,6 +7,8 @@ from typing import Literal
 import requests
 
 State = Literal["ok", "warning", "failed", "not tried"]
+Result = tuple[State, str, str]
+"""The state, what is found, and the fix."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,12 @@ class Unknown(Exception):
         self.why, self.fix = why, fix
 
 
-def checked(name: str, check: Callable[[], Finding], state: State = "not tried") -> Finding:
-    """Return what a check finds, or a finding with ``state`` if something that it needs is unknown."""
+def checked(name: str, check: Callable[[], Result], unknown: State = "not tried") -> Finding:
+    """Return what a check finds, or a finding with the state ``unknown`` if something that it needs is not known."""
     try:
-        return check()
+        return Finding(name, *check())
     except Unknown as error:
-        return Finding(name, state, error.why, error.fix)
+        return Finding(name, unknown, error.why, error.fix)
 
 
 def fetch(url: str, seconds: float, headers: Mapping[str, str] | None = None, method: str = "GET") -> requests.Response:

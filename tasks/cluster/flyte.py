@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
-from tasks.cluster.findings import Finding, Unknown, checked, fetch
+from tasks.cluster.findings import Finding, Result, Unknown, checked, fetch
 from tasks.settings.deployment import VARIABLE
 
 OLDEST = (1, 16, 4)
@@ -45,44 +45,44 @@ class _Admin:
     def __init__(self, url: str, seconds: float) -> None:
         self._url, self._seconds = url, seconds
 
-    def server(self) -> Finding:
+    def server(self) -> Result:
         if not self._url:
-            return Finding("Flyte", "not tried", "its address is not given", "--flyte https://...")
+            return "not tried", "its address is not given", "--flyte https://..."
         if urlsplit(self._url).scheme not in ("http", "https"):
-            return Finding("Flyte", "failed", f"{self._url} is no address of http", "--flyte https://... or http://...")
+            return "failed", f"{self._url} is no address of http", "--flyte https://... or http://..."
         answer = fetch(f"{self._url}/healthcheck", self._seconds)
         if not answer.ok:
             found = f"{self._url}/healthcheck answers {answer.status_code} {answer.reason}"
-            return Finding("Flyte", "failed", found, "Name the address of Flyte's admin or console with --flyte")
+            return "failed", found, "Name the address of Flyte's admin or console with --flyte"
         try:
             version = str(self._ask("version")["control_plane_version"]["Version"])
         except (Unknown, KeyError, TypeError):
             version = ""
         found, parts = ", ".join(part for part in (self._url, version) if part), numbers(version)
         if parts is not None and parts < OLDEST:
-            stops = f"{found}: a shard that is tried often stops its propeller"
-            return Finding("Flyte", "warning", stops, f"Upgrade Flyte to {'.'.join(map(str, OLDEST))} or newer")
-        return Finding("Flyte", "ok", found)
+            fix = f"Upgrade Flyte to {'.'.join(map(str, OLDEST))} or newer"
+            return "warning", f"{found}: a shard that is tried often stops its propeller", fix
+        return "ok", found, ""
 
-    def project(self, project: str, domain: str) -> Finding:
-        name, projects = "Flyte project", {one["id"]: one for one in self._list("projects?limit=1000", "projects")}
+    def project(self, project: str, domain: str) -> Result:
+        projects = {one["id"]: one for one in self._list("projects?limit=1000", "projects")}
         if project not in projects or projects[project].get("state") == "ARCHIVED":
             why = f"{project} is archived" if project in projects else f"Flyte has no project {project}"
             fix = f"flytectl create project --id {project} --name {project}, or flytectl update project --activate"
-            return Finding(name, "failed", f"{why}; it has {', '.join(projects) or 'none'}", fix)
+            return "failed", f"{why}; it has {', '.join(projects) or 'none'}", fix
         domains = [one.get("id", "") for one in projects[project].get("domains") or ()]
         if domain not in domains:
             there = f"{project} has no domain {domain}; it has {', '.join(domains) or 'none'}"
-            return Finding(name, "failed", there, "Name one of these with --domain, or add it to Flyte's own settings")
-        return Finding(name, "ok", f"{project}, {domain}")
+            return "failed", there, "Name one of these with --domain, or add it to Flyte's own settings"
+        return "ok", f"{project}, {domain}", ""
 
-    def workflow(self, project: str, domain: str, workflow: str) -> Finding:
+    def workflow(self, project: str, domain: str, workflow: str) -> Result:
         latest = urlencode({"limit": 1, "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"})
         found = self._list(f"workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", "workflows")
         if not found:
             fix = f"pyflyte register --copy none -p {project} -d {domain} workflows, with {VARIABLE} set"
-            return Finding("workflow", "failed", f"{workflow} is not registered in {project}, {domain}", fix)
-        return Finding("workflow", "ok", f"{workflow}, latest version {found[0]['id'].get('version')}")
+            return "failed", f"{workflow} is not registered in {project}, {domain}", fix
+        return "ok", f"{workflow}, latest version {found[0]['id'].get('version')}", ""
 
     def _list(self, path: str, key: str) -> list[Any]:
         """Return objects with an id; an answer without workflows has no such key."""

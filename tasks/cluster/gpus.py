@@ -8,35 +8,40 @@ from tasks.settings import RunSettings
 from tasks.settings.cost import AcceleratorSettings, CostSettings
 from tasks.settings.deployment import VARIABLE, DeploymentSettings, PodSettings, Role
 
-GPU_ROLES: tuple[Role, ...] = ("rollout", "evaluate", "train")
-
 
 @dataclass(frozen=True)
 class Pool:
     """GPUs of a cluster, and the pods that use them."""
 
     gpus: int
-    pods: Mapping[Role, int]
-    """GPUs of a pod, by role; for training the GPUs of all its nodes."""
+    pods: Mapping[Role, PodSettings]
+    """Pods that use GPUs, by role, with their accelerators; for training all of its nodes together."""
     training_gpus: int
     """Number of GPUs that one policy is trained on."""
-    accelerators: Mapping[Role, str]
-    spot: frozenset[Role]
-    """Roles whose pods may be interrupted."""
     most_pods: int
     """Largest number of pods at once."""
     costs: CostSettings
 
+    def gpus_of(self, role: Role) -> int:
+        """Return the GPUs of one pod."""
+        return self.pods[role].gpus if role in self.pods else 0
+
     def gpu(self, role: Role) -> AcceleratorSettings:
         """Return the accelerator of a role."""
-        return self.costs.accelerator(self.accelerators[role])
+        return self.costs.accelerator(self.pods[role].accelerator)
 
     def price(self, role: Role, seconds: float) -> float:
         """Return the price of one pod."""
         if role not in self.pods:
             return seconds / 3600 * self.costs.cpu_pod_hour
-        hour = self.gpu(role).price
-        return seconds / 3600 * self.pods[role] * (hour.spot if role in self.spot else hour.on_demand)
+        pod, hour = self.pods[role], self.gpu(role).price
+        return seconds / 3600 * pod.gpus * (hour.spot if pod.interruptible else hour.on_demand)
+
+    def paid_as(self, role: Role) -> str:
+        """Return what the pods of a role are paid as."""
+        if role not in self.pods:
+            return "CPU pods"
+        return "GPUs, spot" if self.pods[role].interruptible else "GPUs, on demand"
 
 
 def pool_of(
@@ -62,27 +67,21 @@ def pool_of(
         "evaluate": ("evaluate.engine.tensor_parallel", run.evaluation_engine.tensor_parallel),
         "train": ("optimize.backend.processes", run.optimize.backend.processes),
     }
-    nodes = deployment.train_nodes if deployment else 1
-    pods: dict[Role, int] = {}
-    accelerators: dict[Role, str] = {}
-    spot: set[Role] = set()
+    given, pods = deployment or DeploymentSettings(), dict[Role, PodSettings]()
     for role, (setting, used) in wanted.items():
-        pod = deployment.pod(role) if deployment else PodSettings(gpus=used, interruptible=role != "train")
+        pod = given.pod(role) if deployment else PodSettings(gpus=used, interruptible=role != "train")
         if pod.gpus < used:
             raise SettingsError(
                 f"{VARIABLE}: pods.{role}.gpus: {pod.gpus} with {setting} {used}; "
                 f"allowed: {used} or more GPUs in that pod"
             )
-        pods[role] = pod.gpus * (nodes if role == "train" else 1)
-        if gpus < pods[role] or (role == "rollout" and gpus % pods[role]):
-            fits = f"multiples of {pods[role]}" if role == "rollout" else f"{pods[role]} or more"
+        together = pod.gpus * (given.train_nodes if role == "train" else 1)
+        if gpus < together or (role == "rollout" and gpus % together):
+            fits = f"multiples of {together}" if role == "rollout" else f"{together} or more"
             raise SettingsError(
-                f"gpus: {gpus} with {setting} {used}, for which a pod has {pods[role]} GPUs; allowed: {fits}"
+                f"gpus: {gpus} with {setting} {used}, for which a pod has {together} GPUs; allowed: {fits}"
             )
-        accelerators[role] = accelerator or pod.accelerator or next(iter(costs.accelerators))
-        costs.accelerator(accelerators[role])
-        if pod.interruptible:
-            spot.add(role)
-    most = (deployment or DeploymentSettings()).max_parallelism
-    processes = nodes * run.optimize.backend.processes
-    return Pool(gpus, pods, processes, accelerators, frozenset(spot), most, costs)
+        kind = accelerator or pod.accelerator or next(iter(costs.accelerators))
+        costs.accelerator(kind)
+        pods[role] = pod.model_copy(update={"gpus": together, "accelerator": kind})
+    return Pool(gpus, pods, given.train_nodes * run.optimize.backend.processes, given.max_parallelism, costs)

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import requests
 
 from tasks.cluster.api import Object
-from tasks.cluster.findings import Finding, Unknown, fetch
+from tasks.cluster.findings import Finding, Result, Unknown, fetch
 
 _IMAGE = re.compile(r"(?:([^/]*[.:][^/]*|localhost)/)?([a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*)(?::([\w.-]+))?")
 """Registry, path and tag of a reference to an image."""
@@ -31,37 +31,36 @@ def image_checks(names: Sequence[str], nodes: Sequence[Object], seconds: float) 
         seconds: how long a registry is waited for.
     """
     for name in names:
-        title, parts = f"image {name.rpartition('/')[2].partition(':')[0]}", _IMAGE.fullmatch(name)
-        if parts is None:
-            fix = "Correct images and tag of the deployment: registry.host/path in small letters, and a tag"
-            yield Finding(title, "failed", f"{name} is no reference to an image", fix)
-            continue
-        # Completed as nodes do it.
-        registry, path, tag = parts[1] or "docker.io", parts[2], parts[3] or "latest"
-        if not parts[1] and "/" not in path:
-            path = f"library/{path}"
-        image = f"{registry}/{path}:{tag}"
-        if _PLACEHOLDER.search(registry):
-            fix = "Set images of the deployment to a registry of yours, then make images and push them there"
-            yield Finding(title, "failed", f"{image} is of the placeholder {registry}", fix)
-            continue
-        held = sum(any(image in one["names"] for one in node["status"].get("images") or ()) for node in nodes)
-        on = f", on {held} of {len(nodes)} nodes" if held else ""
-        try:
-            there = _ask(registry, path, tag, seconds)
-        except Unknown as error:
-            yield Finding(title, "ok" if held else "not tried", f"{image}{on}; {error.why}", "" if held else error.fix)
-            continue
-        push = f"make images, then podman push mu-grpo-{path.rpartition('-')[2]}:$(make -s tag) {image}"
-        if not there and held:
-            found = f"{image} is not in its registry{on}: pods on other nodes cannot start"
-            yield Finding(title, "warning", found, push)
-        elif not there:
-            yield Finding(title, "failed", f"{image} is not in its registry, and on no node", push)
-        elif tag == "latest":
-            yield Finding(title, "warning", f"{image}{on}: what latest is changes", "Give it a tag of its own: tag")
-        else:
-            yield Finding(title, "ok", f"{image} is in its registry{on}")
+        yield Finding(f"image {name.rpartition('/')[2].partition(':')[0]}", *_check(name, nodes, seconds))
+
+
+def _check(name: str, nodes: Sequence[Object], seconds: float) -> Result:
+    parts = _IMAGE.fullmatch(name)
+    if parts is None:
+        fix = "Correct images and tag of the deployment: registry.host/path in small letters, and a tag"
+        return "failed", f"{name} is no reference to an image", fix
+    # Completed as nodes do it.
+    registry, path, tag = parts[1] or "docker.io", parts[2], parts[3] or "latest"
+    if not parts[1] and "/" not in path:
+        path = f"library/{path}"
+    image = f"{registry}/{path}:{tag}"
+    if _PLACEHOLDER.search(registry):
+        fix = "Set images of the deployment to a registry of yours, then make images and push them there"
+        return "failed", f"{image} is of the placeholder {registry}", fix
+    held = sum(any(image in one["names"] for one in node["status"].get("images") or ()) for node in nodes)
+    on = f", on {held} of {len(nodes)} nodes" if held else ""
+    try:
+        there = _ask(registry, path, tag, seconds)
+    except Unknown as error:
+        return "ok" if held else "not tried", f"{image}{on}; {error.why}", "" if held else error.fix
+    push = f"make images, then podman push mu-grpo-{path.rpartition('-')[2]}:$(make -s tag) {image}"
+    if not there and held:
+        return "warning", f"{image} is not in its registry{on}: pods on other nodes cannot start", push
+    if not there:
+        return "failed", f"{image} is not in its registry, and on no node", push
+    if tag == "latest":
+        return "warning", f"{image}{on}: what latest is changes", "Give it a tag of its own: tag"
+    return "ok", f"{image} is in its registry{on}", ""
 
 
 def _ask(registry: str, path: str, tag: str, seconds: float) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tasks.cluster.rates import EngineRates, Rates, passes
-from tasks.cluster.steps import parts
+from tasks.cluster.steps import evaluation_calls
 from tasks.errors import DataError, SettingsError
 from tasks.settings import (
     EngineSettings,
@@ -103,7 +103,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     stored = sum(file.bytes for stage in stages for one in stage.rollouts for file in one.files.values())
     engine = _engine_start(history)
     # A task that trains and generates starts both, unless the engine uses the trainer's weights.
-    beside = engine if turns and rollout.engine.kind != "transformers" else 0.0
+    beside = engine if turns and rollout.engine.own_weights else 0.0
     shown = {
         # Of the last stage, which is most like those to come.
         "response_share": last.verdicts[0].facts["response_tokens"] / run.rollout.max_new_tokens,
@@ -123,7 +123,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     def rates_on(settings: EngineSettings) -> EngineRates:
         """Return the rates on an engine's GPUs, as if twice the GPUs halved them."""
         gpus = rollout.engine.tensor_parallel / settings.tensor_parallel
-        return EngineRates(settings.kind, settings.batch_size, step * gpus, row * gpus)
+        return EngineRates(settings.refills, settings.batch_size, step * gpus, row * gpus)
 
     return Rates(
         each=assumed.model_copy(update=shown),
@@ -165,9 +165,8 @@ def _evaluations(history: "History", rollout: RolloutSettings) -> tuple[list[Poi
         checked.append((1.0, sum(one.outcomes.values()), _spent("verify", [manifest])))
         if settings.engine not in (None, rollout.engine) or not one.response_tokens:
             continue
-        k, longest = settings.samples_per_problem, settings.max_new_tokens
-        cut = parts(one.problems, k, settings.responses_per_part)
-        calls = [part * each for part in cut for each in ((k, 1) if settings.greedy else (k,))]
+        calls = [problems * each for problems, each in evaluation_calls(settings, one.problems)]
+        longest = settings.max_new_tokens
         steps = sum(_steps(rollout.engine, call, one.response_tokens, longest) for call in calls)
         sampled.append((steps, sum(calls) * one.response_tokens, _spent("generate", [manifest])))
     return sampled, checked
@@ -183,7 +182,7 @@ def _engine_start(history: "History") -> float:
 
 
 def _steps(engine: EngineSettings, responses: float, mean: float, longest: int) -> float:
-    return EngineRates(engine.kind, engine.batch_size, 0.0, 0.0).steps(responses, mean, longest)
+    return EngineRates(engine.refills, engine.batch_size, 0.0, 0.0).steps(responses, mean, longest)
 
 
 def _spent(phase: str, makers: Sequence["Manifest"]) -> float:

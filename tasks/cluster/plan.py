@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tasks.cluster.gpus import GPU_ROLES, Pool, pool_of
+from tasks.cluster.gpus import Pool, pool_of
 from tasks.cluster.measured import measure
 from tasks.cluster.memory import check_training_fits
 from tasks.cluster.rates import Rates, assumed_rates
@@ -97,9 +97,9 @@ def plan_cluster(
 
 
 def _places(run: RunSettings, shape: Shape, pool: Pool) -> Iterator[Assumption]:
-    for role in GPU_ROLES:
-        paid = "spot" if role in pool.spot else "on demand"
-        yield Assumption(f"pod of {role}", f"{pool.pods[role]} x {pool.accelerators[role]}", "given", paid)
+    for role, pod in pool.pods.items():
+        paid = "spot" if pod.interruptible else "on demand"
+        yield Assumption(f"pod of {role}", f"{pod.gpus} x {pod.accelerator}", "given", paid)
     routed = f", {shape.active_parameters / 1e9:.2f} B for a token" if shape.idle_parameters else ""
     yield Assumption("policy", f"{shape.parameters / 1e9:.2f} B parameters{routed}", "given", run.policy.path or "tiny")
     memory, room = check_training_fits(run, shape, pool), pool.gpu("train").memory_gb

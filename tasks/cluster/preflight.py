@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tasks.cluster.api import Api, Object
-from tasks.cluster.findings import Finding, Unknown, checked
+from tasks.cluster.findings import Finding, Result, Unknown, checked
 from tasks.cluster.flyte import flyte_checks, numbers
 from tasks.cluster.images import image_checks
 from tasks.cluster.nodes import LABEL, SIZE, STATE, TAINT, Look, Obstacle, look_at
@@ -59,17 +59,16 @@ def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) 
     """Return what stops a run from starting, and what does not."""
     given = {"kubeconfig": target.kubeconfig, "context": target.context}
     options = [f"--{name}={value}" for name, value in given.items() if value]
-    api = Api(options, target.namespace, deployment.secrets.name, target.seconds)
-    findings, nodes = list[Finding](), list[Object]()
+    cluster = _Cluster(Api(options, target.namespace, deployment.secrets.name, target.seconds), run, deployment)
+    findings = list[Finding]()
     try:
-        findings += [_server(api), _permissions(api), *_namespace(api, deployment)]
-        nodes = api.objects("nodes")
-        findings += _places(api, run, deployment, nodes)
+        for finding in cluster.findings():
+            findings.append(finding)
     except Unknown as error:
         silent = Finding("API server", "failed", error.why, error.fix)
         findings.append(Finding("nodes", "not tried", error.why, error.fix) if findings else silent)
     findings.append(store_check(run.store, target.seconds))
-    findings += image_checks(image_names(deployment, run), nodes, target.seconds)
+    findings += image_checks(image_names(deployment, run), cluster.nodes, target.seconds)
     return findings + flyte_checks(target.flyte, target.project, target.domain, workflow_of(run), target.seconds)
 
 
@@ -103,104 +102,130 @@ def store_check(uri: str, seconds: float) -> Finding:
     return Finding("store", "ok", f"{uri}: written with If-None-Match, read and removed; {here}")
 
 
-def _server(api: Api) -> Finding:
-    version = api.version()
-    if (found := numbers(version)) and found[:2] < OLDEST:
-        fix = f"Upgrade the cluster to {'.'.join(map(str, OLDEST))} or newer"
-        return Finding("API server", "failed", f"Kubernetes {version}", fix)
-    where = api.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
-    return Finding("API server", "ok", f"{where}, Kubernetes {version}")
+class _Cluster:
+    """Checks of what the API server tells."""
 
+    def __init__(self, api: Api, run: RunSettings, deployment: DeploymentSettings) -> None:
+        self._api, self._run, self._deployment = api, run, deployment
+        self.nodes: list[Object] = []
 
-def _permissions(api: Api) -> Finding:
-    if denied := [str(api.needed[what]) for what in api.needed if what in api.denied]:
-        fix = "Ask for them: k8s/components/preflight binds a role with all"
-        return Finding("permissions", "warning", f"may not {', '.join(denied)}", fix)
-    return Finding("permissions", "ok", f"all {len(api.needed)} that are asked for here")
+    def findings(self) -> Iterator[Finding]:
+        """Yield the checks.
 
+        Raises:
+            Unknown: the server is not reached, or its nodes cannot be read.
+        """
+        api, run, deployment = self._api, self._run, self._deployment
+        server, permissions = self._server(), self._permissions()  # Without an answer to both nobody is let in.
+        yield Finding("API server", *server)
+        yield Finding("permissions", *permissions)
+        yield checked("namespace", self._namespace)
+        yield checked("secrets", self._secrets)
+        yield checked("PyTorchJob", self._training)
+        self.nodes = api.objects("nodes")
+        if any(deployment.pod(role).gpus for role in roles_of(run)):
+            yield Finding("GPUs", *self._gpus())
+        templates = {one["name"]: one for one in api.objects("podtemplates")}
+        for role in roles_of(run):
+            template = deployment.pod(role).template
+            if template not in templates:
+                have = f"; it has {', '.join(sorted(templates))}" if templates else ""
+                found = f"the pod template {template} does not exist in {api.namespace}{have}"
+                fix = f"Make it: {_APPLY}, or name another in the deployment's pods"
+                yield Finding(f"pod of {role}", "failed", found, fix)
+                continue
+            pod = role_pod(role, deployment, templates[template], run.alternates)
+            yield checked(f"pod of {role}", partial(self._admission, role, pod))
+            yield checked(f"nodes for {role}", partial(self._places, role, pod["spec"]))
 
-def _namespace(api: Api, deployment: DeploymentSettings) -> Iterator[Finding]:
-    yield checked("namespace", partial(_exists, api))
-    yield checked("secrets", partial(_secrets, api, deployment))
-    yield checked("PyTorchJob", partial(_training, api, deployment))
+    def _server(self) -> Result:
+        version = self._api.version()
+        if (found := numbers(version)) and found[:2] < OLDEST:
+            return "failed", f"Kubernetes {version}", f"Upgrade the cluster to {'.'.join(map(str, OLDEST))} or newer"
+        where = self._api.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
+        return "ok", f"{where}, Kubernetes {version}", ""
 
+    def _permissions(self) -> Result:
+        needed, denied = self._api.needed, self._api.denied
+        if missing := [str(permission) for what, permission in needed.items() if what in denied]:
+            fix = "Ask for them: k8s/components/preflight binds a role with all"
+            return "warning", f"may not {', '.join(missing)}", fix
+        return "ok", f"all {len(needed)} that are asked for here", ""
 
-def _exists(api: Api) -> Finding:
-    names = {one["name"]: one for one in api.objects("namespaces")}
-    if api.namespace not in names:
-        like = sorted(name for name in names if name.startswith("mu-grpo-"))
-        there = f"; there are {', '.join(like)}" if like else ""
-        fix = f"Name another --project or --domain, or make it: {_APPLY}"
-        return Finding("namespace", "failed", f"{api.namespace} does not exist{there}", fix)
-    if (names[api.namespace].get("status") or {}).get("phase") == "Terminating":
-        fix = f"Wait, and make it again: {_APPLY}"
-        return Finding("namespace", "failed", f"{api.namespace} is being deleted", fix)
-    return Finding("namespace", "ok", api.namespace)
+    def _namespace(self) -> Result:
+        namespace, names = self._api.namespace, {one["name"]: one for one in self._api.objects("namespaces")}
+        if namespace not in names:
+            like = sorted(name for name in names if name.startswith("mu-grpo-"))
+            there = f"; there are {', '.join(like)}" if like else ""
+            fix = f"Name another --project or --domain, or make it: {_APPLY}"
+            return "failed", f"{namespace} does not exist{there}", fix
+        if (names[namespace].get("status") or {}).get("phase") == "Terminating":
+            return "failed", f"{namespace} is being deleted", f"Wait, and make it again: {_APPLY}"
+        return "ok", namespace, ""
 
+    def _secrets(self) -> Result:
+        asked, namespace = self._deployment.secrets, self._api.namespace
+        keys = [key for key in (asked.hub_token, asked.tracker_key) if key]
+        if not keys:
+            return "ok", "none is asked for", ""
+        there = self._api.secret_keys()
+        if there is None:
+            literals = " ".join(f"--from-file={key}=..." for key in keys)
+            fix = f"kubectl create secret generic {asked.name} -n {namespace} {literals}"
+            return "failed", f"{asked.name} does not exist in {namespace}", fix
+        if missing := [key for key in keys if key not in there]:
+            found = f"{asked.name} has no key {', '.join(missing)}; it has {', '.join(sorted(there)) or 'none'}"
+            fix = f"Add the key to the secret, or name another in the deployment's secrets: {', '.join(missing)}"
+            return "failed", found, fix
+        return "ok", f"{asked.name}: {', '.join(keys)}", ""
 
-def _secrets(api: Api, deployment: DeploymentSettings) -> Finding:
-    asked = deployment.secrets
-    keys = [key for key in (asked.hub_token, asked.tracker_key) if key]
-    if not keys:
-        return Finding("secrets", "ok", "none is asked for")
-    there = api.secret_keys()
-    if there is None:
-        literals = " ".join(f"--from-file={key}=..." for key in keys)
-        fix = f"kubectl create secret generic {asked.name} -n {api.namespace} {literals}"
-        return Finding("secrets", "failed", f"{asked.name} does not exist in {api.namespace}", fix)
-    if missing := [key for key in keys if key not in there]:
-        found = f"{asked.name} has no key {', '.join(missing)}; it has {', '.join(sorted(there)) or 'none'}"
-        fix = f"Add the key to the secret, or name another in the deployment's secrets: {', '.join(missing)}"
-        return Finding("secrets", "failed", found, fix)
-    return Finding("secrets", "ok", f"{asked.name}: {', '.join(keys)}")
+    def _training(self) -> Result:
+        nodes = self._deployment.train_nodes
+        if nodes == 1:
+            return "ok", "not needed for train_nodes 1", ""
+        if self._api.serves(KUBEFLOW, "pytorchjobs"):
+            return "ok", f"{KUBEFLOW} is served", ""
+        fix = "Install Kubeflow's training operator v1 and enable Flyte's pytorch plugin, or set train_nodes: 1"
+        return "failed", f"{KUBEFLOW} has no pytorchjobs here, and train_nodes is {nodes}", fix
 
+    def _gpus(self) -> Result:
+        counts = [int((node["status"].get("allocatable") or {}).get(GPU, 0)) for node in self.nodes]
+        if not any(counts):
+            fix = "Add GPU nodes; where there are some, install NVIDIA's GPU operator or device plugin: "
+            fix += "kubectl get daemonsets -A shows whether it runs"
+            return "failed", f"no node of {len(counts)} offers {GPU}", fix
+        return "ok", f"{sum(counts)} {GPU} on {sum(map(bool, counts))} of {len(counts)} nodes", ""
 
-def _training(api: Api, deployment: DeploymentSettings) -> Finding:
-    if deployment.train_nodes == 1:
-        return Finding("PyTorchJob", "ok", "not needed for train_nodes 1")
-    if api.serves(KUBEFLOW, "pytorchjobs"):
-        return Finding("PyTorchJob", "ok", f"{KUBEFLOW} is served")
-    found = f"{KUBEFLOW} has no pytorchjobs here, and train_nodes is {deployment.train_nodes}"
-    fix = "Install Kubeflow's training operator v1 and enable Flyte's pytorch plugin, or set train_nodes: 1"
-    return Finding("PyTorchJob", "failed", found, fix)
+    def _admission(self, role: Role, pod: Object) -> Result:
+        refusal, template = self._api.refusal(pod), self._deployment.pod(role).template
+        if not refusal:
+            return "ok", "the API server would take it", ""
+        if (quota := _QUOTA.search(refusal)) and _within(*quota.groups()):
+            return "warning", f"it waits: {refusal}", "Wait for what runs in the namespace, or raise the quota"
+        fix = next(text for pattern, text in _REFUSED if re.search(pattern, refusal))
+        return "failed", f"the API server would refuse it: {refusal}", fix.format(role=role, template=template)
 
-
-def _places(api: Api, run: RunSettings, deployment: DeploymentSettings, nodes: Sequence[Object]) -> Iterator[Finding]:
-    """Yield the checks of GPUs, and of the pod of each role: by a dry run, and by a look at the nodes."""
-    if any(deployment.pod(role).gpus for role in roles_of(run)):
-        yield _gpus(nodes)
-    templates = {one["name"]: one for one in api.objects("podtemplates")}
-    for role in roles_of(run):
-        template = deployment.pod(role).template
-        if template not in templates:
-            have = f"; it has {', '.join(sorted(templates))}" if templates else ""
-            found = f"the pod template {template} does not exist in {api.namespace}{have}"
-            fix = f"Make it: {_APPLY}, or name another in the deployment's pods"
-            yield Finding(f"pod of {role}", "failed", found, fix)
-            continue
-        pod = role_pod(role, deployment, templates[template], run.alternates)
-        yield checked(f"pod of {role}", partial(_admission, api, role, template, pod))
-        yield checked(f"nodes for {role}", partial(_nodes, api, run, deployment, role, pod["spec"], nodes))
-
-
-def _gpus(nodes: Sequence[Object]) -> Finding:
-    counts = [int((node["status"].get("allocatable") or {}).get(GPU, 0)) for node in nodes]
-    if not any(counts):
-        fix = "Add GPU nodes; where there are some, install NVIDIA's GPU operator or device plugin: "
-        fix += "kubectl get daemonsets -A shows whether it runs"
-        return Finding("GPUs", "failed", f"no node of {len(nodes)} offers {GPU}", fix)
-    return Finding("GPUs", "ok", f"{sum(counts)} {GPU} on {sum(map(bool, counts))} of {len(nodes)} nodes")
-
-
-def _admission(api: Api, role: Role, template: str, pod: Object) -> Finding:
-    refusal = api.refusal(pod)
-    if not refusal:
-        return Finding(f"pod of {role}", "ok", "the API server would take it")
-    if (quota := _QUOTA.search(refusal)) and _within(*quota.groups()):
-        fix = "Wait for what runs in the namespace, or raise the quota"
-        return Finding(f"pod of {role}", "warning", f"it waits: {refusal}", fix)
-    fix = next(text for pattern, text in _REFUSED if re.search(pattern, refusal)).format(role=role, template=template)
-    return Finding(f"pod of {role}", "failed", f"the API server would refuse it: {refusal}", fix)
+    def _places(self, role: Role, spec: Object) -> Result:
+        run, deployment, known = self._run, self._deployment, "pods" not in self._api.denied
+        pods = self._api.objects("pods") if known else []
+        looks = [look_at(node, spec, pods) for node in self.nodes]
+        fitting = [one for one in looks if one.ever]
+        ever, now = sum(one.ever for one in looks), sum(one.now for one in looks)
+        must = deployment.train_nodes if role == "train" else 1
+        wanted = min(run.shards, deployment.max_parallelism) if role == "rollout" else must
+        if not looks:
+            return "failed", "the cluster has no node", "Add nodes"
+        if not fitting:
+            return _nowhere(looks, role, deployment.pod(role).template)
+        fits = f"fits {len(fitting)} of {len(looks)} nodes"
+        if ever < must:
+            found = f"{fits}, which hold {ever} of the {must} that must run at once"
+            return "failed", found, "Add nodes to its pool, or lower train_nodes"
+        if known and now < wanted:
+            full = "; ".join(f"{one.node}: {one.obstacle}" for one in fitting if one.obstacle)
+            found = f"{fits}; room for {now} of {wanted} at once now{f'; {full}' if full else ''}"
+            return "warning", found, "Wait for what runs there, or add nodes to its pool"
+        return "ok", f"{fits}; room for {now} now" if known else f"{fits}; what is free there is not known", ""
 
 
 def _within(requested: str, limited: str) -> bool:
@@ -209,32 +234,7 @@ def _within(requested: str, limited: str) -> bool:
     return all(quantity(asked[name]) <= quantity(most[name]) for name in asked)
 
 
-def _nodes(
-    api: Api, run: RunSettings, deployment: DeploymentSettings, role: Role, spec: Object, nodes: Sequence[Object]
-) -> Finding:
-    name, known = f"nodes for {role}", "pods" not in api.denied
-    pods = api.objects("pods") if known else []
-    looks = [look_at(node, spec, pods) for node in nodes]
-    fitting = [one for one in looks if one.ever]
-    ever, now = sum(one.ever for one in looks), sum(one.now for one in looks)
-    must = deployment.train_nodes if role == "train" else 1
-    wanted = min(run.shards, deployment.max_parallelism) if role == "rollout" else must
-    if not nodes:
-        return Finding(name, "failed", "the cluster has no node", "Add nodes")
-    if not fitting:
-        return _nowhere(name, looks, role, deployment.pod(role).template)
-    fits = f"fits {len(fitting)} of {len(nodes)} nodes"
-    if ever < must:
-        found = f"{fits}, which hold {ever} of the {must} that must run at once"
-        return Finding(name, "failed", found, "Add nodes to its pool, or lower train_nodes")
-    if known and now < wanted:
-        full = "; ".join(f"{one.node}: {one.obstacle}" for one in fitting if one.obstacle)
-        found = f"{fits}; room for {now} of {wanted} at once now{f'; {full}' if full else ''}"
-        return Finding(name, "warning", found, "Wait for what runs there, or add nodes to its pool")
-    return Finding(name, "ok", f"{fits}; room for {now} now" if known else f"{fits}; what is free there is not known")
-
-
-def _nowhere(name: str, looks: Sequence[Look], role: Role, template: str) -> Finding:
+def _nowhere(looks: Sequence[Look], role: Role, template: str) -> Result:
     """Return what keeps a pod off every node: first the nodes that come nearest, whose obstacle is to be fixed."""
     nodes = dict[Obstacle, list[str]]()
     for one in looks:
@@ -250,4 +250,4 @@ def _nowhere(name: str, looks: Sequence[Look], role: Role, template: str) -> Fin
         SIZE: f"Ask for less in pods.{role} of the deployment, or add larger nodes to its pool",
     }[nearest.kind]
     found = "; ".join(f"{some(nodes[one], 4)}: {one}" for one in sorted(nodes, reverse=True))
-    return Finding(name, "failed", f"it fits no node. {found}", fix)
+    return "failed", f"it fits no node. {found}", fix

@@ -16,7 +16,8 @@ _GB = 1e9
 class EngineRates:
     """Seconds of one engine on all of its GPUs."""
 
-    kind: str
+    refills: bool
+    """Whether a waiting response takes the place of a complete one."""
     rows: int
     """Largest number of responses that are decoded at once."""
     step: float
@@ -34,7 +35,7 @@ class EngineRates:
         """
         if responses <= self.rows:
             return longest if responses else 0.0
-        if EngineSettings.kinds()[self.kind].refills:
+        if self.refills:
             return responses * mean / self.rows + longest - mean
         return float(-(-responses // self.rows) * longest)
 
@@ -121,7 +122,7 @@ def _engine(settings: EngineSettings, role: Role, shape: Shape, pool: Pool, mean
     bandwidth = gpus * gpu.bandwidth_gb_per_second * _GB * gpu.throughput.decoding_bandwidth
     peak, operations = gpus * _flops(gpu, settings.dtype), 2 * shape.active_parameters
     return EngineRates(
-        kind=settings.kind,
+        refills=settings.refills,
         rows=rows,
         step=weights / bandwidth,
         row=cached * (prompt + mean / 2) / bandwidth + operations / (peak * gpu.throughput.decoding_flops),

@@ -1,14 +1,14 @@
 """Time, storage and price of a run, as Mu-GRPO and as GRPO with the same updates."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from tasks.cluster.gpus import Pool
 from tasks.cluster.rates import EngineRates, Rates, passes
 from tasks.cluster.shapes import BYTES, Shape
 from tasks.data.arithmetic import split
-from tasks.settings import RunSettings
+from tasks.settings import EvaluationSettings, RunSettings
 from tasks.settings.deployment import Role
 from tasks.settings.evaluate import Measure
 
@@ -27,24 +27,26 @@ class Phase:
 
     name: str
     role: Role
+    tasks: int
+    """Tasks that follow each other; the pods of each run side by side."""
     pods: int
-    pod_gpus: int
-    """GPUs of each pod."""
     seconds: dict[Row, float]
     """Seconds of all pods together, by row."""
-    pod_seconds: float
-    gpu_seconds: float
-    wall_seconds: float
-    """Seconds during which at least one of the pods runs."""
-    price: float
-    tokens: float
+    tokens: float = 0.0
     """Tokens that are generated, or trained on; 0 for other steps."""
-    read: float
+    read: float = 0.0
     """Bytes from the store."""
-    written: float
+    written: float = 0.0
     """Bytes to the store."""
-    kept: float
+    kept: float = 0.0
     """Bytes of those written that stay when the step ends."""
+    pod_gpus: int = 0
+    """GPUs of each pod."""
+    pod_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    """Seconds during which at least one of the pods runs."""
+    price: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,23 +94,27 @@ def predict(
     """
     mu = baseline_mu(run) if alternating else run.updates_per_stage
     steps = _Steps(run, stages, shape, rates, pool)
-    phases = [steps.policy(), *(steps.alternating(mu) if alternating else steps.staged()), steps.evaluate()]
+    phases = [steps.placed(phase) for phase in steps.phases(mu if alternating else None)]
     unfinished = run.updates_per_stage > run.operation.updates_per_checkpoint
+
+    def total(what: str) -> float:
+        return float(sum(getattr(phase, what) for phase in phases))
+
     return Prediction(
         mu=mu,
-        wall_seconds=sum(phase.wall_seconds for phase in phases),
+        wall_seconds=total("wall_seconds"),
         seconds=_rows(phases, gpus=False),
         gpu_seconds=_rows(phases, gpus=True),
         phases=phases,
         updates=stages * run.updates_per_stage,
-        generated_tokens=stages * run.responses_per_stage * steps.mean,
+        generated_tokens=steps.generated,
         trained_tokens=next(phase.tokens for phase in phases if phase.role == "train"),
         refreshes=stages * run.updates_per_stage // mu if alternating else 0,
         policy_bytes=steps.base + stages * (steps.weights + steps.moments),
-        kept_bytes=sum(phase.kept for phase in phases),
-        unfinished_bytes=(run.operation.checkpoints_kept + 1) * steps.state if unfinished else 0.0,
-        read_bytes=sum(phase.read for phase in phases),
-        written_bytes=sum(phase.written for phase in phases),
+        kept_bytes=total("kept"),
+        unfinished_bytes=(run.operation.checkpoints_kept + 1) * steps.checkpoint if unfinished else 0.0,
+        read_bytes=total("read"),
+        written_bytes=total("written"),
         price=_price(phases, pool) if pool else {},
     )
 
@@ -124,6 +130,13 @@ def baseline_mu(run: RunSettings) -> int:
 def parts(prompts: int, responses_per_prompt: int, responses_per_part: int) -> list[int]:
     """Return the prompts of every call of an engine: whole groups of about ``responses_per_part`` responses."""
     return _cut(prompts, max(1, responses_per_part // responses_per_prompt))
+
+
+def evaluation_calls(settings: EvaluationSettings, problems: int) -> list[tuple[int, int]]:
+    """Return the problems of every call of an engine in an evaluation, and the responses to each of them."""
+    samples = settings.samples_per_problem
+    cut = parts(problems, samples, settings.responses_per_part)
+    return [(part, each) for part in cut for each in ((samples, 1) if settings.greedy else (samples,))]
 
 
 def problems_of(run: RunSettings, measure: Measure) -> int:
@@ -144,90 +157,102 @@ def answers_of(run: RunSettings, measure: Measure) -> int:
 class _Steps:
     """Counts the steps of a run.
 
-    ``base``, ``weights``, ``moments`` and ``state`` are bytes: of the base policy as it is published, of a trained
-    policy with its adapters in 32 bits, of AdamW's moments, and of a checkpoint inside a stage.
+    ``base``, ``weights``, ``moments`` and ``checkpoint`` are bytes: of the base policy as it is published, of a trained
+    policy with its adapters in 32 bits, of AdamW's moments, and of what is saved inside a stage.
     """
 
     def __init__(self, run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Pool | None) -> None:
         self._run, self._stages, self._rates, self._pool = run, stages, rates, pool
         self._mean = rates.each.response_share * run.rollout.max_new_tokens
-        self.mean = min(self._mean, float(run.rollout.max_new_tokens))
-        """Tokens of a response on average."""
+        """Tokens of a response on average, where nothing cuts it off."""
+        self._responses = stages * run.responses_per_stage
+        self.generated = self._responses * min(self._mean, float(run.rollout.max_new_tokens))
+        """Tokens of all responses."""
         number, lora = float(BYTES["float32"]), run.optimize.lora
         trained = shape.adapter_parameters(lora.rank) if lora else shape.parameters
-        self.base, self.moments, self.state = shape.stored_bytes, 2 * number * trained, 3 * number * trained
+        self.base, self.moments, self.checkpoint = shape.stored_bytes, 2 * number * trained, 3 * number * trained
         self.weights = number * (shape.parameters + (trained if lora else 0))
-        self._rollouts = stages * rates.each.bytes_per_token * run.responses_per_stage * self.mean
+        self._rollouts = rates.each.bytes_per_token * self.generated
         self._of_policies = self.base + (stages - 1) * self.weights
         """Bytes of the policies that the stages begin with."""
 
-    def policy(self) -> Phase:
-        """Return the step that fetches or makes the base policy."""
+    def phases(self, mu: int | None) -> Iterator[Phase]:
+        """Yield the steps of ``mu_grpo``, or with updates per rollout those of ``grpo``."""
         fetched = self.base / _GB / self._rates.each.hub_gb_per_second
         seconds: dict[Row, float] = {"warm_start": self._rates.base} if self._run.policy.tiny else {"load": fetched}
-        return self._phase("policy", "prefetch", 1, 1, seconds, written=self.base, kept=self.base)
+        yield Phase("policy", "prefetch", 1, 1, seconds, written=self.base, kept=self.base)
+        if mu is None:
+            yield self._generate()
+            verify: dict[Row, float] = {"verify": self._stages * self._verified(self._run.responses_per_stage)}
+            yield Phase("verify", "verify", self._stages, self._stages, verify, read=self._rollouts)
+            yield self._train("optimize", 1, {}, read=self._rollouts)
+        else:
+            yield self._train("alternate", mu, self._refreshed(mu), kept=self._rollouts)
+        yield self._evaluate()
 
-    def staged(self) -> Iterator[Phase]:
-        """Yield the steps of ``mu_grpo``: generation, verification and training are pods of their own."""
-        run, rates, stages = self._run, self._rates, self._stages
-        settings, group = run.rollout, run.rollout.responses_per_prompt
-        shards = _cut(run.prompts.prompts_per_stage, run.prompts.prompts_per_shard)
-        calls = [part for shard in shards for part in parts(shard, group, settings.responses_per_part)]
-        seconds = sum(self._call(rates.rollout, part, group, settings.max_new_tokens) for part in calls)
-        # In one process the evaluation of the policy has started its engine.
-        load = len(shards) * rates.each.engine_start_seconds if self._pool else 0.0
-        yield self._phase(
-            "generate",
-            "rollout",
-            stages * len(shards),
-            stages,
-            {"load": stages * load, "generate": stages * seconds},
-            tokens=stages * run.responses_per_stage * self.mean,
-            read=len(shards) * self._of_policies,
-            written=2 * self._rollouts,  # parts of a shard, then the whole
-            kept=self._rollouts,
+    def placed(self, phase: Phase) -> Phase:
+        """Return a phase with the starts and transfers of its pods, the time during which they run, and their price."""
+        pool, each, rounds = self._pool, self._rates.each, phase.pods
+        gpus = pool.gpus_of(phase.role) if pool else 0
+        if pool:
+            at_once = min(pool.gpus // gpus if gpus else pool.most_pods, pool.most_pods)
+            rounds = phase.tasks * -(-(phase.pods // phase.tasks) // at_once)
+        starts = phase.pods if pool else int(phase.name == "policy")  # one process starts once
+        transfer = (phase.read + phase.written) / _GB / each.store_gb_per_second
+        spent = {**phase.seconds, "start": starts * each.pod_start_seconds, "transfer": transfer}
+        rows = {row: spent[row] for row in ROWS if spent.get(row)}
+        total = sum(rows.values())
+        return replace(
+            phase,
+            seconds=rows,
+            pod_gpus=gpus,
+            pod_seconds=total,
+            gpu_seconds=total * gpus,
+            wall_seconds=total * rounds / phase.pods,
+            price=pool.price(phase.role, total) if pool else 0.0,
         )
-        verified = stages * self._verified(run.responses_per_stage)
-        yield self._phase("verify", "verify", stages, stages, {"verify": verified}, read=self._rollouts)
-        yield self._train("optimize", 1, {}, read=self._rollouts)
 
-    def alternating(self, mu: int) -> Iterator[Phase]:
-        """Yield the step of ``grpo``: in a stage one pod generates, verifies and trains in turn.
+    def _generate(self) -> Phase:
+        run, stages, settings = self._run, self._stages, self._run.rollout
+        shards = _cut(run.prompts.prompts_per_stage, run.prompts.prompts_per_shard)
+        group = settings.responses_per_prompt
+        calls = [part for shard in shards for part in parts(shard, group, settings.responses_per_part)]
+        each = sum(self._call(self._rates.rollout, part, group, settings.max_new_tokens) for part in calls)
+        pods = stages * len(shards)
+        # In one process the evaluation of the policy has started its engine.
+        load = pods * self._rates.each.engine_start_seconds if self._pool else 0.0
+        seconds: dict[Row, float] = {"load": load, "generate": stages * each}
+        read, written = len(shards) * self._of_policies, 2 * self._rollouts  # parts of a shard, then the whole
+        return Phase("generate", "rollout", stages, pods, seconds, self.generated, read, written, self._rollouts)
 
-        Args:
-            mu: updates per rollout.
-        """
-        run, rates, stages = self._run, self._rates, self._stages
-        group = run.rollout.responses_per_prompt
-        refreshes = stages * run.updates_per_stage // mu
+    def _refreshed(self, mu: int) -> dict[Row, float]:
+        """Return the seconds of pods besides training that generate and verify before every ``mu`` updates."""
+        run, rates, stages, engine = self._run, self._rates, self._stages, self._run.rollout.engine
+        group, refreshes = run.rollout.responses_per_prompt, stages * run.updates_per_stage // mu
         # The engines of a pod generate side by side, and the refresh ends with the slowest of them.
         processes = self._pool.training_gpus if self._pool else run.optimize.backend.processes
-        engines = max(1, processes // run.rollout.engine.tensor_parallel)
-        prompts = -(-stages * run.responses_per_stage // (refreshes * group * engines))
-        starts = 0 if run.rollout.engine.kind == "transformers" else stages  # transformers uses the trainer's weights
-        seconds: dict[Row, float] = {
-            "load": starts * rates.each.engine_start_seconds,
+        engines = max(1, processes // engine.tensor_parallel)
+        prompts = -(-self._responses // (refreshes * group * engines))
+        return {
+            "load": stages * rates.each.engine_start_seconds if engine.own_weights else 0.0,
             "generate": refreshes * self._call(rates.rollout, prompts, group, run.rollout.max_new_tokens),
             "verify": stages * self._verified(run.responses_per_stage),
             "switch": refreshes * rates.each.switch_seconds,
         }
-        yield self._train("alternate", mu, seconds, kept=self._rollouts)
 
-    def evaluate(self) -> Phase:
-        """Return the evaluations of all policies."""
-        policies, run, seconds = self._stages + 1, self._run, 0.0
+    def _evaluate(self) -> Phase:
+        policies, run, each = self._stages + 1, self._run, 0.0
         for measure in run.measures:
-            made = measure.evaluation
-            for part in parts(problems_of(run, measure), made.samples_per_problem, made.responses_per_part):
-                for each in (made.samples_per_problem, 1) if made.greedy else (made.samples_per_problem,):
-                    seconds += self._call(self._rates.evaluate, part, each, made.max_new_tokens)
-            seconds += self._verified(answers_of(run, measure))
+            longest = measure.evaluation.max_new_tokens
+            for problems, responses in evaluation_calls(measure.evaluation, problems_of(run, measure)):
+                each += self._call(self._rates.evaluate, problems, responses, longest)
+            each += self._verified(answers_of(run, measure))
         pods = policies * len(run.measures)
         # In one process all evaluations of a policy share an engine.
         load = (pods if self._pool else policies) * self._rates.each.engine_start_seconds
+        seconds: dict[Row, float] = {"load": load, "evaluate": policies * each}
         read = len(run.measures) * (self._of_policies + self.weights)
-        rows: dict[Row, float] = {"load": load, "evaluate": policies * seconds}
-        return self._phase("evaluate", "evaluate", pods, policies, rows, read=read)
+        return Phase("evaluate", "evaluate", policies, pods, seconds, read=read)
 
     def _train(
         self, name: str, saved_every: int, seconds: dict[Row, float], read: float = 0.0, kept: float = 0.0
@@ -236,50 +261,16 @@ class _Steps:
         run, rates, stages = self._run, self._rates, self._stages
         every = -(-run.operation.updates_per_checkpoint // saved_every) * saved_every
         checkpoints = stages * (-(-run.updates_per_stage // every) - 1)
-        tokens = stages * run.responses_per_stage * (self.mean + rates.each.prompt_tokens)
+        tokens = self.generated + self._responses * rates.each.prompt_tokens
         trained, scored = passes(run.optimize)
-        kept += stages * (self.weights + self.moments)
         optimize = tokens * (trained * rates.trained_token + scored * rates.scored_token)
         optimize += stages * run.updates_per_stage * rates.each.update_seconds
         load = seconds.get("load", 0.0) + stages * rates.each.trainer_start_seconds
-        return self._phase(
-            name,
-            "train",
-            stages,
-            stages,
-            {**seconds, "load": load, "optimize": optimize, "rest": stages * rates.rest},
-            tokens=tokens * trained,
-            read=read + self._of_policies + (stages - 1) * self.moments,
-            written=checkpoints * self.state + kept,
-            kept=kept,
-        )
-
-    def _phase(
-        self,
-        name: str,
-        role: Role,
-        pods: int,
-        tasks: int,
-        seconds: dict[Row, float],
-        tokens: float = 0.0,
-        read: float = 0.0,
-        written: float = 0.0,
-        kept: float = 0.0,
-    ) -> Phase:
-        """Return a phase whose pods belong to as many ``tasks``, which follow each other."""
-        pool, each, rounds = self._pool, self._rates.each, pods
-        gpus = pool.pods.get(role, 0) if pool else 0
-        if pool:
-            at_once = min(pool.gpus // gpus if gpus else pool.most_pods, pool.most_pods)
-            rounds = tasks * -(-(pods // tasks) // at_once)
-        starts = pods if pool else int(name == "policy")  # one process starts once
-        transfer = (read + written) / _GB / each.store_gb_per_second
-        spent = {**seconds, "start": starts * each.pod_start_seconds, "transfer": transfer}
-        rows = {row: spent[row] for row in ROWS if spent.get(row)}
-        total = sum(rows.values())
-        price = pool.price(role, total) if pool else 0.0
-        wall = total * rounds / pods
-        return Phase(name, role, pods, gpus, rows, total, total * gpus, wall, price, tokens, read, written, kept)
+        spent: dict[Row, float] = {**seconds, "load": load, "optimize": optimize, "rest": stages * rates.rest}
+        read += self._of_policies + (stages - 1) * self.moments
+        kept += stages * (self.weights + self.moments)
+        written = checkpoints * self.checkpoint + kept
+        return Phase(name, "train", stages, stages, spent, tokens * trained, read, written, kept)
 
     def _verified(self, answers: int) -> float:
         each = self._rates.each
@@ -302,8 +293,7 @@ def _price(phases: list[Phase], pool: Pool) -> dict[str, float]:
     stored = kept / _GB * storage.gb_month * storage.months
     paid = {"GPUs, spot": 0.0, "GPUs, on demand": 0.0, "CPU pods": 0.0}
     for phase in phases:
-        kind = "CPU pods" if not phase.pod_gpus else "GPUs, spot" if phase.role in pool.spot else "GPUs, on demand"
-        paid[kind] += phase.price
+        paid[pool.paid_as(phase.role)] += phase.price
     return {**paid, "storage and traffic": stored + requests + read / _GB * storage.egress_gb}
 
 

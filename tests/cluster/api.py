@@ -3,41 +3,21 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import requests
 
 from tests.cluster.control_plane import ControlPlane
+from tests.preflight.api_server import Object
 
-Object = dict[str, Any]
 T = TypeVar("T")
-_CORE, _SCHEDULING, _NETWORKING, _APPS, _RBAC = (
-    "api/v1",
-    "apis/scheduling.k8s.io/v1",
-    "apis/networking.k8s.io/v1",
-    "apis/apps/v1",
-    "apis/rbac.authorization.k8s.io/v1",
-)
-_RESOURCES = {
-    "Namespace": (_CORE, "namespaces"),
-    "Node": (_CORE, "nodes"),
-    "PriorityClass": (_SCHEDULING, "priorityclasses"),
-    "ClusterRole": (_RBAC, "clusterroles"),
-    "ClusterRoleBinding": (_RBAC, "clusterrolebindings"),
-    "LimitRange": (_CORE, "limitranges"),
-    "PersistentVolumeClaim": (_CORE, "persistentvolumeclaims"),
-    "Pod": (_CORE, "pods"),
-    "PodTemplate": (_CORE, "podtemplates"),
-    "ResourceQuota": (_CORE, "resourcequotas"),
-    "Secret": (_CORE, "secrets"),
-    "Service": (_CORE, "services"),
-    "ServiceAccount": (_CORE, "serviceaccounts"),
-    "Deployment": (_APPS, "deployments"),
-    "NetworkPolicy": (_NETWORKING, "networkpolicies"),
-    "Role": (_RBAC, "roles"),
-    "RoleBinding": (_RBAC, "rolebindings"),
+_GROUPS = {
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "Deployment": "apps/v1",
+    "NetworkPolicy": "networking.k8s.io/v1",
+    **dict.fromkeys(("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"), "rbac.authorization.k8s.io/v1"),
 }
-_VERSIONS = {prefix: prefix.partition("/")[2] for prefix, _ in _RESOURCES.values()}
+"""API groups and versions of kinds that are not in the core."""
 _WITH_STATUS = ("Node", "Pod")
 """What their kubelet would tell is given with the object."""
 _CONFLICT = 409
@@ -51,18 +31,17 @@ class Api:
         self._url, self._session = plane.url, plane.session(user)
 
     def get(self, kind: str, name: str, namespace: str = "") -> Object | None:
-        """None when it is not there."""
+        """Return an object, or None when it is not there."""
         answer = self._session.get(self._path(kind, namespace, name))
         return None if answer.status_code == 404 else _content(answer)
 
     def all(self, kind: str, namespace: str = "") -> list[Object]:
-        """Of a kind, in a namespace or in all."""
+        """Return the objects of a kind, in a namespace or in all."""
         return list(_content(self._session.get(self._path(kind, namespace)))["items"])
 
     def create(self, one: Object) -> requests.Response:
         """The answer, which may be a refusal."""
-        prefix, _ = _RESOURCES[one["kind"]]
-        content = {"apiVersion": _VERSIONS[prefix], **_bare(one)}
+        content = {"apiVersion": _GROUPS.get(one["kind"], "v1"), **_bare(one)}
         return self._session.post(self._path(one["kind"], _namespace(one)), json=content)
 
     def put(self, one: Object) -> None:
@@ -117,13 +96,14 @@ class Api:
                 self.put(one)
 
     def _path(self, kind: str, namespace: str, name: str = "") -> str:
-        prefix, resource = _RESOURCES[kind]
+        prefix, resource = f"apis/{_GROUPS[kind]}" if kind in _GROUPS else "api/v1", kind.lower()
+        plural = f"{resource[:-1]}ies" if resource.endswith("y") else resource + ("es" if resource[-1] == "s" else "s")
         inside = f"namespaces/{namespace}/" if namespace else ""
-        return f"{self._url}/{prefix}/{inside}{resource}" + (f"/{name}" if name else "")
+        return f"{self._url}/{prefix}/{inside}{plural}" + (f"/{name}" if name else "")
 
 
 def until(true: Callable[[], T], seconds: float = 30) -> T:
-    """What a function returns once that is true."""
+    """Wait until a function returns what is true, and return that."""
     deadline = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < deadline, f"not so after {seconds} s"

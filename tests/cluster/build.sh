@@ -1,7 +1,6 @@
 #!/bin/sh
-# etcd and containerd, and an API server, controllers, a scheduler and a kubelet built from Debian's source package of
-# Kubernetes, into a folder: for a machine that reaches Debian's packages and neither a registry of containers nor a
-# release. It takes a C compiler; nothing is installed.
+# etcd, and an API server, controllers and a scheduler built from Debian's source package of Kubernetes, into a folder: for a
+# machine that reaches Debian's packages and neither a registry of containers nor a release. Nothing is installed.
 #   sh tests/cluster/build.sh .control-plane
 set -eu
 mkdir -p "$1"
@@ -26,7 +25,7 @@ APT::Sandbox::User "root";
 END
 export APT_CONFIG="$work/apt.conf"
 apt-get update
-apt-get download etcd-server containerd golang-1.19-go golang-1.19-src rsync libpopt0 libxxhash0
+apt-get download etcd-server golang-1.19-go golang-1.19-src rsync libpopt0 libxxhash0
 for package in *.deb; do dpkg-deb --extract "$package" programs; done
 apt-get source --download-only kubernetes
 mkdir kubernetes
@@ -40,9 +39,7 @@ export KUBE_GIT_VERSION="v$release" KUBE_GIT_COMMIT=debian KUBE_GIT_TREE_STATE=a
 export KUBE_GIT_MAJOR="${release%%.*}" KUBE_GIT_MINOR="$(echo "$release" | cut -d. -f2)"
 mkdir -p .go/src/k8s.io
 ln -s ../../.. .go/src/k8s.io/kubernetes
-make WHAT="cmd/kube-apiserver cmd/kube-controller-manager cmd/kube-scheduler cmd/kubelet"
-cp _output/local/bin/linux/*/kube-* _output/local/bin/linux/*/kubelet "$target"
-cc -static -Os -DVERSION="$release" -o "$target/pause" build/pause/linux/pause.c
-cd "$work/programs/usr/bin"
-cp etcd containerd containerd-shim-runc-v2 ctr "$target"
-"$target/kubelet" --version
+make WHAT="cmd/kube-apiserver cmd/kube-controller-manager cmd/kube-scheduler"
+cp _output/local/bin/linux/*/kube-* "$target"
+cp "$work/programs/usr/bin/etcd" "$target"
+"$target/kube-apiserver" --version

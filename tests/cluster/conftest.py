@@ -1,39 +1,44 @@
 """A real control plane for the tests of a module, with what an overlay puts there."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import PROGRAMS, ControlPlane, programs
-from tests.cluster.pool import apply_pool
+from tests.preflight.clusters import objects_of, write_overlay
 from tests.preflight.conftest import ask
 
 __all__ = ["ask"]
 
 
-@contextmanager
-def started(folder: Path, made_up_nodes: bool) -> Iterator[ControlPlane]:
-    """A control plane that pods can be given to, where the machine has its programs."""
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An empty cluster whose nodes tests make up, where the machine has its programs."""
     found = programs()
     if found is None:
         pytest.skip(f"no real API server here: {PROGRAMS} names no folder with etcd and kube-apiserver")
-    with ControlPlane(folder, found, made_up_nodes) as plane:
-        if plane.controls:  # Pods are let in once their account is there.
-            until(lambda: Api(plane).get("ServiceAccount", "default", "default"))
-        yield plane
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An empty cluster, whose nodes tests make up."""
-    with started(tmp_path_factory.mktemp("control-plane"), made_up_nodes=True) as found:
-        yield found
+    with ControlPlane(tmp_path_factory.mktemp("control-plane"), found) as started:
+        if started.controls:  # Pods are let in once their account is there.
+            until(lambda: Api(started).get("ServiceAccount", "default", "default"))
+        yield started
 
 
 @pytest.fixture(scope="module")
 def pool(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> list[Object]:
-    """What the cluster holds after the overlay of a GPU pool was applied, with its nodes and the pods of others."""
-    return apply_pool(plane, tmp_path_factory.mktemp("overlay"))
+    """What the cluster holds after a user's own overlay was applied, with the nodes of a GPU pool and others' pods."""
+    folder = tmp_path_factory.mktemp("overlay")
+    write_overlay(folder)
+    plane.kubectl("apply", "-k", str(folder))
+    api, objects = Api(plane), objects_of("gpu-pool")
+    inside = {one["metadata"].get("namespace") for one in objects} - {None}
+    for name in sorted(inside - {one["metadata"]["name"] for one in api.all("Namespace")}):
+        api.put({"kind": "Namespace", "metadata": {"name": name}})
+    if plane.controls:  # Pods are let in once their account is there.
+        for name in inside:
+            until(lambda name=name: api.get("ServiceAccount", "default", name))
+    for kind in ("Node", "Secret", "Pod"):
+        for one in objects:
+            if one["kind"] == kind:
+                api.put(one)
+    return objects

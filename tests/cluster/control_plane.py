@@ -11,13 +11,13 @@ import time
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import requests
-import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.cluster.running import Running
+from tests.preflight.api_server import write_kubeconfig
 from tools import ROOT
 from tools.s3 import free_port
 
@@ -30,10 +30,10 @@ USERS = {
     "researcher": ("researcher", "mu-grpo"),
     "controllers": ("system:kube-controller-manager", ""),
     "scheduler": ("system:kube-scheduler", ""),
-    "node": ("system:node:worker", "system:nodes"),
 }
-"""By the name of the kubeconfig: user and group."""
+"""User and group, by the name of the kubeconfig."""
 _CONTROLLED = "namespace,serviceaccount,serviceaccount-token,resourcequota"
+"""Without those of nodes, which would take the tests' own for lost."""
 
 
 def programs() -> Path | None:
@@ -43,54 +43,51 @@ def programs() -> Path | None:
     return folder if all((folder / name).exists() for name in ("etcd", _SERVER)) else None
 
 
-class ControlPlane(Running):
+class ControlPlane:
     """Runs while its block does.
 
     Args:
         folder: for keys, logs, kubeconfigs and etcd's data.
-        programs: where the programs are.
-        made_up_nodes: whether nodes are objects of the tests, which no controller may take for lost.
+        programs: where the programs are; they find each other there.
     """
 
-    def __init__(self, folder: Path, programs: Path, made_up_nodes: bool = True) -> None:
-        super().__init__(folder, programs)
-        self._controlled = _CONTROLLED if made_up_nodes else f"{_CONTROLLED},nodelifecycle"
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self.folder, self._programs, self._ending = folder, programs, ExitStack()
         self._port = free_port()
         self.url = f"https://127.0.0.1:{self._port}"
         self.controls = (programs / _CONTROLLERS).exists()
-        """Whether its controllers run: they count what a quota has left."""
+        """True where its controllers run, which count what a quota has left."""
         self.schedules = (programs / _SCHEDULER).exists()
-        """Whether pods are placed."""
+        """True where pods are placed."""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as ending:
+            self._start(ending)
+            self._ending = ending.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.close()
 
     @property
     def certificate(self) -> Path:
-        """What the server's own is signed with."""
+        """The certificate that the server's own is signed with."""
         return self.folder / "apiserver.crt"
 
     def kubeconfig(self, user: str) -> Path:
         """A file that points here, as one of ``USERS``."""
         cluster = {"server": self.url, "certificate-authority": str(self.certificate)}
-        content = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "here", "cluster": cluster}],
-            "users": [{"name": user, "user": {"token": _token(user)}}],
-            "contexts": [{"name": "right", "context": {"cluster": "here", "user": user}}],
-            "current-context": "right",
-        }
-        path = self.folder / f"{user}.kubeconfig"
-        path.write_text(yaml.safe_dump(content))
-        return path
+        return write_kubeconfig(self.folder / f"{user}.kubeconfig", cluster, user, _token(user))
 
     @cached_property
     def git_version(self) -> str:
-        """Of the server, such as ``v1.33.1``."""
+        """Version of the server, such as ``v1.33.1``."""
         with self.session() as session:
             return str(session.get(f"{self.url}/version").json()["gitVersion"])
 
     @property
     def version(self) -> tuple[int, int]:
-        """Of the server, such as (1, 33)."""
+        """Major and minor version of the server, such as (1, 33)."""
         major, minor, *_ = self.git_version.removeprefix("v").split(".")
         return int(major), int(minor)
 
@@ -103,7 +100,7 @@ class ControlPlane(Running):
         return session
 
     def kubectl(self, *arguments: str, user: str = "admin") -> str:
-        """What kubectl prints; its error is the test's."""
+        """Return what kubectl prints; its error is the test's."""
         command = [str(Path(sys.executable).parent / "kubectl"), "--kubeconfig", str(self.kubeconfig(user))]
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -139,7 +136,7 @@ class ControlPlane(Running):
                 ending,
                 _CONTROLLERS,
                 *(f"--kubeconfig={self.kubeconfig('controllers')}", f"--service-account-private-key-file={keys}"),
-                *(f"--root-ca-file={self.certificate}", f"--controllers={self._controlled}"),
+                *(f"--root-ca-file={self.certificate}", f"--controllers={_CONTROLLED}"),
                 "--use-service-account-credentials",
                 *(*own, f"--secure-port={free_port()}", f"--cert-dir={self.folder / 'controllers'}"),
             )
@@ -155,7 +152,13 @@ class ControlPlane(Running):
         # Older ones also listen without TLS, on a port of everybody's.
         help_of = [self._programs / program, "--help"]
         known = subprocess.run(help_of, capture_output=True, text=True, check=False).stdout
-        super()._run(ending, program, *flags, *(["--port=0"] if "\n      --port int" in known else []))
+        closed = ["--port=0"] if "\n      --port int" in known else []
+        log = ending.enter_context((self.folder / f"{program}.log").open("w"))
+        environment = {**os.environ, "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}"}
+        command = [self._programs / program, *flags, *closed]
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.folder)
+        ending.callback(process.wait)
+        ending.callback(process.kill)
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS

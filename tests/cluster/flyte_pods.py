@@ -12,7 +12,7 @@ from flyteidl.admin import task_pb2
 from flyteidl.core import tasks_pb2
 
 from tests.cluster.api import Object
-from tests.k8s.test_flyte import values
+from tests.k8s.flyte_values import values
 from tests.preflight.clusters import NAMESPACE
 
 _BASE, _SHARED_MEMORY = "default", "flyte-shared-memory"

@@ -1,23 +1,28 @@
 """What stops a run on a real cluster is found there, in the words in which it is found on the one that is made up."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.cli.synthetic import command, words
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.pool import Objects
-from tests.preflight.api_server import SECRET
+from tests.preflight.api_server import SECRET, Objects
 from tests.preflight.clusters import NAMESPACE
-from tests.preflight.conftest import CONFIG, Ask, Findings, deployment_of
-from tests.preflight.spoiled import GPU, occupied, wrong_rows
-from tests.preflight.test_wrong_clusters import REFUSED, WRONG
+from tests.preflight.conftest import Ask, Findings
+from tests.preflight.spoiled import (
+    GPU,
+    REFUSED,
+    WRONG,
+    Wrong,
+    being_deleted,
+    occupied,
+    small_quota,
+    wrong_rows,
+)
 
 SUPPORTED = (1, 28)
-NOT_AS_OBJECTS = {"version", "being deleted"}
-"""What no object says, and what the server alone writes."""
+AS_OBJECTS = {name: case for name, case in WRONG.items() if case.spoil is not being_deleted}
+"""Without what the server alone writes."""
 
 
 def asked(plane: ControlPlane, ask: Ask, **target: object) -> Findings:
@@ -45,33 +50,32 @@ def test_a_right_cluster(plane: ControlPlane, pool: list[Object], ask: Ask) -> N
     assert SECRET not in str(found)
 
 
-@pytest.mark.parametrize("case", [case for case in WRONG if case not in NOT_AS_OBJECTS])
-def test_what_is_wrong_is_named_with_its_fix(case: str, plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
-    spoil, row, found, fix = WRONG[case]
-    spoiled = Objects(pool)
-    spoil(spoiled)
+def told_and_mended(case: Wrong, plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+    """A spoiled cluster is found to be wrong, and to be right once it is as before."""
+    by_quota, spoiled = case.spoil is small_quota, Objects(pool)
+    case.spoil(spoiled)
     with Api(plane).changed(pool, spoiled.objects):
-        failed = asked(plane, ask)[row]
-    assert failed.state == "failed"
-    assert found in failed.found
-    assert fix in failed.fix
+        until(lambda: not by_quota or counted(plane, "2"))
+        found = asked(plane, ask)[case.row]
+    assert found.state == "failed"
+    assert case.found in found.found
+    assert case.fix in found.fix
+    until(lambda: not by_quota or counted(plane, "20"))
     assert not wrong(plane, asked(plane, ask)), "the fix is not enough"
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_it_refuses_is_told_in_its_own_words(case: str, plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+@pytest.mark.parametrize("case", AS_OBJECTS.values(), ids=AS_OBJECTS)
+def test_what_is_wrong_is_named_with_its_fix(case: Wrong, plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+    told_and_mended(case, plane, pool, ask)
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_it_refuses_is_told_in_its_own_words(
+    case: Wrong, plane: ControlPlane, pool: list[Object], ask: Ask
+) -> None:
     if not plane.controls or plane.version < SUPPORTED:
         pytest.skip(f"Kubernetes {plane.git_version}, controllers {plane.controls}: not all of admission is here")
-    spoil, role, message, fix = REFUSED[case]
-    spoiled = Objects(pool)
-    spoil(spoiled)
-    with Api(plane).changed(pool, spoiled.objects):
-        found = until(lambda: (asked(plane, ask)[f"pod of {role}"],) if case != "quota" or counted(plane, "2") else ())
-    assert found[0].state == "failed"
-    assert message in found[0].found
-    assert fix in found[0].fix
-    until(lambda: case != "quota" or counted(plane, "20"))
-    assert not wrong(plane, asked(plane, ask)), "the fix is not enough"
+    told_and_mended(case, plane, pool, ask)
 
 
 def counted(plane: ControlPlane, gpus: str) -> bool:
@@ -114,17 +118,6 @@ def test_who_is_not_let_in(plane: ControlPlane, pool: list[Object], ask: Ask, tm
         found = ask(plane, kubeconfig=path)["API server"]
         assert found.state == "failed"
         assert message in found.found
-
-
-def test_the_command(plane: ControlPlane, pool: list[Object], tmp_path: Path) -> None:
-    where = ["--deployment", str(deployment_of("gpu-4", tmp_path)), "--kubeconfig", str(plane.kubeconfig("researcher"))]
-    done = command("preflight", "--config", str(CONFIG), *where, "--json")
-    found = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
-    assert done.returncode == 1  # a folder is no store, and the images are placeholders
-    assert found["nodes for train"]["state"] == found["pod of train"]["state"] == "ok"
-    shown = command("preflight", "--config", str(CONFIG), *where)
-    assert "nodes for train ok fits 1 of 5 nodes; room for 2 now" in words(shown.stdout)
-    assert SECRET not in done.stdout + shown.stdout
 
 
 def test_a_dry_run_changes_nothing(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:

@@ -9,30 +9,22 @@ from tasks.settings.deployment import ROLES, Role
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.flyte_pods import pod_of
-from tests.cluster.pool import Objects
+from tests.k8s.test_placement import POOLS
 from tests.platform.test_serialised import role_of
+from tests.preflight.api_server import Objects
 from tests.preflight.clusters import NAMESPACE
-from tests.preflight.spoiled import occupied
-from tests.preflight.test_wrong_clusters import WRONG
+from tests.preflight.spoiled import WRONG, Wrong, not_ready, occupied
 from tools import ROOT
 from tools.serialised import function_of, serialise
 
-POOLS: dict[Role, str] = {
-    "cpu": "cpu",
-    "prefetch": "cpu",
-    "verify": "cpu",
-    "rollout": "gpu-rollout",
-    "evaluate": "gpu-rollout",
-    "train": "gpu-train",
-}
-"""What the names of a role's nodes begin with."""
 ROOM: dict[Role, int] = {"cpu": 16, "rollout": 14, "train": 2}
-"""As ``mu-grpo preflight`` tells it of the same cluster (tests/preflight/test_right_clusters.py)."""
+"""Room as ``mu-grpo preflight`` tells it of the same cluster (tests/preflight/test_right_clusters.py)."""
 NOWHERE = {
-    case: row.removeprefix("nodes for ") for case, (_, row, _, _) in WRONG.items() if row.startswith("nodes for ")
+    name: case
+    for name, case in WRONG.items()
+    # Taints for a node's state are what the scheduler looks at; a controller sets them, which does not run here.
+    if case.row.startswith("nodes for ") and case.spoil is not not_ready
 }
-NOT_OF_THE_SCHEDULER = {"not ready"}
-"""Taints for a node's state are what it looks at; a controller sets them, which does not run here."""
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +86,13 @@ def test_the_last_attempt_of_what_may_be_interrupted_goes_to_a_node_on_demand(
         assert placed(api, made(api, name, tasks[name], last=True)) == "gpu-train-1"
 
 
-@pytest.mark.parametrize("case", [case for case in NOWHERE if case not in NOT_OF_THE_SCHEDULER])
+@pytest.mark.parametrize("case", NOWHERE.values(), ids=NOWHERE)
 def test_what_a_preflight_says_can_run_nowhere_is_not_placed(
-    case: str, api: Api, pool: list[Object], tasks: dict[str, task_pb2.TaskSpec]
+    case: Wrong, api: Api, pool: list[Object], tasks: dict[str, task_pb2.TaskSpec]
 ) -> None:
-    (name,) = [name for name in tasks if role_of(name) == NOWHERE[case]][:1]
+    (name,) = [name for name in tasks if role_of(name) == case.row.removeprefix("nodes for ")][:1]
     spoiled = Objects(pool)
-    WRONG[case][0](spoiled)
+    case.spoil(spoiled)
     with api.changed(pool, spoiled.objects):
         assert placed(api, made(api, name, tasks[name])) == ""
 

@@ -1,30 +1,79 @@
-"""Rates that are read from a run: seconds are planted into the notes of real runs, and must be found there."""
+"""Real runs: the rates that a plan reads from them, and the counts that it foretells.
 
-from collections.abc import Mapping
-from dataclasses import replace
+Seconds are planted into the notes of the runs, and must be found there.
+"""
+
+from dataclasses import dataclass, replace
 from math import ceil
 
 import pytest
 
+from tasks.cluster.gpus import Pool, pool_of
 from tasks.cluster.measured import measure, read_rates
-from tasks.cluster.rates import Rates
+from tasks.cluster.rates import EngineRates, Rates
 from tasks.cluster.shapes import shape_of
-from tasks.cluster.steps import predict
+from tasks.cluster.steps import Prediction, predict
 from tasks.errors import DataError
-from tasks.report.history import History
+from tasks.report.history import History, load_finished
 from tasks.report.ledger import make_ledger
 from tasks.settings import RunSettings
-from tasks.settings.cost import CostSettings
-from tasks.store import ArtifactRef
+from tasks.store import ArtifactRef, Store
 from tasks.store.records import Manifest, Timings
-from tests.cost.conftest import STAGES, Made
-from tools.runs import ROOT
+from tasks.stored.reports import find_reports
+from tests.cost import COSTS
+from tools.forked import Runner
+from tools.runs import CONFIG
 
-ASSUMED = CostSettings.read(ROOT / "configs/prices.yaml").assumptions
+ASSUMED = COSTS.assumptions
+SIZES = (
+    "policy.tiny.hidden_size=64 policy.tiny.warm_start.working_updates=2 policy.tiny.warm_start.guessing_updates=2 "
+    "prompts.prompts_per_stage=24 prompts.prompts_per_shard=16 rollout.responses_per_prompt=4 "
+    "rollout.responses_per_part=32 rollout.max_new_tokens=2 evaluate.problems=10 evaluate.max_new_tokens=2 "
+    "evaluate.responses_per_part=20 "
+    # Too short for an answer, so that no verifier starts, and wrong answers alone teach too.
+    "optimize.preset=asymre optimize.responses_per_update=16 operation.updates_per_checkpoint=2"
+)
+WORKFLOWS = {"mu_grpo": ("mu_grpo_2", 2, ""), "grpo": ("grpo", 4, " updates_per_rollout=2")}
+"""Workflow, number of stages and further changes of a run, by its name here."""
 STEP, TOKEN, TRAINED, SCORED, ANSWER = 0.5, 0.01, 0.003, 0.001, 0.02
 VERIFIER, SWITCH, ENGINE, TRAINER, BASE, START = 3.0, 0.25, 4.0, 5.0, 30.0, 20.0
 OWN = {"prompts": 0.125, "policy": 0.5, "rollouts": 0.25, "verdicts": 0.75, "trained": 2.0}
 OWN |= {"evaluation": 1.0, "average": 0.0625}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished run."""
+
+    run: RunSettings
+    stages: int
+    store: Store
+    history: History
+
+    def predict(self, rates: Rates, pool: Pool | None) -> Prediction:
+        shape = shape_of(self.run.policy)
+        assert shape is not None
+        return predict(self.run, self.stages, shape, rates, pool, alternating=self.run.alternates)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    """Runs of both workflows, each in a store of its own."""
+    found = {}
+    for name, (workflow, stages, change) in WORKFLOWS.items():
+        runner = Runner(tmp_path_factory.mktemp(name))
+        done = runner.run(workflow, "--overrides", SIZES + change)
+        assert done.returncode == 0, done.stdout + done.stderr
+        store = Store.open(runner.store)
+        found[name] = Made(
+            RunSettings.read(CONFIG, SIZES + change), stages, store, load_finished(store, find_reports(store)[0])
+        )
+    return found
+
+
+@pytest.fixture(params=WORKFLOWS)
+def one(request: pytest.FixtureRequest, made: dict[str, Made]) -> Made:
+    return made[request.param]
 
 
 def planted(made: Made) -> History:
@@ -42,10 +91,10 @@ def planted(made: Made) -> History:
 
     def phases(one: Manifest) -> dict[str, float]:
         facts = one.facts
-        if one.kind == "rollouts" and run.updates_per_rollout is None:
+        if one.kind == "rollouts" and not run.alternates:
             parts = [32] * (facts["responses"] // 32)
             return {"load": 0.0, "generate": generating(parts, facts["responses"] * facts["response_tokens"])}
-        if one.kind == "verdicts" and run.updates_per_rollout is None:
+        if one.kind == "verdicts" and not run.alternates:
             return {"load": 0.0, "verify": VERIFIER + ANSWER * facts["responses"]}
         if one.kind == "evaluation":
             parts = [20, 5] * 2
@@ -55,7 +104,7 @@ def planted(made: Made) -> History:
             told = history.manifests[one.parents["verdicts"][0]].facts
             tokens = told["responses"] * told["response_tokens"]
             found = {"load": TRAINER, "logp": SCORED * tokens, "optimize": TRAINED * tokens, "save": 0.5}
-            if run.updates_per_rollout is not None:
+            if run.alternates:
                 refreshes = run.updates_per_stage // run.updates_per_rollout
                 calls = [told["responses"] // refreshes] * refreshes
                 found |= {"switch": SWITCH * refreshes, "generate": generating(calls, tokens)}
@@ -64,7 +113,7 @@ def planted(made: Made) -> History:
         return {"warm_start": BASE} if one.kind == "policy" else {}
 
     now, timed = START, dict[ArtifactRef, Manifest]()
-    inside = {"rollouts", "verdicts"} if run.updates_per_rollout is not None else set()
+    inside = {"rollouts", "verdicts"} if run.alternates else set()
     for one in sorted(history.manifests.values(), key=lambda one: one.timings.finished):
         own, started = phases(one), now
         if one.kind not in inside:
@@ -75,10 +124,6 @@ def planted(made: Made) -> History:
             process="one", process_started=0, started=started + nested, finished=now + 2 * nested, phases=own
         )
         timed[one.ref] = one.model_copy(update={"timings": timings})
-    return _with(history, timed)
-
-
-def _with(history: History, timed: Mapping[ArtifactRef, Manifest]) -> History:
     stages = [
         replace(
             stage,
@@ -88,16 +133,11 @@ def _with(history: History, timed: Mapping[ArtifactRef, Manifest]) -> History:
         )
         for stage in history.stages
     ]
-    return replace(history, manifests=dict(timed), stages=stages)
+    return replace(history, manifests=timed, stages=stages)
 
 
 def rates_of(made: Made, history: History, run: RunSettings | None = None) -> Rates:
     return read_rates(run or made.run, history, ASSUMED, "here")
-
-
-@pytest.fixture(params=["mu_grpo", "grpo"])
-def one(request: pytest.FixtureRequest, made: dict[str, Made]) -> Made:
-    return made[request.param]
 
 
 def test_planted_rates_are_found(one: Made) -> None:
@@ -109,19 +149,15 @@ def test_planted_rates_are_found(one: Made) -> None:
     assert (each.verifier_start_seconds, each.answer_seconds) == pytest.approx((VERIFIER, ANSWER))
     started = (each.engine_start_seconds, each.trainer_start_seconds, rates.base)
     assert started == pytest.approx((ENGINE, TRAINER, BASE))
-    switch = SWITCH if one.run.updates_per_rollout else ASSUMED.switch_seconds
+    switch = SWITCH if one.run.alternates else ASSUMED.switch_seconds
     assert each.switch_seconds == pytest.approx(switch)
-    assert ("switch_seconds" in rates.measured) == bool(one.run.updates_per_rollout)
+    assert ("switch_seconds" in rates.measured) == one.run.alternates
     assert each.pod_start_seconds == pytest.approx(START, abs=0.05)
 
 
 def test_a_run_predicts_itself(one: Made) -> None:
     history = planted(one)
-    ledger = make_ledger(history)
-    shape = shape_of(one.run.policy)
-    assert shape is not None
-    turns = one.run.updates_per_rollout is not None
-    predicted = predict(one.run, STAGES, shape, rates_of(one, history), None, alternating=turns)
+    ledger, predicted = make_ledger(history), one.predict(rates_of(one, history), None)
     expected = {row: seconds for row, seconds in ledger.seconds.items() if seconds}
     assert predicted.seconds["start"] == pytest.approx(expected["start"], abs=0.3)  # a pause counts to either row
     assert {**predicted.seconds, "rest": 0} == pytest.approx({**expected, "rest": 0}, rel=0.03)
@@ -156,3 +192,31 @@ def test_a_run_of_the_other_workflow_serves_where_there_is_no_other(made: dict[s
         rates, told = measure(made[other].run, made[name].store, ASSUMED)
         assert ("switch_seconds" in rates.measured) == (name == "grpo")
         assert told.startswith(f"asymre, mu {2 if name == 'grpo' else 6}, seed 0, report/")
+
+
+def counted(made: Made) -> Prediction:
+    """The plan of a run that is told the real mean length of a response, and nothing else of the run."""
+    verdicts = made.history.of_kind("verdicts")
+    responses = sum(one.facts["responses"] for one in verdicts)
+    tokens = sum(one.facts["responses"] * one.facts["response_tokens"] for one in verdicts)
+    engine = EngineRates(refills=False, rows=512, step=0.0, row=0.0)
+    share = tokens / responses / made.run.rollout.max_new_tokens
+    each = ASSUMED.model_copy(update={"response_share": share, "prompt_tokens": 0.0})
+    rates = Rates(each, frozenset(), engine, engine, trained_token=0.0, scored_token=0.0)
+    return made.predict(rates, pool_of(made.run, 1, None, COSTS, None))
+
+
+def test_a_plan_counts_what_a_run_makes(one: Made) -> None:
+    found, history = counted(one), one.history
+    pods = {phase.name: phase.pods for phase in found.phases}
+    assert pods["evaluate"] == len(history.of_kind("evaluation")) == one.stages + 1
+    assert pods.get("optimize", 0) + pods.get("alternate", 0) == len(history.stages)
+    if "generate" in pods:
+        assert pods["generate"] == len(history.of_kind("rollouts"))
+        assert pods["verify"] == len(history.of_kind("verdicts"))
+    assert found.updates == len(history.updates["update"])
+    assert found.trained_tokens == pytest.approx(sum(history.updates["tokens"]))
+    switched = any("switch" in stage.policy.timings.phases for stage in history.stages)
+    assert found.refreshes == (sum(history.updates["staleness"] == 0) if switched else 0)
+    stored = sum(file.bytes for policy in history.of_kind("policy") for file in policy.files.values())
+    assert found.policy_bytes == pytest.approx(stored, rel=0.1)

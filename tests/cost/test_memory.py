@@ -13,7 +13,8 @@ from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.settings import RunSettings
 from tasks.train.backends import open_backend
-from tests.cost.test_pool import COSTS, ROOT, paper
+from tests.cost import COSTS, paper
+from tools import ROOT
 
 SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
 SEQUENCE, SEQUENCES = 64, 8
@@ -71,9 +72,9 @@ def test_a_micro_batch_that_does_not_fit_beside_the_weights_is_named() -> None:
 
 
 def test_an_engine_that_takes_turns_fits_beside_training() -> None:
-    run, turns = paper(), RunSettings.read(ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-grpo.yaml")
+    run, turns = paper(), paper(algorithm="grpo")
     pool = pool_of(turns, 4, None, COSTS, None)
-    assert pool.pods["train"] == 4
+    assert pool.gpus_of("train") == 4
     check_training_fits(turns, SHAPE, pool)
     check_training_fits(run, SHAPE, pool)
     # 6 bytes of every weight stay: 2 whole, 16 over four GPUs.

@@ -1,27 +1,85 @@
-"""Seconds by data sheets: worked numbers, and what cannot fit."""
+"""GPUs of pods, and seconds by data sheets: worked numbers, and what cannot fit."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tasks.cluster.gpus import pool_of
+from tasks.cluster.gpus import Pool, pool_of
 from tasks.cluster.measured import two_rates
 from tasks.cluster.rates import EngineRates, Rates, assumed_rates, passes
 from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
-from tasks.settings import OptimizeSettings, RunSettings
-from tasks.settings.cost import CostSettings
+from tasks.settings import OptimizeSettings
+from tasks.settings.deployment import DeploymentSettings
+from tests.cost import COSTS, WEIGHTS, paper
+from tools import ROOT
 
-ROOT = Path(__file__).parents[2]
-PAPER, PRICES = ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-mu-grpo.yaml", ROOT / "configs/prices.yaml"
 SHAPE = KNOWN["Qwen/Qwen2.5-Math-7B"]
-WEIGHTS = 7_615_616_512
+
+
+def deployment(name: str) -> DeploymentSettings:
+    return DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml")
+
+
+def gpus_of(pool: Pool) -> dict[str, int]:
+    return {role: pod.gpus for role, pod in pool.pods.items()}
+
+
+def test_without_a_deployment_pods_have_the_gpus_that_their_steps_use() -> None:
+    pool = pool_of(paper("rollout.engine.tensor_parallel=2"), 8, None, COSTS, None)
+    assert gpus_of(pool) == {"rollout": 2, "evaluate": 2, "train": 4}
+    assert {pod.accelerator for pod in pool.pods.values()} == {"nvidia-h200"}
+    assert {role for role, pod in pool.pods.items() if pod.interruptible} == {"rollout", "evaluate"}
+
+
+def test_a_deployment_says_which_pods_there_are() -> None:
+    pool = pool_of(paper(), 8, None, COSTS, deployment("gpu-8"))
+    assert gpus_of(pool) == {"rollout": 2, "evaluate": 2, "train": 8}
+    assert pool.training_gpus == 4  # the processes that the settings ask for
+    assert pool.most_pods == 32
+    assert pool_of(paper(), 8, "nvidia-h100", COSTS, deployment("gpu-8")).pods["train"].accelerator == "nvidia-h100"
+
+
+def test_nodes_that_train_together_count_together() -> None:
+    values = deployment("gpu-4").model_dump(mode="json") | {"train_nodes": 2}
+    pool = pool_of(paper(), 8, None, COSTS, DeploymentSettings.parse(values))
+    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "overrides", "name", "message"),
+    [
+        (2, "", None, "gpus: 2 with optimize.backend.processes 4, for which a pod has 4 GPUs; allowed: 4 or more"),
+        (5, "rollout.engine.tensor_parallel=2", None, "gpus: 5 with rollout.engine.tensor_parallel 2.*multiples of 2"),
+        (1, "optimize.backend.processes=1 rollout.engine.tensor_parallel=2", None, "gpus: 1 with rollout.engine"),
+        (4, "", "development", "MU_GRPO_DEPLOYMENT: pods.rollout.gpus: 0 with rollout.engine.tensor_parallel 1"),
+        (4, "", "gpu-1", "MU_GRPO_DEPLOYMENT: pods.train.gpus: 1 with optimize.backend.processes 4; allowed: 4"),
+        (4, "", "gpu-8", "gpus: 4 with optimize.backend.processes 4, for which a pod has 8 GPUs; allowed: 8 or more"),
+    ],
+)
+def test_gpus_that_do_not_fit_are_named(gpus: int, overrides: str, name: str | None, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        pool_of(paper(overrides), gpus, None, COSTS, deployment(name) if name else None)
+
+
+def test_an_unknown_accelerator_lists_the_known_ones() -> None:
+    with pytest.raises(SettingsError, match=r"'b200' is not in the table.*nvidia-h200, nvidia-h100, nvidia-a100"):
+        pool_of(paper(), 4, "b200", COSTS, None)
+    values = deployment("gpu-4").model_dump(mode="json")
+    values["pods"]["train"]["accelerator"] = "nvidia-b200"
+    with pytest.raises(SettingsError, match="'nvidia-b200' is not in the table"):
+        pool_of(paper(), 4, None, COSTS, DeploymentSettings.parse(values))
+
+
+def test_a_task_that_alternates_has_a_gpu_for_every_process() -> None:
+    turns = paper("optimize.backend.processes=8", "grpo")
+    pool = pool_of(turns, 8, None, COSTS, None)
+    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)
 
 
 def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4, shape: Shape = SHAPE) -> Rates:
-    run = RunSettings.read(PAPER, overrides)
-    pool = pool_of(run, 8, accelerator, CostSettings.read(PRICES), None)
+    run = paper(overrides)
+    pool = pool_of(run, 8, accelerator, COSTS, None)
     return assumed_rates(run, shape, replace(pool, training_gpus=gpus))
 
 
@@ -67,19 +125,19 @@ def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "responses", "steps"),
+    ("refills", "responses", "steps"),
     [
-        ("vllm", 0, 0),
-        ("vllm", 1, 100),  # the longest response is waited for
-        ("vllm", 64, 100),
-        ("vllm", 640, 640 * 20 / 64 + 100 - 20),
-        ("transformers", 64, 100),
-        ("transformers", 65, 200),  # a second batch
-        ("transformers", 640, 1000),
+        (True, 0, 0),
+        (True, 1, 100),  # the longest response is waited for
+        (True, 64, 100),
+        (True, 640, 640 * 20 / 64 + 100 - 20),
+        (False, 64, 100),
+        (False, 65, 200),  # a second batch
+        (False, 640, 1000),
     ],
 )
-def test_decode_steps_of_a_call(kind: str, responses: int, steps: float) -> None:
-    engine = EngineRates(kind, rows=64, step=0.5, row=0.001, prompt_token=0.01)
+def test_decode_steps_of_a_call(refills: bool, responses: int, steps: float) -> None:
+    engine = EngineRates(refills, rows=64, step=0.5, row=0.001, prompt_token=0.01)
     assert engine.steps(responses, mean=20, longest=100) == steps
     seconds = 0.5 * steps + 0.001 * 20 * responses + 0.01 * 7
     assert engine.seconds(responses, 20, 100, prompt_tokens=7) == pytest.approx(seconds)

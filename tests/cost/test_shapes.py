@@ -23,7 +23,7 @@ from tasks.models.lora import add_adapters
 from tasks.settings import LoraSettings, PolicySettings
 
 KINDS = {"Qwen3": Qwen3Config, "Llama": LlamaConfig, "": Qwen2Config}
-"""By a part of a model's name."""
+"""Configurations by a part of a model's name."""
 SMALL = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 
 

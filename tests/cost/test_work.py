@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,14 +11,8 @@ from tasks.cluster.rates import EngineRates, Rates, assumed_rates
 from tasks.cluster.shapes import KNOWN, shape_of
 from tasks.cluster.steps import Prediction, baseline_mu, parts, predict
 from tasks.settings import RunSettings
-from tasks.settings.cost import CostSettings
-
-ROOT = Path(__file__).parents[2]
-PRICES = ROOT / "configs/prices.yaml"
-
-
-def paper(overrides: str = "") -> RunSettings:
-    return RunSettings.read(ROOT / "configs/paper/gpu-4/qwen2.5-math-7b-mu-grpo.yaml", overrides)
+from tests.cost import COSTS, PRICES, WEIGHTS, paper
+from tools import ROOT
 
 
 def planned(overrides: str = "", gpus: int = 4, stages: int = 4, **options: str):
@@ -45,7 +38,7 @@ def test_the_papers_setting_in_numbers() -> None:
         assert one.generated_tokens == pytest.approx(4 * 524_288 * 640)
         assert one.trained_tokens == pytest.approx(4 * 524_288 * 790)
         # The base policy in 16 bits, and four policies with weights and moments in 32.
-        assert one.policy_bytes == pytest.approx((2 + 4 * 12) * 7_615_616_512, rel=1e-3)
+        assert one.policy_bytes == pytest.approx((2 + 4 * 12) * WEIGHTS, rel=1e-3)
         assert one.kept_bytes - one.policy_bytes == pytest.approx(8 * one.generated_tokens)
     assert (plan.mu_grpo.mu, plan.grpo.mu) == (1024, 4)
     assert (plan.mu_grpo.refreshes, plan.grpo.refreshes) == (0, 1024)
@@ -72,7 +65,7 @@ def test_gpus_shorten_generation_and_leave_training() -> None:
 def test_pods_at_once_are_limited_by_gpus_and_by_the_deployment() -> None:
     """16 shards a stage: 2 rounds on 8 GPUs, 4 where 4 pods may run at once."""
     shape = KNOWN["Qwen/Qwen2.5-Math-7B"]
-    pool = pool_of(paper(), 8, None, CostSettings.read(PRICES), None)
+    pool = pool_of(paper(), 8, None, COSTS, None)
     rates = assumed_rates(paper(), shape, pool)
     for most, rounds in ((16, 2), (4, 4)):
         found = predict(paper(), 4, shape, rates, replace(pool, most_pods=most), alternating=False)
@@ -106,14 +99,14 @@ def test_every_second_of_a_pod_is_in_a_row_and_in_a_phase(workflow: str) -> None
 def test_adapters_leave_the_policy_and_shrink_its_moments() -> None:
     full, adapters = planned().mu_grpo, planned("optimize.lora.rank=32").mu_grpo
     rank32 = KNOWN["Qwen/Qwen2.5-Math-7B"].adapter_parameters(32)
-    assert adapters.policy_bytes == pytest.approx(2 * 7_615_616_512 + 4 * (4 * 7_615_616_512 + 12 * rank32), rel=1e-3)
+    assert adapters.policy_bytes == pytest.approx(2 * WEIGHTS + 4 * (4 * WEIGHTS + 12 * rank32), rel=1e-3)
     assert adapters.unfinished_bytes == pytest.approx(3 * 12 * rank32, rel=1e-3)
-    assert full.unfinished_bytes == pytest.approx(3 * 12 * 7_615_616_512, rel=1e-3)
+    assert full.unfinished_bytes == pytest.approx(3 * 12 * WEIGHTS, rel=1e-3)
 
 
 def test_states_are_written_as_often_as_they_are_due() -> None:
     rare, often = planned("operation.updates_per_checkpoint=1024"), planned("operation.updates_per_checkpoint=256")
-    state = 12 * 7_615_616_512
+    state = 12 * WEIGHTS
     for name in ("mu_grpo", "grpo"):
         once, four = getattr(rare, name), getattr(often, name)
         assert once.unfinished_bytes == 0
@@ -156,7 +149,7 @@ def test_one_process_by_hand() -> None:
         "prompts.prompts_per_stage=16 prompts.prompts_per_shard=8 rollout.responses_per_prompt=4 "
         "optimize.responses_per_update=16 evaluate.problems=10",
     )
-    engine = EngineRates("transformers", rows=512, step=0.1, row=0.01)
+    engine = EngineRates(refills=False, rows=512, step=0.1, row=0.01)
     assumed = {
         "response_share": 8.0 / run.rollout.max_new_tokens,
         "prompt_tokens": 0.0,
@@ -169,7 +162,7 @@ def test_one_process_by_hand() -> None:
         "pod_start_seconds": 20.0,
         "store_gb_per_second": math.inf,
     }
-    each = CostSettings.read(PRICES).assumptions.model_copy(update=assumed)
+    each = COSTS.assumptions.model_copy(update=assumed)
     rates = Rates(each, frozenset(), engine, engine, trained_token=0.1, scored_token=0.05, base=30.0, rest=0.5)
 
     shape = shape_of(run.policy)

@@ -1,19 +1,18 @@
 """What kustomize makes of k8s/: valid, and right in what only an API server would otherwise tell."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 
+from tasks.cluster.api import Permission, needed
 from tasks.flyte.training import SHUTDOWN_SECONDS
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
+from tests.preflight.clusters import NAMESPACE, rendered, write_overlay
 from tools import ROOT
 
 Document = dict[str, Any]
@@ -23,17 +22,9 @@ DNS_1123 = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 CHECKPOINT_BYTES_PER_WEIGHT, SLOW_STORE = 12, 200e6
 
 
-@cache
-def rendered(path: Path) -> list[Document]:
-    kubectl = Path(sys.executable).parent / "kubectl"
-    done = subprocess.run([kubectl, "kustomize", path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
-
-
 @pytest.fixture(scope="module", params=sorted(OVERLAYS))
 def overlay(request: pytest.FixtureRequest) -> tuple[str, list[Document]]:
-    return request.param, rendered(ROOT / "k8s/overlays" / request.param)
+    return request.param, rendered(f"k8s/overlays/{request.param}")
 
 
 def named(documents: list[Document], kind: str) -> dict[str, Document]:
@@ -149,7 +140,7 @@ def test_a_checkpoint_of_7b_fits_into_the_grace_period(overlay: tuple[str, list[
 
 def test_every_template_has_the_flavor_of_its_pool() -> None:
     """The first flavor in Kueue's order whose labels the pod does not contradict and whose taints it tolerates."""
-    documents = rendered(ROOT / "k8s/components/kueue")
+    documents = rendered("k8s/components/kueue")
     flavors = named(documents, "ResourceFlavor")
     (group,) = named(documents, "ClusterQueue")["mu-grpo"]["spec"]["resourceGroups"]
 
@@ -164,7 +155,7 @@ def test_every_template_has_the_flavor_of_its_pool() -> None:
         )
 
     found = {}
-    templates = named(rendered(ROOT / "k8s/overlays/gpu-pool"), "PodTemplate")
+    templates = named(rendered("k8s/overlays/gpu-pool"), "PodTemplate")
     pods = {name: template["template"]["spec"] for name, template in templates.items()}
     # What Flyte adds to a pod that may be interrupted (k8s/flyte/values.yaml); without it this one may go to both.
     spot = {"key": "mu-grpo/pool", "operator": "Equal", "value": "rollout", "effect": "NoSchedule"}
@@ -179,7 +170,7 @@ def test_every_template_has_the_flavor_of_its_pool() -> None:
 
 
 def test_kueues_queues_are_a_component() -> None:
-    documents = rendered(ROOT / "k8s/components/kueue")
+    documents = rendered("k8s/components/kueue")
     flavors = named(documents, "ResourceFlavor")
     (group,) = named(documents, "ClusterQueue")["mu-grpo"]["spec"]["resourceGroups"]
     assert {one["name"] for one in group["flavors"]} == set(flavors)
@@ -188,3 +179,35 @@ def test_kueues_queues_are_a_component() -> None:
         assert [one["name"] for one in flavor["resources"]] == group["coveredResources"]
         assert set(group["coveredResources"]) == {"cpu", "memory", "ephemeral-storage", "nvidia.com/gpu"}
     assert named(documents, "LocalQueue")["default"]["spec"]["clusterQueue"] == "mu-grpo"
+
+
+@pytest.fixture(scope="module")
+def roles() -> list[Document]:
+    """The roles of `mu-grpo preflight`."""
+    return rendered("k8s/components/preflight")
+
+
+def test_a_preflight_is_granted_what_it_asks_for_and_nothing_else(roles: list[Document]) -> None:
+    granted = set[Permission]()
+    for role in roles:
+        kubernetes_validate.validate(role, "1.33", strict=True)
+        for rule in role.get("rules", []):
+            assert rule["apiGroups"] == [""]
+            for verb, resource, name in product(rule["verbs"], rule["resources"], rule.get("resourceNames", [""])):
+                granted.add(Permission(verb, resource, role["metadata"].get("namespace", ""), name))
+    assert granted == set(needed(NAMESPACE, "mu-grpo").values())
+
+
+@pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
+def test_a_group_is_bound_to_its_role(kind: str, roles: list[Document]) -> None:
+    (role,), (binding,) = named(roles, kind).values(), named(roles, f"{kind}Binding").values()
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, role["metadata"]["name"])
+    assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")
+    assert [one["kind"] for one in binding["subjects"]] == ["Group"]
+
+
+def test_the_roles_are_a_component_of_an_overlay(tmp_path: Path) -> None:
+    write_overlay(tmp_path)
+    documents = rendered(str(tmp_path))
+    assert "mu-grpo-preflight" in named(documents, "Role")
+    assert "mu-grpo-train" in named(documents, "PodTemplate")

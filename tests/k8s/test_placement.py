@@ -3,65 +3,47 @@
 import pytest
 import yaml
 
-from tasks.cluster.api import Object
 from tasks.cluster.nodes import look_at
 from tasks.cluster.pods import role_pod
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
-from tests.k8s.test_flyte import values
-from tests.preflight.clusters import rendered
+from tests.k8s.flyte_values import values
+from tests.preflight.clusters import objects_of
 from tools import ROOT
 
-LARGE = {"cpu": "192", "memory": "4Ti", "ephemeral-storage": "4Ti", "pods": "110"}
-GPUS = {"nvidia.com/gpu": "8"}
-H200 = {"k8s.amazonaws.com/accelerator": "nvidia-h200"}
-
-
-def node(name: str, labels: dict[str, str], gpus: bool, pool: str = "") -> Object:
-    taints = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}] if gpus else []
-    if pool:
-        taints.append({"key": "mu-grpo/pool", "value": pool, "effect": "NoSchedule"})
-        labels = {**labels, "mu-grpo/pool": pool}
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"taints": taints},
-        "status": {
-            "allocatable": {**LARGE, **(GPUS if gpus else {})},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
-
-
-NODES = [node("cpu", {}, False), node("spot", H200, True, "rollout"), node("train", H200, True, "train")]
-MAY: dict[Role, set[str]] = {
-    "cpu": {"cpu"},
-    "prefetch": {"cpu"},
-    "verify": {"cpu"},
-    "rollout": {"spot"},
-    "evaluate": {"spot"},
-    "train": {"train"},
+POOLS: dict[Role, str] = {
+    "cpu": "cpu",
+    "prefetch": "cpu",
+    "verify": "cpu",
+    "rollout": "gpu-rollout",
+    "evaluate": "gpu-rollout",
+    "train": "gpu-train",
 }
+"""Nodes of each role on a GPU pool, by the beginning of their names."""
 
 
 def places(deployment: DeploymentSettings) -> dict[Role, set[str]]:
-    templates = {
-        one["metadata"]["name"]: one for one in rendered("k8s/overlays/gpu-pool") if one["kind"] == "PodTemplate"
-    }
-    pods = {role: role_pod(role, deployment, templates[deployment.pod(role).template]) for role in ROLES}
-    return {
-        role: {one["metadata"]["name"] for one in NODES if look_at(one, pods[role]["spec"], []).ever} for role in ROLES
-    }
+    """Return the pools whose nodes could hold a role's pod if they were empty."""
+    objects, found = objects_of("gpu-pool"), dict[Role, set[str]]()
+    templates = {one["metadata"]["name"]: one for one in objects if one["kind"] == "PodTemplate"}
+    for role in ROLES:
+        spec = role_pod(role, deployment, templates[deployment.pod(role).template])["spec"]
+        looks = [look_at(one, spec, []) for one in objects if one["kind"] == "Node"]
+        found[role] = {look.node.rpartition("-")[0] for look in looks if look.ever}
+    return found
 
 
 @pytest.mark.parametrize("name", ["gpu-1", "gpu-4", "gpu-8"])
 def test_every_role_has_its_nodes_and_no_others(name: str) -> None:
-    assert places(DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml")) == MAY
+    assert places(DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml")) == {
+        role: {pool} for role, pool in POOLS.items()
+    }
 
 
 def test_the_last_attempt_of_what_may_be_interrupted_goes_to_a_node_on_demand() -> None:
     deployment = DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")
     pods = {role: pod.model_copy(update={"interruptible": False}) for role, pod in deployment.pods.items()}
     found = places(deployment.model_copy(update={"pods": pods}))
-    assert found == {**MAY, "rollout": {"train"}, "evaluate": {"train"}}
+    assert found["rollout"] == found["evaluate"] == found["train"] == {"gpu-train"}
 
 
 def test_what_a_deployment_says_of_flytes_settings_is_what_they_say() -> None:

@@ -1,7 +1,8 @@
 """Right clusters, made of the project's own manifests and of nodes and pods as an API server tells them."""
 
 import base64
-import copy
+import json
+import os
 import subprocess
 import sys
 from functools import cache
@@ -9,20 +10,32 @@ from pathlib import Path
 
 import yaml
 
-from tests.preflight.api_server import NAMESPACE, SECRET, ApiServer, Object, recorded
+from tests.preflight.api_server import NAMESPACE, SECRET, ApiServer, Object
 from tools import ROOT
 
 
 @cache
 def _rendered(path: str) -> str:
     kubectl = Path(sys.executable).parent / "kubectl"
-    done = subprocess.run([kubectl, "kustomize", ROOT / path], capture_output=True, text=True, check=True)
+    done = subprocess.run([kubectl, "kustomize", ROOT / path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def rendered(path: str) -> list[Object]:
     """What kustomize makes of a folder of k8s/."""
     return list(yaml.safe_load_all(_rendered(path)))
+
+
+def write_overlay(folder: Path) -> None:
+    """Write an overlay as a user has it: that of a GPU pool, with the roles of the preflight."""
+    own = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(ROOT / "k8s/overlays/gpu-pool", folder)],
+        "components": [os.path.relpath(ROOT / "k8s/components/preflight", folder)],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(own))
 
 
 def preflight_rules() -> list[Object]:
@@ -35,21 +48,24 @@ def preflight_rules() -> list[Object]:
     ]
 
 
-def right(overlay: str) -> ApiServer:
-    """The server of a cluster to which an overlay was applied."""
-    found = recorded(overlay)
-    objects = [one for one in rendered(f"k8s/overlays/{overlay}") if one["kind"] != "Deployment"]
-    for one in objects:
-        if one["kind"] == "ResourceQuota":
-            one["status"] = {"hard": one["spec"]["hard"], "used": dict.fromkeys(one["spec"]["hard"], "0")}
-    objects += [{"kind": "Node", **one} for one in found["nodes"]] + [{"kind": "Pod", **one} for one in found["pods"]]
+def objects_of(overlay: str) -> list[Object]:
+    """What a cluster holds to which an overlay was applied, with its nodes, and the pods of others."""
+    found = [one for one in rendered(f"k8s/overlays/{overlay}") if one["kind"] != "Deployment"]
+    for kind in ("Node", "Pod"):
+        found += [{"kind": kind, **one} for one in _recorded(overlay)[f"{kind.lower()}s"]]
     for namespace in ("default", "flyte", "kube-system"):
-        objects.append({"kind": "Namespace", "metadata": {"name": namespace}, "status": {"phase": "Active"}})
-    objects.append(_named("ServiceAccount", "default"))
+        found.append({"kind": "Namespace", "metadata": {"name": namespace}, "status": {"phase": "Active"}})
     value = base64.b64encode(SECRET.encode()).decode()
-    objects.append({**_named("Secret", "mu-grpo"), "data": {"hub-token": value, "wandb-api-key": value}})
-    return ApiServer(copy.deepcopy(objects), found["version"], preflight_rules())
+    metadata = {"name": "mu-grpo", "namespace": NAMESPACE}
+    return [*found, {"kind": "Secret", "metadata": metadata, "data": {"hub-token": value, "wandb-api-key": value}}]
 
 
-def _named(kind: str, name: str) -> Object:
-    return {"kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}}
+def right(overlay: str) -> ApiServer:
+    """The server of that cluster."""
+    return ApiServer(objects_of(overlay), _recorded(overlay)["version"], preflight_rules())
+
+
+def _recorded(name: str) -> Object:
+    """Nodes, pods and the version of a cluster."""
+    found: Object = json.loads((Path(__file__).parent / "recorded" / f"{name}.json").read_text())
+    return found

@@ -26,7 +26,7 @@ def reading_alone(server: ApiServer) -> None:
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     sent = {(one.method, one.path) for one in server.asked if one.method != "GET"}
     assert sent <= {("POST", reviews), ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods")}
-    assert all(one.query["dryRun"] == "All" for one in server.asked if one.path.endswith("/pods") and one.raw)
+    assert all(one.args["dryRun"] == "All" for one in server.asked if one.path.endswith("/pods") and one.get_data())
 
 
 @pytest.fixture

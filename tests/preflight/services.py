@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from tests.preflight.http_server import Answer, Asked, HttpServer
+from werkzeug import Request
+
+from tests.preflight.http_server import Answer, HttpServer
 
 WORKFLOW, ALTERNATING = "workflows.mu_grpo.mu_grpo", "workflows.grpo.grpo"
 
@@ -10,13 +12,13 @@ WORKFLOW, ALTERNATING = "workflows.mu_grpo.mu_grpo", "workflows.grpo.grpo"
 class Registry(HttpServer):
     """Holds images by name; asks for a token when ``login`` is bearer, for a password when it is basic."""
 
-    def __init__(self, *images: str, login: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.images, self.login = set(images), login
+        self.images, self.login = set[str](), ""
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Request) -> Answer:
         if asked.path == "/token":
-            return Answer(body={"token": f"for {asked.query['scope']} at {asked.query['service']}"})
+            return Answer(body={"token": f"for {asked.args['scope']} at {asked.args['service']}"})
         name, _, tag = asked.path.removeprefix("/v2/").partition("/manifests/")
         scope = f"repository:{name}:pull"
         if self.login == "basic":
@@ -47,7 +49,7 @@ class Flyte(HttpServer):
         self.login = False
         self.version = "v1.16.8"
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Request) -> Answer:
         if asked.path == "/healthcheck":
             return Answer()
         if self.login:
@@ -58,7 +60,7 @@ class Flyte(HttpServer):
             return Answer(body={"projects": self.projects, "token": ""})
         of_project, _, name = asked.path.rpartition("/")
         if of_project == "/api/v1/workflows/mu-grpo/development":
-            assert asked.query == {
+            assert asked.args.to_dict() == {
                 "limit": "1",
                 "sort_by.key": "created_at",
                 "sort_by.direction": "DESCENDING",

@@ -1,140 +1,246 @@
-"""A cluster on which all is well, spoiled in one way or another."""
+"""Clusters on which all is well, spoiled in one way or another, and what a preflight says of each."""
 
-from tests.preflight.api_server import ApiServer, Object
-from tests.preflight.clusters import NAMESPACE
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tasks.settings.deployment import Role
+from tests.preflight.api_server import NAMESPACE, Object, Objects
 from tests.preflight.conftest import Findings
 
 ACCELERATOR = "k8s.amazonaws.com/accelerator"
 GPU = "nvidia.com/gpu"
 POOLS = {"rollout": ("gpu-rollout-1", "gpu-rollout-2"), "train": ("gpu-train-1",)}
 GPU_NODES = [*POOLS["rollout"], *POOLS["train"]]
+Spoil = Callable[[Objects], None]
 
 
-def nodes(server: ApiServer, *names: str) -> list[Object]:
-    return [one for one in server.all("Node") if not names or one["metadata"]["name"] in names]
+class Wrong(NamedTuple):
+    """Something that stops a run."""
+
+    spoil: Spoil
+    row: str
+    """The check that fails."""
+    found: str
+    """A part of what is found."""
+    fix: str
+    """A part of the fix."""
 
 
-def without_gpus(server: ApiServer) -> None:
-    for node in nodes(server):
+WRONG: dict[str, Wrong] = {}
+REFUSED: dict[str, Wrong] = {}
+"""Refusals of the API server, found in its own words; these are of Kubernetes 1.34.4."""
+
+
+def _fails(row: str, found: str, fix: str, table: dict[str, Wrong] = WRONG) -> Callable[[Spoil], Spoil]:
+    def add(spoil: Spoil) -> Spoil:
+        table[f"{spoil.__name__}: {row}"] = Wrong(spoil, row, found, fix)
+        return spoil
+
+    return add
+
+
+def _is_refused(role: Role, message: str, fix: str = "") -> Callable[[Spoil], Spoil]:
+    sizes = f"Change it in k8s/overlays/<yours>, or change pods.{role} of the deployment"
+    return _fails(f"pod of {role}", message, fix or sizes, REFUSED)
+
+
+def nodes(cluster: Objects, *names: str) -> list[Object]:
+    return [one for one in cluster.all("Node") if not names or one["metadata"]["name"] in names]
+
+
+def taint(cluster: Objects, key: str, **more: str) -> None:
+    """Taint the node that trains."""
+    nodes(cluster, "gpu-train-1")[0]["spec"]["taints"].append({"key": key, "effect": "NoSchedule", **more})
+
+
+@_fails("GPUs", f"no node of 5 offers {GPU}", "NVIDIA's GPU operator or device plugin")
+@_fails(
+    "nodes for rollout",
+    f"it fits no node. gpu-rollout-1, gpu-rollout-2: asks 1 {GPU}, has 0 {GPU}",
+    "pods.rollout of the deployment",
+)
+def without_gpus(cluster: Objects) -> None:
+    for node in nodes(cluster):
         node["status"]["allocatable"].pop(GPU, None)
 
 
-def too_few_gpus(server: ApiServer) -> None:
-    nodes(server, "gpu-train-1")[0]["status"]["allocatable"][GPU] = "2"
+@_fails(
+    "nodes for train",
+    f"gpu-train-1: asks 4 {GPU}, has 2 {GPU}",
+    "Ask for less in pods.train of the deployment, or add larger nodes",
+)
+def too_few_gpus(cluster: Objects) -> None:
+    nodes(cluster, "gpu-train-1")[0]["status"]["allocatable"][GPU] = "2"
 
 
-def tainted(server: ApiServer) -> None:
-    taint = {"key": "dedicated", "value": "research", "effect": "NoSchedule"}
-    nodes(server, "gpu-train-1")[0]["spec"]["taints"].append(taint)
+@_fails(
+    "nodes for train",
+    "gpu-train-1: taint dedicated=research:NoSchedule",
+    "Add a toleration for dedicated=research:NoSchedule to mu-grpo-train",
+)
+def tainted(cluster: Objects) -> None:
+    taint(cluster, "dedicated", value="research")
 
 
-def without_pool(server: ApiServer) -> None:
-    for node in nodes(server, *POOLS["rollout"]):
+@_fails("nodes for rollout", "no label mu-grpo/pool=rollout", "kubectl label node <name> mu-grpo/pool=rollout")
+def without_pool(cluster: Objects) -> None:
+    for node in nodes(cluster, *POOLS["rollout"]):
         del node["metadata"]["labels"]["mu-grpo/pool"]
 
 
-def another_accelerator(server: ApiServer) -> None:
-    for node in nodes(server, *POOLS["rollout"]):
+@_fails(
+    "nodes for evaluate",
+    f"it fits no node. gpu-rollout-1, gpu-rollout-2: no label {ACCELERATOR}=nvidia-h200; ",
+    "or change accelerator of evaluate, accelerator_label or spot_label",
+)
+def another_accelerator(cluster: Objects) -> None:
+    for node in nodes(cluster, *POOLS["rollout"]):
         node["metadata"]["labels"][ACCELERATOR] = "nvidia-l40s"
 
 
-def no_accelerator_label(server: ApiServer) -> None:
-    for node in nodes(server):
+@_fails(
+    "nodes for train",
+    f"it fits no node. gpu-train-1: no label {ACCELERATOR}=nvidia-h200; ",
+    f"kubectl label node <name> {ACCELERATOR}=nvidia-h200",
+)
+def no_accelerator_label(cluster: Objects) -> None:
+    for node in nodes(cluster):
         node["metadata"]["labels"].pop(ACCELERATOR, None)
 
 
-def cordoned(server: ApiServer) -> None:
-    spec = nodes(server, "gpu-train-1")[0]["spec"]
-    spec["unschedulable"] = True
-    spec["taints"].append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
+@_fails("nodes for train", "gpu-train-1: cordoned", "kubectl uncordon gpu-train-1")
+def cordoned(cluster: Objects) -> None:
+    nodes(cluster, "gpu-train-1")[0]["spec"]["unschedulable"] = True
+    taint(cluster, "node.kubernetes.io/unschedulable")
 
 
-def not_ready(server: ApiServer) -> None:
-    node = nodes(server, "gpu-train-1")[0]
-    node["status"]["conditions"][-1]["status"] = "Unknown"
-    node["spec"]["taints"].append({"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"})
+@_fails("nodes for train", "gpu-train-1: unreachable", "kubectl describe node gpu-train-1")
+def not_ready(cluster: Objects) -> None:
+    nodes(cluster, "gpu-train-1")[0]["status"]["conditions"][-1]["status"] = "Unknown"
+    taint(cluster, "node.kubernetes.io/unreachable")
 
 
-def short_of_disk(server: ApiServer) -> None:
-    taint = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
-    nodes(server, "gpu-train-1")[0]["spec"]["taints"].append(taint)
+@_fails("nodes for train", "gpu-train-1: disk-pressure", "kubectl describe node gpu-train-1")
+def short_of_disk(cluster: Objects) -> None:
+    taint(cluster, "node.kubernetes.io/disk-pressure")
 
 
-def being_deleted(server: ApiServer) -> None:
-    server.find("Namespace", NAMESPACE)["status"] = {"phase": "Terminating"}
+@_fails("namespace", f"{NAMESPACE} is being deleted", "make it again: kubectl apply -k")
+def being_deleted(cluster: Objects) -> None:
+    cluster.find("Namespace", NAMESPACE)["status"] = {"phase": "Terminating"}
 
 
-def little_memory_because_of_daemons(server: ApiServer) -> None:
-    nodes(server, "gpu-train-1")[0]["status"]["allocatable"]["memory"] = "960Gi"
+@_fails("nodes for train", "gpu-train-1: asks 960Gi memory, has 959.87Gi memory", "pods.train of the deployment")
+def little_memory_because_of_daemons(cluster: Objects) -> None:
+    nodes(cluster, "gpu-train-1")[0]["status"]["allocatable"]["memory"] = "960Gi"
 
 
-def an_affinity(server: ApiServer, template: str = "mu-grpo-rollout") -> None:
+def an_affinity(cluster: Objects, template: str = "mu-grpo-rollout") -> None:
     term = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["eu-west-1a"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    server.find("PodTemplate", template)["template"]["spec"]["affinity"] = {"nodeAffinity": required}
+    cluster.find("PodTemplate", template)["template"]["spec"]["affinity"] = {"nodeAffinity": required}
 
 
-def an_affinity_and_no_pool(server: ApiServer) -> None:
-    an_affinity(server)
-    without_pool(server)
+@_fails(
+    "nodes for rollout",
+    "no label topology.kubernetes.io/zone=eu-west-1a or mu-grpo/pool=rollout",
+    "nodeSelector and affinity of mu-grpo-rollout",
+)
+def an_affinity_and_no_pool(cluster: Objects) -> None:
+    an_affinity(cluster)
+    without_pool(cluster)
 
 
-def no_node(server: ApiServer) -> None:
-    for node in nodes(server):
-        server.objects.remove(node)
+@_fails("nodes for cpu", "the cluster has no node", "Add nodes")
+def no_node(cluster: Objects) -> None:
+    for node in nodes(cluster):
+        cluster.objects.remove(node)
 
 
-def small_quota(server: ApiServer) -> None:
-    server.find("ResourceQuota", "mu-grpo")["spec"]["hard"]["requests.nvidia.com/gpu"] = "2"
+@_fails(
+    "secrets",
+    f"mu-grpo does not exist in {NAMESPACE}",
+    f"kubectl create secret generic mu-grpo -n {NAMESPACE} --from-file=hub-token=... --from-file=wandb-api-key=...",
+)
+def no_secret(cluster: Objects) -> None:
+    cluster.remove("Secret", "mu-grpo")
 
 
-def small_limit(server: ApiServer) -> None:
-    server.find("LimitRange", "mu-grpo")["spec"]["limits"].append({"type": "Pod", "max": {"memory": "512Gi"}})
+@_fails(
+    "secrets",
+    "mu-grpo has no key wandb-api-key; it has hub-token",
+    "Add the key to the secret, or name another in the deployment's secrets: wandb-api-key",
+)
+def no_key(cluster: Objects) -> None:
+    del cluster.find("Secret", "mu-grpo")["data"]["wandb-api-key"]
 
 
-def large_least(server: ApiServer) -> None:
-    server.find("LimitRange", "mu-grpo")["spec"]["limits"] = [{"type": "Container", "min": {"cpu": "3"}}]
+@_fails(
+    "pod of train",
+    f"the pod template mu-grpo-train does not exist in {NAMESPACE}; it has mu-grpo-cpu, mu-grpo-prefetch, ",
+    "or name another in the deployment's pods",
+)
+def no_template(cluster: Objects) -> None:
+    cluster.remove("PodTemplate", "mu-grpo-train")
 
 
-def no_secret(server: ApiServer) -> None:
-    server.remove("Secret", "mu-grpo")
+@_is_refused(
+    "train",
+    "exceeded quota: mu-grpo, requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=0, limited: "
+    "requests.nvidia.com/gpu=2",
+)
+def small_quota(cluster: Objects) -> None:
+    cluster.find("ResourceQuota", "mu-grpo")["spec"]["hard"]["requests.nvidia.com/gpu"] = "2"
 
 
-def no_key(server: ApiServer) -> None:
-    del server.find("Secret", "mu-grpo")["data"]["wandb-api-key"]
+@_is_refused("train", "maximum memory usage per Pod is 512Gi, but limit is 960Gi")
+def small_limit(cluster: Objects) -> None:
+    cluster.find("LimitRange", "mu-grpo")["spec"]["limits"].append({"type": "Pod", "max": {"memory": "512Gi"}})
 
 
-def old(server: ApiServer) -> None:
-    server.version |= {"minor": "25+", "gitVersion": "v1.25.16-eks-b2c9c8d"}
+@_is_refused("cpu", "minimum cpu usage per Container is 3, but request is 2")
+def large_least(cluster: Objects) -> None:
+    cluster.find("LimitRange", "mu-grpo")["spec"]["limits"] = [{"type": "Container", "min": {"cpu": "3"}}]
 
 
-def no_account(server: ApiServer) -> None:
-    server.remove("ServiceAccount", "mu-grpo-prefetch")
+@_is_refused(
+    "prefetch",
+    f'error looking up service account {NAMESPACE}/mu-grpo-prefetch: serviceaccount "mu-grpo-prefetch" not found',
+    "Make it: kubectl apply -k k8s/overlays/<yours>",
+)
+def no_account(cluster: Objects) -> None:
+    cluster.remove("ServiceAccount", "mu-grpo-prefetch")
 
 
-def no_priority(server: ApiServer) -> None:
-    server.remove("PriorityClass", "mu-grpo-train")
+@_is_refused(
+    "train",
+    "no PriorityClass with name mu-grpo-train was found",
+    "Make it: kubectl apply -k k8s/overlays/<yours>",
+)
+def no_priority(cluster: Objects) -> None:
+    cluster.remove("PriorityClass", "mu-grpo-train")
 
 
-def no_template(server: ApiServer) -> None:
-    server.remove("PodTemplate", "mu-grpo-train")
+_VIOLATES = 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "task" must set'
 
 
-def insecure_template(server: ApiServer) -> None:
-    context = server.find("PodTemplate", "mu-grpo-train")["template"]["spec"]["containers"][0]["securityContext"]
+@_is_refused("train", _VIOLATES, "Change the pod template mu-grpo-train")
+def insecure_template(cluster: Objects) -> None:
+    context = cluster.find("PodTemplate", "mu-grpo-train")["template"]["spec"]["containers"][0]["securityContext"]
     context |= {"allowPrivilegeEscalation": True, "capabilities": {}}
 
 
-def no_default_container(server: ApiServer) -> None:
+@_is_refused("cpu", _VIOLATES, "Change the pod template mu-grpo-cpu")
+def no_default_container(cluster: Objects) -> None:
     """Flyte takes nothing from a container of another name."""
-    server.find("PodTemplate", "mu-grpo-cpu")["template"]["spec"]["containers"][0]["name"] = "main"
+    cluster.find("PodTemplate", "mu-grpo-cpu")["template"]["spec"]["containers"][0]["name"] = "main"
 
 
-def occupied(server: ApiServer, node: str, gpus: int, **requests: str) -> None:
-    """Another team's pod takes GPUs, and more, of a node."""
+def occupied(cluster: Objects, node: str, gpus: int) -> None:
+    """Another team's pod takes GPUs of a node."""
     own = {GPU: str(gpus)}
-    container = {"name": "main", "image": "busy:1", "resources": {"requests": {**own, **requests}, "limits": own}}
-    server.objects.append(
+    container = {"name": "main", "image": "busy:1", "resources": {"requests": own, "limits": own}}
+    cluster.objects.append(
         {
             "kind": "Pod",
             "metadata": {"name": f"busy-{node}", "namespace": "other-team"},

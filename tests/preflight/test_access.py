@@ -19,10 +19,11 @@ def nothing_is_tried(found: Findings) -> None:
     assert found["API server"].state == found["store"].state == found["image mu-grpo-cpu"].state == "failed"
 
 
-def test_who_is_not_known(gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:
-    found = ask(gpu_pool, kubeconfig=gpu_pool.kubeconfig(tmp_path, "another"))
+@pytest.mark.parametrize(("token", "message"), [("another", "logged in to the server"), (None, "system:anonymous")])
+def test_who_is_not_known(token: str | None, message: str, gpu_pool: ApiServer, ask: Ask, tmp_path: Path) -> None:
+    found = ask(gpu_pool, kubeconfig=gpu_pool.kubeconfig(tmp_path, token))
     nothing_is_tried(found)
-    assert "logged in to the server" in found["API server"].found
+    assert message in found["API server"].found
     assert "log in again" in found["API server"].fix
     assert TOKEN not in str(found)
 
@@ -43,7 +44,7 @@ def test_a_server_that_refuses_the_connection(gpu_pool: ApiServer, ask: Ask, tmp
 
 
 def test_a_server_that_does_not_answer_is_asked_once(gpu_pool: ApiServer, ask: Ask) -> None:
-    gpu_pool.silent = ("/",)
+    gpu_pool.silent = True
     found = ask(gpu_pool, seconds=0.5)
     nothing_is_tried(found)
     assert "--timeout" in found["API server"].fix

@@ -15,7 +15,7 @@ from tests.cli.synthetic import command, plain, words
 from tests.preflight.api_server import SECRET, TOKEN, ApiServer
 from tests.preflight.conftest import CONFIG, TAG, deployment_of
 from tests.preflight.services import Flyte, Registry
-from tests.preflight.test_wrong_clusters import WRONG
+from tests.preflight.spoiled import no_key, without_gpus
 
 
 def test_a_run_that_can_start(
@@ -35,8 +35,8 @@ def test_a_run_that_can_start(
 
 
 def test_a_run_that_cannot_start(gpu_pool: ApiServer, tmp_path: Path) -> None:
-    for name in ("no GPUs", "key of a secret"):
-        WRONG[name][0](gpu_pool)
+    without_gpus(gpu_pool)
+    no_key(gpu_pool)
     where = ["--deployment", str(deployment_of("gpu-4", tmp_path)), "--kubeconfig", str(gpu_pool.kubeconfig(tmp_path))]
     done = command("preflight", "--config", str(CONFIG), *where, "--context", "right", "--json", "seed=1")
     assert done.returncode == 1, done.stderr

@@ -14,7 +14,7 @@ from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.api_server import ApiServer
 from tests.preflight.conftest import CONFIG, TAG, Ask
-from tests.preflight.http_server import Answer, Asked
+from tests.preflight.http_server import Answer
 from tests.preflight.services import Registry
 from tools.s3 import free_port
 
@@ -60,29 +60,34 @@ def node(name: str, *images: str) -> Object:
     return {"metadata": {"name": name}, "status": {"images": [{"names": list(images)}]}}
 
 
-@pytest.mark.parametrize("login", ["", "bearer"])
-def test_an_image_that_the_registry_has(login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["", "bearer"])
+def open_registry(request: pytest.FixtureRequest, registry: Registry) -> Registry:
+    """Gives everybody what they ask for, at once or for a token."""
+    registry.login = request.param
+    return registry
+
+
+def test_an_image_that_the_registry_has(
+    open_registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password s3cr3t\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    with Registry(login=login) as registry:
-        images = registry.holding("team/mu-grpo", TAG)
-        found = only(images)
-        assert (found.state, found.found) == ("ok", f"{images}-cpu:{TAG} is in its registry")
-        assert {one.method for one in registry.asked if one.path.startswith("/v2/")} == {"HEAD"}
-        assert not [one for one in registry.asked if one.headers.get("Authorization", "").startswith("Basic")]
+    images = open_registry.holding("team/mu-grpo", TAG)
+    found = only(images)
+    assert (found.state, found.found) == ("ok", f"{images}-cpu:{TAG} is in its registry")
+    assert {one.method for one in open_registry.asked if one.path.startswith("/v2/")} == {"HEAD"}
+    assert not [one for one in open_registry.asked if one.headers.get("Authorization", "").startswith("Basic")]
 
 
-@pytest.mark.parametrize("login", ["", "bearer"])
-def test_an_image_that_the_registry_does_not_have(login: str) -> None:
-    with Registry(login=login) as registry:
-        image = f"127.0.0.1:{registry.port}/team/mu-grpo-cpu:{TAG}"
-        found = only(f"127.0.0.1:{registry.port}/team/mu-grpo")
-        assert (found.state, found.found) == ("failed", f"{image} is not in its registry, and on no node")
-        assert found.fix == f"make images, then podman push mu-grpo-cpu:$(make -s tag) {image}"
-        # Nodes that have it are not enough for the others.
-        some = only(f"127.0.0.1:{registry.port}/team/mu-grpo", nodes=[node("n1", image), node("n2")])
-        assert some.state == "warning"
-        assert "on 1 of 2 nodes: pods on other nodes cannot start" in some.found
+def test_an_image_that_the_registry_does_not_have(open_registry: Registry) -> None:
+    images = f"127.0.0.1:{open_registry.port}/team/mu-grpo"
+    image, found = f"{images}-cpu:{TAG}", only(images)
+    assert (found.state, found.found) == ("failed", f"{image} is not in its registry, and on no node")
+    assert found.fix == f"make images, then podman push mu-grpo-cpu:$(make -s tag) {image}"
+    # Nodes that have it are not enough for the others.
+    some = only(images, nodes=[node("n1", image), node("n2")])
+    assert some.state == "warning"
+    assert "on 1 of 2 nodes: pods on other nodes cannot start" in some.found
 
 
 def test_an_unregistered_image_on_a_cluster(gpu_pool: ApiServer, ask: Ask, registry: Registry) -> None:
@@ -99,56 +104,42 @@ def test_a_run_that_takes_turns_needs_an_image_of_its_own() -> None:
     assert image_names(DeploymentSettings(), TURNS) == image_names(DeploymentSettings(), STAGES)
 
 
-def test_a_registry_that_wants_a_login() -> None:
-    with Registry(login="basic") as registry:
-        image = f"127.0.0.1:{registry.port}/mu-grpo-cpu:{TAG}"
-        found = only(f"127.0.0.1:{registry.port}/mu-grpo")
-        assert found.state == "not tried"
-        assert f"127.0.0.1:{registry.port} asks for a login, which is not tried here" in found.found
-        assert found.fix.startswith(f"skopeo inspect docker://{image}")
-        held = only(f"127.0.0.1:{registry.port}/mu-grpo", nodes=[node("n1", image)])
-        assert (held.state, held.found.partition(";")[0]) == ("ok", f"{image}, on 1 of 1 nodes")
+def test_a_registry_that_wants_a_login(registry: Registry) -> None:
+    registry.login, images = "basic", f"127.0.0.1:{registry.port}/mu-grpo"
+    image, found = f"{images}-cpu:{TAG}", only(images)
+    assert found.state == "not tried"
+    assert f"127.0.0.1:{registry.port} asks for a login, which is not tried here" in found.found
+    assert found.fix.startswith(f"skopeo inspect docker://{image}")
+    held = only(images, nodes=[node("n1", image)])
+    assert (held.state, held.found.partition(";")[0]) == ("ok", f"{image}, on 1 of 1 nodes")
+
+
+TOO_MANY, LOGIN = "answers 429 Too Many Requests", "asks for a login, which is not tried here"
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "found"),
     [
-        Answer(401, headers={"WWW-Authenticate": 'Bearer realm="file:///etc/passwd",service="here"'}),
-        Answer(401, headers={"WWW-Authenticate": "Bearer"}),
-        Answer(401),
-        Answer(403),
+        (Answer(401, headers={"WWW-Authenticate": 'Bearer realm="file:///etc/passwd",service="here"'}), LOGIN),
+        (Answer(401, headers={"WWW-Authenticate": "Bearer"}), LOGIN),
+        (Answer(401), LOGIN),
+        (Answer(403), LOGIN),
+        (Answer(429), TOO_MANY),
     ],
 )
-def test_a_challenge_that_leads_nowhere(answer: Answer) -> None:
-    class Odd(Registry):
-        def answer(self, asked: Asked) -> Answer:
-            return answer
-
-    with Odd() as registry:
-        assert only(f"127.0.0.1:{registry.port}/mu-grpo").state == "not tried"
-        assert len(registry.asked) == 1
+def test_a_registry_that_does_not_tell(answer: Answer, found: str, registry: Registry) -> None:
+    registry.fixed[f"/v2/mu-grpo-cpu/manifests/{TAG}"] = answer
+    told = only(f"127.0.0.1:{registry.port}/mu-grpo")
+    assert told.state == "not tried"
+    assert f"127.0.0.1:{registry.port} {found}" in told.found
+    assert len(registry.asked) == 1
 
 
 @pytest.mark.parametrize("token", [Answer(500, b"no"), Answer(200, b"no"), Answer(200, {}), Answer(403, {})])
-def test_a_token_that_is_not_given(token: Answer) -> None:
-    class Odd(Registry):
-        def answer(self, asked: Asked) -> Answer:
-            return token if asked.path == "/token" else super().answer(asked)
-
-    with Odd(login="bearer") as registry:
-        registry.holding("mu-grpo", TAG)
-        assert "asks for a login" in only(f"127.0.0.1:{registry.port}/mu-grpo").found
-
-
-def test_a_registry_that_fails_is_no_verdict() -> None:
-    class Busy(Registry):
-        def answer(self, asked: Asked) -> Answer:
-            return Answer(429)
-
-    with Busy() as registry:
-        found = only(f"127.0.0.1:{registry.port}/mu-grpo")
-        assert found.state == "not tried"
-        assert f"127.0.0.1:{registry.port} answers 429 Too Many Requests" in found.found
+def test_a_token_that_is_not_given(token: Answer, registry: Registry) -> None:
+    registry.login, registry.fixed["/token"] = "bearer", token
+    registry.holding("mu-grpo", TAG)
+    assert LOGIN in only(f"127.0.0.1:{registry.port}/mu-grpo").found
 
 
 def test_a_registry_out_of_reach_is_no_verdict() -> None:
@@ -165,8 +156,6 @@ def test_the_placeholder_is_not_asked(registry: str) -> None:
     assert "Set images of the deployment to a registry of yours" in found.fix
 
 
-def test_a_tag_that_moves_is_warned_of() -> None:
-    with Registry() as registry:
-        images = registry.holding("mu-grpo", "latest")
-        found = only(images, "latest")
-        assert (found.state, found.fix) == ("warning", "Give it a tag of its own: tag")
+def test_a_tag_that_moves_is_warned_of(registry: Registry) -> None:
+    found = only(registry.holding("mu-grpo", "latest"), "latest")
+    assert (found.state, found.fix) == ("warning", "Give it a tag of its own: tag")

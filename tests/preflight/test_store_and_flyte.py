@@ -1,14 +1,14 @@
 """The store, from this machine; and Flyte, by its HTTP gateway."""
 
-import urllib.request
-from collections.abc import Callable
-from urllib.error import HTTPError
+from collections.abc import Iterator
 
 import pytest
+import requests
+from werkzeug import Request
 
 from tasks.cluster.flyte import flyte_checks
 from tasks.cluster.preflight import store_check
-from tests.preflight.http_server import Answer, Asked, HttpServer
+from tests.preflight.http_server import Answer, HttpServer
 from tests.preflight.services import WORKFLOW, Flyte
 from tools.s3 import S3, free_port
 
@@ -49,44 +49,34 @@ def test_a_server_that_is_not_there(bucket: str, monkeypatch: pytest.MonkeyPatch
 
 
 class Between(HttpServer):
-    """Hands requests on to a server, changed."""
+    """Hands requests on to a server, without their conditions; ``denied`` is a method that it does not allow."""
 
-    def __init__(self, to: str, denied: str = "", silent: bool = False) -> None:
+    def __init__(self, to: str) -> None:
         super().__init__()
-        self._to, self._denied = to, denied
-        self.silent = ("/",) if silent else ()
+        self._to, self.denied = to, ""
 
-    def answer(self, asked: Asked) -> Answer:
-        if asked.method == self._denied:
+    def answer(self, asked: Request) -> Answer:
+        if asked.method == self.denied:
             return Answer(403, b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>")
-        dropped = ("if-none-match", "host", "expect")
+        dropped = ("if-none-match", "host", "expect", "connection", "content-length", "transfer-encoding")
         kept = {name: value for name, value in asked.headers.items() if name.lower() not in dropped}
-        kept.setdefault("Content-Type", "application/octet-stream")  # urllib's own would make a form of it
-        query = "&".join(f"{name}={value}" for name, value in asked.query.items())
-        request = urllib.request.Request(
-            f"{self._to}{asked.path}?{query}", data=asked.raw or None, headers=kept, method=asked.method
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return Answer(answer.status, answer.read(), dict(answer.headers))
-        except HTTPError as error:
-            return Answer(error.code, error.read(), dict(error.headers))
-
-
-Ahead = Callable[[Between], None]
+        url, content = f"{self._to}{asked.path}", asked.get_data()
+        answer = requests.request(asked.method, url, params=asked.args, data=content, headers=kept, timeout=10)
+        headers = {name: value for name, value in answer.headers.items() if name.lower() not in dropped}
+        return Answer(answer.status_code, answer.content, headers)
 
 
 @pytest.fixture
-def ahead(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Ahead:
-    """Lets this process ask a server in front of the bucket's, in requests that are not chunked."""
+def between(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
+    """A server in front of the bucket's, which this process asks, in requests that are not chunked."""
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
-    return lambda server: monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-
-
-def test_a_server_that_ignores_conditions_is_a_warning(bucket: str, s3: S3, ahead: Ahead) -> None:
     with Between(s3.endpoint) as server:
-        ahead(server)
-        found = store_check(f"{bucket}/runs", SECONDS)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        yield server
+
+
+def test_a_server_that_ignores_conditions_is_a_warning(between: Between, bucket: str, s3: S3) -> None:
+    found = store_check(f"{bucket}/runs", SECONDS)
     assert found.state == "warning"
     assert "If-None-Match is ignored" in found.found
     assert "start one run at a time" in found.fix
@@ -94,18 +84,16 @@ def test_a_server_that_ignores_conditions_is_a_warning(bucket: str, s3: S3, ahea
 
 
 @pytest.mark.parametrize("method", ["PUT", "GET", "POST"])
-def test_a_store_that_denies_something(method: str, bucket: str, s3: S3, ahead: Ahead) -> None:
-    with Between(s3.endpoint, denied=method) as server:
-        ahead(server)
-        found = store_check(f"{bucket}/runs", SECONDS)
+def test_a_store_that_denies_something(method: str, between: Between, bucket: str) -> None:
+    between.denied = method
+    found = store_check(f"{bucket}/runs", SECONDS)
     assert found.state == "failed"
     assert f"Allow listing, reading, writing and deleting below {bucket}/runs" in found.found
 
 
-def test_a_store_that_does_not_answer(bucket: str, s3: S3, ahead: Ahead) -> None:
-    with Between(s3.endpoint, silent=True) as server:
-        ahead(server)
-        assert store_check(f"{bucket}/runs", 1).state == "failed"
+def test_a_store_that_does_not_answer(between: Between, bucket: str) -> None:
+    between.silent = True
+    assert store_check(f"{bucket}/runs", 1).state == "failed"
 
 
 def test_without_an_address_flyte_is_not_asked() -> None:
@@ -180,12 +168,8 @@ def test_flyte_with_a_login_is_reached_and_no_further(flyte: Flyte) -> None:
 
 @pytest.mark.parametrize("answer", [Answer(200, b"<html/>"), Answer(200, {"projects": 3}), Answer(200, {})])
 def test_a_server_that_is_not_flytes(answer: Answer, flyte: Flyte) -> None:
-    class Other(Flyte):
-        def answer(self, asked: Asked) -> Answer:
-            return answer
-
-    with Other() as server:
-        found = flyte_checks(server.url, "mu-grpo", "development", WORKFLOW, SECONDS)
+    flyte.fixed = dict.fromkeys(("/api/v1/version", "/api/v1/projects"), answer)
+    found = flyte_checks(flyte.url, "mu-grpo", "development", WORKFLOW, SECONDS)
     assert [one.state for one in found] == ["ok", "not tried", "not tried"]
     assert "an answer that is none of Flyte's" in found[1].found
 
@@ -206,11 +190,7 @@ def test_addresses_that_lead_nowhere(url: str, found: str) -> None:
     assert findings[0].fix
 
 
-def test_a_flyte_that_is_unwell() -> None:
-    class Unwell(Flyte):
-        def answer(self, asked: Asked) -> Answer:
-            return Answer(502 if asked.path == "/healthcheck" else 200)
-
-    with Unwell() as server:
-        found = flyte_checks(server.url, "mu-grpo", "development", WORKFLOW, SECONDS)[0]
-    assert (found.state, found.found) == ("failed", f"{server.url}/healthcheck answers 502 Bad Gateway")
+def test_a_flyte_that_is_unwell(flyte: Flyte) -> None:
+    flyte.fixed["/healthcheck"] = Answer(502)
+    found = flyte_checks(flyte.url, "mu-grpo", "development", WORKFLOW, SECONDS)[0]
+    assert (found.state, found.found) == ("failed", f"{flyte.url}/healthcheck answers 502 Bad Gateway")
