@@ -8,7 +8,7 @@ import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
 from tasks.data.benchmarks import BenchmarkNote
-from tasks.evaluate.metrics import CORRECT, GREEDY, METRICS, NO_VOTE, headline, measure
+from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, headline, measure
 from tasks.interruption import heeding
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import bar
@@ -19,6 +19,7 @@ from tasks.rollout.requests import build_requests
 from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
+from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE
 from tasks.store.tables import SAMPLES, read_table, to_table, write_table
 from tasks.tracking.journal import shown
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
@@ -61,7 +62,7 @@ def evaluate_policy(
         with draft.phase("load"):
             folder = store.path(policy, without=OPTIMIZER)
             problems = store.path(prompts)
-            rows, note = read_table(problems / "prompts.parquet").to_pylist(), BenchmarkNote.read(problems)
+            rows, note = read_table(problems / PROMPTS_FILE).to_pylist(), BenchmarkNote.read(problems)
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine or EngineSettings())
             limit = AtLimit(tokenizer, stop_token_ids(folder), f"evaluate.max_new_tokens {settings.max_new_tokens}")
@@ -96,9 +97,9 @@ def evaluate_policy(
                 if note.answer_type == "math"
                 else None
             )
-        write_table(draft.path / "samples.parquet", samples, SAMPLES)
+        write_table(draft.path / SAMPLES_FILE, samples, SAMPLES)
         metrics = measure(samples, classes, k, note.name, rewards=note.answer_type == "function")
-        (draft.path / METRICS).write_text(json.dumps(metrics, indent=1))
+        (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
         draft.facts.update(benchmark=note.name, **headline(metrics), **limit.facts(title))
         with shown(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
             show(f"evaluate/{note.name}", {"update": updates, "stage": stage, **draft.facts})

@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.data.benchmarks import prepare_benchmark
 from tasks.data.training import prepare_stage, prepare_training_set
-from tasks.evaluate.average import average_evaluations
+from tasks.evaluate.metrics import average_evaluations
 from tasks.evaluate.step import evaluate_policy
 from tasks.models.step import prepare_policy
 from tasks.report.step import write_report

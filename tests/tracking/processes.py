@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import Any
 
-from tasks.evaluate.average import average_evaluations
+from tasks.evaluate.metrics import average_evaluations
 from tasks.evaluate.step import evaluate_policy
 from tasks.report.step import write_report
 from tasks.settings import OperationSettings, TrackerSettings
