@@ -75,8 +75,8 @@ def measure(
         samples: rows of the samples table, the k of a problem beside each other, greedy ones anywhere.
         classes: of the sampled responses' answers, in their order; None where answers have no votes.
         k: samples per problem.
-        name: of the benchmark.
-        rewards: whether the mean reward is told too, because it is not the accuracy.
+        name: the benchmark's.
+        rewards: True if the mean reward is told too, because it is not the accuracy.
     """
     sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
     greedy = [sample["outcome"] == "correct" for sample in samples if sample["sample_index"] == GREEDY]

@@ -41,17 +41,7 @@ def evaluate_policy(
 
     Sampling seeds do not depend on the policy, so that policies are compared on common random numbers.
 
-    Args:
-        store: of all artifacts.
-        settings: samples per problem and sampling.
-        verify: the verifier's.
-        policy: to be evaluated.
-        prompts: the benchmark.
-        seed: the run's.
-        operation: where the accuracy is shown.
-
-    Returns:
-        An evaluation artifact with every response and metrics.json.
+    The evaluation artifact has every response and metrics.json; ``prompts`` is the benchmark.
 
     Raises:
         GateError: the verifier could not tell for too large a share of the responses.
@@ -145,12 +135,7 @@ def answer_classes(samples: Sequence[Mapping[str, Any]], verdicts: Sequence[Verd
     """Return the class of every response's answer, [R]: ``CORRECT``, ``NO_VOTE``, or a number from 1 on for wrong ones.
 
     Responses that the verifier did not judge have no vote. Of the wrong answers to a problem the first one without a
-    class starts one, and the verifier says which of the others equal it.
-
-    Args:
-        samples: with prompt_id, [R].
-        verdicts: on them, [R].
-        verifier: that gave them.
+    class starts one, and the verifier, which gave the verdicts, says which of the others equal it.
     """
     names = [str(sample["prompt_id"]) for sample in samples]
     left: dict[str, list[str]] = {}

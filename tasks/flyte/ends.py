@@ -212,14 +212,13 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
     from tasks.report.summary import execution_since, summarise
     from tasks.store.layout import PAGE_FILE
-    from tasks.stored.reports import run_key
     from tasks.stored.reproducibility import write_reproducibility
 
     opened = Store(inputs.store)
     write_reproducibility(opened, report, inputs.settings)
     place = shlex.quote(opened.ref.uri)
     commands = [f"mu-grpo inspect {report} --store {place}"]
-    if len({run_key(manifest) for manifest in opened.manifests("report")}) > 1:
+    if len(opened.refs("report")) > 1:
         commands.append(f"mu-grpo compare --store {place}")
     summary = summarise(opened, report, commands)
     done = execution_since(opened, report, inputs.started)

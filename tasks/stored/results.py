@@ -1,4 +1,4 @@
-"""What the evaluation of a stored policy and the rescoring of a stored run found, as their commands print it."""
+"""Results of evaluating a stored policy and of rescoring a stored run, as their commands print them."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ _SECONDS = 600
 
 @dataclass
 class Killed:
-    """What became of a run that was killed."""
+    """The end of a run that was killed, and what it did again."""
 
     moments: Counter[str] = field(default_factory=Counter)
     """Kills, by what the run had done last."""
@@ -37,16 +37,16 @@ class Killed:
     worst: Counter[str] = field(default_factory=Counter)
     """The most units of a kind that one attempt did again."""
     digest: str = ""
-    """Of the final policy."""
+    """The digest of the final policy."""
 
     @property
     def kills(self) -> int:
-        """How often the run was killed."""
+        """The number of kills."""
         return self.moments.total()
 
     @property
     def within_limits(self) -> bool:
-        """Whether no interruption cost more than it may."""
+        """True if no interruption cost more than it may."""
         return all(self.worst[kind] <= limit for kind, limit in LIMITS.items())
 
 
@@ -55,9 +55,9 @@ class Ended:
     """A run that ended well."""
 
     units: list[str]
-    """Of work, as ``counting`` writes them."""
+    """Units of work, as ``counting`` writes them."""
     digest: str
-    """Of the final policy."""
+    """The digest of the final policy."""
     output: str
 
 
