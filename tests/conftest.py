@@ -38,7 +38,7 @@ WHOLE = {
     *("test_figures", "test_hostile", "test_page_in_browser", "test_real_counts"),
 }
 """Folders and files whose tests start servers, whole runs or programs, or draw many figures."""
-TOGETHER = ("tests/cost", "tests/experiments", "tests/report")
+TOGETHER = ("tests/experiments", "tests/report")
 """Folders whose files share runs and figures."""
 
 

@@ -9,7 +9,7 @@ pyflyte run workflows/evaluation.py evaluation --store runs/qwen --evaluate '{"m
 from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import close_evaluation, open_evaluation
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
-from tasks.stored.evaluated import EvaluatedPolicy
+from tasks.stored.results import EvaluatedPolicy
 from workflows.stages import evaluate as evaluate_policy
 from workflows.stages import problems
 

@@ -11,7 +11,7 @@ from tasks.flyte.decorators import named, workflow
 from tasks.flyte.ends import compare_verdicts, open_rescore
 from tasks.flyte.tasks import verify as verify_rollouts
 from tasks.settings import VerifySettings
-from tasks.stored.rescored import RescoredRun
+from tasks.stored.results import RescoredRun
 
 
 @workflow

@@ -1,5 +1,6 @@
-"""Metrics of a policy on a benchmark. Legend of shapes: P problems, K samples of each."""
+"""Metrics of a policy on a benchmark, and their average over benchmarks. Legend: P problems, K samples of each."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -8,9 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tasks.errors import DataError
 from tasks.statistics import Benchmarks, interval_of
+from tasks.store import ArtifactRef, Parents, Store
+from tasks.store.layout import ACCURACY_FILE
 
-METRICS = "metrics.json"
 GREEDY = -1
 """The sample index of a greedy response."""
 NO_VOTE = -1
@@ -72,8 +75,8 @@ def measure(
         samples: rows of the samples table, the k of a problem beside each other, greedy ones anywhere.
         classes: of the sampled responses' answers, in their order; None where answers have no votes.
         k: samples per problem.
-        name: of the benchmark.
-        rewards: whether the mean reward is told too, because it is not the accuracy.
+        name: the benchmark's.
+        rewards: True if the mean reward is told too, because it is not the accuracy.
     """
     sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
     greedy = [sample["outcome"] == "correct" for sample in samples if sample["sample_index"] == GREEDY]
@@ -113,12 +116,30 @@ def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
     return shown | ({"reward": metrics["reward"]} if "reward" in metrics else {})
 
 
-def combine(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Average metrics over benchmarks, each with the same weight; a single benchmark keeps its own numbers.
+def average_evaluations(
+    store: Store, policy: ArtifactRef, evaluations: Sequence[ArtifactRef], seed: int
+) -> ArtifactRef:
+    """Write an average artifact, whose metrics.json has the mean over evaluations, or the numbers of a single one.
 
-    Args:
-        measured: what ``measure`` gave for every benchmark.
+    Raises:
+        DataError: an evaluation is of another policy.
     """
+    manifests = [store.manifest(ref) for ref in evaluations]
+    for manifest in manifests:
+        if manifest.parents["policy"] != [policy]:
+            raise DataError(f"average: {manifest.ref} is no evaluation of {policy}; allowed: those of one policy.")
+    parents: Parents = {"policy": policy, "evaluations": list(evaluations)}
+    with store.write("average", settings={}, parents=parents, seed=seed) as draft:
+        measured = [json.loads(store.file(manifest, ACCURACY_FILE).read_text()) for manifest in manifests]
+        metrics = combine(measured)
+        (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
+        draft.facts.update(headline(metrics))
+        draft.facts["benchmarks"] = {one["benchmark"]: one["accuracy"]["value"] for one in measured}
+    return draft.ref
+
+
+def combine(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Average metrics over benchmarks, each with the same weight; a single benchmark keeps its own numbers."""
     names = [one["benchmark"] for one in measured]
     if len(measured) == 1:
         return {**measured[0], "benchmarks": names}

@@ -8,7 +8,7 @@ import pyarrow as pa
 from transformers import PreTrainedTokenizerBase
 
 from tasks.data.benchmarks import BenchmarkNote
-from tasks.evaluate.metrics import CORRECT, GREEDY, METRICS, NO_VOTE, headline, measure
+from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, headline, measure
 from tasks.interruption import heeding
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import bar
@@ -18,6 +18,7 @@ from tasks.rollout.requests import build_requests
 from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
+from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE
 from tasks.store.tables import SAMPLES, read_table, to_table, write_table
 from tasks.tracking.journal import shown
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
@@ -39,17 +40,7 @@ def evaluate_policy(
 
     Sampling seeds do not depend on the policy, so that policies are compared on common random numbers.
 
-    Args:
-        store: of all artifacts.
-        settings: samples per problem and sampling.
-        verify: the verifier's.
-        policy: to be evaluated.
-        prompts: the benchmark.
-        seed: the run's.
-        operation: where the accuracy is shown.
-
-    Returns:
-        An evaluation artifact with every response and metrics.json.
+    The evaluation artifact has every response and metrics.json; ``prompts`` is the benchmark.
 
     Raises:
         GateError: the verifier could not tell for too large a share of the responses.
@@ -60,7 +51,7 @@ def evaluate_policy(
         with draft.phase("load"):
             folder = store.path(policy, without=OPTIMIZER)
             problems = store.path(prompts)
-            rows, note = read_table(problems / "prompts.parquet").to_pylist(), BenchmarkNote.read(problems)
+            rows, note = read_table(problems / PROMPTS_FILE).to_pylist(), BenchmarkNote.read(problems)
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine or EngineSettings())
             limit = AtLimit(tokenizer, stop_token_ids(folder), f"evaluate.max_new_tokens {settings.max_new_tokens}")
@@ -95,9 +86,9 @@ def evaluate_policy(
                 if note.answer_type == "math"
                 else None
             )
-        write_table(draft.path / "samples.parquet", samples, SAMPLES)
+        write_table(draft.path / SAMPLES_FILE, samples, SAMPLES)
         metrics = measure(samples, classes, k, note.name, rewards=note.answer_type == "function")
-        (draft.path / METRICS).write_text(json.dumps(metrics, indent=1))
+        (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
         draft.facts.update(benchmark=note.name, **headline(metrics), **limit.facts(title))
         with shown(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
             show(f"evaluate/{note.name}", {"update": updates, "stage": stage, **draft.facts})
@@ -143,12 +134,7 @@ def answer_classes(samples: Sequence[Mapping[str, Any]], verdicts: Sequence[Verd
     """Return the class of every response's answer, [R]: ``CORRECT``, ``NO_VOTE``, or a number from 1 on for wrong ones.
 
     Responses that the verifier did not judge have no vote. Of the wrong answers to a problem the first one without a
-    class starts one, and the verifier says which of the others equal it.
-
-    Args:
-        samples: with prompt_id, [R].
-        verdicts: on them, [R].
-        verifier: that gave them.
+    class starts one, and the verifier, which gave the verdicts, says which of the others equal it.
     """
     names = [str(sample["prompt_id"]) for sample in samples]
     left: dict[str, list[str]] = {}

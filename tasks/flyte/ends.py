@@ -43,8 +43,7 @@ from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store, StoreRef
 from tasks.store.fetch import fingerprint
 from tasks.store.provenance import process
-from tasks.stored.evaluated import EvaluatedPolicy
-from tasks.stored.rescored import RescoredRun
+from tasks.stored.results import EvaluatedPolicy, RescoredRun
 from tasks.tracking.journal import check_installed
 
 
@@ -212,15 +211,14 @@ def seed_of_week(kickoff: datetime) -> int:
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
     from tasks.report.summary import execution_since, summarise
-    from tasks.run.reproducibility import write_reproducibility
     from tasks.store.layout import PAGE_FILE
-    from tasks.stored.reports import run_key
+    from tasks.stored.reproducibility import write_reproducibility
 
     opened = Store(inputs.store)
     write_reproducibility(opened, report, inputs.settings)
     place = shlex.quote(opened.ref.uri)
     commands = [f"mu-grpo inspect {report} --store {place}"]
-    if len({run_key(manifest) for manifest in opened.manifests("report")}) > 1:
+    if len(opened.refs("report")) > 1:
         commands.append(f"mu-grpo compare --store {place}")
     summary = summarise(opened, report, commands)
     done = execution_since(opened, report, inputs.started)
@@ -309,7 +307,7 @@ def open_evaluation(
 @always
 def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedPolicy:
     """Return what was found about a policy."""
-    from tasks.stored.evaluated import evaluated_policy
+    from tasks.stored.results import evaluated_policy
 
     return evaluated_policy(Store(inputs.store), average)
 
@@ -317,6 +315,6 @@ def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedP
 @always
 def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
     """Return what changed from the stored verdicts to the new ones."""
-    from tasks.stored.rescored import compare_verdicts as compare
+    from tasks.stored.results import compare_verdicts as compare
 
     return compare(Store(inputs.store), before, after)

@@ -43,7 +43,7 @@ from tasks.experiments.result import ReproductionResult
 from tasks.report.summary import RunSummary
 from tasks.settings import Settings
 from tasks.settings.deployment import VARIABLE
-from tasks.stored.evaluated import EvaluatedPolicy
+from tasks.stored.results import EvaluatedPolicy
 
 EXAMPLE = 'admin: {endpoint: "dns:///localhost:8089", insecure: true}'
 _SECONDS = 10.0

@@ -116,7 +116,7 @@ def evaluate(inputs: Keyed[EvaluationInputs], policy: Artifact, prompts: Artifac
 @step("8")
 def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artifact]) -> Logic[Artifact]:
     """Average a policy's accuracies over benchmarks."""
-    from tasks.evaluate.average import average_evaluations
+    from tasks.evaluate.metrics import average_evaluations
 
     return average_evaluations
 

@@ -1,10 +1,8 @@
 """Files from outside of a store, on S3 or the Hugging Face hub: fetches them, and tells when they have changed."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
 from tasks.errors import DataError, FetchError
@@ -40,21 +38,6 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
         raise FetchError(f"{setting}: {uri} could not be fetched: {error}") from error
     if not keys:
         raise DataError(f"{setting}: there is nothing at {uri}.")
-
-
-@contextmanager
-def local_file(path: str, setting: str) -> Iterator[Path]:
-    """Yield a local path of a file, which is fetched for the length of the block if it is on S3.
-
-    Raises:
-        FetchError: it is on S3 and could not be fetched.
-    """
-    if not path.startswith("s3://"):
-        yield Path(path).expanduser()
-        return
-    with TemporaryDirectory() as folder:
-        fetch(path, Path(folder), setting)
-        yield Path(folder) / path.rstrip("/").rpartition("/")[2]
 
 
 def fingerprint(path: str | None) -> str:

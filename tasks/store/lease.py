@@ -92,17 +92,14 @@ class Lease:
             except ArtifactError as error:  # The work has ended, well or with an error that says more.
                 logger().debug("%s: not released: %s", self._task, error.message)
 
-    def check(self) -> None:
+    def check(self, bucket: "Bucket | None" = None) -> None:
         """Ask the store whether the work is still this process's.
 
         Raises:
             LostLeaseError: it is not.
             ArtifactError: the store does not answer.
         """
-        self._check(self._patient)
-
-    def _check(self, bucket: "Bucket") -> None:
-        number, found = self._newest(bucket)
+        number, found = self._newest(bucket or self._patient)
         if number == self._number and found is not None and found.token == self._record.token:
             return
         by = f"taken over by {found.holder}" if found else "ended or removed by another process"
@@ -163,7 +160,7 @@ class Lease:
                 logger().debug("%s: no beat: %s", self._task, error)
 
     def _write(self, **changes: object) -> None:
-        self._check(self._brief)
+        self.check(self._brief)
         self._record = self._record.model_copy(update=changes)
         self._brief.write(self._key(self._number), self._record.model_dump_json().encode())
 

@@ -1,4 +1,4 @@
-"""What artifacts were made from: the one walk over their parents, and what a whole store holds."""
+"""Lineage: the one walk over the parents of artifacts, and the contents of a whole store."""
 
 import re
 from collections import defaultdict
@@ -141,7 +141,7 @@ def read_contents(store: Store) -> Contents:
             records[key] = [ref.folder for ref in record.listed]
     return Contents(
         manifests={name: found for name, found in read.items() if isinstance(found, Manifest)},
-        # Of "place: what is wrong (details). What to do." the middle.
+        # The middle of "place: what is wrong (details). What to do."
         missing={
             name: found.message.partition(f"{MANIFEST}: ")[2].partition(" (")[0].partition(". ")[0]
             for name, found in read.items()

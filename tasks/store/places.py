@@ -1,4 +1,4 @@
-"""Where a store is: a folder, or an S3 prefix with a local copy of what this machine read and wrote."""
+"""Places of a store: a folder, or an S3 prefix with a local copy of what this machine read and wrote."""
 
 import json
 import os

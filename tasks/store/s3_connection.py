@@ -37,7 +37,7 @@ _CREDENTIALS = {
     "SignatureDoesNotMatch": f"the secret key is not that of the access key. {_KEYS}",
     "RequestTimeTooSkewed": "the clocks of this machine and of the server differ. Set this machine's clock",
 }
-"""What is wrong, and the fix, by the server's error code."""
+"""Problems and their fixes, by the server's error code."""
 _WITHOUT_REASON = "400"
 """The code of a refused HEAD request: its answer has no body that says why."""
 

@@ -1,1 +1,1 @@
-"""What a store holds of runs: found, checked, cleared of garbage, and taken as the start of other work."""
+"""Runs that a store holds: found, recorded, checked, cleared of garbage, and taken as the start of other work."""

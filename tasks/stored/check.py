@@ -35,7 +35,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a check found."""
+    """The faults that a check found, and how much it read."""
 
     faults: list[Fault]
     descendants: dict[str, list[str]]

@@ -42,7 +42,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Garbage:
-    """What no kept run refers to, and how much stays."""
+    """Files and folders that no kept run refers to, and how much stays."""
 
     items: list[Item]
     """Items in the order in which they can be deleted."""
@@ -53,7 +53,7 @@ class Garbage:
     spared: int
     """Those of them that belong to no kept run."""
     work: AtWork
-    """What processes were doing when the store was read."""
+    """The work of processes when the store was read."""
 
 
 def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Garbage:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.data.training import prepare_stage
-from tasks.evaluate.average import average_evaluations
+from tasks.evaluate.metrics import average_evaluations
 from tasks.evaluate.step import evaluate_policy
 from tasks.report.step import write_report
 from tasks.rollout.step import generate_shard

@@ -1,50 +1,121 @@
-"""Intervals that hold what they promise, and an evaluation of a policy from end to end."""
+"""pass@k, maj@k and means over benchmarks: worked numbers and properties; and an evaluation from end to end."""
 
 import json
-from pathlib import Path
+from itertools import combinations
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tasks.evaluate.metrics import GREEDY, measure
-from tasks.evaluate.step import evaluate_policy
+from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, combine, headline, ks, majority, measure, pass_at
+from tasks.evaluate.step import answer_classes, evaluate_policy
 from tasks.settings import ArithmeticSettings, EvaluationSettings, PromptsSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
+from tasks.verify.pool import Verifier
 from tests.prepared import prepare_held_out
 from tools import ROOT
 from tools.cache_versions import sources
 
-
-def test_nothing_solved_leaves_room_for_what_could_be_solved() -> None:
-    """Of three problems, whatever the number of samples: a problem that is never solved says nothing of others."""
-    samples = [sample(prompt, index, "wrong") for prompt in "abc" for index in range(8)]
-    greedy = [sample(prompt, GREEDY, "wrong") for prompt in "abc"]
-    metrics = measure([*samples, *greedy], [1] * 24, 8, "held_out")
-    for estimate in (metrics["accuracy"], metrics["greedy"], metrics["majority"], *metrics["pass"].values()):
-        assert estimate["value"] == estimate["low"] == 0
-        assert estimate["high"] == pytest.approx(1 - 0.025 ** (1 / 3), abs=0.01)
+GRIDS = st.tuples(st.integers(1, 5), st.integers(1, 7)).flatmap(
+    lambda shape: st.lists(
+        st.lists(st.integers(0, 1), min_size=shape[1], max_size=shape[1]), min_size=shape[0], max_size=shape[0]
+    )
+)
+VOTES = st.lists(st.integers(-1, 4), min_size=1, max_size=8)
 
 
-def sample(prompt: str, index: int, outcome: str, level: int | None = 1) -> dict:
+def test_pass_at_k_of_known_numbers() -> None:
+    # 1 - C(n - c, k) / C(n, k) with n = 5 and c = 0, 2, 4: C(3, 2) / C(5, 2) = 3 / 10; C(3, 3) / C(5, 3) = 1 / 10.
+    correct_PK = np.array([[0, 0, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 1, 0, 1]], dtype=float)
+    assert pass_at(correct_PK, 1) == pytest.approx([0, 2 / 5, 4 / 5])
+    assert pass_at(correct_PK, 2) == pytest.approx([0, 7 / 10, 1])
+    assert pass_at(correct_PK, 3) == pytest.approx([0, 9 / 10, 1])
+    assert pass_at(correct_PK, 5) == pytest.approx([0, 1, 1])
+    with pytest.raises(ValueError, match="pass@6 of 5 samples; allowed: 1 to 5"):
+        pass_at(correct_PK, 6)
+
+
+@given(GRIDS, st.data())
+def test_pass_at_k_is_the_share_of_draws_with_a_correct_sample(grid: list[list[int]], data: st.DataObject) -> None:
+    correct_PK = np.array(grid, dtype=float)
+    k = data.draw(st.integers(1, correct_PK.shape[1]))
+    for passed, row in zip(pass_at(correct_PK, k), grid, strict=True):
+        draws = list(combinations(row, k))
+        assert passed == pytest.approx(sum(any(draw) for draw in draws) / len(draws))
+
+
+def test_for_which_k() -> None:
+    assert [ks(samples) for samples in (1, 2, 4, 6, 32)] == [[1], [1, 2], [1, 2, 4], [1, 2, 4, 6], [1, 2, 4, 8, 16, 32]]
+
+
+@pytest.mark.parametrize(
+    ("votes", "share"),
+    [
+        ([CORRECT, CORRECT, 1, 2], 1.0),
+        ([CORRECT, 1, 1, 2], 0.0),
+        ([CORRECT, 1, NO_VOTE, NO_VOTE], 0.5),
+        ([CORRECT, 1, 2, NO_VOTE], 1 / 3),
+        ([1, 1, 1, 1], 0.0),
+        ([NO_VOTE, NO_VOTE], 0.0),
+        ([NO_VOTE, CORRECT, NO_VOTE], 1.0),
+    ],
+)
+def test_a_majority_of_known_votes(votes: list[int], share: float) -> None:
+    assert majority(np.array([votes])) == pytest.approx([share])
+
+
+@given(VOTES, st.randoms(use_true_random=False))
+def test_a_majority_depends_on_no_order_and_no_name(votes: list[int], random) -> None:
+    (share,) = majority(np.array([votes]))
+    shuffled = random.sample(votes, len(votes))
+    renamed = [vote + 7 if vote > 0 else vote for vote in shuffled]
+    assert majority(np.array([renamed])) == pytest.approx([share])
+    assert 0 <= share <= votes.count(CORRECT)
+    if votes.count(CORRECT) * 2 > len(votes):
+        assert share == 1
+
+
+def sampled(prompt: str, answers: list[str]) -> list[dict]:
+    return [{"prompt_id": prompt, "response": rf"so \boxed{{{answer}}}"} for answer in answers]
+
+
+def test_equal_answers_vote_together_however_they_are_written() -> None:
+    samples = sampled("a", ["0.5", "7", r"\frac{14}{2}", "7.0", "8", "hello there"]) + sampled("b", ["7", "3"])
+    samples.append({"prompt_id": "b", "response": "no box"})
+    golds = [r"\frac{1}{2}"] * 6 + ["3"] * 3
+    with Verifier(VerifySettings(workers=1)) as verifier:
+        verdicts = verifier.verify([(gold, one["response"]) for gold, one in zip(golds, samples, strict=True)])
+        classes = answer_classes(samples, verdicts, verifier)
+    assert classes == [CORRECT, 1, 1, 1, 2, 3, 1, CORRECT, NO_VOTE]
+    assert majority(np.array([classes[:6]])) == [0.0]
+
+
+def row(
+    problem: object, index: int, outcome: str, reward: float | None = None, level: int | None = None
+) -> dict[str, Any]:
     return {
-        "prompt_id": prompt,
+        "prompt_id": str(problem),
         "sample_index": index,
         "level": level,
         "outcome": outcome,
+        "reward": reward,
         "shows_working": outcome == "correct",
-        "response_tokens": 4,
+        "response_tokens": 10,
         "finish_reason": "stop",
     }
 
 
 def test_metrics_of_known_samples() -> None:
     samples = [
-        sample("a", 0, "correct"),
-        sample("a", 1, "wrong"),
-        sample("b", 0, "timeout", 2),
-        sample("b", 1, "correct", 2),
-        sample("a", -1, "correct"),
-        sample("b", -1, "no_answer", 2),
+        row("a", 0, "correct", level=1),
+        row("a", 1, "wrong", level=1),
+        row("b", 0, "timeout", level=2),
+        row("b", 1, "correct", level=2),
+        row("a", -1, "correct", level=1),
+        row("b", -1, "no_answer", level=2),
     ]
     metrics = measure(samples, [0, 1, -1, 0], 2, "held_out")
     assert metrics["accuracy"]["value"] == 0.5
@@ -58,13 +129,55 @@ def test_metrics_of_known_samples() -> None:
     assert metrics["outcomes"] == {"correct": 3, "wrong": 1, "timeout": 1, "no_answer": 1}
 
 
+def test_nothing_solved_leaves_room_for_what_could_be_solved() -> None:
+    """A problem that is never solved says nothing of others: the bound is that of three problems, not of 24 samples."""
+    samples = [row(prompt, index, "wrong") for prompt in "abc" for index in range(8)]
+    greedy = [row(prompt, GREEDY, "wrong") for prompt in "abc"]
+    metrics = measure([*samples, *greedy], [1] * 24, 8, "held_out")
+    for estimate in (metrics["accuracy"], metrics["greedy"], metrics["majority"], *metrics["pass"].values()):
+        assert estimate["value"] == estimate["low"] == 0
+        assert estimate["high"] == pytest.approx(1 - 0.025 ** (1 / 3), abs=0.01)
+
+
+def measured(name: str, corrects: list[list[bool]]) -> dict:
+    samples = [
+        row(problem, index, "correct" if right else "wrong")
+        for problem, answers in enumerate(corrects)
+        for index, right in enumerate(answers)
+    ]
+    return measure(samples, [CORRECT if right else 1 for row in corrects for right in row], len(corrects[0]), name)
+
+
+def test_benchmarks_weigh_alike_whatever_their_problems() -> None:
+    small = measured("small", [[True, True], [True, False]])
+    large = measured("large", [[False] * 4] * 9 + [[True] * 4])
+    mean = combine([small, large])
+    assert mean["accuracy"]["value"] == pytest.approx((0.75 + 0.1) / 2)
+    assert mean["accuracy"]["low"] < mean["accuracy"]["value"] < mean["accuracy"]["high"]
+    assert (mean["benchmarks"], mean["problems"], mean["k"]) == (["small", "large"], 12, 0)
+    assert mean["outcomes"] == {"correct": 7, "wrong": 37}
+    assert mean["greedy"] is None
+    assert mean["majority"]["value"] == pytest.approx((0.75 + 0.1) / 2)
+    assert combine([small]) == {**small, "benchmarks": ["small"]}
+
+
+def test_rewards_are_told_beside_accuracy_and_change_none_of_it() -> None:
+    rewards, outcomes = [2.5, -1.0, None, 1.0], ["correct", "wrong", "timeout", "correct"]
+    samples = [row("a", index, *one) for index, one in enumerate(zip(outcomes, rewards, strict=True))]
+    plain, told = measure(samples, None, 4, "mine"), measure(samples, None, 4, "mine", rewards=True)
+    assert told.pop("reward") == pytest.approx(2.5 / 3)
+    assert told == plain
+    assert plain["accuracy"]["value"] == 0.5
+    assert headline({**told, "reward": 0.8}) == {"accuracy": 0.5, "reward": 0.8}
+
+
 def test_an_evaluation_keeps_every_response(small: tuple[Store, ArtifactRef]) -> None:
     store, policy = small
     prompts = PromptsSettings(prompts_per_stage=1, arithmetic=ArithmeticSettings())
     held_out = prepare_held_out(store, prompts, 12)
     settings = EvaluationSettings(samples_per_problem=3, max_new_tokens=8)
     ref = evaluate_policy(store, settings, VerifySettings(workers=1), policy, held_out, 0)
-    folder: Path = store.path(ref)
+    folder = store.path(ref)
     rows = read_table(folder / "samples.parquet").to_pylist()
     assert len(rows) == 12 * 4
     assert sorted({row["sample_index"] for row in rows}) == [-1, 0, 1, 2]

@@ -1,12 +1,18 @@
 """A step that makes parts and then an artifact of them, and what must hold of a store that it was disturbed in."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import check
+from tasks.store.progress import Progress
+from tasks.store.work import once
 from tools.s3 import S3
 
 PARTS = 6
@@ -37,9 +43,35 @@ class Step:
         self.made.append(number)
         return pa.table({"number": [number] * 100})
 
+    def work(self, store: Store) -> ArtifactRef:
+        """Do the step unless it is done."""
+        return once(store.ref, "step", "1", self)
+
+    def work_elsewhere(self, store: Store) -> tuple[ArtifactRef, list[int]]:
+        """Do the step as on another machine; return what it made, and the parts that it did not find."""
+        shutil.rmtree(store.root)
+        self.made.clear()
+        return self.work(store), self.made
+
+
+@contextmanager
+def killed_after(parts: int) -> Iterator[list[int]]:
+    """Kill the process when it saves one more part than these; yield a list that grows with every part saved."""
+    put, saved = Progress.put, list[int]()
+
+    def counted(self: Progress, name: str, number: int, *rest: Any) -> None:
+        if len(saved) == parts:
+            raise Killed
+        put(self, name, number, *rest)
+        saved.append(number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Progress, "put", counted)
+        yield saved
+
 
 def checks_out(s3: S3, address: str, refs: set[ArtifactRef], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On another machine, whose network works, the store holds these artifacts, each whole, and nothing else."""
+    """Check that the store holds these artifacts, each whole, and nothing else, seen from another machine."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
     monkeypatch.setenv("MU_GRPO_CACHE", str(cache))
     there = Store.open(address, create=False)

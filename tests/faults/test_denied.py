@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError
-from tasks.store import ArtifactRef, Store
-from tasks.store.work import once
+from tasks.store import Store
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.steps import PARTS, Killed, Step, checks_out
+from tools import ROOT
 from tools.faults.proxy import Proxy
 from tools.s3 import S3, server
 
@@ -36,12 +36,6 @@ def own(guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
     address = f"s3://{guarded.s3.bucket()}"
     Store.open(address)
     return address
-
-
-def work(store: Store, step: Step) -> ArtifactRef:
-    made = once(store.ref, "step", "1", step)
-    assert isinstance(made, ArtifactRef)
-    return made
 
 
 def denying(action: str, resource: str) -> dict[str, str]:
@@ -76,17 +70,15 @@ def test_a_store_that_denies_writes_is_named_and_the_work_goes_on(
         guarded.asking(),
         pytest.raises(ArtifactError, match=rf"{own}/{object_named}: denied .*Allow listing, reading"),
     ):
-        work(remote, step)
+        step.work(remote)
     assert time.monotonic() - start < 30, "a denial was tried again and again"
     assert step.made == list(range(min(parts + 1, PARTS)))
     keys = guarded.s3.keys(own.removeprefix("s3://"))
     assert not [key for key in keys if key.startswith("rollouts/") and key.endswith("/manifest.json")]
     guarded.allow(name, EVERYTHING)
-    shutil.rmtree(remote.root)
-    step.made.clear()
     with guarded.asking():
-        made = work(Store.open(own), step)
-    assert step.made == list(range(parts, PARTS)), "what was saved was made again"
+        made, anew = step.work_elsewhere(remote)
+    assert anew == list(range(parts, PARTS)), "what was saved was made again"
     checks_out(guarded.s3, own, {made}, tmp_path / "elsewhere", monkeypatch)
 
 
@@ -95,7 +87,7 @@ def test_parts_that_cannot_be_read_now_are_not_parts_that_are_lost(
 ) -> None:
     remote, step = Store.open(own), Step(stop_at=4)
     with pytest.raises(Killed):
-        work(remote, step)
+        step.work(remote)
     before = guarded.s3.keys(own.removeprefix("s3://"))
     shutil.rmtree(remote.root)
     resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/progress/*/part-000003/part.parquet"
@@ -103,18 +95,18 @@ def test_parts_that_cannot_be_read_now_are_not_parts_that_are_lost(
     act_as(environment, monkeypatch)
     step.made.clear()
     with guarded.asking(), pytest.raises(ArtifactError, match=r"part-000003/part\.parquet: denied .*Allow listing"):
-        work(Store.open(own), step)
+        step.work(remote)
     assert guarded.s3.keys(own.removeprefix("s3://")) == before
     guarded.allow(name, EVERYTHING)
     with guarded.asking():
-        made = work(Store.open(own), step)
+        made = step.work(remote)
     assert step.made == [4, 5]
     checks_out(guarded.s3, own, {made}, tmp_path / "elsewhere", monkeypatch)
 
 
 def test_a_store_that_denies_reads_is_named(own: str, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = Store.open(own)
-    made = work(remote, Step())
+    made = Step().work(remote)
     shutil.rmtree(remote.root)
     resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/rollouts/*/3.txt"
     _, environment = guarded.user(EVERYTHING, denying("GetObject", resource))
@@ -150,61 +142,65 @@ def test_credentials_that_end_in_the_middle(
     flaky.fail(1, [fault], after=after)
     fix = "expired. Renew them" if fault == "expired_token" else "Allow listing"
     with pytest.raises(ArtifactError, match=rf"{place}/.*{fix}.*then start the same command again"):
-        work(remote, step)
+        step.work(remote)
     flaky.heal()
     before = list(step.made)
-    step.made.clear()
-    shutil.rmtree(remote.root)
-    made = work(remote, step)
-    assert set(before) | set(step.made) == set(range(PARTS))
-    assert len(before) + len(step.made) <= PARTS + 1, "more than the part in hand was made again"
+    made, anew = step.work_elsewhere(remote)
+    assert set(before) | set(anew) == set(range(PARTS))
+    assert len(before) + len(anew) <= PARTS + 1, "more than the part in hand was made again"
     checks_out(s3, place, {made}, tmp_path / "elsewhere", monkeypatch)
 
 
 FULL = """
-import os, shutil, sys
+import shutil, sys
 from tasks.store import Store
 from tasks.errors import ArtifactError
 
-address = sys.argv[1]
+store = Store.open(sys.argv[1])
 def write(size):
-    with Store.open(address).write("prompts", settings={}, parents={}, seed=0) as draft:
+    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         (draft.path / "data.bin").write_bytes(b"x" * size)
     return draft.ref
 kept = write(700_000)
-for attempt in (lambda: write(10_000_000), lambda: write(600_000)):
+for size in (10_000_000, 600_000):
     try:
-        attempt()
+        write(size)
     except ArtifactError as error:
         print(error.message)
-shutil.rmtree(Store.open(address).root)
-(Store.open(address).root.parent / "other").write_bytes(b"x" * 600_000)
-try:
-    Store.open(address).path(kept)
-except ArtifactError as error:
-    print(error.message)
-(Store.open(address).root.parent / "other").unlink()
-Store.open(address).path(kept)
+print("artifacts", len(store.manifests("prompts")), "staged", list((store.root / "staging").iterdir()))
+if store.remote:
+    shutil.rmtree(store.root)
+    other = store.root.parent / "other"
+    other.write_bytes(b"x" * 600_000)
+    try:
+        store.path(kept)
+    except ArtifactError as error:
+        print(error.message)
+    other.unlink()
+store.path(kept)
 print("whole")
 """
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount a small disk")
-def test_a_full_disk_below_the_local_copy(bucket: str, s3: S3, tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
+@pytest.mark.parametrize(("where", "refusals"), [("folder", 2), ("s3", 3)])
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(
+    where: str, refusals: int, bucket: str, s3: S3, tmp_path: Path
+) -> None:
+    """On S3, the disk of the local copy, which is full for a download too."""
     script = f'mount -t tmpfs -o size=1m none "$1" && exec {sys.executable} -c "$2" "$3"'
+    address = bucket if where == "s3" else str(tmp_path / "store")
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", str(small), FULL, bucket],
+        ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), FULL, address],
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, **s3.environment(small)},
+        cwd=ROOT,
+        env={**os.environ, **s3.environment(tmp_path)},
     )
     if "mount" in done.stderr and done.returncode:
         pytest.skip(f"this machine lets nobody mount: {done.stderr.strip()}")
-    assert done.stdout.count("No space left on device") == 3, done.stdout + done.stderr
-    assert done.stdout.count("The disk is full: free some space") == 3
+    assert done.stdout.count("No space left on device") == refusals, done
+    assert done.stdout.count("The disk is full: free some space") == refusals
+    assert "artifacts 1 staged []" in done.stdout
     assert done.stdout.endswith("whole\n")
-    assert len([key for key in s3.keys(bucket.removeprefix("s3://")) if key.startswith("prompts/")]) == 2

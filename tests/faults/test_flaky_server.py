@@ -14,7 +14,6 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import fingerprint
 from tasks.store.files import check
 from tasks.store.s3 import PART_BYTES, Bucket
-from tasks.store.work import once
 from tests.faults.steps import PARTS, Killed, Step, checks_out
 from tools.faults.proxy import FAULTS, Proxy
 from tools.s3 import S3
@@ -95,13 +94,11 @@ def test_work_goes_on_and_is_done_once(
     flaky.fail(SHARE)
     remote, step = Store.open(place), Step(stop_at=PARTS // 2)
     with pytest.raises(Killed):
-        once(remote.ref, "step", "1", step)
-    shutil.rmtree(remote.root)  # It goes on on another machine.
-    made = once(remote.ref, "step", "1", step)
-    assert step.made == list(range(PARTS))
-    shutil.rmtree(remote.root)
-    assert once(remote.ref, "step", "1", step) == made
-    assert step.made == list(range(PARTS))
+        step.work(remote)
+    before = list(step.made)
+    made, anew = step.work_elsewhere(remote)
+    assert before + anew == list(range(PARTS))
+    assert step.work_elsewhere(remote) == (made, [])
     counts = flaky.counts()
     assert counts["passed"] < counts.total()
     checks_out(s3, place, {made}, tmp_path / "elsewhere", monkeypatch)
@@ -127,18 +124,16 @@ def test_a_server_that_stays_away_is_named_and_the_work_goes_on(
     with pytest.raises(
         ArtifactError, match=rf"{place}/.*: failed for 3 s, .*reduce your request rate.*the same command"
     ):
-        once(remote.ref, "step", "1", step)
+        step.work(remote)
     assert time.monotonic() - start > 3
     assert flaky.counts()["slow_down"] > 1
     assert not [
         key for key in s3.keys(place.removeprefix("s3://")) if key.startswith("rollouts/") and "manifest" in key
     ]
     flaky.heal()
-    shutil.rmtree(remote.root)
     assert remote.refs("rollouts") == []
-    step.made.clear()
-    made = once(remote.ref, "step", "1", step)
-    assert step.made == list(range(parts, PARTS)), "what was saved was made again"
+    made, anew = step.work_elsewhere(remote)
+    assert anew == list(range(parts, PARTS)), "what was saved was made again"
     checks_out(s3, place, {made}, tmp_path / "elsewhere", monkeypatch)
 
 
@@ -163,7 +158,7 @@ def test_an_upload_whose_completion_was_not_heard_of_is_complete(place: str, fla
 
 
 def test_a_listing_that_fails_at_times_gives_the_fingerprint(place: str, flaky: Proxy, s3: S3) -> None:
-    """Of what a run reads from outside of its store, asked for when it starts."""
+    """The fingerprint is that of files outside of the store, asked for when a run starts."""
     s3.client().put_object(Bucket=place.removeprefix("s3://"), Key="model/config.json", Body=b"{}")
     sound = fingerprint(f"{place}/model")
     flaky.fail(0.5, ["slow_down", "internal_error"])

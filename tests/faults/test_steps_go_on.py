@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,11 +17,10 @@ from tasks.settings import (
     VerifySettings,
 )
 from tasks.store import ArtifactRef, Store
-from tasks.store.progress import Progress
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
-from tests.faults.steps import Killed
+from tests.faults.steps import Killed, killed_after
 from tests.prepared import prepare_held_out, prepare_stage
 from tests.workflows import test_grpo
 
@@ -76,30 +74,20 @@ STEPS = [(generation, 4), (verification, 2), (optimization, 4), (alternation, 11
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize(("make", "parts"), STEPS, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_stopped_after_any_part_the_artifact_is_the_same(
-    learner: Learner, make: Callable[[Learner], Step], parts: int, monkeypatch: pytest.MonkeyPatch
+    learner: Learner, make: Callable[[Learner], Step], parts: int
 ) -> None:
     base, _ = learner
     step = make(learner)
     undisturbed = step(base)
-    put, left, saved = Progress.put, 10**6, 0
-
-    def counted(self: Progress, *arguments: Any) -> None:
-        nonlocal left, saved
-        if left == 0:
-            raise Killed
-        put(self, *arguments)
-        left, saved = left - 1, saved + 1
-
-    monkeypatch.setattr(Progress, "put", counted)
     for after in range(1, parts + 1):
-        store, saved = Store(base.ref, work=f"{make.__name__}{after}"), 0
-        left = after
+        store = Store(base.ref, work=f"{make.__name__}{after}")
+        before = list[int]()
         if after < parts:
-            with pytest.raises(Killed):
+            with killed_after(after) as before, pytest.raises(Killed):
                 step(store)
-        left = 10**6
-        assert step(store) == undisturbed
-        assert saved == parts, "a part that was saved was made again"
+        with killed_after(10**6) as saved:
+            assert step(store) == undisturbed
+        assert len(before) + len(saved) == parts, "a part that was saved was made again"
         store.progress.clear()
 
 
@@ -107,20 +95,8 @@ def test_damaged_tables_of_an_alternating_stage_start_it_anew(learner: Learner) 
     base, _ = learner
     step, store = alternation(learner), Store(base.ref, work="damaged")
     undisturbed = step(base)
-    stopped = pytest.MonkeyPatch()
-    put, left = Progress.put, 4
-
-    def counted(self: Progress, *arguments: Any) -> None:
-        nonlocal left
-        if left == 0:
-            raise Killed
-        put(self, *arguments)
-        left -= 1
-
-    with stopped.context() as patch:
-        patch.setattr(Progress, "put", counted)
-        with pytest.raises(Killed):
-            step(store)
+    with killed_after(4), pytest.raises(Killed):
+        step(store)
     for table in Path(base.root / "progress/damaged").glob("refresh-000000/*.parquet"):
         table.write_bytes(b"")
     assert step(store) == undisturbed

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flytekit import FlyteContextManager
-from flytekit.core.type_engine import TypeEngine
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.settings import RunSettings
 from tasks.store import Store
-from tests.platform.propeller import Attempt, Literals, Propeller
+from tests.platform.propeller import Attempt, Literals, Propeller, literals
 from tools import ROOT
 from tools.forked import Runner
 from tools.runs import CONFIG
@@ -36,7 +34,7 @@ def stop(attempt: Attempt) -> signal.Signals | None:
 
 
 def saved(s3: S3, bucket: str) -> bool:
-    """Whether unfinished work has saved a part."""
+    """Return True if unfinished work has saved a part."""
     return any("/progress/" in key and key.endswith("/manifest.json") for key in s3.keys(bucket))
 
 
@@ -50,7 +48,7 @@ def run_here(folder: Path, workflow: str = "mu_grpo") -> Runner:
 
 
 def register(image: str, folder: Path, base: Path | None = None) -> Serialised:
-    """What is registered for a deployment whose images are ``localhost/<name>-<role>:<tag>``."""
+    """Register for a deployment whose images are ``localhost/<name>-<role>:<tag>``."""
     name, _, tag = image.removeprefix("localhost/").partition(":")
     text = f"images: localhost/{name.removesuffix('-cpu')}\ntag: {tag}\n"
     if base is not None:
@@ -63,11 +61,9 @@ def register(image: str, folder: Path, base: Path | None = None) -> Serialised:
 
 def inputs(graph: PythonFunctionWorkflow, bucket: str, changes: str = CHANGES, **given: Any) -> Literals:
     """The inputs of an execution, with its store on S3."""
-    types, read = graph.python_interface.inputs, RunSettings.read(CONFIG, changes)
-    values = {name: getattr(read, name) for name in types if hasattr(read, name)} | given
-    values["store"] = f"s3://{bucket}/store"
-    literals = TypeEngine.dict_to_literal_map(FlyteContextManager.current_context(), values, types)
-    return dict(literals.to_flyte_idl().literals)
+    read = RunSettings.read(CONFIG, changes)
+    values = {name: getattr(read, name) for name in graph.python_interface.inputs if hasattr(read, name)}
+    return literals(graph, {**values, **given, "store": f"s3://{bucket}/store"})
 
 
 def same_artifacts(bucket: str, here: Runner) -> None:

@@ -1,4 +1,4 @@
-"""A workflow of somebody else's: the project's tasks evaluate a stored policy, and a task of their own looks at it."""
+"""A workflow of somebody else's: the project's tasks evaluate a policy, and a task of their own looks at it."""
 
 from flytekit import workflow
 
@@ -15,6 +15,12 @@ from workflows.stages import problems
 def value_of(store: str, accuracy: Artifact) -> float:
     """The accuracy as a number."""
     return float(Store.open(store).manifest(accuracy).facts["accuracy"])
+
+
+@always
+def opens(store: str) -> str:
+    """The id of a store."""
+    return Store.open(store).ref.id
 
 
 @workflow

@@ -8,13 +8,17 @@ for an attempt's end before it starts the next: tests/store/test_lease.py has tw
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from flyteidl.admin import task_pb2
 from flyteidl.core import dynamic_job_pb2, errors_pb2, literals_pb2, tasks_pb2, workflow_pb2
 from flyteidl.core.execution_pb2 import ExecutionError
+from flytekit import FlyteContextManager, PythonFunctionTask
+from flytekit.core.type_engine import TypeEngine
+from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tools.s3 import S3
 from tools.serialised import Serialised
@@ -22,7 +26,14 @@ from tools.serialised import Serialised
 Literals = dict[str, literals_pb2.Literal]
 _PARTS = ("container", "metadata", "security_context", "extended_resources", "custom", "config", "type")
 _SYSTEM_FAILURES = 10
-"""As k8s/flyte/values.yaml has it: max-node-retries-system-failures."""
+"""The number in k8s/flyte/values.yaml: max-node-retries-system-failures."""
+
+
+def literals(of: PythonFunctionTask | PythonFunctionWorkflow, values: Mapping[str, Any]) -> Literals:
+    """The inputs of a task or a workflow in Flyte's form."""
+    context = FlyteContextManager.current_context()
+    converted = TypeEngine.dict_to_literal_map(context, dict(values), of.python_interface.inputs)
+    return dict(converted.to_flyte_idl().literals)
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class Attempt:
     """The name of the task's function."""
     stage: int | None
     number: int
-    """From 0."""
+    """The first attempt is 0."""
     image: str
     arguments: list[str]
     environment: dict[str, str]
@@ -193,7 +204,7 @@ class Propeller:
 
 
 def _cached(literal: literals_pb2.Literal) -> object:
-    """What of an input enters a cache's key: its hash where it has one."""
+    """The part of an input that enters a cache's key: its hash where it has one."""
     if literal.hash:
         return literal.hash
     if literal.HasField("collection"):

@@ -10,22 +10,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from flyteidl.core import literals_pb2
-from flytekit import FlyteContextManager
-from flytekit.core.type_engine import TypeEngine
 
 from tasks.flyte.ends import seed_of_week
-from tests.platform.propeller import Attempt, Propeller
+from tests.platform.propeller import Attempt, Propeller, literals
 from tools.s3 import S3
 from tools.serialised import Serialised, serialise
 
 pytestmark = pytest.mark.long
 PACKAGED, RUN = "/root", "."
-"""Where ``pyflyte package`` and ``pyflyte run`` have the code put; the latter is the images' working directory."""
+"""Folders of the code with ``pyflyte package`` and ``pyflyte run``; the latter is the images' working directory."""
 
 
 def registered(copy: str, folder: Path) -> tuple[Serialised, bytes]:
-    """What is registered, and the archive of the code."""
+    """Register; return what was, and the archive of the code."""
     deployment = folder / "deployment.yaml"
     deployment.write_text("{}")
     found = serialise(folder, deployment, "workflows.weekly", copy)
@@ -34,7 +31,7 @@ def registered(copy: str, folder: Path) -> tuple[Serialised, bytes]:
 
 
 def seed(found: Serialised, archive: bytes, s3: S3, folder: Path) -> int:
-    """What the task says that is the seed of a week, from its registered command line."""
+    """Return the seed of a week by the task's registered command line."""
     bucket = s3.bucket()
     s3.client().put_object(Bucket=bucket, Key="code.tar.gz", Body=archive)
     filled = {"{{ .remote_package_path }}": f"s3://{bucket}/code.tar.gz", PACKAGED: RUN}
@@ -54,12 +51,9 @@ def seed(found: Serialised, archive: bytes, s3: S3, folder: Path) -> int:
         )
         return done.stdout + done.stderr
 
-    context = FlyteContextManager.current_context()
-    given = {"kickoff": datetime(2026, 11, 22, tzinfo=UTC)}
-    inputs = TypeEngine.dict_to_literal_map(context, given, seed_of_week.python_interface.inputs).to_flyte_idl()
-    made = Propeller(found, s3, bucket, start).task(seed_of_week.name, dict(inputs.literals), "seed")
-    literal: literals_pb2.Literal = made["o0"]
-    return int(literal.scalar.primitive.integer)
+    inputs = literals(seed_of_week, {"kickoff": datetime(2026, 11, 22, tzinfo=UTC)})
+    made = Propeller(found, s3, bucket, start).task(seed_of_week.name, inputs, "seed")
+    return int(made["o0"].scalar.primitive.integer)
 
 
 def test_all_of_the_code_runs(s3: S3, tmp_path: Path) -> None:
@@ -67,6 +61,6 @@ def test_all_of_the_code_runs(s3: S3, tmp_path: Path) -> None:
 
 
 def test_a_part_of_the_code_is_refused_with_the_fix(s3: S3, tmp_path: Path) -> None:
-    """What ``pyflyte run --remote`` copies unless it is told otherwise: the modules that are loaded here."""
+    """``pyflyte run --remote`` copies the modules that are loaded here, unless it is told otherwise."""
     with pytest.raises(AssertionError, match=r"the task was registered from code .*--copy all"):
         seed(*registered("auto", tmp_path), s3, tmp_path)

@@ -18,7 +18,7 @@ from tasks.settings import BackendSettings, OperationSettings
 from tasks.store import ArtifactRef, Store
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
-from tests.platform.propeller import Attempt, Propeller
+from tests.platform.propeller import Attempt, Propeller, literals
 from tests.prepared import prepare_stage
 from tests.train.together import farthest
 from tests.workflows import test_grpo
@@ -76,7 +76,6 @@ def test_two_nodes_make_the_policy_of_one(
 
     backend = BackendSettings(kind="deepspeed", processes=1, deepspeed=str(ROOT / "configs/deepspeed/zero2.json"))
     settings = test_grpo.optimize().model_copy(update={"backend": backend})
-    context = FlyteContextManager.current_context()
     given = {
         "inputs": OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=OperationSettings()),
         "reference": policy,
@@ -85,12 +84,10 @@ def test_two_nodes_make_the_policy_of_one(
         "verdicts": verdicts,
         "stage": 0,
     }
-    literals = TypeEngine.dict_to_literal_map(context, given, optimize.python_interface.inputs).to_flyte_idl()
     propeller = Propeller(found, s3, bucket.removeprefix("s3://"), start)
-    made = propeller.task(optimize.name, dict(literals.literals), "optimize")["o0"]
-    together = TypeEngine.to_python_value(
-        context, Literal.from_flyte_idl(made), optimize.python_interface.outputs["o0"]
-    )
+    made = Literal.from_flyte_idl(propeller.task(optimize.name, literals(optimize, given), "optimize")["o0"])
+    context = FlyteContextManager.current_context()
+    together = TypeEngine.to_python_value(context, made, optimize.python_interface.outputs["o0"])
     ours, theirs = (load_file(store.path(one) / "model.safetensors") for one in (together, alone))
     assert together != alone
     assert farthest(ours, theirs) < 1e-4

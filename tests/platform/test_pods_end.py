@@ -1,36 +1,53 @@
-"""What a pod leaves in its log when it ends, by Flyte's own command in a process of its own."""
+"""The end of a pod: no connection stays open, and a group of processes has the time to save."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from flytekit import FlyteContextManager
-from flytekit.core.type_engine import TypeEngine
+import pytest
+from flyteidl.core import literals_pb2
+from torch.distributed.launcher.api import LaunchConfig
 
+from tasks.flyte.training import SHUTDOWN_SECONDS, listening
+from tests.platform import own
+from tests.platform.propeller import literals
 from tools import ROOT
 from tools.s3 import S3
+
+SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
 def test_a_pod_that_used_s3_leaves_no_connection_open(s3: S3, tmp_path: Path) -> None:
     name = s3.bucket()
-    given = TypeEngine.dict_to_literal_map(
-        FlyteContextManager.current_context(), {"store": f"s3://{name}/store"}, {"store": str}
-    )
-    s3.client().put_object(Bucket=name, Key="inputs.pb", Body=given.to_flyte_idl().SerializeToString())
+    given = literals_pb2.LiteralMap(literals=literals(own.opens, {"store": f"s3://{name}/store"}))
+    s3.client().put_object(Bucket=name, Key="inputs.pb", Body=given.SerializeToString())
     command = [
         *(str(Path(sys.executable).with_name("pyflyte-execute")), "--inputs", f"s3://{name}/inputs.pb"),
         *("--output-prefix", f"s3://{name}/outputs", "--raw-output-data-prefix", f"s3://{name}/raw"),
         *("--resolver", "flytekit.core.python_auto_container.default_task_resolver"),
-        *("--", "task-module", "tests.platform.closing", "task-name", "opens"),
+        *("--", "task-module", own.__name__, "task-name", "opens"),
     ]
     variables = s3.environment(tmp_path / "cache")
-    own = {
+    by_flyte = {
         "FLYTE_AWS_ENDPOINT": s3.endpoint,
         "FLYTE_AWS_ACCESS_KEY_ID": variables["AWS_ACCESS_KEY_ID"],
         "FLYTE_AWS_SECRET_ACCESS_KEY": variables["AWS_SECRET_ACCESS_KEY"],
     }
-    environment = {**os.environ, **variables, **own, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **variables, **by_flyte, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert "outputs/outputs.pb" in s3.keys(name), done.stdout + done.stderr
     assert "nclosed" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("told", "seconds"), [(None, SHUTDOWN_SECONDS), ("5", 5)])
+def test_torch_waits_for_a_checkpoint_unless_told_otherwise(
+    told: str | None, seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group of processes that is asked to stop saves first; torch kills it after its own time otherwise."""
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    os.environ.pop(SHUTDOWN, None)
+    if told:
+        os.environ[SHUTDOWN] = told
+    with listening():
+        assert LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=1).shutdown_timeout == seconds

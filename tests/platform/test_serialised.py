@@ -1,4 +1,4 @@
-"""What a cluster is told of every task and of the stages, read from the registered form."""
+"""The registered form of every task and of the stages: all that a cluster is told of them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -166,7 +166,7 @@ def test_every_deployment_is_whole(path: Path) -> None:
 
 
 def written(config: Path) -> dict[str, Any]:
-    """What a file says of the inputs of workflows."""
+    """The inputs of workflows that a file gives."""
     if "experiment" in yaml.safe_load(config.read_text()):
         return {"experiment": read_experiment(config)[0]}
     return dict(RunSettings.read(config))

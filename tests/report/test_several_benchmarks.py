@@ -9,18 +9,17 @@ import pytest
 
 from tasks.cli.store import highlights
 from tasks.errors import DataError
-from tasks.evaluate.average import average_evaluations
-from tasks.evaluate.metrics import CORRECT, measure
+from tasks.evaluate.metrics import CORRECT, average_evaluations, measure
 from tasks.report.compare import ComparedRun, compare
 from tasks.report.deck import draw_deck
 from tasks.report.history import load_history
 from tasks.report.step import write_report
 from tasks.report.summary import summarise
-from tasks.run.reproducibility import chain
 from tasks.settings import EvaluationSettings
 from tasks.store import Store
 from tasks.store.tables import SAMPLES, write_table
-from tasks.stored.evaluated import evaluated_policy
+from tasks.stored.reproducibility import chain
+from tasks.stored.results import evaluated_policy
 from tests.report.clock import Clock, process
 from tests.report.pages import words
 from tests.report.synthetic import SyntheticRun, page_of

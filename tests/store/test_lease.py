@@ -15,9 +15,9 @@ from tasks.interruption import heeding
 from tasks.store import ArtifactRef, Store
 from tasks.store import lease as leases
 from tasks.store.work import once
+from tools import ROOT
 from tools.s3 import S3
 
-ROOT = Path(__file__).parents[2]
 ATTEMPT = """
 import sys, time
 import pyarrow as pa
@@ -74,7 +74,7 @@ class Attempt:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
     def said(self) -> str:
-        """What it printed, in one line."""
+        """The output, in one line."""
         return " ".join(self._output.read_text().split())
 
     def wait_for(self, text: str) -> None:

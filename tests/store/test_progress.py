@@ -17,9 +17,10 @@ from tasks.interruption import Interrupted
 from tasks.settings import TrackerSettings
 from tasks.store import Draft, Store
 from tasks.tracking.journal import shown
+from tests.store.writers import run_until_killed
+from tools import ROOT
 from tools.s3 import S3, server
 
-ROOT = Path(__file__).parents[2]
 Opened = Callable[[], Store]
 
 
@@ -53,9 +54,14 @@ def put(store: Store, number: int, text: str, name: str = "train") -> None:
     store.progress.put(name, number, lambda folder: (folder / "state.txt").write_text(text) and None)
 
 
+def newest(store: Store) -> int | None:
+    found = store.progress.newest("train")
+    return found[0] if found else None
+
+
 def test_the_newest_part_is_found_again(opened: Opened) -> None:
     store = opened()
-    assert store.progress.newest("train") is None
+    assert newest(store) is None
     put(store, 2, "two")
     put(store, 10, "ten")
     put(store, 99, "other", "logp")
@@ -77,7 +83,7 @@ def test_parts_are_replaced_kept_and_cleared(opened: Opened) -> None:
     found = [again.get("train", number) for number in range(1, 6)]
     assert [folder and (folder / "state.txt").read_text() for folder in found] == [None] * 3 + ["after 4", "after 5"]
     store.progress.clear()
-    assert opened().progress.newest("train") is None
+    assert newest(opened()) is None
 
 
 def test_a_damaged_part_is_passed_over(tmp_path: Path) -> None:
@@ -85,9 +91,7 @@ def test_a_damaged_part_is_passed_over(tmp_path: Path) -> None:
     put(store, 1, "one")
     put(store, 2, "two")
     (tmp_path / "progress/key/train-000002/state.txt").write_text("owt")
-    newest = store.progress.newest("train")
-    assert newest is not None
-    assert newest[0] == 1
+    assert newest(store) == 1
 
 
 def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:
@@ -100,12 +104,10 @@ def test_damaged_parts_do_not_outlive_sound_ones(bucket: str, s3: S3) -> None:
     for key in keys:
         s3.client().put_object(Bucket=bucket.removeprefix("s3://"), Key=key, Body=b"erofeb")
     shutil.rmtree(store.root)
-    assert store.progress.newest("train") is None
+    assert newest(store) is None
     put(store, 32, "after")
     store.progress.keep_newest("train", 2)
-    newest = store.progress.newest("train")
-    assert newest is not None
-    assert newest[0] == 32
+    assert newest(store) == 32
 
 
 def test_a_process_killed_while_it_saves_leaves_what_was_before(address: str, opened: Opened) -> None:
@@ -119,11 +121,8 @@ def fill(folder):
     os.kill(os.getpid(), signal.SIGKILL)
 store.progress.put("train", 2, fill)
 """
-    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    newest = opened().progress.newest("train")
-    assert newest is not None
-    assert newest[0] == 1
+    run_until_killed(code)
+    assert newest(opened()) == 1
 
 
 def test_time_of_earlier_attempts_counts(opened: Opened) -> None:
@@ -174,7 +173,7 @@ def test_a_table_is_made_once(opened: Opened) -> None:
 
 def test_without_a_key_nothing_is_kept(store: Store) -> None:
     put(store, 1, "x")
-    assert store.progress.newest("train") is None
+    assert newest(store) is None
     assert store.progress.table("rollouts", 0, lambda: pa.table({"a": [1]})).num_rows == 1
     assert not (store.root / "progress").exists()
 

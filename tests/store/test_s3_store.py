@@ -4,10 +4,9 @@ import base64
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,34 +14,16 @@ import pytest
 from tasks.errors import ArtifactError
 from tasks.store import ArtifactRef, Store
 from tasks.store.s3 import PART_BYTES
+from tests.store.writers import at_once, run_until_killed, write
+from tools import ROOT
 from tools.s3 import S3
-
-ROOT = Path(__file__).parents[2]
-
-
-def write(store: Store, text: str = "hello", parents: dict[str, ArtifactRef] | None = None) -> ArtifactRef:
-    with store.write("prompts", settings={"a": 1}, parents=parents or {}, seed=3) as draft:
-        (draft.path / "sub").mkdir()
-        (draft.path / "sub" / "data.txt").write_text(text)
-        (draft.path / "other.txt").write_text("other")
-    return draft.ref
-
-
-def write_text(store: Store, text: str) -> ArtifactRef:
-    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
-        (draft.path / "data.txt").write_text(text)
-    return draft.ref
-
-
-def forget_local_copy(store: Store) -> None:
-    shutil.rmtree(store.root)
 
 
 def test_an_artifact_comes_back_on_another_machine(bucket: str, tmp_path: Path) -> None:
     store = Store.open(f"{bucket}/deep/prefix")
     parent = write(store, "parent")
     ref = write(store, "child", {"source": parent})
-    forget_local_copy(store)
+    shutil.rmtree(store.root)
     there = Store.open(f"{bucket}/deep/prefix", create=False)
     assert there.ref == store.ref
     assert (there.path(ref) / "sub/data.txt").read_text() == "child"
@@ -54,7 +35,7 @@ def test_an_artifact_comes_back_on_another_machine(bucket: str, tmp_path: Path) 
 def test_the_manifest_is_written_last_and_without_it_nothing_is_there(bucket: str, s3: S3) -> None:
     store = Store.open(bucket)
     ref = write(store)
-    forget_local_copy(store)
+    shutil.rmtree(store.root)
     name = bucket.removeprefix("s3://")
     s3.client().delete_object(Bucket=name, Key=f"{ref.folder}/manifest.json")
     assert store.manifests("prompts") == []
@@ -62,7 +43,9 @@ def test_the_manifest_is_written_last_and_without_it_nothing_is_there(bucket: st
         store.path(ref)
 
 
-def test_a_writer_killed_before_the_manifest_leaves_no_artifact(bucket: str, tmp_path: Path) -> None:
+def test_a_writer_killed_before_the_manifest_leaves_no_artifact(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = f"""
 import os, signal
 from tasks.store import Store
@@ -71,38 +54,22 @@ store.remote.write_new = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 with store.write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
     (draft.path / "data.txt").write_text("whole")
 """
-    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    os.environ["MU_GRPO_CACHE"] = str(tmp_path / "elsewhere")
+    run_until_killed(code)
+    monkeypatch.setenv("MU_GRPO_CACHE", str(tmp_path / "elsewhere"))
     assert Store.open(bucket).manifests("prompts") == []
 
 
 def test_writers_of_the_same_artifact_all_succeed_with_one_manifest(bucket: str, s3: S3) -> None:
-    refs: list[ArtifactRef] = []
-    stores = [Store.open(bucket) for _ in range(6)]
-    threads = [threading.Thread(target=lambda one=one: refs.append(write(one))) for one in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(refs) == 6
-    assert len(set(refs)) == 1
-    keys = s3.keys(bucket.removeprefix("s3://"))
-    assert sorted(keys) == sorted(
-        ["store.json", *(f"{refs[0].folder}/{name}" for name in ("sub/data.txt", "other.txt", "manifest.json"))]
+    (ref,) = set(at_once([partial(write, Store.open(bucket)) for _ in range(6)]))
+    assert sorted(s3.keys(bucket.removeprefix("s3://"))) == sorted(
+        ["store.json", *(f"{ref.folder}/{name}" for name in ("sub/data.txt", "other.txt", "manifest.json"))]
     )
 
 
 def test_opening_at_once_gives_one_id(bucket: str, s3: S3) -> None:
     s3.has_to("keep the first of two conditional writes at the same time")
-    ids: list[str] = []
-    threads = [threading.Thread(target=lambda: ids.append(Store.open(bucket).ref.id)) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(ids) == 6
-    assert len(set(ids)) == 1
+    opened = at_once([lambda: Store.open(bucket)] * 6)
+    assert len({store.ref.id for store in opened}) == 1
 
 
 def test_a_corrupted_and_a_missing_object_are_named(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +78,7 @@ def test_a_corrupted_and_a_missing_object_are_named(bucket: str, s3: S3, monkeyp
     ref = write(store)
     (store.root / ref.folder / "sub/data.txt").write_text("hellp")
     assert (store.path(ref) / "sub/data.txt").read_text() == "hello", "a damaged copy is fetched again"
-    forget_local_copy(store)
+    shutil.rmtree(store.root)
     place = {"Bucket": bucket.removeprefix("s3://"), "Key": f"{ref.folder}/sub/data.txt"}
     s3.client().put_object(**place, Body=b"hellp")
     with pytest.raises(ArtifactError, match=r"sub/data.txt: corrupted"):
@@ -125,15 +92,15 @@ def test_a_corrupted_and_a_missing_object_are_named(bucket: str, s3: S3, monkeyp
 
 def test_many_artifacts_come_together_in_their_order(bucket: str, s3: S3) -> None:
     store = Store.open(bucket)
-    refs = [write_text(store, f"shard {number}") for number in range(40)]
-    forget_local_copy(store)
+    refs = [write(store, f"shard {number}") for number in range(40)]
+    shutil.rmtree(store.root)
     store.path(refs[7])
     folders = store.paths(refs)
-    assert [(folder / "data.txt").read_text() for folder in folders] == [f"shard {number}" for number in range(40)]
+    assert [(folder / "sub/data.txt").read_text() for folder in folders] == [f"shard {number}" for number in range(40)]
     assert store.paths([]) == []
-    forget_local_copy(store)
-    s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{refs[5].folder}/data.txt")
-    with pytest.raises(ArtifactError, match=rf"{bucket}/{refs[5].folder}/data.txt: missing, but the manifest"):
+    shutil.rmtree(store.root)
+    s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{refs[5].folder}/sub/data.txt")
+    with pytest.raises(ArtifactError, match=rf"{bucket}/{refs[5].folder}/sub/data.txt: missing, but the manifest"):
         store.paths(refs)
 
 
@@ -153,7 +120,7 @@ def test_what_a_power_failure_leaves_of_a_local_copy_is_fetched_again(bucket: st
 def test_what_is_not_needed_is_not_fetched(bucket: str) -> None:
     store = Store.open(bucket)
     ref = write(store)
-    forget_local_copy(store)
+    shutil.rmtree(store.root)
     folder = store.path(ref, without="sub")
     assert (folder / "other.txt").is_file()
     assert not (folder / "sub").exists()

@@ -2,28 +2,15 @@
 
 import errno
 import multiprocessing
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from tasks.errors import ArtifactError
-from tasks.store import ArtifactRef, Store
+from tasks.store import Store
 from tasks.store.provenance import process
-
-
-def write(store: Store, text: str = "hello", parents: dict[str, ArtifactRef] | None = None) -> ArtifactRef:
-    with store.write("prompts", settings={"a": 1}, parents=parents or {}, seed=3) as draft:
-        (draft.path / "sub").mkdir()
-        (draft.path / "sub" / "data.txt").write_text(text)
-        with draft.phase("load"):
-            draft.facts["rows"] = 1
-    return draft.ref
+from tests.store.writers import at_once, run_until_killed, write
 
 
 def test_an_artifact_comes_back_as_it_was_written_also_from_a_moved_store(store: Store, tmp_path: Path) -> None:
@@ -49,10 +36,7 @@ def test_identity_is_content_and_origin(store: Store, tmp_path: Path) -> None:
     assert write(store).digest != write(store, "other").digest
     parent = write(store, "parent")
     assert write(store).digest != write(store, parents={"source": parent}).digest
-    with store.write("prompts", settings={"a": 2}, parents={}, seed=4) as draft:  # So that work upon it is found.
-        (draft.path / "sub").mkdir()
-        (draft.path / "sub" / "data.txt").write_text("hello")
-    assert draft.ref == write(store)
+    assert write(store, settings={"a": 2}, seed=4) == write(store), "work upon it would not be found"
 
 
 def test_a_failing_writer_leaves_nothing(store: Store) -> None:
@@ -75,8 +59,7 @@ with Store.open({str(store.root)!r}).write("prompts", settings={{}}, parents={{}
     (draft.path / "data.txt").write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    killed = subprocess.run([sys.executable, "-c", code], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    run_until_killed(code)
     assert store.manifests("prompts") == []
     assert len(list((store.root / "staging").iterdir())) == 1
     store.sweep()
@@ -91,16 +74,9 @@ def test_sweep_spares_living_writers(store: Store) -> None:
 
 
 def test_two_writers_of_the_same_artifact_both_succeed(store: Store) -> None:
-    refs: list[ArtifactRef] = []
-    threads = [threading.Thread(target=lambda: refs.append(write(store))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(refs) == 8
-    assert len(set(refs)) == 1
+    (ref,) = set(at_once([lambda: write(store)] * 8))
     assert len(store.manifests("prompts")) == 1
-    store.path(refs[0])
+    store.path(ref)
 
 
 def test_a_corrupted_file_is_named_and_healed_by_writing_again(store: Store) -> None:
@@ -141,47 +117,8 @@ def test_opening_what_is_no_store_says_so(tmp_path: Path) -> None:
 
 
 def test_a_store_made_by_many_at_once_has_one_id(tmp_path: Path) -> None:
-    ids: list[str] = []
-    threads = [threading.Thread(target=lambda: ids.append(Store.open(tmp_path / "s").ref.id)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(ids) == 8
-    assert len(set(ids)) == 1
-
-
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount a small disk")
-def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
-    code = """
-import sys
-from tasks.store import Store
-from tasks.errors import ArtifactError
-store = Store.open(sys.argv[1])
-def write(size):
-    with store.write("prompts", settings={}, parents={}, seed=0) as draft:
-        (draft.path / "data.bin").write_bytes(b"x" * size)
-    return draft.ref
-kept = write(1000)
-try:
-    write(10_000_000)
-except ArtifactError as error:
-    print(error.message)
-store.path(kept)
-print(len(store.manifests("prompts")), list((store.root / "staging").iterdir()))
-"""
-    script = f'mount -t tmpfs -o size=1m none "$1" && exec {sys.executable} -c "$2" "$1"'
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), code],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-    if "mount" in done.stderr and done.returncode:
-        pytest.skip(f"this machine lets nobody mount: {done.stderr.strip()}")
-    assert "No space left on device. The disk is full: free some space" in done.stdout
-    assert done.stdout.rstrip().endswith("1 []")
+    opened = at_once([lambda: Store.open(tmp_path / "s")] * 8)
+    assert len({store.ref.id for store in opened}) == 1
 
 
 def test_a_file_elsewhere_that_cannot_be_read_is_not_told_as_the_store(store: Store) -> None:

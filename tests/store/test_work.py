@@ -15,9 +15,8 @@ from tasks.settings import OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.provenance import EXECUTION
 from tasks.store.work import once, work_key
+from tools import ROOT
 from tools.s3 import S3
-
-ROOT = Path(__file__).parents[2]
 
 
 class Step:

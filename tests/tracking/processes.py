@@ -9,9 +9,8 @@ after a tracker that is off, then at the end.
 import os
 import signal
 import sys
-from typing import Any
 
-from tasks.evaluate.average import average_evaluations
+from tasks.evaluate.metrics import average_evaluations
 from tasks.evaluate.step import evaluate_policy
 from tasks.report.step import write_report
 from tasks.settings import OperationSettings, TrackerSettings
@@ -19,23 +18,12 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.work import once
 from tasks.tracking import journal
 from tasks.train.stage import optimize_stage
-from tasks.train.trainer import Trainer
 from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, VERIFY
+from tests.tracking.test_tracking import dying_in
 
 
 def loaded() -> None:
     print("loaded:", *sorted({"wandb", "tensorboard"} & sys.modules.keys()), flush=True)
-
-
-def killed_in(update: int) -> None:
-    whole = Trainer._update
-
-    def update_or_die(trainer: Trainer, *inputs: Any) -> dict[str, Any]:
-        if trainer.updates + 1 == update:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return whole(trainer, *inputs)
-
-    Trainer._update = update_or_die  # type: ignore[method-assign]  # for this process alone
 
 
 def main() -> None:
@@ -46,10 +34,10 @@ def main() -> None:
         show("optimize", {"update": 1, "reward": 0.5})
     loaded()
     journal.FLUSH_SECONDS = 0.0
-    killed_in(int(kill))
     operation = OperationSettings.parse({"updates_per_checkpoint": 2, "tracker": {"kind": kind, "run": "a-run"}})
     inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
-    made = once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=operation)
+    with dying_in(int(kill), lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        made = once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=operation)
     averages = []
     for one in (policy, made):
         found = evaluate_policy(store, EVALUATE, VERIFY, one, held_out, 0, operation)

@@ -25,7 +25,7 @@ KILLED_IN = 4
 
 @dataclass(frozen=True)
 class Ended:
-    """What two processes left: the first was killed in an update, the second went on to the end."""
+    """The end of two processes: the first was killed in an update, the second went on to the end."""
 
     store: Store
     policy: ArtifactRef
@@ -38,7 +38,7 @@ class Ended:
 
     @property
     def accuracies(self) -> dict[int, float]:
-        """By the updates of the policy."""
+        """The accuracy by the updates of the policy."""
         found = {}
         for one in self.store.manifests("evaluation"):
             (policy,) = one.parents["policy"]
@@ -103,7 +103,7 @@ def test_tensorboard_has_every_number_of_both_processes_once(of_tensorboard: End
 
 
 def test_wandb_has_no_number_twice_and_all_after_the_kill(of_wandb: Ended) -> None:
-    """What a killed process had handed over but not written is lost, and not shown again."""
+    """Numbers that a killed process had handed over but not written are lost, and not shown again."""
     shown = in_wandb(of_wandb.store.root / "tracking/wandb")
     assert set(shown.values()) == {1}
     updates = of_updates(shown)

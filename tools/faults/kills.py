@@ -28,7 +28,7 @@ _SECONDS = 600
 
 @dataclass
 class Killed:
-    """The record of a run that was killed."""
+    """The end of a run that was killed, and what it did again."""
 
     moments: Counter[str] = field(default_factory=Counter)
     """Kills, by what the run had done last."""
@@ -46,7 +46,7 @@ class Killed:
 
     @property
     def within_limits(self) -> bool:
-        """No interruption cost more than it may."""
+        """True if no interruption cost more than it may."""
         return all(self.worst[kind] <= limit for kind, limit in LIMITS.items())
 
 

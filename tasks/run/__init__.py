@@ -1,1 +1,0 @@
-"""The record of a finished run, by which it can be made again."""

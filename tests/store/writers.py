@@ -1,0 +1,42 @@
+"""Writers of artifacts: one, several at once, and one that is killed."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from tasks.store import ArtifactRef, Store
+from tools import ROOT
+
+Made = TypeVar("Made")
+
+
+def write(
+    store: Store,
+    text: str = "hello",
+    parents: Mapping[str, ArtifactRef] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 3,
+) -> ArtifactRef:
+    """Write an artifact of two files, one of them in a folder."""
+    with store.write("prompts", settings=settings or {"a": 1}, parents=parents or {}, seed=seed) as draft:
+        (draft.path / "sub").mkdir()
+        (draft.path / "sub" / "data.txt").write_text(text)
+        (draft.path / "other.txt").write_text("other")
+        with draft.phase("load"):
+            draft.facts["rows"] = 1
+    return draft.ref
+
+
+def at_once(calls: list[Callable[[], Made]]) -> list[Made]:
+    """Make calls in threads of their own; return their results."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [made.result() for made in [pool.submit(call) for call in calls]]
+
+
+def run_until_killed(code: str) -> None:
+    """Run code that kills its process."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
