@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from tasks.data import training
 from tasks.data.benchmarks import prepare_benchmark
-from tasks.settings import EvaluateSettings, PromptsSettings, VerifySettings
+from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
 from tasks.settings.evaluate import measures
 from tasks.store import ArtifactRef, Store
 
@@ -33,11 +33,18 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     return made, copy
 
 
+def prepare_measured(
+    store: Store, prompts: PromptsSettings, mirror: str | None = None, **evaluate: object
+) -> ArtifactRef:
+    """The benchmark of a run that is evaluated on one."""
+    asked = EvaluateSettings.parse({"max_new_tokens": 1, **evaluate})
+    (measure,) = measures(asked, prompts, VERIFY, None)
+    return prepare_benchmark(store, measure.benchmark, measure.verify, "", OperationSettings(mirror=mirror))
+
+
 def prepare_held_out(store: Store, prompts: PromptsSettings, problems: int) -> ArtifactRef:
     """The benchmark ``held_out`` with so many problems."""
-    evaluate = EvaluateSettings(problems=problems, max_new_tokens=1)
-    (measure,) = measures(evaluate, prompts, VERIFY, None)
-    return prepare_benchmark(store, measure.benchmark, measure.verify, "")
+    return prepare_measured(store, prompts, problems=problems)
 
 
 def prepare_training(store: Store, prompts: PromptsSettings, *benchmarks: ArtifactRef) -> ArtifactRef:

@@ -36,7 +36,7 @@ _SHOWN_CHARACTERS = 60
 
 
 class BenchmarkNote(FlyteModel):
-    """What an evaluation must know of its benchmark besides the problems."""
+    """The name of a benchmark and the way in which its answers are judged, for an evaluation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -147,12 +147,7 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
 
     Those that are tests of programs are read when a program is judged, and generated ones can be read. What a function
     takes for an answer is its own matter; it is called once instead, for the first prompt with its answer as response.
-
-    Args:
-        rows: with prompt_id and answer.
-        source: of the rows.
-        verify: the verifier's settings.
-        name: of the data, shown while it is checked.
+    ``name`` is shown meanwhile.
 
     Raises:
         SettingsError: the reward function raises, or returns no reward.

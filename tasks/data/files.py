@@ -42,7 +42,7 @@ class Unusable:
     """A row that is no prompt with a gold answer."""
 
     place: str
-    """As in ``problems.jsonl, line 3``."""
+    """File and line, such as ``problems.jsonl, line 3``."""
     prompt_id: str
     """Empty where it is not known."""
     reason: str
@@ -231,10 +231,7 @@ def _text_of(fields: Mapping[str, Any], field: str, setting: str, several: bool 
         raise ValueError(f"no field {field!r}; found {sorted(fields)}. Name the field that is meant in {setting}")
     if fields[field] is None:
         raise ValueError(f"{field} is null. Fill it in or remove the row")
-    try:
-        text = _text(fields[field], several)
-    except TypeError as error:
-        raise ValueError(f"{field} {error}") from None
+    text = _text(fields[field], field, several)
     if not text.strip():
         raise ValueError(f"{field} is empty. Fill it in or remove the row")
     _check_encoding(text, field)
@@ -260,21 +257,17 @@ def _gold(text: str, source: SourceSettings) -> str:
     return text.strip().strip("$").strip()
 
 
-def _text(value: Any, several: bool = False) -> str:
-    """Return a text or number as text; of several answers of one problem, where they are allowed, one list.
-
-    Raises:
-        TypeError: it is something else; says what.
-    """
+def _text(value: Any, field: str, several: bool = False) -> str:
+    """Return a text or number as text; of several answers of one problem, where they are allowed, one list."""
     if several and isinstance(value, list):
-        return ", ".join(_text(one).strip().strip("$") for one in value)
+        return ", ".join(_text(one, field).strip().strip("$") for one in value)
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, float | Decimal) and math.isfinite(value):
         return _decimal(value)
-    raise TypeError(f"is {str(value)[:80]!r}; allowed: a text or a number")
+    raise ValueError(f"{field} is {str(value)[:80]!r}; allowed: a text or a number")
 
 
 def _decimal(value: float | Decimal) -> str:

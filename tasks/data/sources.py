@@ -5,7 +5,7 @@ A mirror is a folder or an ``s3://`` prefix in which the files of a data set are
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,30 +27,36 @@ def source_files(source: SourceSettings, setting: str, mirror: str | None = None
     Raises:
         DataError: they could not be fetched.
     """
-    with TemporaryDirectory() as fetched:
-        folder = Path(fetched)
+    with ExitStack() as fetched:
         if source.path is not None:
-            yield _own(source.path, folder, setting)
+            yield _own(source.path, setting, fetched)
         elif mirror:
-            yield [(_mirrored(mirror, source, file, folder, setting), f"{source.hub}/{file}") for file in source.files]
+            yield [(_mirrored(mirror, source, file, setting, fetched), f"{source.hub}/{file}") for file in source.files]
         else:
             yield _of_hub(source, setting)
 
 
-def _own(path: str, folder: Path, setting: str) -> list[Named]:
-    """Return a file, or those of a folder in the order of their names; files on S3 are copied into ``folder``."""
+def _own(path: str, setting: str, fetched: ExitStack) -> list[Named]:
+    """Return a file, or those of a folder in the order of their names."""
+    folder = Path(path).expanduser()
+    if path.endswith(SUFFIXES) or folder.is_file():
+        return [(_local(path, setting, fetched), path)]
     if path.startswith("s3://"):
+        folder = Path(fetched.enter_context(TemporaryDirectory()))
         fetch(path, folder, setting, lambda name: name.endswith(SUFFIXES))
-        if path.endswith(SUFFIXES):
-            return [(folder / path.rpartition("/")[2], path)]
-    else:
-        folder = Path(path).expanduser()
-        if path.endswith(SUFFIXES) or folder.is_file():
-            return [(folder, path)]
     names = sorted(file.name for file in folder.glob("*") if file.suffix in SUFFIXES)
     if not names:
         raise DataError(f"{setting}: no such file, or a folder without files: {path}; allowed: {', '.join(SUFFIXES)}.")
     return [(folder / name, f"{path.rstrip('/')}/{name}") for name in names]
+
+
+def _local(path: str, setting: str, fetched: ExitStack) -> Path:
+    """Return where a file is on this machine; one on S3 is copied for as long as ``fetched`` is open."""
+    if not path.startswith("s3://"):
+        return Path(path).expanduser()
+    folder = Path(fetched.enter_context(TemporaryDirectory()))
+    fetch(path, folder, setting)
+    return folder / path.rpartition("/")[2]
 
 
 def _of_hub(source: SourceSettings, setting: str) -> list[Named]:
@@ -64,19 +70,14 @@ def _of_hub(source: SourceSettings, setting: str) -> list[Named]:
     return [(found / file, f"{source.hub}/{file}") for file in source.files]
 
 
-def _mirrored(mirror: str, source: SourceSettings, file: str, folder: Path, setting: str) -> Path:
+def _mirrored(mirror: str, source: SourceSettings, file: str, setting: str, fetched: ExitStack) -> Path:
     place = _place(mirror, source, file)
-    if not mirror.startswith("s3://"):
-        local = Path(place).expanduser()
-        if not local.is_file():
-            raise DataError(
-                f"{setting}: the mirror has no {place}. Copy it there from {source.hub} at revision {source.revision}."
-            )
-        return local
-    taken = folder / file
-    taken.parent.mkdir(parents=True, exist_ok=True)
-    fetch(place, taken.parent, setting)
-    return taken
+    local = _local(place, setting, fetched)
+    if not local.is_file():
+        raise DataError(
+            f"{setting}: the mirror has no {place}. Copy it there from {source.hub} at revision {source.revision}."
+        )
+    return local
 
 
 def _place(mirror: str, source: SourceSettings, file: str) -> str:
@@ -99,13 +100,28 @@ def source_fingerprint(source: SourceSettings | None, mirror: str | None = None)
     return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
-def with_commit(source: SourceSettings, setting: str, mirror: str | None = None) -> SourceSettings:
-    """Return the source with the commit that its revision names. A mirror has no revisions, and is not asked.
+def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:
+    """Return the settings with the commits that the revisions of their benchmarks name.
+
+    A mirror has no revisions, and is not asked.
 
     Raises:
         DataError: the hub has no such revision, or does not answer and nothing of it was fetched before.
     """
-    if source.hub is None or mirror:
+    found = [
+        one.model_copy(update={"source": _with_commit(one.source, f"evaluate.benchmarks, {one.name}", mirror)})
+        for one in evaluate.benchmarks
+    ]
+    return evaluate.model_copy(update={"benchmarks": found})
+
+
+def prompts_with_commit(prompts: PromptsSettings, mirror: str | None) -> PromptsSettings:
+    """Return the settings with the commit that the revision of their source names; see ``with_commits``."""
+    return prompts.model_copy(update={"source": _with_commit(prompts.source, "prompts.source", mirror)})
+
+
+def _with_commit(source: SourceSettings | None, setting: str, mirror: str | None) -> SourceSettings | None:
+    if source is None or source.hub is None or mirror:
         return source
     if source.pinned:
         return source.model_copy(update={"commit": source.pinned})
@@ -117,21 +133,3 @@ def with_commit(source: SourceSettings, setting: str, mirror: str | None = None)
             "source.revision, name a mirror in operation.mirror, or leave it out."
         ) from None
     return source.model_copy(update={"commit": found.name})
-
-
-def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:
-    """Return the settings with the commits that the revisions of their benchmarks name; see ``with_commit``."""
-    found = [
-        one.model_copy(update={"source": with_commit(one.source, f"evaluate.benchmarks, {one.name}", mirror)})
-        if one.source
-        else one
-        for one in evaluate.benchmarks
-    ]
-    return evaluate.model_copy(update={"benchmarks": found})
-
-
-def prompts_with_commit(prompts: PromptsSettings, mirror: str | None) -> PromptsSettings:
-    """Return the settings with the commit that the revision of their source names; see ``with_commit``."""
-    if prompts.source is None:
-        return prompts
-    return prompts.model_copy(update={"source": with_commit(prompts.source, "prompts.source", mirror)})

@@ -45,8 +45,7 @@ from tasks.train.checkpoint import Resume
 from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_of
 from tasks.train.trainer import Phase
 from tasks.verify.pool import check_failures, shared_verifier
-from tasks.verify.step import Tally, pair, table_verdicts, verdict_rows
-from tasks.verify.verdicts import FAILURES, Verdict
+from tasks.verify.step import Tally, pair, verdict_table
 
 Prompt = Mapping[str, Any]
 """A row of the prompts table."""
@@ -189,7 +188,6 @@ class Colocated:
             self.tally = Tally()
             stops, limit = stop_token_ids(folder), f"rollout.max_new_tokens {rollout.max_new_tokens}"
             self.limit = AtLimit(self.tokenizer, stops, limit)
-            self._failures: list[tuple[Verdict, str]] = []
             self.missing = Missing(self.responses, rollout.max_missing_share)
             self._unfit = unfit_prompts(self.tokenizer, rows, self.engine.context_tokens, rollout.max_new_tokens)
             for name, reason in self._unfit.items():
@@ -257,7 +255,7 @@ class Colocated:
             self.call_seconds.append(time.perf_counter() - began)
         with self._phase("verify"):
             judged = self.verifier.verify([pair(row) for row in sampled])
-            verdicts = _gathered(to_table(verdict_rows(sampled, judged), VERDICTS))
+            verdicts = _gathered(verdict_table(sampled, judged))
         self.to_training()
         return rollouts, verdicts
 
@@ -276,11 +274,8 @@ class Colocated:
         """
         self.tally.add_rollouts(rollouts)
         self.limit.add_table(rollouts)
-        judged = table_verdicts(verdicts)
-        self.tally.add_verdicts(judged)
-        pairs = zip(judged, rollouts["prompt_id"].to_pylist(), strict=True)
-        self._failures += [(verdict, name) for verdict, name in pairs if verdict.outcome in FAILURES]
-        check_failures(self._failures, self._verify, self.responses)
+        self.tally.add_verdicts(verdicts)
+        check_failures(self.tally.failed, self._verify, self.responses)
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
             if name not in self._unfit:
                 self.missing.add(name, 1, "the engine gave it up.")

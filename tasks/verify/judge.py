@@ -17,13 +17,13 @@ from tasks.verify.verdicts import Outcome
 # that is no answer, and its plain expressions go through sympy's parse_expr, which evaluates Python.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
 _DECIMALS, _DIGITS = 6, 15
-"""As math-verify compares numbers by default: floats by their decimals, others by the digits of their difference."""
+"""Defaults of math-verify: floats are compared by their decimals, other numbers by the digits of their difference."""
 _SIGNIFICANT = 5
 """Digits of the smallest number that are compared at least."""
 _MOST_ZEROS = 10_000
 """Zeros behind the point of a number that is told from zero: comparing takes time with their square."""
 _ROUNDED, _EXACT = 0.01, 1e-12
-"""How far apart, as a share of them, two numbers are that an answer says are equal."""
+"""Relative difference up to which two numbers are equal where an answer says so: of a rounded number, of exact ones."""
 _LOG_2 = math.log10(2)
 
 

@@ -12,24 +12,24 @@ from tasks.verify.code.launcher import LONGEST, PATIENCE
 from tasks.verify.verdicts import Extracted, extract, extract_program
 
 Job = tuple[str, ...]
-"""What a judge is given: gold answer and extracted answer, or the arguments of a function."""
-NOTHING = Extracted(None, False)
+"""The texts that a judge is given: gold answer and extracted answer, or the arguments of a function."""
+Read = Callable[[str, str, str], tuple[Extracted, Job | None]]
+"""Takes gold answer, response and prompt; returns what is extracted, and a judge's job, None without an answer."""
 
 
 @dataclass(frozen=True)
 class Kind:
     """A kind of judging: how jobs are read, how long a worker is waited for, and what messages say."""
 
-    read: Callable[[str, str, str], tuple[Extracted, Job | None]]
-    """From gold answer, response and prompt to what is extracted and a judge's job; None where there is no answer."""
+    read: Read
     patience: float
     """Seconds by the clock after which a worker that says nothing is given up."""
     setting: str
     """The setting to name when workers do not start."""
     start_fix: str
-    """What to do then."""
+    """The fix that the message proposes then."""
     failures_fix: str
-    """What to do when too many responses cannot be judged."""
+    """The fix when too many responses cannot be judged, up to the name of the setting that allows more."""
     check: Callable[[], str | None] = lambda: None
     """Raises SettingsError where this machine cannot judge in this way; returns a folder of modules for the worker."""
 
@@ -52,7 +52,7 @@ def kind_of(settings: VerifySettings) -> Kind:
         )
     if isinstance(settings, FunctionVerifySettings):
         return Kind(
-            lambda gold, response, prompt: (NOTHING, (prompt, response, gold)),
+            lambda gold, response, prompt: (Extracted(), (prompt, response, gold)),
             PATIENCE * settings.deadline_seconds,
             f"verify.function: {settings.function}",
             f"Fix the function or its module, or raise verify.memory_mib ({memory_mib}) if it needs more.",
@@ -74,9 +74,7 @@ def kind_of(settings: VerifySettings) -> Kind:
     )
 
 
-def _answers_by(
-    find: Callable[[str], Extracted], longest: int
-) -> Callable[[str, str, str], tuple[Extracted, Job | None]]:
+def _answers_by(find: Callable[[str], Extracted], longest: int) -> Read:
     def read(gold: str, response: str, _prompt: str) -> tuple[Extracted, Job | None]:
         found = find(response)
         answered = found.answer is not None and len(found.answer) <= longest

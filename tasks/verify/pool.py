@@ -20,7 +20,7 @@ from tasks.logs import logger
 from tasks.progress import Bar, bar
 from tasks.resident import resident
 from tasks.settings import VerifySettings
-from tasks.verify.kinds import NOTHING, Job, Kind, kind_of
+from tasks.verify.kinds import Job, Kind, kind_of
 from tasks.verify.verdicts import FAILURES, Extracted, Judgement, Outcome, Verdict
 from tasks.verify.worker import ALIVE, ENDED, READY, SPENT
 
@@ -91,7 +91,7 @@ class Verifier:
         extracted_R: list[Extracted] = []
         jobs_R: list[Job | Outcome] = []
         for gold, response, *prompt in pairs:
-            found, job = NOTHING, None
+            found, job = Extracted(), None
             if response is not None:
                 found, job = self._kind.read(gold, response, prompt[0] if prompt else "")
             extracted_R.append(found)

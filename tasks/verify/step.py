@@ -2,6 +2,8 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ import pyarrow.parquet as pq
 from tasks.interruption import heeding
 from tasks.settings import VerifySettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.tables import ROWS_AT_ONCE, VERDICTS, Rows, stream_table, table_writer, to_table
-from tasks.verify.pool import Asked, check_failures, shared_verifier
+from tasks.store.tables import VERDICTS, stream_table, table_writer, to_table
+from tasks.verify.pool import Asked, Verifier, check_failures, shared_verifier
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 
-_NAMES, _READ = ["prompt_id", "sample_index"], ["answer", "response", "finish_reason", "prompt"]
+Row = Mapping[str, Any]
+_READ = ["prompt_id", "sample_index", "answer", "response", "finish_reason", "prompt"]
 _JUDGED_AT_ONCE = 2**15
 """Responses of a shard that are judged and kept together; at their end workers wait for the slowest."""
 
@@ -25,103 +28,80 @@ _JUDGED_AT_ONCE = 2**15
 def verify_rollouts(
     store: Store, settings: VerifySettings, rollouts: Sequence[ArtifactRef], stage: int, seed: int
 ) -> ArtifactRef:
-    """Judge every response of a stage and write a verdicts artifact.
+    """Judge every response of a stage, which counts from 0; ``seed`` is noted only.
 
-    Args:
-        store: of the rollouts and the verdicts.
-        settings: deadline, limits and gate.
-        rollouts: the stage's shards.
-        stage: counts from 0.
-        seed: the run's; noted only, nothing here is random.
-
-    Returns:
-        A verdicts artifact, one row per response in the order of the rollouts, shard after shard.
+    The verdicts artifact has one row per response in the order of the rollouts, shard after shard.
 
     Raises:
         GateError: the verifier could not tell for too large a share of the responses.
         Interrupted: SIGTERM came; the portions that are done are kept.
     """
-    title = f"stage {stage + 1} verify"
     with store.write("verdicts", settings=settings, parents={"rollouts": rollouts}, seed=seed) as draft:
         with draft.phase("load"):
             paths = [folder / "rollouts.parquet" for folder in store.paths(rollouts)]
             sizes = [pq.read_metadata(path).num_rows for path in paths]
         count = sum(len(range(0, size, _JUDGED_AT_ONCE)) for size in sizes)
         tally = Tally()
-        failed: list[tuple[Verdict, str]] = []
         verifier = shared_verifier(settings)
         with draft.phase("verify"), table_writer(draft.path / "verdicts.parquet", VERDICTS) as add:
-            for number, (tables, read) in enumerate(_portions(paths, sizes, tally)):
-                named = title if count == 1 else f"{title} {number + 1}/{count}"
-
-                def judge(
-                    tables: Iterator[pa.Table] = tables, read: list[pa.Table] = read, named: str = named
-                ) -> pa.Table:
-                    asked = (pair(row) for table in tables for row in table.to_pylist())
-                    verdicts = verifier.verify(asked, named)
-                    return to_table(verdict_rows(pa.concat_tables(read).to_pylist(), verdicts), VERDICTS)
-
-                table = store.progress.table("judged", number, judge)
-                verdicts = table_verdicts(table)
-                names = table["prompt_id"].to_pylist()
-                failed += [one for one in zip(verdicts, names, strict=True) if one[0].outcome in FAILURES]
+            for number, rows in enumerate(_portions(paths, sizes, tally)):
+                title = f"stage {stage + 1} verify" + (f" {number + 1}/{count}" if count > 1 else "")
+                table = store.progress.table("judged", number, partial(_judge, rows, verifier, title))
+                tally.add_verdicts(table)
                 # Of all responses, those to come included: what is too much already stops before the next portion.
-                check_failures(failed, settings, sum(sizes))
-                tally.add_verdicts(verdicts)
+                check_failures(tally.failed, settings, sum(sizes))
                 add(table)
-                deque(tables, maxlen=0)  # Rows that nobody asked for, because their verdicts were stored before.
         draft.facts.update(tally.facts())
     return draft.ref
 
 
-def _portions(
-    paths: Sequence[Path], sizes: Sequence[int], tally: "Tally"
-) -> Iterator[tuple[Iterator[pa.Table], list[pa.Table]]]:
-    """Yield responses that are judged together, as tables that are read when they are asked for.
-
-    Beside them stand prompt_id and sample_index of those that were read. A portion must be read before the next one.
-    """
+def _portions(paths: Sequence[Path], sizes: Sequence[int], tally: "Tally") -> Iterator[Iterator[Row]]:
+    """Yield the responses that are judged together, as rows that are read when they are asked for."""
     for path, size in zip(paths, sizes, strict=True):
-        rows = Rows(stream_table(path, [*_NAMES, *_READ, "response_token_ids"]))
-        for first in range(0, size, _JUDGED_AT_ONCE):
-            read: list[pa.Table] = []
-            yield _tables(rows, min(_JUDGED_AT_ONCE, size - first), tally, read), read
+        rows = _rows(path, tally)
+        for _ in range(0, size, _JUDGED_AT_ONCE):
+            portion = islice(rows, _JUDGED_AT_ONCE)
+            yield portion
+            deque(portion, maxlen=0)  # Nobody asked for rows whose verdicts were stored before.
 
 
-def _tables(rows: Rows, count: int, tally: "Tally", read: list[pa.Table]) -> Iterator[pa.Table]:
-    while count:
-        table = rows.take(min(count, ROWS_AT_ONCE))
-        count -= table.num_rows
+def _rows(path: Path, tally: "Tally") -> Iterator[Row]:
+    for table in stream_table(path, [*_READ, "response_token_ids"]):
         tally.add_rollouts(table)
-        read.append(table.select(_NAMES))
-        yield table.select(_READ)
+        yield from table.select(_READ).to_pylist()
 
 
-def pair(row: Mapping[str, Any]) -> Asked:
+def _judge(rows: Iterable[Row], verifier: Verifier, title: str) -> pa.Table:
+    names: list[Row] = []
+
+    def asked() -> Iterator[Asked]:
+        for row in rows:
+            names.append({"prompt_id": row["prompt_id"], "sample_index": row["sample_index"]})
+            yield pair(row)
+
+    return verdict_table(names, verifier.verify(asked(), title))
+
+
+def pair(row: Row) -> Asked:
     """Return what the verifier takes for a row of the rollouts or samples table."""
     return row["answer"], None if row["finish_reason"] == "missing" else row["response"], row["prompt"]
 
 
-def verdict_rows(rollouts: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """Return rows of the verdicts table for rows of the rollouts table, in their order."""
-    return [
+def verdict_table(rollouts: Sequence[Row], verdicts: Sequence[Verdict]) -> pa.Table:
+    """Return the verdicts on rows of the rollouts table, in their order, as the verdicts table has them."""
+    rows = [
         {"prompt_id": row["prompt_id"], "sample_index": row["sample_index"], **vars(verdict)}
         for row, verdict in zip(rollouts, verdicts, strict=True)
     ]
-
-
-def table_verdicts(table: pa.Table) -> list[Verdict]:
-    """Return the verdicts in rows of the verdicts table."""
-    return [
-        Verdict(Outcome(row["outcome"]), row["reward"], row["extracted"], row["shows_working"])
-        for row in table.to_pylist()
-    ]
+    return to_table(rows, VERDICTS)
 
 
 class Tally:
     """Sums over a stage's responses, which are added portion by portion."""
 
     def __init__(self) -> None:
+        self.failed: list[tuple[Verdict, str]] = []
+        """Verdicts of responses that could not be judged, each with the prompt_id."""
         self._outcomes: Counter[Outcome] = Counter()
         self._reward = 0.0
         self._scored = self._working = self._tokens = self._truncated = 0
@@ -131,9 +111,12 @@ class Tally:
         self._tokens += pc.sum(pc.list_value_length(rollouts["response_token_ids"])).as_py() or 0
         self._truncated += pc.sum(pc.equal(rollouts["finish_reason"], "length")).as_py() or 0
 
-    def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        """Add verdicts."""
-        for verdict in verdicts:
+    def add_verdicts(self, verdicts: pa.Table) -> None:
+        """Add rows of the verdicts table."""
+        for row in verdicts.to_pylist():
+            verdict = Verdict(Outcome(row["outcome"]), row["reward"], row["extracted"], row["shows_working"])
+            if verdict.outcome in FAILURES:
+                self.failed.append((verdict, row["prompt_id"]))
             self._outcomes[verdict.outcome] += 1
             self._reward += verdict.reward or 0.0
             self._scored += verdict.reward is not None

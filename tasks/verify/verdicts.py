@@ -36,14 +36,14 @@ _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.NO_ANSWER: 0.0}
 class Extracted(NamedTuple):
     """The answer that was found in a response."""
 
-    answer: str | None
+    answer: str | None = None
     """The content of the last closed box or block; None without one."""
-    shows_working: bool
-    """Whether any text stands before it; False without one."""
+    shows_working: bool = False
+    """True where any text stands before it."""
 
 
 class Judgement(NamedTuple):
-    """What a judge says of a response."""
+    """A judge's finding on a response."""
 
     outcome: Outcome
     reward: float | None = None
@@ -63,7 +63,7 @@ class Verdict:
     extracted: str | None
     """The content of the last closed box or block; None without one, and of a function's."""
     shows_working: bool
-    """Whether any text stands before the box or block."""
+    """True where any text stands before the box or block."""
 
     @classmethod
     def of(cls, judgement: Judgement, extracted: Extracted) -> "Verdict":
@@ -112,6 +112,6 @@ def extract_program(response: str) -> Extracted:
 def _cut(response: str, found: tuple[int, int, int] | None) -> Extracted:
     """Cut an answer out: ``found`` is where its box or block starts, where its content does, and where that ends."""
     if found is None:
-        return Extracted(None, False)
+        return Extracted()
     start, content, end = found
     return Extracted(response[content:end], bool(response[:start].strip()))

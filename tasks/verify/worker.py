@@ -26,8 +26,8 @@ from tasks.verify.code.confine import die_with
 from tasks.verify.verdicts import Judgement, Outcome
 
 READY, ENDED, ALIVE = "ready", "ended", "alive"
-"""What a worker says besides judgements: a judge can take jobs; one has ended, with an exit status as subprocess has
-it; the one that works on a program has begun another run of it."""
+"""Words of a worker besides judgements: a judge can take jobs; one has ended, with an exit status as subprocess has it;
+the one that works on a program has begun another run of it."""
 SPENT = 3
 """The exit status of a judge that should be replaced: it used much memory, or what it judged raised."""
 _FORMS = (
@@ -43,7 +43,7 @@ _LONGEST_ERROR = 2000
 """Last characters of a traceback that are told: with their escapes they fit into one write to a pipe."""
 
 Judge = Callable[..., tuple[Judgement, bool]]
-"""From a job's texts to the judgement, and whether the judge is spent."""
+"""Takes a job's texts; returns the judgement, and whether the judge is spent."""
 Maker = Callable[[], Judge]
 Score = Callable[[str, str, str], Any]
 

@@ -6,6 +6,7 @@ The library reads the hub's address when it is imported, so a test that has impo
 """
 
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -18,8 +19,23 @@ from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 Commits = dict[str, dict[str, bytes]]
 """Files by name, by commit; the last one is ``main``."""
+
+
+def lines(rows: list[dict[str, Any]]) -> bytes:
+    """A file of JSON-lines."""
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    """A parquet file."""
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file.getvalue()
 
 
 class Hub:

@@ -9,7 +9,7 @@ import pytest
 from tasks.data.livecodebench import private_tests, problem
 from tasks.errors import DataError
 from tasks.verify.pool import Verifier
-from tests.verify.code.helpers import code_settings, fenced
+from tests.verify.helpers import code_settings, fenced
 
 
 def compressed(value: object, protocol: int = pickle.DEFAULT_PROTOCOL) -> str:

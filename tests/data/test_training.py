@@ -1,6 +1,5 @@
 """Training sets: what leaves them, that nobody is misled about it, and that benchmarks are not trained on."""
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.data.benchmarks import prepare_benchmark
 from tasks.data.overlap import FEWEST_WORDS, Overlap, Problems
 from tasks.data.training import prepare_training_set
 from tasks.errors import DataError, SettingsError
-from tasks.settings import TRAINING_SETS, ArithmeticSettings, EvaluateSettings, OperationSettings, PromptsSettings
-from tasks.settings.evaluate import measures
+from tasks.settings import TRAINING_SETS, ArithmeticSettings, OperationSettings, PromptsSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
-from tests.prepared import VERIFY, prepare_training
+from tests.data.hub import lines
+from tests.prepared import VERIFY, prepare_measured, prepare_training
 
 WORDS = st.sampled_from(["a", "bag", "of", "red", "marbles", "holds", "three", "green", "ones", "than", "white"])
 QUESTION = "Every morning Aya goes for a nine kilometre walk and stops at a coffee shop afterwards. How long is it?"
@@ -67,27 +65,19 @@ def test_how_a_benchmark_words_its_problems_is_no_overlap() -> None:
     assert searched.find(f"{preamble} 7 plus 7") == Overlap("mine", "7", 0)
 
 
-def lines(path: Path, rows: list[dict]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 def benchmark(store: Store, path: Path, rows: list[dict]) -> ArtifactRef:
-    asked = EvaluateSettings.parse(
-        {"max_new_tokens": 1, "benchmarks": [{"name": path.stem, "source": {"path": lines(path, rows)}}]}
-    )
+    path.write_bytes(lines(rows))
     prompts = PromptsSettings(path="unused", prompts_per_stage=1, template="Reason step by step. {prompt}")
-    (one,) = measures(asked, prompts, VERIFY, None)
-    return prepare_benchmark(store, one.benchmark, one.verify, "")
+    return prepare_measured(store, prompts, benchmarks=[{"name": path.stem, "source": {"path": str(path)}}])
 
 
 def test_what_a_benchmark_asks_is_not_trained_on(store: Store, tmp_path: Path) -> None:
     rows = [{"prompt_id": str(number), "prompt": f"What is {number}+1?", "answer": number + 1} for number in range(30)]
     rows.append({"prompt_id": "walk", "prompt": f"{QUESTION} Aya's dog asks.", "answer": "4"})
     rows += [{"prompt_id": "cut", "prompt": "What"}, {"prompt_id": "dots", "prompt": "p", "answer": "\\ldots"}]
-    settings = PromptsSettings(
-        path=lines(tmp_path / "all.jsonl", rows), prompts_per_stage=1, held_out_share=0, max_unusable_share=0.1
-    )
+    path = tmp_path / "all.jsonl"
+    path.write_bytes(lines(rows))
+    settings = PromptsSettings(path=str(path), prompts_per_stage=1, held_out_share=0, max_unusable_share=0.1)
     asked = [
         benchmark(store, tmp_path / "hard.jsonl", [{"prompt": QUESTION, "answer": "4"}]),
         benchmark(store, tmp_path / "easy.jsonl", [{"prompt": "what is 3 + 1?", "answer": "4"}]),
@@ -113,8 +103,9 @@ def test_what_a_benchmark_asks_is_not_trained_on(store: Store, tmp_path: Path) -
 
 def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_path: Path) -> None:
     rows = [{"prompt_id": str(number), "prompt": f"p{number}", "answer": "1"} for number in range(9)]
-    path = lines(tmp_path / "all.jsonl", [*rows, {"prompt_id": "9", "prompt": "p9", "answer": "\\ldots"}])
-    settings = PromptsSettings(path=path, prompts_per_stage=1, held_out_share=0)
+    path = tmp_path / "all.jsonl"
+    path.write_bytes(lines([*rows, {"prompt_id": "9", "prompt": "p9", "answer": "\\ldots"}]))
+    settings = PromptsSettings(path=str(path), prompts_per_stage=1, held_out_share=0)
     message = r"prompt_id '9': gold answer '.*ldots' cannot be read by the verifier. 1 of 10 rows cannot be trained on"
     with pytest.raises(DataError, match=message):
         prepare_training(store, settings)
@@ -123,15 +114,9 @@ def test_too_many_unusable_rows_are_an_error_that_lists_them(store: Store, tmp_p
 
 def test_generated_problems_never_meet_those_of_another_share(store: Store, tmp_path: Path) -> None:
     """Whoever evaluates on more held-out problems than training spares does not train on them."""
-    asked = EvaluateSettings.parse(
-        {
-            "max_new_tokens": 1,
-            "benchmarks": [{"name": "half", "source": {"arithmetic": {"levels": [1], "held_out_share": 0.5}}}],
-        }
-    )
     settings = PromptsSettings(prompts_per_stage=1, arithmetic=ArithmeticSettings(levels=[1]))
-    (one,) = measures(asked, settings, VERIFY, None)
-    half = prepare_benchmark(store, one.benchmark, one.verify, "")
+    source = {"arithmetic": {"levels": [1], "held_out_share": 0.5}}
+    half = prepare_measured(store, settings, benchmarks=[{"name": "half", "source": source}])
     evaluated = set(read_table(store.path(half) / "prompts.parquet")["prompt_id"].to_pylist())
     trained = read_table(store.path(prepare_training(store, settings, half)) / "training.parquet")["prompt_id"]
     assert evaluated.isdisjoint(trained.to_pylist())
@@ -147,17 +132,9 @@ def test_every_known_training_set_is_pinned(name: str) -> None:
     assert settings.held_out.share == 0.1
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"source": "dapo17k"}, "prompts.source: got 'dapo17k'; no training set is known by this name; known: math, "),
-        ({"source": "dapo", "path": "p.jsonl"}, "exactly one of path, arithmetic and source"),
-        ({"arithmetic": {}, "held_out_path": "h.jsonl"}, "held_out_path 'h.jsonl' without path or source"),
-    ],
-)
-def test_a_mistake_names_the_field(values: dict, message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        PromptsSettings.parse({"prompts_per_stage": 1, **values})
+def test_an_unknown_training_set_names_those_that_are_known() -> None:
+    with pytest.raises(SettingsError, match=r"prompts.source: got 'dapo17k'; no training set .*; known: math, "):
+        PromptsSettings.parse({"prompts_per_stage": 1, "source": "dapo17k"})
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
@@ -166,11 +143,11 @@ def test_a_set_of_the_hub_is_cut_into_held_out_and_trained(store: Store, tmp_pat
     folder.mkdir(parents=True)
     rows = {"question": [f"What is {n} plus 1?" for n in range(60)], "answer": [f"#### {n + 1}" for n in range(60)]}
     pq.write_table(pa.table(rows), folder / "train-00000-of-00001.parquet")
-    operation = OperationSettings(mirror=str(tmp_path / "mirror"))
+    mirror = str(tmp_path / "mirror")
+    operation = OperationSettings(mirror=mirror)
     for each in (0.5, share):
         prompts = PromptsSettings(prompts_per_stage=4, source="gsm8k", held_out_share=each)
-        (one,) = measures(EvaluateSettings(max_new_tokens=8, problems=3), prompts, VERIFY, None)
-        held_out = prepare_benchmark(store, one.benchmark, one.verify, "", operation)
+        held_out = prepare_measured(store, prompts, mirror, problems=3)
         made = prepare_training_set(store, prompts.training_set, VERIFY, "", [held_out], operation)
     assert 0 < store.manifest(made).facts["prompts"] < 60
     rows["answer"][0] = "#### 7"

@@ -12,10 +12,10 @@ from tasks.models.loading import load_tokenizer
 from tasks.rollout.engine import Engine, load_engine
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.tables import ROLLOUTS, VERDICTS, to_table
+from tasks.store.tables import ROLLOUTS, to_table
 from tasks.train import colocated as loops
 from tasks.train.colocated import Colocated
-from tasks.verify.step import verdict_rows
+from tasks.verify.step import verdict_table
 from tasks.verify.verdicts import Outcome, Verdict
 from tests.prepared import prepare_stage
 from tests.train.test_trainer import untimed
@@ -46,7 +46,7 @@ def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(small: Small
     ]
     table = to_table(responses, ROLLOUTS)
     judged = [Verdict(Outcome.WRONG, 0.0, "1", True)] * 14 + [Verdict(Outcome.TIMEOUT, None, "9", True)] * 2
-    failing = to_table(verdict_rows(responses, judged), VERDICTS)
+    failing = verdict_table(responses, judged)
     with closing(loop_of(*small, shards)) as loop:
         loop.count(table, failing)  # 2 of 16, and of a stage of 64 less than 5 %
         with pytest.raises(GateError, match=r"4 timeouts and 0 crashes among 64 responses, a share of 0\.0625"):

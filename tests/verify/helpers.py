@@ -1,3 +1,6 @@
+"""Answers, programs, settings and processes of tests."""
+
+import json
 import os
 import signal
 import threading
@@ -8,7 +11,7 @@ from contextlib import contextmanager, suppress
 import psutil
 import pytest
 
-from tasks.settings import MathVerifySettings, VerifySettings
+from tasks.settings import CodeSettings, MathVerifySettings, VerifySettings
 
 HANGS = r"10^{10^{10}}"
 """An answer that math-verify would work on for hours."""
@@ -18,9 +21,31 @@ def boxed(answer: str) -> str:
     return rf"\boxed{{{answer}}}"
 
 
+def fenced(program: str) -> str:
+    return f"```python\n{program}\n```"
+
+
+def texts(*pairs: tuple[str, str]) -> str:
+    """A reference answer of inputs and outputs."""
+    return json.dumps({"inputs": [pair[0] for pair in pairs], "outputs": [pair[1] for pair in pairs]})
+
+
+def calls(name: str, *pairs: tuple[list, object]) -> str:
+    """A reference answer of arguments and results of a function."""
+    return json.dumps({"fn_name": name, "inputs": [pair[0] for pair in pairs], "outputs": [pair[1] for pair in pairs]})
+
+
+def asserts(*lines: str, setup: str = "") -> str:
+    return json.dumps({"asserts": lines, "setup": setup})
+
+
 def settings(**given) -> VerifySettings:
     """Settings without their bounds, and with a deadline that no ordinary answer misses on a busy machine."""
     return MathVerifySettings.model_construct(**{**dict(MathVerifySettings(deadline_seconds=10.0)), **given})
+
+
+def code_settings(workers: int = 1, **limits) -> VerifySettings:
+    return VerifySettings(kind="code", workers=workers, code=CodeSettings(**limits))
 
 
 def workers_of(pid: int | None = None) -> list[psutil.Process]:

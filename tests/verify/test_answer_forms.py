@@ -1,13 +1,13 @@
-r"""What math-verify makes of the forms that answers take.
+r"""Verdicts on the forms that answers take, and on pairs of other people's tests.
 
-The table says what happens, not what would be best. Where the two differ, the comment says so. Pairs of other people
-are in pairs.jsonl.
+The table says what happens, not what would be best. Where the two differ, the comment says so.
 """
 
 import pytest
 
 from tasks.verify.pool import Verifier
 from tests.verify.helpers import boxed, settings
+from tests.verify.pairs import SOURCES, expected, judged, pairs
 
 C, W, N, G = "correct", "wrong", "no_answer", "gold_unparsable"
 
@@ -184,3 +184,24 @@ def test_form(place, verdicts):
     assert verdicts[place].outcome == FORMS[place][2]
     assert verdicts[place].extracted == FORMS[place][1]
     assert verdicts[place].reward == {C: 1.0, W: 0.0, N: 0.0, G: None}[FORMS[place][2]]
+
+
+PAIRS = pairs()
+
+
+@pytest.fixture(scope="module")
+def found():
+    return judged(PAIRS)
+
+
+@pytest.mark.parametrize("place", range(len(PAIRS)), ids=[f"{one['gold']} | {one['answer']}" for one in PAIRS])
+def test_pair(place, found):
+    pair = PAIRS[place]
+    # One that is missed is as much a part of what the documentation says as one that is met.
+    assert (found[place] == expected(pair)) == ("missed" not in pair)
+
+
+def test_every_pair_has_a_source_and_what_is_changed_a_reason():
+    assert len({(pair["gold"], pair["answer"]) for pair in PAIRS}) == len(PAIRS) >= 400
+    assert {pair["source"].partition("/")[0] for pair in PAIRS} == set(SOURCES)
+    assert all(("person" in pair) == ("why" in pair) and expected(pair) in ("correct", "wrong") for pair in PAIRS)

@@ -61,12 +61,6 @@ def test_never_raises(response):
     assert found.answer is not None or not found.shows_working
 
 
-def test_a_megabyte_of_spaces_takes_linear_time():
-    start = time.process_time()
-    extract(r"\boxed" + " " * (1 << 20))
-    assert time.process_time() - start < 1
-
-
 @pytest.mark.parametrize(
     ("response", "answer", "shows_working"),
     [
@@ -101,7 +95,8 @@ def test_the_last_block_comes_back(before, program):
 
 @pytest.mark.parametrize(
     ("find", "begin", "pattern"),
-    [(extract, r"\boxed{1}\boxed{", pattern) for pattern in ("{", "}", "{}", r"\boxed{", r"\boxed ", "\\", r"\{")]
+    [(extract, r"\boxed", " ")]
+    + [(extract, r"\boxed{1}\boxed{", pattern) for pattern in ("{", "}", "{}", r"\boxed{", r"\boxed ", "\\", r"\{")]
     + [(extract_program, "```python\n", pattern) for pattern in ("```", "```\n", "\n```python\n", "\n`")],
 )
 def test_a_megabyte_takes_linear_time(find, begin, pattern):

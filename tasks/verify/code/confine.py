@@ -46,8 +46,8 @@ geteuid 107 175, getgid 104 176, getegid 108 177, getgroups 115 158, getresuid 1
 getrlimit 97 163, prlimit64 302 261, getrusage 98 165, sysinfo 99 179, uname 63 160, capget 125 90, getrandom 318 278
 """
 _MACHINES = {"x86_64": (1, 0xC000003E), "aarch64": (2, 0xC00000B7)}
-"""By the machine's name: the column of the table, and AUDIT_ARCH of its own calls (linux/audit.h), which 32-bit calls
-do not have."""
+"""Machines by name: the column of the table, and AUDIT_ARCH of its own calls (linux/audit.h), which 32-bit calls do not
+have."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_GET_SECCOMP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 21, 22, 38

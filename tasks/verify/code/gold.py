@@ -31,7 +31,7 @@ from tasks.verify.code.play import IMPORTED, unpack
 Run = Callable[[str, str, bytes], bytes | None]
 """Runs a program in a mode with an input; returns what it wrote, or None where it failed."""
 READING_SECONDS = 10.0
-"""Of CPU, for what a program gave; the most that it can write takes a tenth of that, unless it is made to take long."""
+"""CPU time to read what a program gave; the most that it can write takes a tenth, unless it is made to take long."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -40,12 +40,12 @@ class Test:
     """One test of a program; nothing of what it expects is in ``given``."""
 
     mode: str
-    """How the program is run: one of ``play.MODES``."""
+    """The way in which the program is run: one of ``play.MODES``."""
     given: bytes
     """The program's standard input."""
     holds: Callable[[bytes, float, Run], bool]
-    """Whether the program's output is right, by a tolerance and a way to run the second half of an assertion. Raises
-    ValueError, TypeError or RecursionError where it is none of what a program can give."""
+    """Takes the program's output, a tolerance, and a way to run the second half of an assertion; returns whether the
+    output is right. Raises ValueError, TypeError or RecursionError where it is none of what a program can give."""
 
 
 @lru_cache(maxsize=4)

@@ -35,17 +35,17 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class End(StrEnum):
-    """How a program ended."""
+    """The end of a program."""
 
     WELL = "well"
     FAILED = "failed"
-    """By an exception, a status that is not 0, or a signal that it brought upon itself."""
+    """It raised, ended with another status than 0, or brought a signal upon itself."""
     LIMIT = "limit"
     """It took too much CPU time, made too many threads, or slept."""
     STARVED = "starved"
     """The machine gave it no CPU."""
     KILLED = "killed"
-    """From outside: perhaps the machine ran out of memory."""
+    """It was killed from outside: perhaps the machine ran out of memory."""
 
 
 def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:

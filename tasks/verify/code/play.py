@@ -123,7 +123,8 @@ def _silence() -> None:
 
 def _open_standard_streams() -> None:
     sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)
-    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc]
+    stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stdout = sys.__stdout__ = stdout  # type: ignore[misc]  # typeshed declares __stdout__ Final
 
 
 def pack(value: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
-from tests.verify.code.helpers import asserts, calls, code_settings, fenced, texts
+from tests.verify.helpers import asserts, calls, code_settings, fenced, texts
 
 LARGE = "1" + "0" * 4999
 PRINT = {

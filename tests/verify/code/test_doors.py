@@ -15,7 +15,7 @@ from tasks.verify.code import play
 from tasks.verify.code.judge import Sandbox
 from tasks.verify.code.launcher import End
 from tasks.verify.pool import Verifier
-from tests.verify.code.helpers import code_settings, fenced, texts
+from tests.verify.helpers import code_settings, fenced, texts
 
 X86 = os.uname().machine == "x86_64"
 CTYPES = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"

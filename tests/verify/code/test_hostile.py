@@ -12,8 +12,7 @@ import pytest
 
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
-from tests.verify.code.helpers import asserts, calls, code_settings, fenced, texts
-from tests.verify.helpers import eventually, interrupted
+from tests.verify.helpers import asserts, calls, code_settings, eventually, fenced, interrupted, texts
 
 GOLD = texts(("2 3\n", "5\n"))
 RIGHT, WRONG = "print(sum(map(int, input().split())))", "print(6)"
@@ -201,7 +200,7 @@ def stays(processes: list[psutil.Process]) -> bool:
 def test_a_program_dies_with_whoever_is_killed_above_it(which):
     program = (
         "from tasks.verify.pool import Verifier\n"
-        "from tests.verify.code.helpers import code_settings, fenced\n"
+        "from tests.verify.helpers import code_settings, fenced\n"
         "with Verifier(code_settings(seconds=60.0)) as verifier:\n"
         f"    verifier.verify([({GOLD!r}, fenced('import time; time.sleep(600)'))])\n"
     )
