@@ -7,7 +7,7 @@ from rich.table import Table
 
 from tasks.cluster.plan import ClusterPlan
 from tasks.cluster.steps import ROWS, Prediction
-from tasks.report.formats import MISSING, counted, duration, label
+from tasks.formats import MISSING, counted, duration, label
 from tasks.report.tables import number_table
 
 _COLORS = {"given": "", "assumed": "yellow", "measured": "green"}

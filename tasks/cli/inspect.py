@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.errors import DataError, SettingsError
-from tasks.report.formats import some
+from tasks.formats import some
 from tasks.settings import OptimizeSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE

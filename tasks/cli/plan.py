@@ -16,7 +16,7 @@ from tasks.cli.cluster import cluster_tables
 from tasks.cluster.plan import ClusterPlan
 from tasks.cluster.shapes import BYTES, shape_of
 from tasks.cluster.steps import answers_of, problems_of
-from tasks.report.formats import counted, duration, size
+from tasks.formats import counted, duration, size
 from tasks.report.tables import number_table, print_whole
 from tasks.settings import PRESETS, RunSettings
 from tasks.settings.evaluate import Measure

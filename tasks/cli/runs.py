@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tasks.cli.pages import write_page
 from tasks.errors import DataError
+from tasks.formats import MISSING
 from tasks.report.compare import ComparedRun, comparison_markdown, differing
-from tasks.report.formats import MISSING
 from tasks.report.history import load_finished
 from tasks.report.step import draw_page, write_report
 from tasks.report.summary import RunSummary, summarise

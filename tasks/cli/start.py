@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tasks.errors import SettingsError, UserError
 from tasks.flyte.remote import Attempt, Execution, Flyte, NoAnswerError, Node, Seen
-from tasks.report.formats import duration
+from tasks.formats import duration
 
 _EVERY = 3.0
 """Seconds between looks at an execution."""

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from tasks.report.formats import counted, duration, label, moment, size, some
+from tasks.formats import counted, duration, label, moment, size, some
 from tasks.report.tables import folding_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import RESTORE

@@ -14,7 +14,7 @@ from tasks.cluster.images import image_checks
 from tasks.cluster.nodes import LABEL, SIZE, STATE, TAINT, Look, Obstacle, look_at
 from tasks.cluster.pods import GPU, image_names, role_pod, roles_of, workflow_of
 from tasks.errors import ArtifactError
-from tasks.report.formats import some
+from tasks.formats import some
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings, Role, quantity
 from tasks.store.places import bucket_of

@@ -12,9 +12,9 @@ from tasks.data.arithmetic import form_of, split
 from tasks.data.files import Row, Unusable, read_rows
 from tasks.data.sources import source_files
 from tasks.errors import DataError, SettingsError
+from tasks.formats import counted, some
 from tasks.logs import logger
 from tasks.model import FlyteModel
-from tasks.report.formats import counted, some
 from tasks.settings import (
     BenchmarkSettings,
     FunctionVerifySettings,

@@ -11,8 +11,8 @@ from tasks.data.benchmarks import BenchmarkNote, source_rows, unreadable_golds, 
 from tasks.data.files import Row, Unusable, share_of
 from tasks.data.overlap import Overlap, Problems
 from tasks.errors import DataError
+from tasks.formats import percent, some
 from tasks.logs import logger
-from tasks.report.formats import percent, some
 from tasks.settings import OperationSettings, PromptsSettings, TrainingSetSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import REMOVED, TRAINING, TRAINING_CHATS, read_table, write_table

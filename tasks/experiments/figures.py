@@ -16,9 +16,9 @@ from matplotlib.ticker import MaxNLocator
 from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult, Times
 from tasks.experiments.runs import Floats, SystemRun, pairs_of
 from tasks.experiments.speedup import comparable, training_time
+from tasks.formats import MINUS, duration, label
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Look, Panel, Series
-from tasks.report.formats import MINUS, duration, label
 from tasks.report.history import History
 from tasks.report.ledger import elapsed, merge, training_clock
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE

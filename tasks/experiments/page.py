@@ -23,7 +23,7 @@ from tasks.experiments.result import (
     tables,
 )
 from tasks.experiments.runs import SystemRun
-from tasks.report.formats import MISSING, percent, percent_range, points
+from tasks.formats import MISSING, percent, percent_range, points
 from tasks.report.look import render
 from tasks.settings.base import flat
 from tasks.store.layout import PAGE_FILE

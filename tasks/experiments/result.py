@@ -13,8 +13,8 @@ from pydantic import ConfigDict, Field
 from rich import box
 from rich.table import Table
 
+from tasks.formats import MISSING, duration, label, number, percent, percent_range, points, saved
 from tasks.model import FlyteModel
-from tasks.report.formats import MISSING, duration, label, number, percent, percent_range, points, saved
 from tasks.report.ledger import ROWS
 from tasks.report.tables import render, render_markdown
 from tasks.store import ArtifactRef, Store

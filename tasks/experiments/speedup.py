@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 
 from tasks.experiments.result import Cause, Speed, Times
 from tasks.experiments.runs import Floats, Generated, Pair, SystemRun, of_system, pairs_of
-from tasks.report.formats import percent
+from tasks.formats import percent
 from tasks.report.ledger import training_clock
 from tasks.store.records import Manifest, Timings
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.errors import DataError
-from tasks.report.formats import MISSING, duration, label, moment, percent
+from tasks.formats import MISSING, duration, label, moment, percent
 from tasks.report.ledger import ROWS, training_seconds
 from tasks.report.parameters import written
 from tasks.report.summary import BenchmarkRow, RunSummary

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.errors import UserError
-from tasks.report.formats import duration, label, number, percent, percent_range, shown, size
+from tasks.formats import duration, label, number, percent, percent_range, shown, size
 from tasks.report.look import render
 from tasks.report.parameters import OTHER_STEPS, parameters_of
 from tasks.store import ArtifactRef, Store, layout

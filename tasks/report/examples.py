@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
-from tasks.report.formats import shown
+from tasks.formats import shown
 from tasks.report.history import History
 from tasks.store import Store
 from tasks.store.layout import EXAMPLES_FILE

@@ -13,9 +13,9 @@ import yaml
 from matplotlib.figure import Figure as Drawing
 from pydantic import BaseModel, ConfigDict
 
+from tasks.formats import label
 from tasks.report import drawing, steps
 from tasks.report.drawing import Chart, Look, Panel, Picture, Scale, Series
-from tasks.report.formats import label
 from tasks.report.history import Column, History
 from tasks.report.ledger import elapsed, make_ledger, stage_clock
 from tasks.report.look import BLUE, GREEN, MUTED, ORANGE

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tasks.report import formats
+from tasks import formats
 
 INK, MUTED, GRID = "#1c2330", "#5b6472", "#e1e5eb"
 BLUE, ORANGE, GREEN = "#1f5fa8", "#c2500a", "#0f7b63"

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from tasks.formats import points
 from tasks.report.drawing import Picture
 from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, make_figures, shown_stages
-from tasks.report.formats import points
 from tasks.report.history import History, Stage, load_history
 from tasks.report.ledger import ROWS, Ledger, make_ledger, training_seconds
 from tasks.report.look import render

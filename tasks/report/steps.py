@@ -7,8 +7,8 @@ draws the steps of its run and the time that they took, docs/mu_grpo.svg (``make
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tasks.formats import duration
 from tasks.report.drawing import Picture, Series
-from tasks.report.formats import duration
 from tasks.report.history import History
 from tasks.report.ledger import at_work
 from tasks.report.look import render

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from tasks.formats import duration, label, number, percent, percent_range
 from tasks.model import FlyteModel
 from tasks.report.evaluated import EvaluatedPolicy, Result, headline
-from tasks.report.formats import duration, label, number, percent, percent_range
 from tasks.report.history import History
 from tasks.report.ledger import Ledger, covered, training_seconds
 from tasks.report.tables import COLUMNS, text_table

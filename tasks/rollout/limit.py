@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
+from tasks.formats import percent
 from tasks.logs import logger
-from tasks.report.formats import percent
 
 NEARLY_ALL = 0.9
 """Share of the responses; a warning is given where at least so many end at the limit."""

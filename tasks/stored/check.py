@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tasks.errors import DataError
+from tasks.formats import size
 from tasks.progress import bar
-from tasks.report.formats import size
 from tasks.store import Store
 from tasks.store.files import StoredFile, disk_errors
 from tasks.store.layout import MANIFEST

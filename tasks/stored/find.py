@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tasks.errors import DataError
-from tasks.report.formats import some
+from tasks.formats import some
 from tasks.store import Store
 from tasks.store.layout import KINDS, Kind
 from tasks.store.records import ArtifactRef

@@ -7,8 +7,8 @@ from pydantic import ConfigDict
 from rich import box
 from rich.table import Table
 
+from tasks.formats import percent, percent_range
 from tasks.model import FlyteModel
-from tasks.report.formats import percent, percent_range
 from tasks.report.history import load_history
 from tasks.report.summary import SummaryRow, summary_row
 from tasks.report.tables import render

@@ -19,7 +19,6 @@ from tasks.settings import (
     SourceSettings,
     VerifySettings,
 )
-from tasks.settings.data_sets import PAPER
 from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store
 from tasks.store.tables import read_table

@@ -7,7 +7,7 @@ from pyarrow.csv import read_csv
 
 from tasks.experiments.page import render_page, write_page
 from tasks.experiments.result import markdown
-from tasks.report.formats import duration, number, saved
+from tasks.formats import duration, number, saved
 from tasks.report.ledger import training_clock
 from tests.experiments.conftest import HOSTILE, SYSTEMS
 from tests.report.pages import assert_self_contained, texts, words

@@ -11,7 +11,7 @@ import pytest
 
 from tasks.cli.runs import all_runs
 from tasks.cluster.plan import plan_cluster
-from tasks.report.formats import percent
+from tasks.formats import percent
 from tasks.report.ledger import training_seconds
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
