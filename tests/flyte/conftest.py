@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -28,6 +29,11 @@ SMALL = {**_SMALL, "overrides": CHANGES}
 Artifacts = dict[str, set[ArtifactRef]]
 Pair = tuple[list[Seen], str]
 """Two ended executions and their store."""
+Reproduced = tuple[Execution, Seen, float]
+"""An execution, its end, and the seconds that it took."""
+SMALL_STEP_MINUTES = 4
+"""The time-out of a step of the role cpu in the second version; Flyte counts waiting for a free core, too."""
+PLAN = "nightly_evaluation"
 
 
 def deployment() -> Path:
@@ -92,7 +98,7 @@ def follow(cluster: Cluster, name: str, store: str) -> Smoke:
 def begun(request: pytest.FixtureRequest) -> None:
     """All long runs that the chosen tests wait for, started at once: one alone leaves a cluster idle half the time."""
     needed = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    for name in ("tiny_run", "small_run", "smoke_run", "pair_run", "recovered_run"):
+    for name in ("small_run", "tiny_run", "smoke_run", "pair_run", "recovered_run", "reproduction_run"):
         if name in needed:
             request.getfixturevalue(name)
 
@@ -172,5 +178,35 @@ def recovered_run(cluster: Cluster, beside: Executor) -> Future[tuple[Seen, str]
         cluster.ended(execution, "aborted")
         again = cluster.recover(execution, f"{execution.name}r")
         return cluster.ended(again), cluster.store_of(execution.name)
+
+    return beside.submit(run)
+
+
+@pytest.fixture(scope="session")
+def second(cluster: Cluster) -> str:
+    """A version that evaluates a policy of the pair every minute, and whose small steps have little time."""
+    version, pods = f"{cluster.version}-2", cluster.deployment.model_dump(mode="json")["pods"]
+    pods["cpu"]["timeout_minutes"] = SMALL_STEP_MINUTES
+    changed = cluster.changed_deployment(
+        "second",
+        store=cluster.store_of("pair"),
+        pods=pods,
+        launch_plans={
+            PLAN: {"config": "tools/small.yaml", "schedule": "* * * * *"},
+            "reproduction": {"config": "tests/flyte/reproduce.yaml", "schedule": "0 0 1 1 *"},
+        },
+    )
+    done = cluster.register(version, changed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return version
+
+
+@pytest.fixture(scope="session")
+def reproduction_run(second: str, cluster: Cluster, beside: Executor) -> Future[Reproduced]:
+    """The plan ``reproduction``."""
+
+    def run() -> Reproduced:
+        execution, began = cluster.start("reproduction", second), time.monotonic()
+        return execution, cluster.ended(execution), time.monotonic() - began
 
     return beside.submit(run)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,36 +10,13 @@ from typing import Any
 import pytest
 from flytekit.models.filters import Equal
 
-from tasks.flyte.remote import Execution, Seen
 from tests.flyte.cluster import DOMAIN, PROJECT, Cluster, until
-from tests.flyte.conftest import Pair, Smoke
+from tests.flyte.conftest import PLAN, SMALL_STEP_MINUTES, Pair, Reproduced, Smoke
 from tools import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
-MINUTES = 2
-"""Of a step of the role cpu in the second version."""
-PLAN = "nightly_evaluation"
 _LAG = 35.0
 """Seconds after which Flyte's scheduler knows that a schedule is off: it looks every half minute."""
-
-
-@pytest.fixture(scope="module")
-def second(pair_run: Future[Pair], cluster: Cluster) -> str:
-    """A version whose evaluation of a stored policy is due every minute, and whose small steps have little time."""
-    version, pods = f"{cluster.version}-2", cluster.deployment.model_dump(mode="json")["pods"]
-    pods["cpu"]["timeout_minutes"] = MINUTES
-    changed = cluster.changed_deployment(
-        "second",
-        store=pair_run.result()[1],
-        pods=pods,
-        launch_plans={
-            PLAN: {"config": "tools/small.yaml", "schedule": "* * * * *"},
-            "reproduction": {"config": "tests/flyte/reproduce.yaml", "schedule": "0 0 1 1 *"},
-        },
-    )
-    done = cluster.register(version, changed)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return version
 
 
 def switch(cluster: Cluster, how: str, version: str) -> None:
@@ -57,23 +34,13 @@ def scheduled(cluster: Cluster, version: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def reproduction_run(second: str, cluster: Cluster, beside: Executor) -> Future[tuple[Execution, Seen, float]]:
-    """The plan ``reproduction``, its end, and the seconds that it took."""
-
-    def run() -> tuple[Execution, Seen, float]:
-        execution, began = cluster.start("reproduction", second), time.monotonic()
-        return execution, cluster.ended(execution), time.monotonic() - began
-
-    return beside.submit(run)
-
-
-@pytest.fixture(scope="module")
-def by_schedule(second: str, cluster: Cluster) -> tuple[list[Any], float]:
+def by_schedule(second: str, pair_run: Future[Pair], cluster: Cluster) -> tuple[list[Any], float]:
     """The ended executions of a schedule that was on until two had succeeded, and when it was known to be off."""
 
     def two_done() -> bool:
         return [one.closure.phase for one in scheduled(cluster, second)].count(4) >= 2  # succeeded
 
+    pair_run.result()  # whose policy is evaluated
     switch(cluster, "--activate", second)
     try:
         until("two executions by schedule", two_done, 900)
@@ -85,31 +52,18 @@ def by_schedule(second: str, cluster: Cluster) -> tuple[list[Any], float]:
     return scheduled(cluster, second), off
 
 
-def test_a_schedule_of_every_minute_never_runs_twice_at_once(
-    reproduction_run: Future[tuple[Execution, Seen, float]], by_schedule: tuple[list[Any], float]
-) -> None:
-    """The reproduction goes on meanwhile."""
+def test_a_schedule_of_every_minute_never_runs_twice_at_once(by_schedule: tuple[list[Any], float]) -> None:
     found, _ = by_schedule
     assert {one.spec.metadata.mode for one in found} == {1}  # scheduled
     for earlier, later in pairwise(found):
         assert earlier.closure.created_at + earlier.closure.duration <= later.closure.created_at + timedelta(seconds=1)
 
 
-def test_a_reproduction_outlasts_the_time_of_a_small_step(
-    reproduction_run: Future[tuple[Execution, Seen, float]],
-) -> None:
+def test_a_reproduction_outlasts_the_time_of_a_small_step(reproduction_run: Future[Reproduced]) -> None:
     execution, seen, seconds = reproduction_run.result()
-    assert seconds > 60 * MINUTES
+    assert seconds > 60 * SMALL_STEP_MINUTES
     assert not [node.path for node in seen.nodes if node.phase == "timed_out"]
     assert "grpo" in execution.result()
-
-
-def test_a_schedule_that_is_off_starts_nothing(
-    by_schedule: tuple[list[Any], float], second: str, cluster: Cluster
-) -> None:
-    found, off = by_schedule
-    time.sleep(max(0.0, off + 75 - time.monotonic()))
-    assert len(scheduled(cluster, second)) == len(found)
 
 
 def test_the_commands_of_the_page_are_right(smoke: Smoke, cluster: Cluster) -> None:
@@ -122,3 +76,11 @@ def test_the_commands_of_the_page_are_right(smoke: Smoke, cluster: Cluster) -> N
     done = cluster.run("bash", "-euxc", "\n".join(commands), deployment=here, **given)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("stage 4") >= 1
+
+
+def test_a_schedule_that_is_off_starts_nothing(
+    by_schedule: tuple[list[Any], float], second: str, cluster: Cluster
+) -> None:
+    found, off = by_schedule
+    time.sleep(max(0.0, off + 75 - time.monotonic()))
+    assert len(scheduled(cluster, second)) == len(found)
