@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
 Benchmarks = Mapping[str, Values]
-"""Of a model: values [S, P] by benchmark, of the same seeds on each."""
+"""Values of a model, [S, P] by benchmark, of the same seeds on each."""
 Span = tuple[float, float]
 """The least and the greatest value that a problem can have."""
 SHARES: Span = (0.0, 1.0)
 DIFFERENCES: Span = (-1.0, 1.0)
 _DRAWS = 10_000
 FEWEST_PAIRS = 6
-"""Of the signed-rank test over runs: with five pairs no outcome reaches the 5 % level."""
+"""Smallest number of pairs for the signed-rank test over runs: with five no outcome reaches the 5 % level."""
 
 
 @dataclass(frozen=True)

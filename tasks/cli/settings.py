@@ -54,7 +54,7 @@ class Section:
     """The fields of a class of settings, at the first place where it occurs."""
 
     path: str
-    """Of the section, without the field; empty for the fields at the top of a file."""
+    """Path of the section, without the field; empty for the fields at the top of a file."""
     about: str
     entries: list[Entry]
 

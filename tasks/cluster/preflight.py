@@ -1,4 +1,4 @@
-"""Whether a run can start on a cluster: all checks, the most basic first."""
+"""Checks of whether a run can start on a cluster, the most basic first."""
 
 import re
 import uuid
@@ -36,7 +36,7 @@ _QUOTA = re.compile(r"exceeded quota: .*requested: (.*), used: .*, limited: (.*)
 
 @dataclass(frozen=True)
 class Target:
-    """Where a run is to go.
+    """Place where a run is to go.
 
     Without a kubeconfig and a context, kubectl's own are taken; without Flyte's address, Flyte is not asked.
     """

@@ -17,7 +17,7 @@ class EngineRates:
     """Seconds of one engine on all of its GPUs."""
 
     refills: bool
-    """Whether a waiting response takes the place of a complete one."""
+    """True if a waiting response takes the place of a complete one."""
     rows: int
     """Largest number of responses that are decoded at once."""
     step: float

@@ -24,7 +24,7 @@ Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
 Inputs = ParamSpec("Inputs")
 Node = TypeVar("Node")
 Logic = Callable[..., Made]
-"""What does a step's work: a function of the store and of the step's inputs, by their names."""
+"""A function that does a step's work; it takes the store and the step's inputs, by their names."""
 _JUDGES = ("latex2sympy2-extended", "math-verify", "sympy")
 """Packages that decide what a correct answer is."""
 

@@ -62,7 +62,7 @@ class OpenRun(NamedTuple):
     alternate: Keyed[AlternateInputs]
     study: Keyed[StudyInputs]
     evaluations: list[Keyed[EvaluationInputs]]
-    """In the order of the benchmarks."""
+    """Inputs of the evaluations, in the order of the benchmarks."""
     mean: Keyed[MeanInputs]
     report: Keyed[ReportInputs]
     run: RunInputs

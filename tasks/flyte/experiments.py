@@ -19,7 +19,7 @@ class OpenReproduction(NamedTuple):
     runs: list[RunSettings]
     """Seed by seed, model by model."""
     laboratory: list[RunSettings]
-    """What the runs of the laboratory share; empty without it."""
+    """Settings that the runs of the laboratory share; empty without it."""
 
 
 @always

@@ -66,7 +66,7 @@ class Attempt:
     """An attempt of a task: a pod, or the pods of a map task."""
 
     number: int
-    """From 0."""
+    """Number of the attempt, from 0."""
     phase: str
     reason: str
     """The reason that Kubernetes gives for a pod that is not running."""

@@ -1,4 +1,4 @@
-"""What all settings share: strictness, numbers as YAML writes them, and one readable message per mistake."""
+"""Base of all settings: strictness, numbers as YAML writes them, and one readable message per mistake."""
 
 import json
 import re
@@ -44,7 +44,7 @@ Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 
 
 DAY = "%d %b %Y"
-"""How a day is written, as in ``26 Jul 2024``."""
+"""Format of a day, as in ``26 Jul 2024``."""
 
 
 def _day(value: str) -> str:

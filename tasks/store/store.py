@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+import tasks.store.files as disk
 from tasks.errors import ArtifactError, DamagedError
 from tasks.settings.base import STORES, Settings, is_place
-from tasks.store import files as disk
 from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, check, disk_errors, flush, is_json, side_by_side, staged
 from tasks.store.layout import MANIFEST, MARKER, Kind
 from tasks.store.places import Folder, Place, bucket_of, local_copy, store_id

@@ -42,7 +42,7 @@ _BASE = re.compile(
 
 
 Row = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
-"""What is rewritten, and into what."""
+"""A pattern, and the text that takes the place of a match."""
 
 
 def _row(_why: str, pattern: str, into: str | Callable[[re.Match[str]], str]) -> Row:

@@ -12,7 +12,7 @@ _PYTHON = ("python", "python3", "py")
 
 
 class Outcome(StrEnum):
-    """How the check of a response ended."""
+    """End of the check of a response."""
 
     CORRECT = "correct"
     WRONG = "wrong"

@@ -32,7 +32,7 @@ for what, attempt in (
 
 
 class Ran(NamedTuple):
-    """How a program ended and what it wrote, up to the limit of a file."""
+    """End of a program, and its output up to the limit of a file."""
 
     end: End
     output: bytes

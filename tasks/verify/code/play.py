@@ -25,7 +25,7 @@ PREAMBLE = "\n".join(
     + [f"import {name}" for name in IMPORTED]
     + ["sys.setrecursionlimit(50000)", f"sys.set_int_max_str_digits({DIGITS})"]
 )
-"""What goes before every program: LiveCodeBench's (lcb_runner/evaluation/testing_util.py)."""
+"""Lines that go before every program: LiveCodeBench's (lcb_runner/evaluation/testing_util.py)."""
 
 
 def play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
