@@ -35,7 +35,7 @@ WHOLE = {
     *FIRST,
     *("cli", "cluster", "code", "docs", "flyte", "gpu", "k8s", "preflight", "tracking"),
     *("test_alternating_processes", "test_backends", "test_batch_statistics", "test_measured", "test_spread"),
-    *("test_figures", "test_hostile", "test_page_in_browser", "test_real_counts"),
+    *("test_figures", "test_hostile", "test_page_in_browser"),
 }
 """Folders and files whose tests start servers, whole runs or programs, or draw many figures."""
 TOGETHER = ("tests/experiments", "tests/report")

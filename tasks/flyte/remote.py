@@ -239,7 +239,9 @@ class Flyte:
                 "one with admin.endpoint; Flyte 2 is another product under the same name."
             )
         if code == grpc.StatusCode.INTERNAL:
-            return NoAnswerError(f"The Flyte at {self.endpoint} cannot answer now ({details}).")
+            return NoAnswerError(
+                f"The Flyte at {self.endpoint} cannot answer now ({details}). Look at its database and its log."
+            )
         if isinstance(error, FlyteAuthenticationException | AuthenticationError | AuthenticationPending):
             return DeploymentError(
                 f"{self._file}: the Flyte at {self.endpoint} asks for a login, which failed: {details}. Set "

@@ -69,7 +69,7 @@ def once(
             return found  # type: ignore[return-value]  # of the type that the same step returned
         with store.progress.held(task) if goes_on(logic) else nullcontext():
             if found := _find(store, key, task):  # Another machine has ended it.
-                return found  # type: ignore[return-value]  # as above
+                return found  # type: ignore[return-value]  # of the type that the same step returned
             made = logic(store, *inputs, **named)
             store.progress.check_held()
             record = MadeRecord(schema_version=SCHEMA, task=task, version=version, artifacts=made)

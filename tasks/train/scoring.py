@@ -163,10 +163,8 @@ class StageTokens:
         policy, or to the proximal policy where there is one.
         """
         gate = self._settings.objective.gate
-        if gate.interval is not None:
-            return Bounds(*gate.interval)
         log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
-        for rows in micro_rows:
+        for rows in micro_rows if gate.interval is None else ():
             tokens, _ = self.forward(rows)
             below_T = tokens.behavior_logp_T if tokens.proximal_logp_T is None else tokens.proximal_logp_T
             log_ratios.append(log_ratio(tokens.logp_T, below_T).cpu())

@@ -238,7 +238,7 @@ def test_an_execution_is_followed_to_its_result(
     admin.tell("f1", "RUNNING", "RUNNING", *["ABORTING"] * 8, "RUNNING", "SUCCEEDED")
     start("smoke", [], options, wait=True)
     told = words(capsys.readouterr().out)
-    assert told.count("connect: connection refused). It is asked again for") == 1
+    assert told.count("Look at its database and its log. It is asked again for") == 1
     assert "open-run succeeded in 0.0 s" in told
     assert "stage-1 running" in told
     assert told.count("stage-1 / n3 generate waits: ImagePullBackOff: Back-off pulling image x") == 1

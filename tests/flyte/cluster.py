@@ -250,18 +250,19 @@ class Cluster:
             thread.join()
 
 
-def outages() -> list[str]:
-    """What the environment has commands for that stop it and start it again, of STORE and DATABASE."""
-    return [what for what in ("STORE", "DATABASE") if all(map(os.environ.get, _commands(what)))]
-
-
-def _commands(what: str) -> tuple[str, str]:
+def commands_of(what: str) -> tuple[str, str]:
+    """The variables that name commands which stop the STORE or the DATABASE, and start it again."""
     return f"MU_GRPO_TEST_{what}_STOP", f"MU_GRPO_TEST_{what}_START"
+
+
+def can_stop(what: str) -> bool:
+    """Whether the environment has these commands."""
+    return all(map(os.environ.get, commands_of(what)))
 
 
 def take_away(what: str, seconds: float) -> None:
     """Stops the store or the database, and starts it again after so many seconds."""
-    stop, start = (shlex.split(os.environ[name]) for name in _commands(what))
+    stop, start = (shlex.split(os.environ[name]) for name in commands_of(what))
     subprocess.run(stop, check=True)
     try:
         time.sleep(seconds)

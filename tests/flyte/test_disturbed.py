@@ -5,9 +5,12 @@ from concurrent.futures import Future
 import pytest
 
 from tasks.flyte.remote import Execution, Seen
-from tests.flyte.cluster import Cluster, foreign, outages, take_away, until
+from tasks.store import ArtifactRef
+from tests.flyte.cluster import Cluster, can_stop, commands_of, foreign, take_away, until
 from tests.flyte.conftest import SMALL, Artifacts, Pair
 
+OUTAGES = {"STORE": "prepare-policy", "DATABASE": "map-generate"}
+"""What is taken away, and the task that runs then."""
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 
@@ -60,16 +63,24 @@ def test_what_is_terminated_in_its_second_stage_is_recovered(
     assert cluster.artifacts(store) == small_run.result()
 
 
-def test_a_minute_without_the_store_and_one_without_the_database_end_nothing(
-    small_run: Future[Artifacts], cluster: Cluster
-) -> None:
-    if not (given := outages()):
-        pytest.skip("MU_GRPO_TEST_STORE_STOP and _START, MU_GRPO_TEST_DATABASE_STOP and _START name no commands")
+@pytest.fixture(scope="module")
+def outlasted(cluster: Cluster) -> dict[str, set[ArtifactRef]]:
+    """What a run made whose store was away for a minute, and then its database: those that can be stopped."""
     execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
-    for what, task in zip(given, ("prepare-policy", "map-generate"), strict=False):
-        cluster.running(execution, task)
-        take_away(what, 60)
+    for what, task in OUTAGES.items():
+        if can_stop(what):
+            cluster.running(execution, task)
+            take_away(what, 60)
     cluster.ended(execution)
-    there = cluster.artifacts(cluster.store_of(execution.name))
+    return cluster.artifacts(cluster.store_of(execution.name))
+
+
+@pytest.mark.parametrize("what", OUTAGES)
+def test_a_minute_without_it_ends_nothing(
+    what: str, small_run: Future[Artifacts], request: pytest.FixtureRequest
+) -> None:
+    if not can_stop(what):
+        pytest.skip(f"{' and '.join(commands_of(what))} name no commands that stop and start the {what.lower()}")
+    there = request.getfixturevalue("outlasted")
     assert not foreign(there, small_run.result())
     assert len(there["policy"]) == 2

@@ -79,6 +79,20 @@ def test_only_harmful_tokens_count_unless_asked(form: str) -> None:
     assert coefficients([(-1.0, SPREAD)], both_sides)[2:] == [0, 0]
 
 
+@pytest.mark.parametrize("form", ["winsorize", "drop"])
+def test_a_second_moment_within_its_threshold_clips_nothing(form: str) -> None:
+    assert found([(1.0, SPREAD)], m2po(form=form, threshold=0.126)) == UNBOUNDED
+    assert found([(1.0, SPREAD)], m2po(form=form, threshold=0.124)) != UNBOUNDED
+    assert found([(1.0, [1.0] * 3), (-1.0, [1.0])], m2po(form=form)) == UNBOUNDED
+
+
+@pytest.mark.parametrize("form", ["winsorize", "drop"])
+def test_a_threshold_below_every_square_leaves_only_ratio_one(form: str) -> None:
+    rows: list[Response] = [(1.0, [1.0, 2.0, 3.0])]
+    assert found(rows, m2po(form=form)) == (1.0, 1.0)
+    assert coefficients(rows, m2po(form=form)) == close([1, 0, 0])
+
+
 def test_a_mean_that_is_over_its_threshold_by_rounding_alone_is_bounded_too() -> None:
     generator = torch.Generator().manual_seed(0)
     for size in range(20, 60):
@@ -150,6 +164,13 @@ def test_balance_that_counts_gradients_by_hand() -> None:
 def test_balance_stops_at_its_maxima_whatever_the_step() -> None:
     assert found(BALANCE, bapo(low_max=0.62, high_max=1.27)) == close((0.62, 1.27))
     assert found(BALANCE, bapo(low_max=0.6, high_max=1.2)) == (0.6, 1.2)
+
+
+@pytest.mark.parametrize("statistic", ["code", "gradient"])
+def test_balance_without_negatives_stays_where_it_starts(statistic: str) -> None:
+    settings = bapo(statistic=statistic)
+    assert found([(1.0, [3.0, 0.1]), (0.0, [1.0])], settings) == (0.6, 1.2)
+    assert found([(-1.0, [1.0])], settings) == close((0.8, 2.0))
 
 
 # A 64th off the eighths, so that no ratio is on an end of an interval.

@@ -219,12 +219,27 @@ def test_the_marks_are_those_of_the_veto(small: Small, responses: Responses) -> 
     assert [row["ratio"] for row in examples[:2]] == [[1.0] * len(row["ratio"]) for row in examples[:2]]
 
 
+def test_best_and_worst_are_of_one_group(small: Small, responses: Responses) -> None:
+    examples = trained(small, responses).examples
+    for best, worst in zip(examples[::2], examples[1::2], strict=True):
+        assert best["prompt_token_ids"] == worst["prompt_token_ids"]
+        assert (best["reward"], worst["reward"]) == (1.0, 0.0)
+        assert best["advantage"] > 0 > worst["advantage"]
+        assert best["update"] == worst["update"]
+
+
 def test_noting_changes_no_weight_and_no_number(small: Small, responses: Responses) -> None:
     store, policy = small
     plain = load_trainer(store.path(policy), settings(objective=SENSITIVE), 12, 0)
     rows = plain.train(responses, plan_batches(responses, 16, (0, 0)), 0, untimed)
     assert rows.examples == []
     assert rows.rows == trained(small, responses).rows
+
+
+def test_micro_batches_do_not_change_what_is_noted(small: Small, responses: Responses) -> None:
+    whole = trained(small, responses, tokens_per_micro_batch=100_000).examples
+    split = trained(small, responses, tokens_per_micro_batch=40).examples
+    alike(whole, split, 1e-3)
 
 
 def alike(ones: list[Row], others: list[Row], within: float) -> None:

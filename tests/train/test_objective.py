@@ -116,6 +116,65 @@ def test_aggregations_by_hand_however_the_tokens_come(
     assert update([batch_of(TWO[::-1])], settings) == (close(loss), close(gradient[2:] + gradient[:2]))
 
 
+RATIOS = [0.05, 0.3, 0.7, 1.0, 1.3, 3.5, 6.0]
+POSITIVE_TIGHT = [0.05, 0.3, 0.7, 1, 0, 0, 0]
+POSITIVE_RELAXED = [0.05, 0.3, 0.7, 1, 1.3, 3.5, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "positive", "negative"),
+    [
+        (preset("grpo"), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, -3.5, -6]),
+        (preset("grpo", gate={"high": 1.28}), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, -3.5, -6]),
+        (preset("grpo", gate={"dual_clip": 3.0}), POSITIVE_TIGHT, [0, 0, 0, -1, -1.3, 0, 0]),
+        (preset("relaxed"), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, -6]),
+        (nav(veto={"scope": "off"}), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, -6]),
+        (preset("relaxed", gate={"dual_clip": 5.0}), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0]),
+        (preset("grpo", gate={"kind": "two_side"}), [0, 0, 0, 1, 0, 0, 0], [0, 0, 0, -1, 0, 0, 0]),
+        (preset("relaxed", gate={"kind": "two_side"}), POSITIVE_RELAXED, [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_coefficient_grid(
+    settings: ObjectiveSettings, positive: list[float], negative: list[float], dtype: torch.dtype
+) -> None:
+    for advantage, coefficients in ((1.0, positive), (-1.0, negative)):
+        batch = batch_of([(advantage, [ratio]) for ratio in RATIOS], dtype)
+        result = objective(batch, settings, LONGEST)
+        result.loss_sum.backward()
+        assert result.coefficient_T.tolist() == close(coefficients)
+        assert (-batch.logp_T.grad).tolist() == close(coefficients)
+        assert result.clipped_T.tolist() == [coefficient == 0 for coefficient in coefficients]
+
+
+@pytest.mark.parametrize("name", ["mu_grpo", "relaxed", "grpo"])
+@pytest.mark.parametrize(
+    ("aggregation", "denominator", "weights"),
+    [
+        ("token_mean", "original", [1 / 6] * 6),
+        ("token_mean", "kept", [1 / 6] * 6),
+        ("seq_mean_token_mean", "original", [1 / 4] * 2 + [1 / 8] * 4),
+        ("seq_mean_token_mean", "kept", [1 / 4] * 2 + [1 / 8] * 4),
+        ("seq_mean_token_sum", "original", [1 / 2] * 6),
+        ("const", "original", [1 / 8] * 6),
+    ],
+)
+def test_at_the_start_of_a_stage_every_preset_is_reinforce(
+    name: str, aggregation: str, denominator: str, weights: list[float]
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    fresh = batch_of([(0.7, [1.0] * 2), (-1.3, [1.0] * 4)], torch.float32)
+    logp_T = -torch.rand(6, generator=generator) * 30
+    batch = TokenBatch(logp_T.clone().requires_grad_(), logp_T, fresh.advantage_T, fresh.response_T, 2)
+    settings = preset(name, aggregation=aggregation, denominator=denominator)
+    result = objective(batch, settings, LONGEST)
+    assert (batch.ratio_T == 1).all()
+    assert not result.trigger_T.any()
+    assert not result.clipped_T.any()
+    advantages = [0.7] * 2 + [-1.3] * 4
+    assert update([batch], settings)[1] == close([-a * w for a, w in zip(advantages, weights, strict=True)])
+
+
 def test_responses_without_tokens_count_and_nothing_divides_by_zero() -> None:
     settings = nav(aggregation="seq_mean_token_mean")
     hollow = batch_of([(-1.0, []), (1.0, [1.0]), (-1.0, [])])
@@ -189,3 +248,27 @@ def test_gradient_is_the_slope_of_the_loss(rows: list[Response], settings: Objec
     shifts = step * torch.eye(len(batch.logp_T), dtype=torch.float64)
     slopes = [(value(shift_T) - value(-shift_T)) / (2 * step) for shift_T in shifts]
     assert batch.logp_T.grad.tolist() == pytest.approx(slopes, rel=1e-8, abs=1e-8)
+
+
+@steady
+@given(some_responses, any_settings, st.data())
+def test_any_split_and_order_gives_the_same_update(
+    rows: list[Response], settings: ObjectiveSettings, data: st.DataObject
+) -> None:
+    loss, gradient = update([batch_of(rows)], settings)
+    pieces = iter(gradient)
+    by_response = [[next(pieces) for _ in row] for _, row in rows]
+
+    order = data.draw(st.permutations(range(len(rows))))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    batches = [batch_of([rows[index] for index in part]) for part in parts if part]
+    got_loss, got = update(batches, settings)
+    assert got_loss == pytest.approx(loss, abs=1e-12)
+    in_order = [g for index in order for g in by_response[index]]
+    assert got == pytest.approx(in_order, abs=1e-12)
+
+
+def test_only_the_loss_carries_a_gradient() -> None:
+    result = objective(batch_of(TWO), nav(), LONGEST)
+    assert [name for name, value in vars(result).items() if value.requires_grad] == ["loss_sum"]

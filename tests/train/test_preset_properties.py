@@ -66,6 +66,17 @@ def test_at_the_behavior_policy_every_preset_is_reinforce(
     assert not (result.trigger_T | result.clipped_T | result.rejected_T).any()
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_likelihood_penalty_adds_its_coefficient_to_every_token(name: str) -> None:
+    rows: list[Response] = [(0.7, [1.0] * 2), (-1.3, [1.0] * 3)]
+    batch = batch_of(rows)
+    batch = replace(batch, **{f"{other}_logp_T": batch.behavior_logp_T for other in OTHERS})
+    settings = preset(name, regulariser={"kind": "likelihood", "coefficient": 0.1})
+    flat = [a * (math.exp(a) if name == "red_weight" else 1) for a, row in rows for _ in row]
+    expected = [-(a + 0.1) / divisor for a, divisor in zip(flat, divisors(rows, settings), strict=True)]
+    assert update([batch], settings)[1] == close(expected)
+
+
 def batch_from(rows: Sequence[Row], dtype: torch.dtype = torch.float64) -> TokenBatch:
     """Packed tokens, each with the ratios of all policies."""
     columns = list(zip(*[token for _, row in rows for token in row], strict=True)) or [[], [], [], []]
@@ -74,13 +85,21 @@ def batch_from(rows: Sequence[Row], dtype: torch.dtype = torch.float64) -> Token
 
 
 MIN_TYPE = [
-    name
-    for name, settings in ((name, preset(name)) for name in PRESETS)
-    if settings.weight.kind == "ratio"
-    and settings.ratio.level != "prefix_minimum"
-    and settings.gate.kind in ("one_side", "two_side", "centred")
+    *["mu_grpo", "relaxed", "grpo", "dr_grpo", "dapo", "gspo", "m2po", "bapo", "opsm"],
+    *["rec_oneside_is", "rec_twoside_is", "off_policy_grpo", "decoupled_ppo"],
 ]
 """Presets whose loss is a function of the ratio alone: PPO's min of two branches, or nothing outside an interval."""
+
+
+def test_presets_of_the_min_type_are_those_that_weigh_by_the_gated_ratio() -> None:
+    found = [
+        name
+        for name, settings in ((name, preset(name)) for name in PRESETS)
+        if settings.weight.kind == "ratio"
+        and settings.ratio.level != "prefix_minimum"
+        and settings.gate.kind in ("one_side", "two_side", "centred")
+    ]
+    assert sorted(found) == sorted(MIN_TYPE)
 
 
 @pytest.mark.parametrize("name", MIN_TYPE)

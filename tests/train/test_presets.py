@@ -265,6 +265,23 @@ def test_variants_by_hand(name: str, over: dict[str, Any], cases: list[Case]) ->
         assert gradient == close(case.gradient())
 
 
+def test_dapo_differs_from_grpo_just_above_the_interval() -> None:
+    batch = batch_of([(1.0, [1.25])])
+    assert objective(batch, preset("grpo"), LONGEST).coefficient_T.tolist() == [0]
+    assert objective(batch, preset("dapo"), LONGEST).coefficient_T.tolist() == close([1.25])
+
+
+def test_asymre_is_the_same_with_its_penalty_and_with_its_baseline() -> None:
+    form = {"advantage": {"baseline_offset": 0}, "regulariser": {"kind": "likelihood", "coefficient": 0.1}}
+    gradients = []
+    for settings in (preset("asymre"), preset("asymre", **form)):
+        got = group_advantages(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), settings.advantage)
+        rows = [(a, [0.5, 2.0]) for a in got.advantage_R.double().tolist()]
+        gradients.append(update([batch_of(rows)], settings)[1])
+    assert gradients[0] == close(gradients[1])
+    assert gradients[0] == close([-0.85 / 8] * 2 + [0.15 / 8] * 6)
+
+
 @pytest.mark.parametrize("name", ["grpo", "relaxed", "rec_twoside_is", "rec_ring_nois"])
 def test_a_token_is_clipped_where_the_gate_takes_its_coefficient(name: str) -> None:
     for case in WORKED[name]:

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from tasks.errors import SettingsError
 from tasks.settings import ObjectiveSettings, RegulariserSettings
+from tasks.train.objective import objective
 from tasks.train.penalty import penalty
 from tasks.train.tokens import TokenBatch
 from tests.train.batches import with_policies
-from tests.train.test_objective import Response, batch_of, close, nav, preset, ratio, steady, update
+from tests.train.test_objective import LONGEST, Response, batch_of, close, nav, preset, ratio, steady, update
 
 KINDS: list[dict[str, Any]] = [
     {"kind": "likelihood"},
@@ -164,6 +165,13 @@ def test_no_coefficient_no_penalty_and_no_reference_needed() -> None:
     settings = preset("grpo", regulariser={"kind": "reference_kl", "coefficient": 0})
     assert not settings.needs_reference
     assert update([batch], settings)[0] == close(-1.2)
+
+
+def test_a_missing_reference_is_a_value_error() -> None:
+    settings = preset("grpo", regulariser={"kind": "reference_kl", "coefficient": 0.1})
+    assert settings.needs_reference
+    with pytest.raises(ValueError, match="the objective needs log-probabilities of the base policy"):
+        objective(batch_of([(1.0, [2.0])]), settings, LONGEST)
 
 
 def test_a_kind_without_a_coefficient_is_refused() -> None:

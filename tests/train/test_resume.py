@@ -148,3 +148,10 @@ def test_sigterm_saves_the_state_and_stops(small: Small, responses: Responses, w
         attempt(small, responses, working, ask, every=1000)
     _, _, made = attempt(small, responses, working, every=1000)
     assert made == [4, 5, 6]
+
+
+def test_without_an_interruption_saving_changes_nothing(small: Small, responses: Responses, working: Store) -> None:
+    plain, weights, _ = attempt(small, responses, None)
+    saved, same, _ = attempt(small, responses, working)
+    assert plain == saved
+    assert all(torch.equal(weights[name], same[name]) for name in weights)

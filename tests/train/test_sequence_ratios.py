@@ -13,7 +13,9 @@ from tasks.settings import ObjectiveSettings, OptimizeSettings
 from tasks.settings.presets import PRESETS
 from tasks.train.objective import ObjectiveResult, objective
 from tests.train.batches import bounds_of, with_policies
-from tests.train.test_objective import LONGEST, Response, batch_of, close, preset, ratio, some_responses, steady
+from tests.train.test_objective import LONGEST, Response, batch_of, close, nav, preset, ratio, some_responses, steady
+
+E = math.e
 
 
 def result(rows: Sequence[Response], settings: ObjectiveSettings, **policies: Sequence[float]) -> ObjectiveResult:
@@ -23,6 +25,24 @@ def result(rows: Sequence[Response], settings: ObjectiveSettings, **policies: Se
 
 def coefficients(rows: Sequence[Response], settings: ObjectiveSettings, **policies: Sequence[float]) -> list[float]:
     return result(rows, settings, **policies).coefficient_T.tolist()
+
+
+@pytest.mark.parametrize(
+    ("advantage", "row", "expected"),
+    [
+        (1.0, [2.0, 0.5], [1, 1]),
+        (-1.0, [2.0, 0.5], [-1, -1]),
+        (1.0, [E**4e-4] * 2, [0, 0]),
+        (-1.0, [E**4e-4] * 2, [-1.00040008] * 2),
+        (1.0, [E**-4e-4] * 2, [0.99960008] * 2),
+        (-1.0, [E**-4e-4] * 2, [0, 0]),
+        (1.0, [E**3.9e-4], [1.00039008]),
+        (-1.0, [E**-2.9e-4], [-0.99971004]),
+        (-1.0, [8.0, 1.0, 1.0], [-2, -2, -2]),
+    ],
+)
+def test_gspo_by_hand(advantage: float, row: list[float], expected: list[float]) -> None:
+    assert coefficients([(advantage, row)], preset("gspo")) == close(expected, 1e-9)
 
 
 def test_gspo_has_the_gradient_of_its_sequence_loss() -> None:
@@ -37,6 +57,76 @@ def test_gspo_has_the_gradient_of_its_sequence_loss() -> None:
     torch.testing.assert_close(batch.logp_T.grad, logp_T.grad, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("advantage", "row", "expected"),
+    [
+        (-1.0, [2.0, 0.25], [-0.5, -0.5]),
+        (-1.0, [2.0, 2.0], [-1, -1]),
+        (1.0, [2.0, 0.25], [1, 1]),
+        (1.0, [0.01, 0.01], [1, 1]),
+        (0.0, [2.0, 0.25], [0, 0]),
+        (-0.5, [0.1, 0.1, 1.0], [-0.005] * 3),
+    ],
+)
+def test_topr_by_hand(advantage: float, row: list[float], expected: list[float]) -> None:
+    assert coefficients([(advantage, row)], preset("topr")) == close(expected, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "row", "dropped"),
+    [
+        (-1.0, [0.5, 0.5], True),
+        (1.0, [0.5, 0.5], False),
+        (-1.0, [1.0, 0.5], False),
+        (-1.0, [E**-0.51], True),
+        (-1.0, [E**-0.5], False),
+        (-1.0, [4.0, 0.05], True),
+        (-1.0, [0.2, *[1.0] * 3], False),
+    ],
+)
+def test_opsm_by_hand(advantage: float, row: list[float], dropped: bool) -> None:
+    settings = preset("opsm", gate={"low": 0.0, "high": 5.0})
+    got = result([(1.0, [0.1]), (advantage, row), (-1.0, [1.0])], settings)
+    assert got.vetoed_T.tolist() == [False, *[dropped] * len(row), False]
+    assert got.coefficient_T.tolist()[1:-1] == close([0.0 if dropped else advantage * r for r in row])
+
+
+def test_what_opsm_drops_need_not_trigger_the_token_veto() -> None:
+    for row, dropped in (([0.5, 0.5], True), ([1.0, 0.5], False)):
+        assert result([(-1.0, row)], preset("opsm")).vetoed_T.tolist() == [dropped] * 2
+        by_token = result([(-1.0, row)], nav())
+        assert not by_token.trigger_T.any()
+        assert not by_token.vetoed_T.any()
+    # The other way round: one token far below, among many that are not.
+    assert result([(-1.0, [0.05, *[1.0] * 9])], nav()).vetoed_T.sum() == 9
+    assert not result([(-1.0, [0.05, *[1.0] * 9])], preset("opsm")).vetoed_T.any()
+
+
+@pytest.mark.parametrize(
+    ("advantage", "lagged", "ratio", "expected"),
+    [
+        (1.0, 1.4, 1.5, 1.5),
+        (1.0, 1.4, 1.7, 0),
+        (1.0, 1.4, 0.2, 0.2),
+        (-1.0, 1.4, 1.5, -1.5),
+        (-1.0, 1.4, 1.1, 0),
+        (-1.0, 1.4, 3.0, -3.0),
+        (1.0, 0.1, 0.2, 0.2),
+        (1.0, 0.1, 0.31, 0),
+        (-1.0, 0.1, 0.001, -0.001),
+        (-1.0, 9.0, 9.0, -9.0),
+    ],
+)
+def test_off_policy_grpo_by_hand(advantage: float, lagged: float, ratio: float, expected: float) -> None:
+    rows: list[Response] = [(advantage, [ratio])]
+    assert coefficients(rows, preset("off_policy_grpo"), proximal=[lagged]) == close([expected])
+
+
+def test_grpo_clips_what_off_policy_grpo_does_not() -> None:
+    assert coefficients([(1.0, [1.5])], preset("grpo")) == [0]
+    assert coefficients([(1.0, [1.5])], preset("off_policy_grpo"), proximal=[1.4]) == close([1.5])
+
+
 @steady
 @given(some_responses, st.sampled_from(["grpo", "dr_grpo", "dapo"]))
 def test_a_proximal_policy_that_is_the_behavior_policy_makes_decoupled_ppo_plain(
@@ -47,11 +137,39 @@ def test_a_proximal_policy_that_is_the_behavior_policy_makes_decoupled_ppo_plain
     assert coefficients(rows, preset(name, ratio={"reference": "proximal"}), proximal=ones) == close(plain)
 
 
+@pytest.mark.parametrize(
+    ("beyond", "advantage", "lag", "u", "expected"),
+    [
+        ("mask", 1.0, 3.0, 1.1, 3.3),
+        ("mask", 1.0, 6.0, 1.1, 0),
+        ("truncate", 1.0, 6.0, 1.1, 5.5),
+        ("truncate", 1.0, 3.0, 1.1, 3.3),
+        ("mask", 1.0, 3.0, 1.3, 0),
+        ("mask", -1.0, 0.5, 1.3, -0.65),
+        ("truncate", -1.0, 6.0, 0.7, 0),
+        ("truncate", -1.0, 6.0, 0.9, -4.5),
+    ],
+)
+def test_decoupled_ppo_by_hand(beyond: str, advantage: float, lag: float, u: float, expected: float) -> None:
+    settings = preset("decoupled_ppo", ratio={"beyond_cap": beyond})
+    got = result([(advantage, [u * lag])], settings, proximal=[lag])
+    assert got.coefficient_T.tolist() == close([expected])
+    assert got.rejected_T.tolist() == [beyond == "mask" and lag > 5]
+
+
 def test_decoupled_ppos_cap_and_denominator_are_settings() -> None:
     rows, lags = [(1.0, [6.6, 1.0])], [6.0, 1.0]
     assert coefficients(rows, preset("decoupled_ppo", ratio={"behavior_cap": 7.0}), proximal=lags) == close([6.6, 1])
     for denominator, count in (("original", 2), ("kept", 1)):
         assert result(rows, preset("decoupled_ppo", denominator=denominator), proximal=lags).denominator == count
+
+
+def test_minpro_by_hand() -> None:
+    # The smallest ratio before: 1, .5, .5, .2, .2; in the next response 1 again.
+    row = [0.5, 1.1, 0.2, 1.0, 2.0]
+    assert coefficients([(1.0, row), (1.0, [1.1])], preset("minpro")) == close([0.5, 0.55, 0.1, 0.2, 0, 1.1])
+    # The gate is on the token's own ratio.
+    assert coefficients([(-1.0, row)], preset("minpro")) == close([0, -0.55, 0, -0.2, -0.4])
 
 
 def pieces(values: Sequence[float], rows: Sequence[Response]) -> list[list[float]]:
@@ -94,9 +212,7 @@ def test_decoupled_ppo_is_what_a_loop_gives(rows: list[Response], beyond: str, d
         weight = min(lag, 5.0) if beyond == "truncate" or lag <= 5 else 0.0
         expected.append(a * u * weight if passes else 0.0)
     settings = preset("decoupled_ppo", ratio={"beyond_cap": beyond})
-    got = result(rows, settings, proximal=lags)
-    assert got.coefficient_T.tolist() == close(expected)
-    assert got.rejected_T.tolist() == [beyond == "mask" and lag > 5 for lag in lags]
+    assert coefficients(rows, settings, proximal=lags) == close(expected)
 
 
 @steady
@@ -127,6 +243,19 @@ def test_tis_and_mis_multiply_any_preset(
     assert got.surrogate_T.tolist() == pytest.approx(values, rel=1e-6, abs=1e-9)
     left_out = [was or (f == 0) for was, f in zip(plain.rejected_T.tolist(), factors, strict=True)]
     assert got.rejected_T.tolist() == left_out
+
+
+def test_tis_and_mis_by_hand() -> None:
+    rows: list[Response] = [(1.0, [1.0] * 4)]
+    engine = [1 / rho for rho in (0.4, 0.9, 1.9, 2.1)]
+    for modifier, expected in (("truncate", [0.4, 0.9, 1.9, 2.0]), ("mask", [0, 0.9, 1.9, 0])):
+        settings = preset("grpo", mismatch={"kind": modifier})
+        assert coefficients(rows, settings, engine=engine) == close(expected)
+    settings = preset("grpo", mismatch={"kind": "mask", "level": "sequence_product", "low": 0.5, "high": 2.0})
+    # Products 1.436 and 4: the second response is left out whole.
+    got = result([*rows, (-1.0, [1.0, 1.0])], settings, engine=[*engine, 0.5, 0.5])
+    assert got.coefficient_T.tolist() == close([0.4 * 0.9 * 1.9 * 2.1] * 4 + [0, 0])
+    assert got.rejected_T.tolist() == [False] * 4 + [True] * 2
 
 
 def test_a_token_that_one_correction_leaves_out_stays_out_with_another() -> None:

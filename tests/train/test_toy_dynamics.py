@@ -7,6 +7,7 @@ it; (0, 0) was good.
 from functools import cache
 from itertools import pairwise
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -43,6 +44,16 @@ def train(name: str, updates: int) -> tuple[list[float], list[Tensor]]:
         (result.loss_sum / result.denominator).backward()
         optimizer.step()
     return ratios, logits
+
+
+@pytest.mark.parametrize("name", ["relaxed", "mu_grpo"])
+def test_the_first_token_is_abandoned_before_the_second(name: str) -> None:
+    ratios, logits = train(name, 120)
+    assert ratios[0] == 1
+    assert ratios[-1] < 0.1
+    crossing = next(update for update, ratio in enumerate(ratios) if ratio < 0.1)
+    before, at = logits[0].softmax(0)[0], logits[crossing].softmax(0)[0]
+    assert at / before > 0.1
 
 
 def test_without_the_veto_the_suffix_of_an_abandoned_token_keeps_moving() -> None:

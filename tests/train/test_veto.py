@@ -1,7 +1,9 @@
 """The veto against numbers worked by hand and a plain loop over exact fractions."""
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from tasks.train.objective import objective
 from tasks.train.objective import veto as veto_of
 from tasks.train.tokens import TokenBatch
 from tests.train.test_objective import (
+    BELOW,
     LONGEST,
     batch_of,
     close,
@@ -27,7 +30,13 @@ from tests.train.test_objective import (
 
 ROW = [1.1, 0.05, 2.0, 0.5, 0.02, 1.0]
 OFF = [0.1833333, 0.0083333, 0.3333333, 0.0833333, 0.0033333, 0.1666667]
-SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "trigger_only", "off"]
+SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "off"]
+"""Nested: each keeps all that the one before it keeps."""
+
+
+def vetoed_in(row: Sequence[float], advantage: float = -1.0, **veto: Any) -> list[int]:
+    result = objective(batch_of([(advantage, row)]), nav(veto=veto), LONGEST)
+    return result.vetoed_T.nonzero().flatten().tolist()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -65,6 +74,21 @@ def test_other_triggers_by_hand(veto: dict[str, Any], kept: list[int], loss: flo
     assert update([batch_of([(-1.0, ROW)])], nav(veto=veto)) == (close(loss), close(gradient))
 
 
+def test_a_positive_advantage_is_left_alone_unless_asked() -> None:
+    assert update([batch_of([(1.0, ROW)])], nav()) == (close(-0.7783333), close([-g for g in OFF]))
+    assert vetoed_in(ROW, advantage=1.0) == []
+    assert vetoed_in(ROW, advantage=1.0, advantage_sign="all") == [2, 3, 4, 5]
+    assert vetoed_in(ROW, advantage=0.0) == []
+
+
+def test_a_trigger_at_either_end() -> None:
+    assert vetoed_in([1.0, 1.0, 0.01]) == []
+    assert vetoed_in([0.01, 1.0, 1.0]) == [1, 2]
+    # A trigger says nothing of the next response.
+    result = objective(batch_of([(-1.0, [1.0, 0.01]), (-1.0, [1.0, 1.0])]), nav(), LONGEST)
+    assert not result.vetoed_T.any()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kappa", [0.5, 0.2, 0.1, 1e-2, 1e-3, 1e-4])
 def test_a_ratio_equal_to_kappa_is_no_trigger(kappa: float, dtype: torch.dtype) -> None:
@@ -76,6 +100,29 @@ def test_a_ratio_equal_to_kappa_is_no_trigger(kappa: float, dtype: torch.dtype) 
         assert (trigger_T == expected).all()
 
 
+@pytest.mark.parametrize("scope", ["suffix_inclusive", "suffix_nontrigger", "response", "trigger_only"])
+def test_the_second_trigger_starts_every_scope(scope: str) -> None:
+    row = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
+    expected = {
+        "suffix_inclusive": [3, 4, 5],
+        "suffix_nontrigger": [4],
+        "response": [0, 1, 2, 3, 4, 5],
+        "trigger_only": [3, 5],
+    }
+    assert vetoed_in(row, scope=scope, trigger_count=2) == expected[scope]
+    assert vetoed_in(row, scope=scope, trigger_count=4) == []
+
+
+def test_once_per_stage_looks_at_the_policy_that_sampled() -> None:
+    behavior_T = torch.tensor([0.5, 0.05, 0.5, 0.5]).log()
+    current_T = torch.tensor([0.05, 0.5, 0.5, 0.5]).log()
+    batch = TokenBatch(current_T, behavior_T, -torch.ones(4), torch.zeros(4, dtype=torch.int64), 1)
+    for recompute, vetoed in (("every_update", [1, 2, 3]), ("once_per_stage", [2, 3])):
+        settings = VetoSettings.parse({**BELOW, "scope": "suffix", "statistic": "token_prob", "recompute": recompute})
+        _, vetoed_T = veto_of(batch, settings)
+        assert vetoed_T.nonzero().flatten().tolist() == vetoed
+
+
 @pytest.mark.parametrize(
     ("statistic", "kappa", "place"),
     [("token_ratio", 0.1, 3), ("prefix_product", 0.3, 1), ("prefix_product", 0.2, 2), ("running_geo", 0.3, 3)],
@@ -85,6 +132,12 @@ def test_statistics_by_hand(statistic: str, kappa: float, place: int) -> None:
     settings = nav(veto={"statistic": statistic, "kappa": kappa, "scope": "suffix_inclusive"})
     result = objective(batch_of([(-1.0, [1.0, 0.25, 0.5, 0.05, 1.0])]), settings, LONGEST)
     assert int(result.vetoed_T.nonzero()[0]) == place
+
+
+def test_triggers_are_seen_without_the_veto_too() -> None:
+    result = objective(batch_of([(-1.0, ROW)]), preset("relaxed", veto=BELOW), LONGEST)
+    assert result.trigger_T.nonzero().flatten().tolist() == [1, 4]
+    assert not result.vetoed_T.any()
 
 
 def by_loop(row: list[tuple[Fraction, Fraction]], advantage: float, veto: VetoSettings) -> list[tuple[bool, bool]]:
@@ -140,7 +193,7 @@ def allowed(values: dict[str, Any]) -> VetoSettings:
 
 any_veto = st.fixed_dictionaries(
     {
-        "scope": st.sampled_from(SCOPES),
+        "scope": st.sampled_from([*SCOPES, "trigger_only"]),
         "statistic": st.sampled_from(["token_ratio", "prefix_product", "token_prob", "running_geo"]),
         "direction": st.sampled_from(["below", "above", "both"]),
         "kappa": st.sampled_from([0.5, 0.2, 0.1]),
@@ -170,6 +223,35 @@ def test_every_option_is_what_a_loop_over_the_tokens_gives(
     trigger_T, vetoed_T = veto_of(batch, veto)
     expected = [pair for advantage, row in responses for pair in by_loop(row, advantage, veto)]
     assert list(zip(trigger_T.tolist(), vetoed_T.tolist(), strict=True)) == expected
+
+
+kappas = st.floats(0.01, 0.99)
+
+
+# Not suffix_nontrigger: a larger kappa makes triggers of tokens after the first, and those it keeps.
+@steady
+@given(some_responses, kappas, kappas, st.sampled_from(["response", "suffix_inclusive", "suffix", "trigger_only"]))
+def test_a_larger_kappa_keeps_less(rows: Any, one: float, other: float, scope: str) -> None:
+    low_T, high_T = (
+        objective(batch_of(rows), nav(veto={"scope": scope, "kappa": kappa}), LONGEST).vetoed_T
+        for kappa in sorted([one, other])
+    )
+    assert (low_T <= high_T).all()
+
+
+@steady
+@given(some_responses, kappas, st.integers(1, 3))
+def test_scopes_are_nested(rows: Any, kappa: float, count: int) -> None:
+    kept = [
+        ~objective(
+            batch_of(rows),
+            nav(veto={"scope": scope, "kappa": kappa, **({} if scope == "off" else {"trigger_count": count})}),
+            LONGEST,
+        ).vetoed_T
+        for scope in SCOPES
+    ]
+    for narrow_T, wide_T in pairwise(kept):
+        assert (narrow_T <= wide_T).all()
 
 
 @steady
