@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from flytekit.models.core.identifier import WorkflowExecutionIdentifier
 from flytekit.remote import FlyteRemote
 from kubernetes.stream import stream
 
-from tasks.flyte.remote import Execution, Flyte, Seen
+from tasks.flyte.remote import Execution, Flyte, NoAnswerError, Seen
 from tasks.settings.deployment import DeploymentSettings
 from tasks.store import ArtifactRef, Store
 from tools import ROOT
@@ -45,13 +45,14 @@ def missing() -> str:
 
 
 def until(what: str, look: Callable[[], Found], seconds: float = 900) -> Found:
-    """What ``look`` finds, once it finds something."""
+    """What ``look`` finds, once it finds something; a Flyte that does not answer is asked again."""
     deadline = time.monotonic() + seconds
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"after {seconds:.0f} s: no {what}")
+    while time.monotonic() < deadline:
+        with suppress(NoAnswerError):
+            if found := look():
+                return found
         time.sleep(_LOOK)
-    return found
+    pytest.fail(f"after {seconds:.0f} s: no {what}")
 
 
 def made(store: Store) -> dict[str, set[ArtifactRef]]:

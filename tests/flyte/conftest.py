@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -98,7 +99,10 @@ def follow(cluster: Cluster, name: str, store: str) -> Smoke:
 def begun(request: pytest.FixtureRequest) -> None:
     """All long runs that the chosen tests wait for, started at once: one alone leaves a cluster idle half the time."""
     needed = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    for name in ("small_run", "tiny_run", "smoke_run", "pair_run", "recovered_run", "reproduction_run"):
+    for name in (
+        *("small_run", "tiny_run", "smoke_run", "pair_run", "recovered_run", "reproduction_run"),
+        *("page_run", "again_run"),
+    ):
         if name in needed:
             request.getfixturevalue(name)
 
@@ -152,6 +156,29 @@ def smoke(smoke_run: Future[Smoke]) -> Smoke:
 
 
 @pytest.fixture(scope="session")
+def again_run(smoke_run: Future[Smoke], cluster: Cluster, beside: Executor) -> Future[Smoke]:
+    """``smoke`` once more in its store."""
+    return beside.submit(lambda: follow(cluster, f"{cluster.version}-again", smoke_run.result().store))
+
+
+@pytest.fixture(scope="session")
+def page_run(smoke_run: Future[Smoke], cluster: Cluster, beside: Executor) -> Future[subprocess.CompletedProcess[str]]:
+    """The commands with which docs/cluster.md registers and starts, in the store of ``smoke``."""
+
+    def run() -> subprocess.CompletedProcess[str]:
+        store = smoke_run.result().store
+        page = (ROOT / "docs/cluster.md").read_text()
+        section = page.partition("\n## Register and start\n")[2].partition("\n## ")[0]
+        commands = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
+        assert len(commands) == 3
+        here = cluster.changed_deployment("page", store=store)
+        given = {"VERSION": f"{cluster.version}-page", "STORE": store}
+        return cluster.run("bash", "-euxc", "\n".join(commands), deployment=here, **given)
+
+    return beside.submit(run)
+
+
+@pytest.fixture(scope="session")
 def pair_run(cluster: Cluster, beside: Executor) -> Future[Pair]:
     """The smallest run of one stage, twice at once in the same store."""
 
@@ -164,10 +191,10 @@ def pair_run(cluster: Cluster, beside: Executor) -> Future[Pair]:
 
 
 @pytest.fixture(scope="session")
-def recovered_run(cluster: Cluster, beside: Executor) -> Future[tuple[Seen, str]]:
-    """The smallest run of two stages, terminated in its second and recovered; its nodes and its store."""
+def recovered_run(cluster: Cluster, beside: Executor) -> Future[tuple[Execution, str]]:
+    """The smallest run of two stages, terminated in its second; the execution that recovers it, and its store."""
 
-    def run() -> tuple[Seen, str]:
+    def run() -> tuple[Execution, str]:
         execution = cluster.start("workflows.mu_grpo.mu_grpo_2", **SMALL)
 
         def in_stage_2() -> bool:
@@ -176,8 +203,7 @@ def recovered_run(cluster: Cluster, beside: Executor) -> Future[tuple[Seen, str]
         until("second stage", in_stage_2, 1800)
         cluster.terminate(execution)
         cluster.ended(execution, "aborted")
-        again = cluster.recover(execution, f"{execution.name}r")
-        return cluster.ended(again), cluster.store_of(execution.name)
+        return cluster.recover(execution, f"{execution.name}r"), cluster.store_of(execution.name)
 
     return beside.submit(run)
 

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from tasks.flyte.remote import Execution, Seen
+from tasks.flyte.remote import Execution
 from tasks.store import ArtifactRef
 from tests.flyte.cluster import Cluster, can_stop, commands_of, foreign, take_away, until
 from tests.flyte.conftest import SMALL, Artifacts, Pair
@@ -44,28 +44,10 @@ def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
     assert len(there["policy"]) == 2
 
 
-def test_two_at_once_in_one_store_both_end_and_make_everything_once(
-    pair_run: Future[Pair], small_run: Future[Artifacts], cluster: Cluster
-) -> None:
-    _, store = pair_run.result()
-    there = cluster.artifacts(store)
-    assert not foreign(there, small_run.result())
-    assert len(there["policy"]) == 2
-
-
-def test_what_is_terminated_in_its_second_stage_is_recovered(
-    recovered_run: Future[tuple[Seen, str]], small_run: Future[Artifacts], cluster: Cluster
-) -> None:
-    seen, store = recovered_run.result()
-    stage_1 = [node for node in seen.nodes if node.path.startswith("stage-1 / ") and "evaluate" not in node.path]
-    assert stage_1 or any(node.path == "stage-1" and node.phase == "recovered" for node in seen.nodes)
-    assert all(node.cached or node.phase == "recovered" for node in stage_1)
-    assert cluster.artifacts(store) == small_run.result()
-
-
 @pytest.fixture(scope="module")
-def outlasted(cluster: Cluster) -> dict[str, set[ArtifactRef]]:
+def outlasted(recovered_run: Future[tuple[Execution, str]], cluster: Cluster) -> dict[str, set[ArtifactRef]]:
     """What a run made whose store was away for a minute, and then its database: those that can be stopped."""
+    recovered_run.result()  # Flyte terminates and recovers nothing while its database is away.
     execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
     for what, task in OUTAGES.items():
         if can_stop(what):
@@ -84,3 +66,23 @@ def test_a_minute_without_it_ends_nothing(
     there = request.getfixturevalue("outlasted")
     assert not foreign(there, small_run.result())
     assert len(there["policy"]) == 2
+
+
+def test_two_at_once_in_one_store_both_end_and_make_everything_once(
+    pair_run: Future[Pair], small_run: Future[Artifacts], cluster: Cluster
+) -> None:
+    _, store = pair_run.result()
+    there = cluster.artifacts(store)
+    assert not foreign(there, small_run.result())
+    assert len(there["policy"]) == 2
+
+
+def test_what_is_terminated_in_its_second_stage_is_recovered(
+    recovered_run: Future[tuple[Execution, str]], small_run: Future[Artifacts], cluster: Cluster
+) -> None:
+    execution, store = recovered_run.result()
+    seen = cluster.ended(execution)
+    stage_1 = [node for node in seen.nodes if node.path.startswith("stage-1 / ") and "evaluate" not in node.path]
+    assert stage_1 or any(node.path == "stage-1" and node.phase == "recovered" for node in seen.nodes)
+    assert all(node.cached or node.phase == "recovered" for node in stage_1)
+    assert cluster.artifacts(store) == small_run.result()

@@ -1,6 +1,6 @@
 """Plans besides ``smoke``, in a second version: by schedule, a reproduction, and what docs/cluster.md tells to type."""
 
-import re
+import subprocess
 import time
 from concurrent.futures import Future
 from datetime import timedelta
@@ -11,8 +11,7 @@ import pytest
 from flytekit.models.filters import Equal
 
 from tests.flyte.cluster import DOMAIN, PROJECT, Cluster, until
-from tests.flyte.conftest import PLAN, SMALL_STEP_MINUTES, Pair, Reproduced, Smoke
-from tools import ROOT
+from tests.flyte.conftest import PLAN, SMALL_STEP_MINUTES, Pair, Reproduced
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 _LAG = 35.0
@@ -66,14 +65,8 @@ def test_a_reproduction_outlasts_the_time_of_a_small_step(reproduction_run: Futu
     assert "grpo" in execution.result()
 
 
-def test_the_commands_of_the_page_are_right(smoke: Smoke, cluster: Cluster) -> None:
-    page = (ROOT / "docs/cluster.md").read_text()
-    section = page.partition("\n## Register and start\n")[2].partition("\n## ")[0]
-    commands = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
-    assert len(commands) == 3
-    here = cluster.changed_deployment("page", store=smoke.store)
-    given = {"VERSION": f"{cluster.version}-page", "STORE": smoke.store}
-    done = cluster.run("bash", "-euxc", "\n".join(commands), deployment=here, **given)
+def test_the_commands_of_the_page_are_right(page_run: Future[subprocess.CompletedProcess[str]]) -> None:
+    done = page_run.result()
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("stage 4") >= 1
 

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from tests.flyte.cluster import Cluster
-from tests.flyte.conftest import Artifacts, Smoke, deployment, follow
+from tests.flyte.conftest import Artifacts, Smoke, deployment
 from tests.k8s.policies import BUCKET, wrong
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -65,8 +65,8 @@ def test_every_key_is_within_the_policies(smoke: Smoke, cluster: Cluster) -> Non
     assert not wrong(keys)
 
 
-def test_once_more_nothing_is_done_but_the_two_ends(smoke: Smoke, cluster: Cluster) -> None:
-    again = follow(cluster, f"{cluster.version}-again", smoke.store)
+def test_once_more_nothing_is_done_but_the_two_ends(smoke: Smoke, again_run: Future[Smoke], cluster: Cluster) -> None:
+    again = again_run.result()
     assert cluster.tasks_with_pods(again.execution) == {"open-run", "close-run"}
     # Flyte keeps the cache of a map task by shard and not by node; that none of them has a pod is seen above.
     mapped = ("benchmarks", "generate")
