@@ -109,12 +109,14 @@ def _read_rows(store: Store, responses: Responses, wanted: Sequence[ArtifactRef]
     found: list[float | None] = [None] * rollouts.num_rows
     if responses.verdicts is not None:
         verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE)
-        _check_order(rollouts, verdicts)
+        if rollouts.select(_ROW).to_pylist() != verdicts.select(_ROW).to_pylist():
+            raise DataError(
+                f"verdicts name {verdicts.num_rows} responses and rollouts {rollouts.num_rows}, or in another order: "
+                "verify again."
+            )
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if responses.policy and settings:
-            before = store.manifest(responses.policy.parents["policy"][0]).known_facts["updates"]
-            made = store.manifest(responses.rollouts[0])
-            found = _advantages(rollouts, verdicts, settings, responses.policy, made, before)
+            found = _advantages(store, responses, responses.policy, settings, rollouts, verdicts)
     # Token ids and log-probabilities stay Arrow's: only those of shown responses become Python's.
     columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
     rows = [
@@ -136,47 +138,38 @@ def _stored_settings(policy: Manifest) -> OptimizeSettings | None:
         return None
 
 
-def _check_order(rollouts: pa.Table, verdicts: pa.Table) -> None:
-    """Raise DataError if two tables name different responses, or in another order."""
-    names, judged = (table.select(_ROW).to_pylist() for table in (rollouts, verdicts))
-    if names != judged:
-        raise DataError(
-            f"verdicts name {len(judged)} responses and rollouts {len(names)}, or in another order: verify again."
-        )
-
-
 def _advantages(
+    store: Store,
+    responses: Responses,
+    policy: Manifest,
+    settings: OptimizeSettings,
     rollouts: pa.Table,
     verdicts: pa.Table,
-    settings: OptimizeSettings,
-    policy: Manifest,
-    made: Manifest,
-    updates: int,
 ) -> list[float | None]:
-    """Return the advantage of every response of a stage; None for a response that takes no part in the updates.
+    """Return the advantages from which a policy learned; None for a response that took no part in the updates.
 
-    The trainer may leave out more: responses whose log-probabilities by the trainer are not finite. ``policy`` learned
-    from the stage, ``made`` is one of its shards, ``updates`` came before it.
+    The trainer may leave out more: responses whose log-probabilities by the trainer are not finite.
     """
     from tasks.train.advantages import select  # torch takes seconds to load.
     from tasks.train.batches import collect
     from tasks.train.scoring import finite_responses
 
     found: list[float | None] = []
-    start = 0
+    start, updates = 0, store.manifest(policy.parents["policy"][0]).known_facts["updates"]
+    sampling = store.manifest(responses.rollouts[0]).settings
     # An alternating stage has a policy for every refresh, named "digest+updates", and each learns by itself.
     for sampler, rows in groupby(rollouts["policy"].to_pylist()):
         count = sum(1 for _ in rows)
         part = rollouts.slice(start, count)
         judged = verdicts.slice(start, count)
         start += count
-        responses = collect([part], [judged], made.settings["responses_per_prompt"])
+        batch = collect([part], [judged], sampling["responses_per_prompt"])
         before = int(sampler.partition("+")[2] or updates)
         selection = select(
-            responses,
+            batch,
             settings,
-            made.settings["max_new_tokens"],
-            ~finite_responses(np.asarray(responses.engine_logp.flat, dtype=np.float32), responses),
+            sampling["max_new_tokens"],
+            ~finite_responses(np.asarray(batch.engine_logp.flat, dtype=np.float32), batch),
             (policy.seed, policy.facts["stage"] - 1, before),
         )
         pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
@@ -195,10 +188,8 @@ def _groups(store: Store, responses: Responses, chosen: Chosen, shards: Sequence
     if not groups:
         conditions = (("prompt", chosen.prompt), ("outcome", chosen.outcome))
         wanted = " and ".join(f"{name} {value!r}" for name, value in conditions if value is not None)
-        outcomes = ", ".join(sorted({row["outcome"] or "none" for row in whole.get(chosen.prompt or "", rows)}))
-        here = f"outcomes {'of it' if chosen.prompt in whole else 'here'}: {outcomes}"
-        if chosen.prompt is not None and chosen.prompt not in whole:
-            here = f"prompts here: {some(list(whole), 3)}"
+        outcomes = ", ".join(sorted({row["outcome"] or "none" for row in rows}))
+        here = f"prompts here: {some(list(whole), 3)}; outcomes here: {outcomes}"
         raise DataError(f"{responses.title}: no response with {wanted}; {here}.")
     # Groups with both better and worse responses are those that are learned from.
     order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
