@@ -1,7 +1,6 @@
-"""The command inspect: shows responses of a stage or of a shard."""
+"""The command inspect: shows responses of a stage."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -16,7 +15,7 @@ from rich.table import Table
 from tasks.errors import DataError, SettingsError
 from tasks.formats import some
 from tasks.settings import OptimizeSettings
-from tasks.store import ArtifactRef, Store
+from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.records import Manifest
 from tasks.store.tables import read_table
@@ -43,27 +42,16 @@ class Chosen:
     """All responses of a group instead of the best and the worst one."""
 
 
-def inspect_artifact(store: Store, wanted: str, stage: int, chosen: Chosen) -> Group:
-    """Return tables of some groups of a shard (``rollouts/digest``) or of a stage of a run (``report/digest``).
+def inspect_run(store: Store, report: str, stage: int, chosen: Chosen) -> Group:
+    """Return tables of some groups of a stage of the run with a report, named as ``report/digest``.
 
     Raises:
-        DataError: there is no such artifact, stage, prompt or outcome, or it is of another kind.
+        DataError: there is no such report, stage, prompt or outcome.
     """
-    found = find_artifact(store, wanted)
-    if found.kind == "report":
-        return _groups(store, _of_run(store, store.manifest(found), stage), chosen)
-    if found.kind != "rollouts":
-        raise DataError(
-            f"{found}: holds no responses to prompts of a stage; allowed: an artifact of kind rollouts, or a report."
-        )
-    policy, verdicts = (
-        next((one for one in store.manifests(kind) if found in one.parents.get("rollouts", ())), None)
-        for kind in ("policy", "verdicts")
-    )
-    if policy:
-        return _groups(store, Responses.learned(str(found), policy), chosen, [found])
-    shards = verdicts.parents["rollouts"] if verdicts else [found]
-    return _groups(store, Responses(str(found), shards, verdicts.ref if verdicts else None, None), chosen, [found])
+    found = find_artifact(store, report)
+    if found.kind != "report":
+        raise DataError(f"{found}: names no run; allowed: an artifact of kind report.")
+    return _groups(store, _of_run(store, store.manifest(found), stage), chosen)
 
 
 def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
@@ -99,12 +87,12 @@ def _of_run(store: Store, report: Manifest, stage: int) -> Responses:
     return Responses.learned(f"stage {stage}", policy)
 
 
-def _read_rows(store: Store, responses: Responses, wanted: Sequence[ArtifactRef]) -> list[dict[str, Any]]:
-    """Return the responses of some shards, with verdicts and advantages; what is not known is None."""
+def _read_rows(store: Store, responses: Responses) -> list[dict[str, Any]]:
+    """Return responses with verdicts and advantages; what is not known is None."""
     settings = _stored_settings(responses.policy) if responses.policy else None
-    # The whole stage is read: an advantage may depend on more than its group.
-    tables = [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(responses.rollouts)]
-    rollouts = pa.concat_tables(tables)
+    rollouts = pa.concat_tables(
+        [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(responses.rollouts)]
+    )
     judged: list[dict[str, Any]] = [{"outcome": None, "reward": None}] * rollouts.num_rows
     found: list[float | None] = [None] * rollouts.num_rows
     if responses.verdicts is not None:
@@ -119,14 +107,12 @@ def _read_rows(store: Store, responses: Responses, wanted: Sequence[ArtifactRef]
             found = _advantages(store, responses, responses.policy, settings, rollouts, verdicts)
     # Token ids and log-probabilities stay Arrow's: only those of shown responses become Python's.
     columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
-    rows = [
+    return [
         {**row, **dict(zip(columns, lists, strict=True)), **verdict, "advantage": advantage}
         for row, verdict, advantage, *lists in zip(
             rollouts.select(_TEXTS).to_pylist(), judged, found, *columns.values(), strict=True
         )
     ]
-    shards = [shard for shard, table in zip(responses.rollouts, tables, strict=True) for _ in range(table.num_rows)]
-    return [row for row, shard in zip(rows, shards, strict=True) if shard in wanted]
 
 
 def _stored_settings(policy: Manifest) -> OptimizeSettings | None:
@@ -177,8 +163,8 @@ def _advantages(
     return found
 
 
-def _groups(store: Store, responses: Responses, chosen: Chosen, shards: Sequence[ArtifactRef] = ()) -> Group:
-    rows = _read_rows(store, responses, shards or responses.rollouts)
+def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
+    rows = _read_rows(store, responses)
     whole: dict[str, list[dict[str, Any]]] = defaultdict(list)
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:

@@ -178,7 +178,7 @@ def settings_command(
 def inspect_command(
     store: StoreFolder,
     artifact: Annotated[
-        str | None, typer.Argument(help="A run, as report/0123abcd, or a shard, as rollouts/0123abcd; else the latest.")
+        str | None, typer.Argument(help="A run by its report, as report/0123abcd; else the latest.")
     ] = None,
     stage: Annotated[int, typer.Option(min=1, help="Number of the stage; 1 is the first one.")] = 1,
     seed: Seed = None,
@@ -189,11 +189,11 @@ def inspect_command(
     every: Annotated[bool, typer.Option("--all", help="Every response of a group, not the best and worst.")] = False,
 ) -> None:
     """The responses of a stage, of an unfinished run too: outcome, reward, advantage, length, log-probabilities."""
-    from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
+    from tasks.cli.inspect import Chosen, inspect_run, inspect_stage
 
     opened, chosen = _open(store), Chosen(prompt, outcome, groups, every)
     if artifact is not None:
-        shown = inspect_artifact(opened, artifact, stage, chosen)
+        shown = inspect_run(opened, artifact, stage, chosen)
     else:
         shown = inspect_stage(opened, stage, seed, algorithm, chosen)
     _console().print(shown)
