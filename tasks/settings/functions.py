@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import decode_source
 from pathlib import Path
 from symtable import symtable
 
@@ -53,10 +54,10 @@ def _check(path: Path, function: str) -> None:
 
     What it imports or assigns is looked at when a worker has loaded it.
     """
-    text = path.read_bytes()
     try:
+        text = decode_source(path.read_bytes())
         tree, names = ast.parse(text), symtable(text, str(path), "exec")
-    except SyntaxError as error:
+    except (SyntaxError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not Python: {error}") from None
     bound = {one.get_name() for one in names.get_symbols() if one.is_assigned() or one.is_imported()}
     defined = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}

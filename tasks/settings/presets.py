@@ -24,9 +24,9 @@ def _preset(source: str, chosen: str = "", **row: Any) -> Preset:
 
 
 _FILE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text(encoding="utf-8"))
-PRESETS = {name: _preset(**fields) for name, fields in _FILE["presets"].items()}
+PRESETS: dict[str, Preset] = {name: _preset(**fields) for name, fields in _FILE["presets"].items()}
 """Every algorithm; what a row does not name has the default of ObjectiveSettings."""
-MODIFIERS = {name: _preset(**fields) for name, fields in _FILE["modifiers"].items()}
+MODIFIERS: dict[str, Preset] = {name: _preset(**fields) for name, fields in _FILE["modifiers"].items()}
 """Corrections for an engine that differs from the trainer."""
 
 
