@@ -64,7 +64,8 @@ def _check(path: Path, function: str) -> None:
     stars = any(isinstance(one, ast.ImportFrom) and one.names[0].name == "*" for one in ast.walk(tree))
     if function not in bound and not stars:
         raise ValueError(f"{path} has no function {function}; it has {', '.join(defined) or 'no function'}")
-    found = defined.get(function)
+    stored = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    found = None if function in stored else defined.get(function)
     if isinstance(found, ast.AsyncFunctionDef):
         raise ValueError(f"{function} in {path} is a coroutine; allowed: a plain function")
     if found is not None and not _takes_three(found.args):
