@@ -53,7 +53,7 @@ def lineage_tables(store: Store, wanted: str, settings: bool = False) -> Rendera
     root = find_artifact(store, wanted)
     found = ancestry(store, [root])
     packages = ", ".join(f"{name} {version}" for name, version in found.manifests[root.folder].packages.items())
-    parts: list[RenderableType] = [_tree(found, root), "", f"{root} was made with  {packages}"]
+    parts: list[RenderableType] = [_tree(found, root), "", f"made with  {packages}"]
     if found.missing:
         check = f"mu-grpo check --store {shlex.quote(store.ref.uri)}"
         parts += ["", f"{len(found.missing)} missing: `{check}` says how to fix it."]
