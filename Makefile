@@ -32,7 +32,7 @@ results: $(BIN)/.installed ## both on three seeds, into docs/results.md and its 
 	  $(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG) --seed $$seed || exit 1; \
 	  $(BIN)/pyflyte run workflows/grpo.py grpo --inputs-file $(BASELINE) --seed $$seed || exit 1; \
 	done
-	@$(BIN)/mu-grpo compare --store runs/tiny-cpu --markdown docs/results.md
+	@$(BIN)/python -m tools.docs.results runs/tiny-cpu
 	@printf '\n## A second run\n\n`make demo`, started again, ends with\n\n```text\n' >> docs/results.md
 	@$(BIN)/pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file $(CONFIG) | grep ^now >> docs/results.md
 	@printf '```\n' >> docs/results.md

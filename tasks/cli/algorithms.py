@@ -29,15 +29,6 @@ def algorithms_table() -> Table:
     return table
 
 
-def preset_lines() -> str:
-    """Return the table of presets in docs/objective.md."""
-    rows = ["| preset | `A` | `c` | divided by | besides |", "|---|---|---|---|---|"]
-    for name, preset in PRESETS.items():
-        *formulas, besides = describe(ObjectiveSettings.parse(preset.row)).values()
-        rows.append(f"| {' | '.join([*(f'`{one}`' for one in [name, *formulas]), besides])} |")
-    return "\n".join(rows) + "\n"
-
-
 def describe(objective: ObjectiveSettings) -> dict[str, str]:
     """Describe an objective by the formulas of its advantage, coefficient and divisor, and a text on the rest."""
     factors = [*_gate(objective), *_veto(objective.veto), *_weight(objective), *_corrections(objective), "A"]

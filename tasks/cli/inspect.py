@@ -1,7 +1,6 @@
-"""The command inspect: shows responses of a stage or of a shard."""
+"""The command inspect: shows responses of a stage."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -16,7 +15,7 @@ from rich.table import Table
 from tasks.errors import DataError, SettingsError
 from tasks.formats import some
 from tasks.settings import OptimizeSettings
-from tasks.store import ArtifactRef, Store
+from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.records import Manifest
 from tasks.store.tables import read_table
@@ -43,27 +42,16 @@ class Chosen:
     """All responses of a group instead of the best and the worst one."""
 
 
-def inspect_artifact(store: Store, wanted: str, stage: int, chosen: Chosen) -> Group:
-    """Return tables of some groups of a shard (``rollouts/digest``) or of a stage of a run (``report/digest``).
+def inspect_run(store: Store, report: str, stage: int, chosen: Chosen) -> Group:
+    """Return tables of some groups of a stage of the run with a report, named as ``report/digest``.
 
     Raises:
-        DataError: there is no such artifact, stage, prompt or outcome, or it is of another kind.
+        DataError: there is no such report, stage, prompt or outcome.
     """
-    found = find_artifact(store, wanted)
-    if found.kind == "report":
-        return _groups(store, _of_run(store, store.manifest(found), stage), chosen)
-    if found.kind != "rollouts":
-        raise DataError(
-            f"{found}: holds no responses to prompts of a stage; allowed: an artifact of kind rollouts, or a report."
-        )
-    policy, verdicts = (
-        next((one for one in store.manifests(kind) if found in one.parents.get("rollouts", ())), None)
-        for kind in ("policy", "verdicts")
-    )
-    if policy:
-        return _groups(store, Responses.learned(str(found), policy), chosen, [found])
-    shards = verdicts.parents["rollouts"] if verdicts else [found]
-    return _groups(store, Responses(str(found), shards, verdicts.ref if verdicts else None, None), chosen, [found])
+    found = find_artifact(store, report)
+    if found.kind != "report":
+        raise DataError(f"{found}: names no run; allowed: an artifact of kind report.")
+    return _groups(store, _of_run(store, store.manifest(found), stage), chosen)
 
 
 def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
@@ -99,32 +87,32 @@ def _of_run(store: Store, report: Manifest, stage: int) -> Responses:
     return Responses.learned(f"stage {stage}", policy)
 
 
-def _read_rows(store: Store, responses: Responses, wanted: Sequence[ArtifactRef]) -> list[dict[str, Any]]:
-    """Return the responses of some shards, with verdicts and advantages; what is not known is None."""
+def _read_rows(store: Store, responses: Responses) -> list[dict[str, Any]]:
+    """Return responses with verdicts and advantages; what is not known is None."""
     settings = _stored_settings(responses.policy) if responses.policy else None
-    # The whole stage is read: an advantage may depend on more than its group.
-    tables = [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(responses.rollouts)]
-    rollouts = pa.concat_tables(tables)
+    rollouts = pa.concat_tables(
+        [read_table(folder / ROLLOUTS_FILE, _COLUMNS) for folder in store.paths(responses.rollouts)]
+    )
     judged: list[dict[str, Any]] = [{"outcome": None, "reward": None}] * rollouts.num_rows
     found: list[float | None] = [None] * rollouts.num_rows
     if responses.verdicts is not None:
         verdicts = read_table(store.path(responses.verdicts) / VERDICTS_FILE)
-        _check_order(rollouts, verdicts)
+        if rollouts.select(_ROW).to_pylist() != verdicts.select(_ROW).to_pylist():
+            raise DataError(
+                f"verdicts name {verdicts.num_rows} responses and rollouts {rollouts.num_rows}, or in another order: "
+                "verify again."
+            )
         judged = verdicts.select(["outcome", "reward"]).to_pylist()
         if responses.policy and settings:
-            before = store.manifest(responses.policy.parents["policy"][0]).known_facts["updates"]
-            made = store.manifest(responses.rollouts[0])
-            found = _advantages(rollouts, verdicts, settings, responses.policy, made, before)
+            found = _advantages(store, responses, responses.policy, settings, rollouts, verdicts)
     # Token ids and log-probabilities stay Arrow's: only those of shown responses become Python's.
     columns = {name: rollouts[name] for name in ("response_token_ids", "engine_logp")}
-    rows = [
+    return [
         {**row, **dict(zip(columns, lists, strict=True)), **verdict, "advantage": advantage}
         for row, verdict, advantage, *lists in zip(
             rollouts.select(_TEXTS).to_pylist(), judged, found, *columns.values(), strict=True
         )
     ]
-    shards = [shard for shard, table in zip(responses.rollouts, tables, strict=True) for _ in range(table.num_rows)]
-    return [row for row, shard in zip(rows, shards, strict=True) if shard in wanted]
 
 
 def _stored_settings(policy: Manifest) -> OptimizeSettings | None:
@@ -136,47 +124,38 @@ def _stored_settings(policy: Manifest) -> OptimizeSettings | None:
         return None
 
 
-def _check_order(rollouts: pa.Table, verdicts: pa.Table) -> None:
-    """Raise DataError if two tables name different responses, or in another order."""
-    names, judged = (table.select(_ROW).to_pylist() for table in (rollouts, verdicts))
-    if names != judged:
-        raise DataError(
-            f"verdicts name {len(judged)} responses and rollouts {len(names)}, or in another order: verify again."
-        )
-
-
 def _advantages(
+    store: Store,
+    responses: Responses,
+    policy: Manifest,
+    settings: OptimizeSettings,
     rollouts: pa.Table,
     verdicts: pa.Table,
-    settings: OptimizeSettings,
-    policy: Manifest,
-    made: Manifest,
-    updates: int,
 ) -> list[float | None]:
-    """Return the advantage of every response of a stage; None for a response that takes no part in the updates.
+    """Return the advantages from which a policy learned; None for a response that took no part in the updates.
 
-    The trainer may leave out more: responses whose log-probabilities by the trainer are not finite. ``policy`` learned
-    from the stage, ``made`` is one of its shards, ``updates`` came before it.
+    The trainer may leave out more: responses whose log-probabilities by the trainer are not finite.
     """
     from tasks.train.advantages import select  # torch takes seconds to load.
     from tasks.train.batches import collect
     from tasks.train.scoring import finite_responses
 
     found: list[float | None] = []
-    start = 0
+    start, updates = 0, store.manifest(policy.parents["policy"][0]).known_facts["updates"]
+    sampling = store.manifest(responses.rollouts[0]).settings
     # An alternating stage has a policy for every refresh, named "digest+updates", and each learns by itself.
     for sampler, rows in groupby(rollouts["policy"].to_pylist()):
         count = sum(1 for _ in rows)
         part = rollouts.slice(start, count)
         judged = verdicts.slice(start, count)
         start += count
-        responses = collect([part], [judged], made.settings["responses_per_prompt"])
+        batch = collect([part], [judged], sampling["responses_per_prompt"])
         before = int(sampler.partition("+")[2] or updates)
         selection = select(
-            responses,
+            batch,
             settings,
-            made.settings["max_new_tokens"],
-            ~finite_responses(np.asarray(responses.engine_logp.flat, dtype=np.float32), responses),
+            sampling["max_new_tokens"],
+            ~finite_responses(np.asarray(batch.engine_logp.flat, dtype=np.float32), batch),
             (policy.seed, policy.facts["stage"] - 1, before),
         )
         pairs = zip(selection.advantage_R.tolist(), selection.takes_part_R.tolist(), strict=True)
@@ -184,8 +163,8 @@ def _advantages(
     return found
 
 
-def _groups(store: Store, responses: Responses, chosen: Chosen, shards: Sequence[ArtifactRef] = ()) -> Group:
-    rows = _read_rows(store, responses, shards or responses.rollouts)
+def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
+    rows = _read_rows(store, responses)
     whole: dict[str, list[dict[str, Any]]] = defaultdict(list)
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -195,10 +174,8 @@ def _groups(store: Store, responses: Responses, chosen: Chosen, shards: Sequence
     if not groups:
         conditions = (("prompt", chosen.prompt), ("outcome", chosen.outcome))
         wanted = " and ".join(f"{name} {value!r}" for name, value in conditions if value is not None)
-        outcomes = ", ".join(sorted({row["outcome"] or "none" for row in whole.get(chosen.prompt or "", rows)}))
-        here = f"outcomes {'of it' if chosen.prompt in whole else 'here'}: {outcomes}"
-        if chosen.prompt is not None and chosen.prompt not in whole:
-            here = f"prompts here: {some(list(whole), 3)}"
+        outcomes = ", ".join(sorted({row["outcome"] or "none" for row in rows}))
+        here = f"prompts here: {some(list(whole), 3)}; outcomes here: {outcomes}"
         raise DataError(f"{responses.title}: no response with {wanted}; {here}.")
     # Groups with both better and worse responses are those that are learned from.
     order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))

@@ -3,7 +3,6 @@
 import shlex
 import sys
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,9 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from tasks.cli.experiments import laboratory, reproduction
-from tasks.cli.pages import write_page, write_parts
 from tasks.errors import DataError, SettingsError, UserError
-from tasks.report.tables import render_markdown
 from tasks.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -38,7 +35,7 @@ Seed = Annotated[int | None, typer.Option(help="Seed of the run; the latest run 
 Algorithm = Annotated[str | None, typer.Option(help="Algorithm of the run, such as mu_grpo; any without it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")]
 ARTIFACT = "kind/digest, as in policy/0123abcd, or latest for the last policy of the latest run"
-_PIPED_WIDTH = 200
+_PIPED_WIDTH, _WIDE = 200, 220
 
 
 @app.callback()
@@ -152,36 +149,28 @@ def start(
 
 
 @app.command()
-def algorithms(
-    markdown: Annotated[Path | None, typer.Option(help="Write the table to this file instead.")] = None,
-) -> None:
+def algorithms() -> None:
     """Every preset of the objective: a row each, a column per component, and where it comes from."""
     from tasks.cli.algorithms import algorithms_table
 
-    _reference({"presets": algorithms_table()}, markdown)
+    _print_wide(algorithms_table())
 
 
 @app.command()
-def data(
-    markdown: Annotated[Path | None, typer.Option(help="Write the tables to this file instead.")] = None,
-) -> None:
+def data() -> None:
     """Known benchmarks and training sets: where they are from, what is the paper's about them, and what was chosen."""
     from tasks.cli.data import benchmarks_table, training_sets_table
 
-    _reference({"benchmarks": benchmarks_table(), "training sets": training_sets_table()}, markdown)
+    _print_wide(benchmarks_table(), training_sets_table())
 
 
 @app.command(name="settings")
 def settings_command(
     name: Annotated[str, typer.Argument(help="A setting or a section, as in optimize.objective.gate; else all.")] = "",
-    markdown: Annotated[Path | None, typer.Option(help="Write the page of all settings to this file instead.")] = None,
 ) -> None:
     """Every setting: its full name, type, default and meaning."""
-    from tasks.cli.settings import settings_table, settings_text
+    from tasks.cli.settings import settings_table
 
-    if markdown is not None:
-        write_parts(markdown, {"settings": settings_text()}, "--markdown")
-        return
     _console().print(settings_table(name))
 
 
@@ -189,7 +178,7 @@ def settings_command(
 def inspect_command(
     store: StoreFolder,
     artifact: Annotated[
-        str | None, typer.Argument(help="A run, as report/0123abcd, or a shard, as rollouts/0123abcd; else the latest.")
+        str | None, typer.Argument(help="A run by its report, as report/0123abcd; else the latest.")
     ] = None,
     stage: Annotated[int, typer.Option(min=1, help="Number of the stage; 1 is the first one.")] = 1,
     seed: Seed = None,
@@ -200,11 +189,11 @@ def inspect_command(
     every: Annotated[bool, typer.Option("--all", help="Every response of a group, not the best and worst.")] = False,
 ) -> None:
     """The responses of a stage, of an unfinished run too: outcome, reward, advantage, length, log-probabilities."""
-    from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
+    from tasks.cli.inspect import Chosen, inspect_run, inspect_stage
 
     opened, chosen = _open(store), Chosen(prompt, outcome, groups, every)
     if artifact is not None:
-        shown = inspect_artifact(opened, artifact, stage, chosen)
+        shown = inspect_run(opened, artifact, stage, chosen)
     else:
         shown = inspect_stage(opened, stage, seed, algorithm, chosen)
     _console().print(shown)
@@ -294,17 +283,12 @@ def report(
 def compare(
     store: StoreFolder,
     seed: Annotated[int | None, typer.Option(help="Compare the runs of this seed only.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write a table over all seeds to this file.")] = None,
 ) -> None:
     """Runs of a store side by side: settings that differ, accuracy at equal numbers of updates, and times."""
-    from tasks.cli.runs import all_runs, results_page
+    from tasks.cli.runs import all_runs
     from tasks.report.compare import compare as side_by_side
 
     runs = all_runs(_open(store), seed)
-    if markdown is not None:
-        write_page(markdown, results_page(runs), "--markdown")
-        print(f"wrote {markdown}")
-        return
     if len(runs) < 2:
         raise DataError(f"{store}: one finished run here; two or more are needed. Run another one in this store.")
     print(side_by_side(runs, Console().width if sys.stdout.isatty() else None))
@@ -316,15 +300,10 @@ def _open(store: str) -> "Store":
     return Store.open(store, create=False)
 
 
-def _reference(tables: Mapping[str, Table], markdown: Path | None) -> None:
-    """Print tables, or renew them in a page between the marks with their names."""
-    if markdown is not None:
-        parts = {name: render_markdown(table) + "\n" for name, table in tables.items()}
-        write_parts(markdown, parts, "--markdown")
-        return
-    # Narrower, twelve columns would be slivers; `less -S` scrolls sideways.
-    console = Console(width=max(Console().width, 220))
-    for table in tables.values():
+def _print_wide(*tables: Table) -> None:
+    """Print tables whose many columns would be slivers on a narrow terminal; `less -S` scrolls sideways."""
+    console = Console(width=max(Console().width, _WIDE))
+    for table in tables:
         console.print(table)
 
 

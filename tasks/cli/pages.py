@@ -1,7 +1,7 @@
 """Pages of documentation in which commands renew what they found, between marks."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,16 +21,6 @@ def write_page(page: Path, text: str, option: str) -> None:
     """Write a file that an option names, or raise DataError."""
     with writing(page, option):
         page.write_text(text, encoding="utf-8")
-
-
-def write_parts(page: Path, parts: Mapping[str, str], option: str) -> None:
-    """Renew the parts of a page between their marks; a page that is not there gets the parts alone."""
-    if page.is_file():
-        for name, text in parts.items():
-            renew(page, name, text)
-    else:
-        write_page(page, "\n".join(parts.values()), option)
-    print(f"wrote {page}")
 
 
 def renew(page: Path, name: str, text: str) -> None:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from tasks.cli.pages import write_page
 from tasks.errors import DataError
-from tasks.formats import MISSING
-from tasks.report.compare import ComparedRun, comparison_markdown, differing
+from tasks.report.compare import ComparedRun
 from tasks.report.history import load_finished
 from tasks.report.step import draw_page, write_report
 from tasks.report.summary import RunSummary, summarise
@@ -16,8 +15,6 @@ from tasks.stored.reports import find_reports, run_key
 from tasks.stored.unfinished import find_unfinished
 
 PAGE = Path("report.html")
-_TOLD_OTHERWISE = ("optimize.preset", "updates_per_rollout", "finished")
-"""Settings that a heading leaves out: the run's name states them, or only the latest run is shown."""
 
 
 def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path | None) -> RunSummary:
@@ -64,31 +61,3 @@ def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
             )
     runs = sorted(found.values(), key=lambda run: run.finished)
     return sorted(runs, key=lambda run: (run.summary.algorithm != "mu_grpo", -run.summary.updates_per_rollout))
-
-
-def results_page(runs: list[ComparedRun]) -> str:
-    """Return docs/results.md: a column for each algorithm and settings, with mean and range over seeds."""
-    told = differing(runs)
-    groups: dict[tuple[str, str], dict[tuple[int, str], RunSummary]] = {}
-    for place, run in enumerate(runs):
-        values = {name: found[place] for name, found in told.items() if name not in _TOLD_OTHERWISE}
-        settings = ", ".join(f"{name} {value}" for name, value in values.items() if value != MISSING)
-        # The latest of those that differ in nothing.
-        group = groups.setdefault((run.summary.name, settings), {})
-        group[run.summary.seed, run.summary.base_policy] = run.summary
-    names = [name for name, _ in groups]
-    summaries = {
-        name if names.count(name) == 1 else f"{name}, {settings}": sorted(group.values(), key=lambda one: one.seed)
-        for (name, settings), group in groups.items()
-    }
-    first = runs[0].summary
-    return (
-        "# Results of the tiny run\n\n"
-        "Written by `make results` on two CPU cores.\n\n"
-        "## Accuracy and time\n\n"
-        "Both workflows on every seed; mean over seeds, and their range. One seed: `make compare`.\n\n"
-        "![Accuracy over updates, and the seconds of training by phase, of both](results.svg)\n\n"
-        f"{first.headline} over {first.problems} held-out problems; times in one process, step after "
-        "step. What reinforcement learning does here is to select the strategy of showing the working, which the warm "
-        "start planted beside guessing; it teaches little arithmetic.\n\n" + comparison_markdown(summaries)
-    )

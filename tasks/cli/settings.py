@@ -58,11 +58,6 @@ class Section:
     about: str
     entries: list[Entry]
 
-    @property
-    def title(self) -> str:
-        """The heading of the section."""
-        return f"`{self.path or 'top level'}`"
-
 
 def sections(model: type[BaseModel]) -> list[Section]:
     """Return all classes of settings that a file can hold, in the order of their fields, each once."""
@@ -205,24 +200,6 @@ def _yaml(value: Any) -> str:
     if value == "":
         return '""'
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
-
-
-def settings_text() -> str:
-    """Return the part of docs/settings.md that is made from the classes, a table for each."""
-    lines = []
-    for title, (model, file) in FILES.items():
-        lines += ["", f"## {title}", "", file]
-        for section in sections(model):
-            lines += ["", f"### {section.title}", "", section.about.replace("``", "`"), ""]
-            lines += ["| setting | type and what is allowed | default | meaning |", "|---|---|---|---|"]
-            lines += [_row(entry) for entry in section.entries]
-    return "\n".join([*lines, "", ""])
-
-
-def _row(entry: Entry) -> str:
-    default = f"`{entry.default}`" if entry.default not in ("", "required", "derived") else entry.default
-    cells = [f"`{entry.path}`", entry.type, default, entry.meaning.replace("``", "`")]
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def settings_table(name: str) -> Table:

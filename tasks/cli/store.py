@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -45,14 +45,15 @@ def lineage_json(store: Store, wanted: str) -> str:
 
 
 def lineage_tables(store: Store, wanted: str, settings: bool = False) -> RenderableType:
-    """Return a tree of what an artifact was made from, packages and commits, and with ``settings`` its own settings.
+    """Return a tree of what an artifact was made from, its packages, and with ``settings`` its settings.
 
     Raises:
         DataError: there is no such artifact, or more than one.
     """
     root = find_artifact(store, wanted)
     found = ancestry(store, [root])
-    parts: list[RenderableType] = [_tree(found, root), "", *_code(found.manifests)]
+    packages = ", ".join(f"{name} {version}" for name, version in found.manifests[root.folder].packages.items())
+    parts: list[RenderableType] = [_tree(found, root), "", f"made with  {packages}"]
     if found.missing:
         check = f"mu-grpo check --store {shlex.quote(store.ref.uri)}"
         parts += ["", f"{len(found.missing)} missing: `{check}` says how to fix it."]
@@ -84,11 +85,12 @@ def _tree(lineage: Lineage, root: ArtifactRef) -> Tree:
 
 def _line(manifest: Manifest) -> str:
     """Return a line on an artifact: step and version, seed, settings that matter, commit, when it was made, seconds."""
+    changed = "+" if manifest.commit.endswith("+") else ""
     parts = [
         f"{manifest.task or manifest.kind} v{manifest.code_version or _NONE}",
         f"seed {manifest.seed}",
         ", ".join(highlights(manifest)),
-        _commit(manifest),
+        f"{manifest.commit.rstrip('+')[:_COMMIT_DIGITS]}{changed}",
         moment(manifest.timings.finished),
         duration(manifest.timings.seconds),
     ]
@@ -101,27 +103,6 @@ def highlights(manifest: Manifest) -> list[str]:
     shown = {label(name): value for name, value in facts.items() if isinstance(value, str | int | float)}
     told = [f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in shown.items()]
     return [*([manifest.settings["path"]] if manifest.settings.get("path") else []), *told]
-
-
-def _commit(manifest: Manifest) -> str:
-    changed = "+" if manifest.commit.endswith("+") else ""
-    return f"{manifest.commit.rstrip('+')[:_COMMIT_DIGITS]}{changed}"
-
-
-def _code(manifests: Mapping[str, Manifest]) -> list[RenderableType]:
-    """Return commits and package versions: one line on what all artifacts share, a table of what differs."""
-    made = {name: {"commit": _commit(one) or _NONE, **one.packages} for name, one in manifests.items()}
-    names = list(dict.fromkeys(key for versions in made.values() for key in versions))
-    values = {key: {versions.get(key, _NONE) for versions in made.values()} for key in names}
-    shared = [f"{key} {min(found)}" for key, found in values.items() if len(found) == 1]
-    parts: list[RenderableType] = [f"made by  {', '.join(shared)}"] if shared else []
-    differing = [key for key, found in values.items() if len(found) > 1]
-    if differing:
-        table = folding_table("artifact", *differing)
-        for artifact, versions in made.items():
-            table.add_row(artifact, *(versions.get(name, _NONE) for name in differing))
-        parts += ["", table]
-    return parts
 
 
 def check_tables(findings: Findings, seconds: float) -> RenderableType:

@@ -1,76 +1,36 @@
 """Typed, strict settings of every step; importable without torch."""
 
-from tasks.settings.base import Settings
-from tasks.settings.data_sets import (
-    BENCHMARKS,
-    TRAINING_SETS,
-    ArithmeticSettings,
-    BenchmarkSettings,
-    SourceSettings,
-    TrainingSetSettings,
-)
-from tasks.settings.devices import BackendSettings, EngineSettings, LoraSettings
-from tasks.settings.evaluate import EvaluateSettings, EvaluationSettings
-from tasks.settings.experiment import ExperimentSettings
-from tasks.settings.objective import (
-    AdvantageSettings,
-    ObjectiveSettings,
-    RegulariserSettings,
-    VetoSettings,
-)
-from tasks.settings.presets import MODIFIERS, PRESETS
-from tasks.settings.run import Given, RunSettings
-from tasks.settings.steps import (
-    OperationSettings,
-    OptimizeSettings,
-    PolicySettings,
-    PromptsSettings,
-    RolloutSettings,
-    TinyPolicySettings,
-    TrackerSettings,
-    WarmStartSettings,
-)
-from tasks.settings.verify import (
-    CodeSettings,
-    CodeVerifySettings,
-    FunctionVerifySettings,
-    MathVerifySettings,
-    VerifySettings,
-)
-
-__all__ = [
-    "BENCHMARKS",
-    "MODIFIERS",
-    "PRESETS",
-    "TRAINING_SETS",
-    "AdvantageSettings",
-    "ArithmeticSettings",
-    "BackendSettings",
-    "BenchmarkSettings",
-    "CodeSettings",
-    "CodeVerifySettings",
-    "EngineSettings",
-    "EvaluateSettings",
-    "EvaluationSettings",
-    "ExperimentSettings",
-    "FunctionVerifySettings",
-    "Given",
-    "LoraSettings",
-    "MathVerifySettings",
-    "ObjectiveSettings",
-    "OperationSettings",
-    "OptimizeSettings",
-    "PolicySettings",
-    "PromptsSettings",
-    "RegulariserSettings",
-    "RolloutSettings",
-    "RunSettings",
-    "Settings",
-    "SourceSettings",
-    "TinyPolicySettings",
-    "TrackerSettings",
-    "TrainingSetSettings",
-    "VerifySettings",
-    "VetoSettings",
-    "WarmStartSettings",
-]
+from tasks.settings.base import Settings as Settings
+from tasks.settings.data_sets import BENCHMARKS as BENCHMARKS
+from tasks.settings.data_sets import TRAINING_SETS as TRAINING_SETS
+from tasks.settings.data_sets import ArithmeticSettings as ArithmeticSettings
+from tasks.settings.data_sets import BenchmarkSettings as BenchmarkSettings
+from tasks.settings.data_sets import SourceSettings as SourceSettings
+from tasks.settings.data_sets import TrainingSetSettings as TrainingSetSettings
+from tasks.settings.devices import BackendSettings as BackendSettings
+from tasks.settings.devices import EngineSettings as EngineSettings
+from tasks.settings.devices import LoraSettings as LoraSettings
+from tasks.settings.evaluate import EvaluateSettings as EvaluateSettings
+from tasks.settings.evaluate import EvaluationSettings as EvaluationSettings
+from tasks.settings.experiment import ExperimentSettings as ExperimentSettings
+from tasks.settings.objective import AdvantageSettings as AdvantageSettings
+from tasks.settings.objective import ObjectiveSettings as ObjectiveSettings
+from tasks.settings.objective import RegulariserSettings as RegulariserSettings
+from tasks.settings.objective import VetoSettings as VetoSettings
+from tasks.settings.presets import MODIFIERS as MODIFIERS
+from tasks.settings.presets import PRESETS as PRESETS
+from tasks.settings.run import Given as Given
+from tasks.settings.run import RunSettings as RunSettings
+from tasks.settings.steps import OperationSettings as OperationSettings
+from tasks.settings.steps import OptimizeSettings as OptimizeSettings
+from tasks.settings.steps import PolicySettings as PolicySettings
+from tasks.settings.steps import PromptsSettings as PromptsSettings
+from tasks.settings.steps import RolloutSettings as RolloutSettings
+from tasks.settings.steps import TinyPolicySettings as TinyPolicySettings
+from tasks.settings.steps import TrackerSettings as TrackerSettings
+from tasks.settings.steps import WarmStartSettings as WarmStartSettings
+from tasks.settings.verify import CodeSettings as CodeSettings
+from tasks.settings.verify import CodeVerifySettings as CodeVerifySettings
+from tasks.settings.verify import FunctionVerifySettings as FunctionVerifySettings
+from tasks.settings.verify import MathVerifySettings as MathVerifySettings
+from tasks.settings.verify import VerifySettings as VerifySettings

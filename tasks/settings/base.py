@@ -25,44 +25,17 @@ from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCu
 from tasks.errors import SettingsError
 from tasks.model import FlyteModel
 
-
-def _number(value: object) -> object:
-    # YAML 1.1 reads 1e-4 as a string: only 1.0e-4 is a float to it.
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
-
-
 WHOLE_RUN = "settings"
 """The name of a whole run's settings, whose fields are named without a prefix."""
-
-Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-"""A finite float that may be written as ``1e-4`` in YAML."""
-
-
+STORES = "a folder, or s3://bucket/prefix"
+"""Places of a store, for messages."""
 DAY = "%d %b %Y"
 """Format of a day, as in ``26 Jul 2024``."""
-
-
-def _day(value: str) -> str:
-    try:
-        return datetime.strptime(value, DAY).strftime(DAY)
-    except ValueError:
-        raise ValueError("allowed: a day as in 26 Jul 2024") from None
-
-
-Day = Annotated[str, AfterValidator(_day)]
-"""A day, written so that YAML reads it as a text, and as chat templates write it."""
-
-
+OPERATIONAL = ("operation", "store", "workers")
+"""Names of the fields that change no result, and so enter no key. Manifests hold plain values: a name is enough."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
 """Buckets as clients take them; servers allow less."""
-STORES = "a folder, or s3://bucket/prefix"
-"""Places of a store, for messages."""
 
 
 def in_bucket(text: str) -> bool:
@@ -76,6 +49,21 @@ def is_place(text: str) -> bool:
     return in_bucket(text) or (bool(text.strip()) and _ADDRESS.match(text) is None)
 
 
+def _number(value: object) -> object:
+    # YAML 1.1 reads 1e-4 as a string: only 1.0e-4 is a float to it.
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _day(value: str) -> str:
+    try:
+        return datetime.strptime(value, DAY).strftime(DAY)
+    except ValueError:
+        raise ValueError("allowed: a day as in 26 Jul 2024") from None
+
+
 def _text(holds: Callable[[str], bool], allowed: str) -> AfterValidator:
     def check(text: str) -> str:
         if not holds(text):
@@ -85,6 +73,10 @@ def _text(holds: Callable[[str], bool], allowed: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+"""A finite float that may be written as ``1e-4`` in YAML."""
+Day = Annotated[str, AfterValidator(_day)]
+"""A day, written so that YAML reads it as a text, and as chat templates write it."""
 Template = Annotated[str, _text(lambda text: "{prompt}" in text, "a text that contains {prompt}")]
 """A text in which ``{prompt}`` stands for a prompt."""
 StorePlace = Annotated[str, _text(is_place, STORES)]
@@ -92,10 +84,6 @@ FilePlace = Annotated[str, _text(is_place, "a file or a folder, here or at s3://
 ModelPlace = Annotated[
     str, _text(is_place, "a folder, s3://bucket/prefix, or the name of a model on the Hugging Face hub")
 ]
-
-
-OPERATIONAL = ("operation", "store", "workers")
-"""Names of the fields that change no result, and so enter no key. Manifests hold plain values: a name is enough."""
 
 
 def determining(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,7 +104,7 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> dict[str, Any]:
-    """Return the mapping in a YAML file; its keys, an example of such a file and a name are for messages.
+    """Return the mapping in a YAML file; its keys, an example and a name are for messages.
 
     Raises:
         SettingsError: the file cannot be read, or holds something else.
@@ -248,22 +236,22 @@ class Kinds(Settings):
     def _by_kind(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Any:
         if not isinstance(values, dict) or (found := cls.of_kind(values)) is cls:
             return handler(values)
-        errors = {}
         if found is None:
-            errors[cls.tag] = f"should be {_either(map(repr, cls.kinds()))}"
+            errors = {cls.tag: f"should be {_either(map(repr, cls.kinds()))}"}
         else:
-            kind = values.get(cls.tag, cls.model_fields[cls.tag].default)
+            kind, errors = values.get(cls.tag, cls.model_fields[cls.tag].default), {}
             for name in [name for name in values if name in cls.all_fields() - found.all_fields()]:
                 having = _either(kind for kind, one in cls.kinds().items() if name in one.all_fields())
                 errors[name] = f"unknown field with {cls.tag} {kind}; allowed: with {cls.tag} {having}"
-        if errors:
-            details = {name: PydanticCustomError("kind", "{text}", {"text": text}) for name, text in errors.items()}
-            raise ValidationError.from_exception_data(
-                cls.title(),
-                [InitErrorDetails(type=why, loc=(name,), input=values[name]) for name, why in details.items()],
+            if not errors:
+                return found.__pydantic_validator__.validate_json(json.dumps(values, default=str))
+        details = [
+            InitErrorDetails(
+                type=PydanticCustomError("kind", "{text}", {"text": text}), loc=(name,), input=values[name]
             )
-        assert found is not None
-        return found.__pydantic_validator__.validate_json(json.dumps(values, default=str))
+            for name, text in errors.items()
+        ]
+        raise ValidationError.from_exception_data(cls.__name__, details)
 
     @model_serializer(mode="plain")
     def _all_fields(self) -> dict[str, Any]:

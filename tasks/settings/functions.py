@@ -6,12 +6,15 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import decode_source
 from pathlib import Path
+from symtable import symtable
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_ARGUMENTS = ("prompt", "response", "answer")
 _OURS = ("tasks", "workflows")
 """Packages whose changes are those of cache versions."""
+_INSTALLED = ("site-packages", "dist-packages")
+"""Folders of installed packages: other packages in them are no part of one."""
 
 
 @dataclass(frozen=True)
@@ -42,57 +45,40 @@ def find_function(name: str) -> FunctionSource:
         )
     path = files[-1][1]
     root = path.parents[module.count(".") + (path.name == "__init__.py")]
-    try:
-        tree = ast.parse(path.read_bytes())
-    except SyntaxError as error:
-        raise ValueError(f"{path} is not Python: {error}") from None
-    _check(tree, function, path)
+    _check(path, function)
     return FunctionSource(root, _digest(module, root))
 
 
-def _check(tree: ast.Module, function: str, path: Path) -> None:
-    """Looks whether a module defines a function of three arguments, as far as its text tells.
+def _check(path: Path, function: str) -> None:
+    """Raise ValueError unless a module's text defines, imports or assigns a function that takes three arguments.
 
-    What the module imports or assigns under the name is looked at when a worker has loaded it.
+    What it imports or assigns is looked at when a worker has loaded it.
     """
-    found = _bound(tree).get(function)
+    try:
+        text = decode_source(path.read_bytes())
+        tree, names = ast.parse(text), symtable(text, str(path), "exec")
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not Python: {error}") from None
+    bound = {one.get_name() for one in names.get_symbols() if one.is_assigned() or one.is_imported()}
+    defined = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
     stars = any(isinstance(one, ast.ImportFrom) and one.names[0].name == "*" for one in ast.walk(tree))
-    if function not in _bound(tree) and not stars:
-        having = [name for name, node in _bound(tree).items() if isinstance(node, ast.FunctionDef)]
-        there = f"it has {', '.join(having)}" if having else "it has no function"
-        raise ValueError(f"{path} has no function {function}; {there}")
+    if function not in bound and not stars:
+        raise ValueError(f"{path} has no function {function}; it has {', '.join(defined) or 'no function'}")
+    stored = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    found = None if function in stored else defined.get(function)
     if isinstance(found, ast.AsyncFunctionDef):
         raise ValueError(f"{function} in {path} is a coroutine; allowed: a plain function")
-    if isinstance(found, ast.FunctionDef):
-        arguments = found.args
-        names = [one.arg for one in [*arguments.posonlyargs, *arguments.args]]
-        required = len(names) - len(arguments.defaults)
-        keywords = [
-            one for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if not default
-        ]
-        if required > len(_ARGUMENTS) or (len(names) < len(_ARGUMENTS) and not arguments.vararg) or keywords:
-            shown = ast.unparse(arguments)
-            raise ValueError(
-                f"{function}({shown}) in {path}, line {found.lineno}; allowed: a function that can be called with "
-                f"three arguments, {', '.join(_ARGUMENTS)}"
-            )
+    if found is not None and not _takes_three(found.args):
+        raise ValueError(
+            f"{function}({ast.unparse(found.args)}) in {path}, line {found.lineno}; allowed: a function that can be "
+            "called with three arguments, prompt, response, answer"
+        )
 
 
-def _bound(tree: ast.Module) -> dict[str, ast.AST]:
-    """The names that a module binds outside of functions and classes, with the last node that binds each."""
-    found: dict[str, ast.AST] = {}
-    waiting: list[ast.AST] = list(reversed(tree.body))
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found[node.name] = node
-        elif isinstance(node, ast.alias):
-            found[(node.asname or node.name).split(".")[0]] = node
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found[node.id] = node
-        elif not isinstance(node, ast.Lambda):
-            waiting += reversed(list(ast.iter_child_nodes(node)))
-    return found
+def _takes_three(arguments: ast.arguments) -> bool:
+    count = len(arguments.posonlyargs) + len(arguments.args)
+    needs_keyword = any(default is None for default in arguments.kw_defaults)
+    return count - len(arguments.defaults) <= 3 and (count >= 3 or arguments.vararg is not None) and not needs_keyword
 
 
 def _digest(module: str, root: Path) -> str:
@@ -111,10 +97,6 @@ def _digest(module: str, root: Path) -> str:
                 if (top := one.partition(".")[0]) == own or (top not in _OURS and root.name not in _INSTALLED)
             ]
     return hashlib.sha256(repr(sorted(seen.items())).encode()).hexdigest()
-
-
-_INSTALLED = ("site-packages", "dist-packages")
-"""Folders of installed packages: other packages in them are no part of one."""
 
 
 def _imported(data: bytes, name: str, path: Path) -> Iterator[str]:

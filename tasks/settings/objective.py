@@ -71,7 +71,9 @@ class GateSettings(Kinds):
     @property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the ratio; None where it is found anew for every update."""
-        return 0.0, math.inf
+        if isinstance(self, SecondMomentGate | BalanceGate):
+            return None
+        return (self.low, self.high) if isinstance(self, Interval) else (0.0, math.inf)
 
 
 class Interval(Settings):
@@ -81,11 +83,6 @@ class Interval(Settings):
     """Lower end of the ratio interval."""
     high: Number = Field(1.2, gt=0)
     """Upper end of the ratio interval."""
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """See ``GateSettings``."""
-        return self.low, self.high
 
     @model_validator(mode="after")
     def _interval_is_ordered(self) -> Self:
@@ -133,10 +130,6 @@ class SecondMomentGate(IntervalGate):
     bounds: Literal["second_moment"] = "second_moment"
     second_moment: SecondMomentSettings = SecondMomentSettings()
 
-    @property
-    def interval(self) -> None:
-        """See ``GateSettings``."""
-
 
 class BalanceSettings(Settings):
     """Bounds that raise the positive share of an update (BAPO), from gate.low and gate.high up to the maxima."""
@@ -158,10 +151,6 @@ class BalanceGate(Interval, IntervalGate):
 
     bounds: Literal["balance"] = "balance"
     balance: BalanceSettings = BalanceSettings()
-
-    @property
-    def interval(self) -> None:
-        """See ``GateSettings``."""
 
     @model_validator(mode="after")
     def _maxima_are_in_order(self) -> Self:

@@ -295,19 +295,15 @@ def _parse_overrides(text: str) -> dict[str, Any]:
 
 
 def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return values with changes merged in; a new source of policy or prompts replaces the old one.
-
-    A new function has another digest than the old one.
-    """
+    """Return values with changes merged in, without those of another source or function than the new one."""
     values = dict(values)
-    for name in ("policy", "prompts"):
+    for name, replaced in {"policy": _OF_A_SOURCE, "prompts": _OF_A_SOURCE, "verify": {"source_digest"}}.items():
         old, new = values.get(name), changes.get(name)
+        if not isinstance(old, dict) or not isinstance(new, dict):
+            continue
         # Fields inside of the source that is there change it; only another source replaces it.
-        if isinstance(old, dict) and isinstance(new, dict) and any(old.get(key) is None for key in _SOURCES & set(new)):
-            values[name] = {key: value for key, value in old.items() if key not in _OF_A_SOURCE}
-    old, new = values.get("verify"), changes.get("verify")
-    if isinstance(old, dict) and isinstance(new, dict) and "function" in new:
-        values["verify"] = {key: value for key, value in old.items() if key != "source_digest"}
+        if "function" in new or any(old.get(key) is None for key in _SOURCES & set(new)):
+            values[name] = {key: value for key, value in old.items() if key not in replaced}
     return RunSettings.merge(values, changes)
 
 

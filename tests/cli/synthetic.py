@@ -32,6 +32,21 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     return run(["mu-grpo", *arguments], {**os.environ, "COLUMNS": "200", **environment})
 
 
+def printed(*arguments: str, **environment: str) -> str:
+    """What a command prints that succeeds."""
+    done = command(*arguments, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def refused(*arguments: str, code: int = 1, **environment: str) -> str:
+    """The message of a command that ends with an error."""
+    done = command(*arguments, **environment)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return words(done.stderr)
+
+
 def words(text: str) -> str:
     return " ".join(text.replace("│", " ").split())
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tasks.cli.inspect import Chosen, inspect_artifact, inspect_stage
+from tasks.cli.inspect import Chosen, inspect_run, inspect_stage
 from tasks.errors import DataError
 from tasks.store import Store
-from tests.cli.synthetic import REWARDS, Run, command, finished, plain, rows_of, unfinished, words
+from tests.cli.synthetic import REWARDS, Run, finished, plain, printed, refused, rows_of, unfinished
 
 EVERYTHING = Chosen(groups=10, every=True)
 
@@ -28,10 +28,6 @@ def advantages(text: str) -> dict[tuple[int, int], str]:
 
 def shown(store: Store, stage: int = 1, seed: int | None = None, chosen: Chosen = EVERYTHING) -> str:
     return plain(inspect_stage(store, stage, seed, None, chosen))
-
-
-def of_artifact(store: Store, artifact: object) -> str:
-    return plain(inspect_artifact(store, str(artifact), 1, EVERYTHING))
 
 
 def expected(rewards: list[float], deviation: float) -> list[str]:
@@ -54,17 +50,14 @@ def test_advantages_are_those_of_the_policys_settings(store: Store) -> None:
     assert found[0, 0] == "+1.500"
 
 
-def test_a_statistic_over_the_batch_takes_all_shards_even_when_one_is_shown(store: Store) -> None:
-    run = finished(store, objective={"advantage": {"scale": "batch_std"}})
+def test_a_statistic_over_the_batch_takes_all_shards(store: Store) -> None:
+    finished(store, objective={"advantage": {"scale": "batch_std"}})
     every = [float(reward) for rewards in REWARDS for reward in rewards]
     deviation = unbiased(every)
     whole = advantages(shown(store))
-    shard = advantages(of_artifact(store, run.rollouts[0][1]))
     for group in (2, 3):
         numbers = expected(list(map(float, REWARDS[group])), deviation)
         assert [whole[group, sample] for sample in range(4)] == numbers
-        assert [shard[group, sample] for sample in range(4)] == numbers
-    assert {group for group, _ in shard} == {2, 3}
 
 
 def test_groups_that_take_no_part_have_no_advantage(store: Store) -> None:
@@ -89,9 +82,8 @@ def test_every_refresh_of_an_alternating_stage_is_a_batch_of_its_own(store: Stor
     for groups in ((0, 1), (2, 3)):
         batch = [float(reward) for group in groups for reward in REWARDS[group]]
         for group in groups:
-            assert [found[group, sample] for sample in range(4)] == expected(
-                list(map(float, REWARDS[group])), unbiased(batch)
-            )
+            numbers = expected(list(map(float, REWARDS[group])), unbiased(batch))
+            assert [found[group, sample] for sample in range(4)] == numbers
 
 
 def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> None:
@@ -131,35 +123,6 @@ def test_prompts_and_outcomes_choose(store: Store) -> None:
         inspect_stage(store, 3, None, None, Chosen())
 
 
-def test_a_shard_has_the_verdicts_on_it(store: Store) -> None:
-    run = finished(store)
-    text = of_artifact(store, str(run.rollouts[1][1])[:14])
-    found = advantages(text)
-    assert {group for group, _ in found} == {2, 3}
-    assert found[3, 3] == "-1.500"
-    assert f"2 groups, 8 responses in {run.rollouts[1][1]}" in text
-    assert f"advantages as {run.policies[2]} (grpo) learned from them" in text
-
-
-def test_a_shard_that_nobody_judged_or_learned_from_is_shown_with_what_there_is(store: Store) -> None:
-    run = Run(store).base()
-    made, judged = zip(*(rows_of(group, 0, run.policies[0].digest, REWARDS[group]) for group in (0, 1)), strict=True)
-    shards = [run.shard(rows, policy=run.policies[0]) for rows in made]
-    bare = of_artifact(store, shards[1])
-    assert set(advantages(bare).values()) == {"-"}
-    assert "no policy has learned from them" in bare
-    assert "correct " not in bare
-    run.judge(shards, [*judged[0], *judged[1]])
-    text = of_artifact(store, shards[1])
-    assert [line.split()[1] for line in text.splitlines() if "stage 0 group 1" in line] == [
-        "correct",
-        "correct",
-        "wrong",
-        "wrong",
-    ]
-    assert set(advantages(text).values()) == {"-"}
-
-
 def test_settings_of_other_code_hide_the_advantages_alone(store: Store) -> None:
     run = finished(store, stages=1)
     path = store.root / run.policies[1].folder / "manifest.json"
@@ -173,21 +136,18 @@ def test_a_run_is_named_by_its_report(store: Store) -> None:
     """Two runs of one algorithm and seed: the latest is not the only one that can be looked at."""
     first, second = (finished(store, stages=1, objective={"gate": {"high": high}}) for high in (1.2, 1.3))
     for run in (first, second):
-        assert str(run.policies[1]) in of_artifact(store, str(run.report)[:15])
+        assert str(run.policies[1]) in plain(inspect_run(store, str(run.report)[:15], 1, EVERYTHING))
     with pytest.raises(DataError, match="stage 2: not in the run with 1 stages"):
-        inspect_artifact(store, str(first.report), 2, EVERYTHING)
-    with pytest.raises(DataError, match="holds no responses"):
-        inspect_artifact(store, str(first.policies[1]), 1, EVERYTHING)
+        inspect_run(store, str(first.report), 2, EVERYTHING)
 
 
 def test_verdicts_on_other_responses_are_refused(store: Store) -> None:
     run = Run(store).base()
     rows, _ = rows_of(0, 0, run.policies[0].digest, REWARDS[0])
     _, other = rows_of(1, 0, run.policies[0].digest, REWARDS[1])
-    shard = run.shard(rows)
-    run.judge([shard], other)
+    run.judge([run.shard(rows, policy=run.policies[0])], other)
     with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 4, or in another order"):
-        inspect_artifact(store, str(shard), 1, Chosen())
+        inspect_stage(store, 1, None, None, Chosen())
 
 
 def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
@@ -203,18 +163,12 @@ def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
     assert lines["2"] == ["wrong", "0", "-0.577", "0", "-", "-"]
 
 
-def test_the_command_shows_a_stage_and_a_shard_of_a_store_on_s3(bucket: str) -> None:
+def test_the_command_shows_a_stage_of_a_store_on_s3(bucket: str) -> None:
     store = Store.open(f"{bucket}/prefix")
     run = finished(store, stages=1)
-    stage = command("inspect", "--store", f"{bucket}/prefix", "--all", "--groups", "9")
-    assert stage.returncode == 0, stage.stderr
-    assert len(advantages(stage.stdout)) == 16
-    shard = command("inspect", str(run.rollouts[0][0]), "--store", f"{bucket}/prefix", "--all")
-    assert shard.returncode == 0, shard.stderr
-    assert len(advantages(shard.stdout)) == 8
-    other = command("inspect", str(run.policies[0]), "--store", f"{bucket}/prefix")
-    assert other.returncode == 1
-    assert "allowed: an artifact of kind rollouts" in words(other.stderr)
+    where = ["--store", f"{bucket}/prefix"]
+    assert len(advantages(printed("inspect", *where, "--all", "--groups", "9"))) == 16
+    assert "allowed: an artifact of kind report" in refused("inspect", str(run.policies[0]), *where)
 
 
 def test_a_stage_that_nothing_could_learn_from_is_shown(store: Store) -> None:

@@ -12,35 +12,26 @@ from tasks.errors import UserError
 from tasks.settings import RunSettings
 from tasks.settings.deployment import VARIABLE
 from tasks.store import Store
-from tests.cli.synthetic import ROOT, command, words
+from tests.cli.synthetic import ROOT, printed, refused, words
 
 FILE = "configs/paper/gpu-4/qwen2.5-math-7b-mu-grpo.yaml"
 PAPER, PRICES = str(ROOT / FILE), ROOT / "configs/prices.yaml"
 
 
-def block(text: str, first: str) -> str:
-    """The paragraphs of a page's code block that begins with a line."""
-    found = re.search(rf"```text\n(\$ {re.escape(first)}\n.*?)```", text, re.DOTALL)
-    assert found is not None, f"no block of {first}"
-    return found.group(1).partition("\n")[2]
-
-
 def test_the_documented_plan_is_what_the_command_prints() -> None:
-    documented = block(
+    found = re.search(
+        rf"```text\n\$ mu-grpo plan --config {re.escape(FILE)} --gpus 4\n(.*?)```",
         (ROOT / "docs/cost.md").read_text(),
-        f"mu-grpo plan --config {FILE} --gpus 4",
+        re.DOTALL,
     )
-    done = command("plan", "--config", FILE, "--gpus", "4", COLUMNS="118")
-    assert done.returncode == 0, done.stderr
-    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
-    assert documented.strip("\n") in printed.strip("\n")
-    assert printed.startswith("schedule")  # what a plan prints without --gpus comes first
+    assert found is not None
+    shown = "\n".join(map(str.rstrip, printed("plan", "--config", FILE, "--gpus", "4", COLUMNS="118").splitlines()))
+    assert found[1].strip("\n") in shown.strip("\n")
+    assert shown.startswith("schedule")  # what a plan prints without --gpus comes first
 
 
 def test_json_holds_what_the_tables_show() -> None:
-    done = command("plan", "--config", PAPER, "--gpus", "4", "--json")
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
+    plan = json.loads(printed("plan", "--config", PAPER, "--gpus", "4", "--json"))
     assert (plan["gpus"], plan["currency"], plan["grpo"]["mu"]) == (4, "USD", 4)
     for one in (plan["mu_grpo"], plan["grpo"]):
         assert sum(one["seconds"].values()) == pytest.approx(sum(phase["pod_seconds"] for phase in one["phases"]))
@@ -51,7 +42,7 @@ def test_json_holds_what_the_tables_show() -> None:
 
 def test_a_run_that_alternates_shows_its_own_pods() -> None:
     config = str(ROOT / "configs/tiny-cpu-grpo.yaml")
-    text = words(command("plan", "--config", config, "--gpus", "1", "--accelerator", "nvidia-l40s").stdout)
+    text = words(printed("plan", "--config", config, "--gpus", "1", "--accelerator", "nvidia-l40s"))
     assert "pods of grpo on 1 GPU, estimated" in text
     assert "alternate 4 1" in text
     assert "pod of train 1 x nvidia-l40s given" in text
@@ -59,8 +50,7 @@ def test_a_run_that_alternates_shows_its_own_pods() -> None:
 
 def test_a_deployment_names_pods_and_accelerators() -> None:
     file = str(ROOT / "configs/deployments/gpu-8.yaml")
-    done = command("plan", "--config", PAPER, "--gpus", "8", **{VARIABLE: file})
-    text = words(done.stdout)
+    text = words(printed("plan", "--config", PAPER, "--gpus", "8", **{VARIABLE: file}))
     assert "pod of rollout 2 x nvidia-h200 given spot" in text
     assert "pod of train 8 x nvidia-h200 given on demand" in text
 
@@ -79,11 +69,8 @@ def test_prices_of_ones_own(tmp_path: Path) -> None:
     assert plan.mu_grpo.price["GPUs, spot"] == pytest.approx(2 * theirs.mu_grpo.price["GPUs, spot"])
     assert plan.mu_grpo.seconds == theirs.mu_grpo.seconds
     sources = {one.name: one.source for one in plan.assumptions}
-    assert (sources["decode step"], sources["update, per token"], sources["response_share"]) == (
-        "measured",
-        "measured",
-        "assumed",
-    )
+    names = ("decode step", "update, per token", "response_share")
+    assert [sources[name] for name in names] == ["measured", "measured", "assumed"]
 
 
 @pytest.mark.parametrize(
@@ -91,18 +78,12 @@ def test_prices_of_ones_own(tmp_path: Path) -> None:
     [
         (["--accelerator", "nvidia-h100"], "--accelerator: belongs to --gpus, which is not given"),
         (["--json"], "--json: belongs to --gpus"),
-        (
-            ["--gpus", "4", "--accelerator", "b200"],
-            "accelerator: 'b200' is not in the table of prices; allowed:",
-        ),
+        (["--gpus", "4", "--accelerator", "b200"], "accelerator: 'b200' is not in the table of prices; allowed:"),
         (["--gpus", "-1"], "Invalid value for '--gpus'"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_a_message(options: list[str], message: str) -> None:
-    done = command("plan", "--config", PAPER, *options)
-    assert done.returncode == 2
-    assert message in words(done.stderr)
-    assert "Traceback" not in done.stderr
+    assert message in refused("plan", "--config", PAPER, *options, code=2)
 
 
 @pytest.mark.parametrize(
@@ -113,12 +94,6 @@ def test_a_mistake_on_the_command_line_is_a_message(options: list[str], message:
         (4, "", {"prices": Path("none.yaml")}, r"prices: none\.yaml: No such file or directory"),
         (4, "", {"store": "nowhere"}, r"nowhere: no store here"),
         (0, "", {}, r"gpus: 0 is one process on this machine, whose speed a run must tell: add --measured"),
-        (
-            4,
-            "optimize.backend.dtype=float32",
-            {"accelerator": "nvidia-l40s"},
-            r"optimize\.backend: weights, gradients and moments take 53\.3 GB on each of 4 GPUs of 48 GB",
-        ),
     ],
 )
 def test_what_cannot_be_planned_is_named(gpus: int, overrides: str, options: dict[str, object], message: str) -> None:

@@ -18,7 +18,7 @@ from tasks.store import Store
 from tasks.store.layout import LEASES
 from tasks.stored.check import check_store
 from tasks.stored.garbage import find_garbage
-from tests.cli.synthetic import age, finished, folders, names, plain
+from tests.cli.synthetic import age, folders, names, plain, unfinished
 from tests.faults.guarded import Guarded, act_as
 from tests.report.synthetic import make_run
 from tools.s3 import server
@@ -52,42 +52,33 @@ def open_to_all() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_the_page_of_a_run_in_a_folder_that_is_only_read(open_to_all: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_only_read(open_to_all: Path) -> None:
     run = make_run(open_to_all / "store", 1)
     write_report(run.store, run.evaluations, run.seed)
+    loose = unfinished(run.store, seed=1)
+    age(run.store, HOURS)
+    leases = run.store.root / LEASES
+    leases.mkdir(exist_ok=True)
+    (leases / "free.lock").touch()
+    os.utime(leases / "free.lock", (0, 0))
     page = Path(tempfile.mkdtemp()) / "page.html"
     page.parent.chmod(0o777)
     before = {path: path.stat().st_mtime_ns for path in run.store.root.rglob("*")}
     with only_reading(run.store.root):
-        summary = report_of(Store.open(run.store.root, create=False), None, None, page)
-    assert summary.report == str(page)
+        store = Store.open(run.store.root, create=False)
+        assert report_of(store, run.seed, None, page).report == str(page)
+        found = find_garbage(store)
+        assert check_store(store, None, None, None).faults == []
+        assert "response" in plain(inspect_stage(store, 1, 1, None, Chosen()))
+        assert lineage_json(store, str(loose.policies[-1]))
+        with pytest.raises(ArtifactError, match="Permission denied"):
+            report_of(store, run.seed, None, None)
     assert run.evaluations[0].digest in page.read_text(encoding="utf-8")
     assert {path: path.stat().st_mtime_ns for path in run.store.root.rglob("*")} == before
-    with only_reading(run.store.root), pytest.raises(ArtifactError, match="Permission denied"):
-        report_of(Store.open(run.store.root, create=False), None, None, None)
-
-
-def test_garbage_in_a_folder_that_is_only_read(open_to_all: Path) -> None:
-    store = Store.open(open_to_all / "store")
-    kept, loose = finished(store), finished(store, seed=1)
-    assert kept.report is not None
-    assert loose.report is not None
-    (store.root / loose.report.folder / "manifest.json").unlink()
-    age(store, HOURS)
-    (store.root / LEASES).mkdir()
-    held, free = (store.root / LEASES / f"{name}.lock" for name in ("held", "free"))
-    free.touch()
-    os.utime(free, (0, 0))
-    with only_reading(store.root):
-        found = find_garbage(Store.open(store.root, create=False))
-        assert check_store(store, None, None, None).faults == []
-        assert "response" in plain(inspect_stage(store, 1, 0, None, Chosen()))
-        assert lineage_json(store, str(kept.policies[-1]))
-    assert folders(*loose.policies) <= names(found)
-    assert f"{LEASES}/free.lock" in names(found)
+    assert folders(*loose.policies) | {f"{LEASES}/free.lock"} <= names(found)
     assert found.work.keys == []
-    with FileLock(held), only_reading(store.root):
-        assert find_garbage(Store.open(store.root, create=False)).work.keys == ["held"]
+    with FileLock(leases / "held.lock"), only_reading(run.store.root):
+        assert find_garbage(Store.open(run.store.root, create=False)).work.keys == ["held"]
 
 
 def test_a_bucket_that_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

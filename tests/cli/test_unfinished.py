@@ -17,7 +17,7 @@ from tasks.store.records import Kind
 from tasks.stored.unfinished import find_unfinished
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
-from tests.cli.synthetic import command, words
+from tests.cli.synthetic import printed, refused, words
 from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY
 from tests.prepared import prepare_held_out, prepare_training
 from tests.workflows import test_grpo
@@ -77,9 +77,8 @@ def stopped(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def report(run: Run, tmp_path: Path, *arguments: str) -> tuple[str, str]:
     """What the command prints, and the page."""
     page = tmp_path / "page.html"
-    done = command("report", "--store", str(run.store.root), "--page", str(page), *arguments)
-    assert done.returncode == 0, done.stderr
-    return words(done.stdout), page.read_text(encoding="utf-8") if page.exists() else ""
+    told = printed("report", "--store", str(run.store.root), "--page", str(page), *arguments)
+    return words(told), page.read_text(encoding="utf-8") if page.exists() else ""
 
 
 def test_the_page_says_what_is_missing_and_shows_what_is_there(stopped: Run, tmp_path: Path) -> None:
@@ -111,18 +110,12 @@ def test_it_goes_on_and_the_page_follows(stopped: Run, tmp_path: Path) -> None:
     assert 'id="unfinished"' not in report(stopped, tmp_path)[1]
 
 
-@pytest.mark.parametrize(("option", "value"), [("--seed", "7"), ("--algorithm", "grpo")])
-def test_another_run_is_not_shown(option: str, value: str, stopped: Run, tmp_path: Path) -> None:
-    done = command("report", "--store", str(stopped.store.root), option, value, "--page", str(tmp_path / "page.html"))
-    assert done.returncode == 1
-    assert f"no finished run with {option[2:]} {value} in this store" in words(done.stderr)
-
-
-def test_a_page_that_cannot_be_written_is_named(stopped: Run, tmp_path: Path) -> None:
-    done = command("report", "--store", str(stopped.store.root), "--page", str(tmp_path / "nowhere" / "page.html"))
-    assert done.returncode == 1
-    assert "--page:" in words(done.stderr)
-    assert "Name another place." in words(done.stderr)
+def test_what_cannot_be_shown_is_named(stopped: Run, tmp_path: Path) -> None:
+    where = ["report", "--store", str(stopped.store.root), "--page"]
+    for option, value in (("--seed", "7"), ("--algorithm", "grpo")):
+        told = refused(*where, str(tmp_path / "page.html"), option, value)
+        assert f"no finished run with {option[2:]} {value} in this store" in told
+    assert "nowhere/page.html cannot be written" in refused(*where, str(tmp_path / "nowhere/page.html"))
 
 
 def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:

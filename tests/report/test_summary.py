@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.cli.runs import all_runs, results_page
+from tasks.cli.runs import all_runs
 from tasks.errors import DataError
 from tasks.report.compare import ComparedRun, compare, comparison_markdown, differing
 from tasks.report.history import load_history
@@ -17,6 +17,7 @@ from tasks.store.lineage import ancestry
 from tasks.store.provenance import EXECUTION
 from tests.report.clock import Clock, process
 from tests.report.synthetic import SyntheticRun, make_run
+from tools.docs.results import results_page
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

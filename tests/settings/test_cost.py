@@ -25,13 +25,10 @@ def test_the_projects_prices_are_valid_and_say_that_nothing_was_measured() -> No
     [
         ({"accelerators": {"nvidia-h200": {"price": {"spot": -1}}}}, "nvidia-h200.price.spot: got -1; .*equal to 0"),
         ({"accelerators": {"nvidia-h200": {"memory_gb": 0}}}, "memory_gb: got 0; should be greater than 0"),
-        (
-            {"accelerators": {"nvidia-h200": {"throughput": {"training_flops": 1.5}}}},
-            "throughput.training_flops: got 1.5; should be less than or equal to 1",
-        ),
+        ({"accelerators": {"nvidia-h200": {"throughput": {"training_flops": 1.5}}}}, "got 1.5; should be less than"),
         (
             {"accelerators": {"nvidia-h200": {"throughput": {"source": "guessed"}}}},
-            "source: got 'guessed'; should be 'assumed' or 'measured'",
+            "got 'guessed'; should be 'assumed'",
         ),
         ({"assumptions": {"response_share": 0}}, "assumptions.response_share: got 0"),
         ({"assumptions": {"store_gb_per_second": "fast"}}, "store_gb_per_second: got 'fast'"),

@@ -35,48 +35,30 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
-            {"pods": {"train": {"memory": "64 GB"}}},
-            r"pods.train.memory: got '64 GB'; is no quantity; allowed: a number",
-        ),
+        ({"pods": {"train": {"memory": "64 GB"}}}, r"pods.train.memory: got '64 GB'; is no quantity"),
         ({"pods": {"train": {"cpu": "many"}}}, r"pods.train.cpu: got 'many'; is no quantity"),
         ({"pods": {"train": {"gpus": -1}}}, r"pods.train.gpus: got -1; .*greater than or equal to 0"),
-        (
-            {"pods": {"train": {"memory": "8Gi", "shared_memory": "8Gi"}}},
-            "pods.train: shared_memory 8Gi with memory 8Gi; allowed: less, since it counts in it",
-        ),
-        (
-            {"pods": {"rollout": {"accelerator": "nvidia-h200"}}},
-            "pods.rollout: accelerator nvidia-h200 with gpus 0; allowed: none, or a number of gpus",
-        ),
+        ({"pods": {"train": {"memory": "8Gi", "shared_memory": "8Gi"}}}, "8Gi with memory 8Gi; allowed: less"),
+        ({"pods": {"rollout": {"accelerator": "nvidia-h200"}}}, "nvidia-h200 with gpus 0; allowed: none, or"),
         ({"pods": {"judge": {}}}, "pods.judge.*Input should be 'cpu', 'prefetch'|pods.judge.*'cpu', 'prefetch'"),
-        (
-            {"pods": {"cpu": {"image": "gpu"}}},
-            "pods.cpu.image: got 'gpu'; should be 'cpu', 'rollout', 'train' or 'alternate'",
-        ),
+        ({"pods": {"cpu": {"image": "gpu"}}}, "pods.cpu.image: got 'gpu'; should be 'cpu', 'rollout'"),
         ({"train_nodes": 0}, "train_nodes: got 0"),
-        (
-            {"pods": {"train": {"timeout_minutes": -1}}},
-            r"pods.train.timeout_minutes: got -1; .*greater than or equal to 0",
-        ),
+        ({"pods": {"train": {"timeout_minutes": -1}}}, r"timeout_minutes: got -1; .*or equal to 0"),
         ({"tag": ""}, "tag: got ''"),
         ({"tag": "a+b"}, r"tag: got 'a\+b'"),
         ({"image": "mu-grpo"}, "image: unknown field"),
         (
-            {"launch_plans": {"smoke": {"config": "configs/tiny-cpu.yaml"}}, "store": "runs"},
-            "store: 'runs' with launch_plans; allowed: s3://bucket/prefix",
+            {"launch_plans": {"smoke": {"config": "a.yaml"}}, "store": "runs"},
+            "'runs' with launch_plans; allowed: s3://",
         ),
         (
-            {"launch_plans": {"smoke": {"config": "configs/tiny-cpu.yaml"}}, "store": "s3://"},
-            "store: 's3://' with launch_plans; allowed: s3://bucket/prefix",
+            {"launch_plans": {"smoke": {"config": "a.yaml"}}, "store": "s3://"},
+            "'s3://' with launch_plans; allowed: s3:",
         ),
+        ({"launch_plans": {"weekly": {"config": "a.yaml"}}, "store": "s3://b"}, "schedule: ''; allowed: a cron exp"),
         (
-            {"launch_plans": {"weekly": {"config": "a.yaml"}}, "store": "s3://b"},
-            "launch_plans.weekly.schedule: ''; allowed: a cron expression",
-        ),
-        (
-            {"launch_plans": {"smoke": {"config": "a.yaml", "schedule": "0 3 * * *"}}, "store": "s3://b"},
-            r"launch_plans.smoke.schedule: '0 3 \* \* \*'; allowed: none",
+            {"launch_plans": {"smoke": {"config": "a.yaml", "schedule": "@day"}}, "store": "s3://b"},
+            "'@day'; allowed: none",
         ),
         ({"launch_plans": {"best": {"config": "a.yaml"}}, "store": "s3://b"}, "launch_plans.best"),
     ],

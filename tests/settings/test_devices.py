@@ -30,11 +30,11 @@ def test_every_file_of_deepspeed_is_taken(path: Path) -> None:
         ({"kind": "deepspeed", "deepspeed": "nowhere.json"}, "cannot be read: .*nowhere.json"),
         (
             {"kind": "deepspeed", "deepspeed": {"zero_optimization": {"stage": 1}}, "dtype": "bfloat16"},
-            "ZeRO stage 1 with dtype bfloat16; allowed: 2 or 3",
+            "dtype bfloat16; allowed: 2",
         ),
         (
             {"kind": "deepspeed", "deepspeed": {"zero_optimization": {"stage": 2}, "optimizer": {}}},
-            "deepspeed.optimizer: is decided by the other settings of optimize. Remove it.",
+            "deepspeed.optimizer: is decided by",
         ),
         ({"dtype": "float16"}, "backend.dtype: got 'float16'"),
     ],

@@ -68,6 +68,7 @@ def test_what_is_no_reward_function_is_refused(here: Path, text: str | None, mes
         "def score(*texts): ...\n",
         "from json import dumps as score\n",
         "if True:\n    score = lambda *texts: 1\n",
+        "def score(): ...\nscore = lambda *texts: 1\n",
         "from json import *\n",
     ],
 )

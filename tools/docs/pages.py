@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tasks.cli.algorithms import algorithms_table, preset_lines
+from tasks.cli.algorithms import algorithms_table, describe
 from tasks.cli.data import benchmarks_table, training_sets_table
 from tasks.cli.pages import renew
-from tasks.cli.settings import settings_text
+from tasks.cli.settings import FILES, Entry, sections
 from tasks.report.tables import render_markdown
+from tasks.settings import PRESETS, ObjectiveSettings
 from tools.docs import DOCS
 
 
@@ -25,11 +26,38 @@ def commands() -> str:
     return "\n".join(["#" + line if line.startswith("#") else line for line in lines]) + "\n"
 
 
+def settings() -> str:
+    """A table for each class of settings that a file can hold."""
+    lines = []
+    for title, (model, file) in FILES.items():
+        lines += ["", f"## {title}", "", file]
+        for section in sections(model):
+            lines += ["", f"### `{section.path or 'top level'}`", "", section.about.replace("``", "`"), ""]
+            lines += ["| setting | type and what is allowed | default | meaning |", "|---|---|---|---|"]
+            lines += [_row(entry) for entry in section.entries]
+    return "\n".join([*lines, "", ""])
+
+
+def _row(entry: Entry) -> str:
+    default = f"`{entry.default}`" if entry.default not in ("", "required", "derived") else entry.default
+    cells = [f"`{entry.path}`", entry.type, default, entry.meaning.replace("``", "`")]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def preset_lines() -> str:
+    """Every preset as one line of the objective."""
+    rows = ["| preset | `A` | `c` | divided by | besides |", "|---|---|---|---|---|"]
+    for name, preset in PRESETS.items():
+        *formulas, besides = describe(ObjectiveSettings.parse(preset.row)).values()
+        rows.append(f"| {' | '.join([*(f'`{one}`' for one in [name, *formulas]), besides])} |")
+    return "\n".join(rows) + "\n"
+
+
 PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("algorithms.md", "presets"): lambda: render_markdown(algorithms_table()) + "\n",
     ("data.md", "benchmarks"): lambda: render_markdown(benchmarks_table()) + "\n",
     ("data.md", "training sets"): lambda: render_markdown(training_sets_table()) + "\n",
-    ("settings.md", "settings"): settings_text,
+    ("settings.md", "settings"): settings,
     ("commands.md", "mu-grpo"): commands,
     ("objective.md", "presets"): lambda: "\n" + preset_lines() + "\n",
 }
