@@ -144,11 +144,7 @@ def load_engine(folder: Path, settings: "EngineSettings", takes_turns: bool = Fa
 def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int) -> int:
     """Return the seed of a response: the same on every machine, whatever else is in its batch.
 
-    Args:
-        run_seed: of the run.
-        purpose: ``stage 0``, ``stage 1``, ..., or ``evaluate``.
-        prompt_id: of the prompt.
-        sample_index: counts the prompt's responses.
+    ``purpose`` is ``stage 0``, ``stage 1``, ..., or ``evaluate``.
     """
     text = f"{run_seed}/{purpose}/{prompt_id}/{sample_index}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

@@ -184,11 +184,7 @@ class AtLimit:
             self._first.update(special[:1].tolist())
 
     def facts(self, title: str) -> dict[str, Any]:
-        """Return facts for a manifest: a warning, which is logged too, where nearly all responses end at the limit.
-
-        Args:
-            title: of the work, which the warning begins with.
-        """
+        """Return facts for a manifest: a warning, which is logged too, where nearly all responses end at the limit."""
         if self.cut < max(1, NEARLY_ALL * self.responses):
             return {}
         stops = ", ".join(map(self._named, self._stop_ids))
@@ -214,14 +210,7 @@ class AtLimit:
 
 
 class RolloutCounts:
-    """Counts the responses to all prompts of a shard, or of a stage that alternates.
-
-    Args:
-        tokenizer: the policy's.
-        folder: of the policy.
-        settings: of the rollouts.
-        prompts: rows of the prompts table.
-        context_tokens: longest prompt plus response.
+    """Counts the responses of a policy to all prompts of a shard, or of a stage that alternates.
 
     Raises:
         DataError: more responses are missing than ``max_missing_share`` allows; ``add`` raises it too.
