@@ -19,7 +19,7 @@ from tasks.store import Store
 from tests.llama import byte_tokenizer, llama
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS, INDEX, NORM = "model.safetensors", "model.safetensors.index.json", "model.norm.weight"
 Spoil = Callable[[Path], object]
 
 
@@ -72,7 +72,7 @@ def index(content: str) -> Spoil:
 def weight(value: float, dtype: torch.dtype) -> Spoil:
     def spoil(folder: Path) -> None:
         weights = {name: one.to(dtype) for name, one in load_file(folder / WEIGHTS).items()}
-        weights["model.norm.weight"][3] = value
+        weights[NORM][3] = value
         save_file(weights, folder / WEIGHTS, {"format": "pt"})
 
     return spoil
@@ -146,19 +146,27 @@ def test_a_folder_that_is_spoiled_is_refused(store: Store, folder: Path, spoil: 
     refused(store, folder, message)
 
 
-def test_weights_of_other_shapes_than_the_configuration_says_are_named(store: Store, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda norm: {"norm": norm}, r"1 of the model's weights are not .*'model\.norm\.weight'"),
+        (
+            lambda norm: {NORM: norm[:-1].clone()},
+            r"1 weights have other shapes .* model\.norm\.weight: \[\d+\] where it",
+        ),
+        # Finite, and their products with hidden states are not.
+        (
+            lambda norm: {NORM: 3e38 * norm.sign()},
+            r"log-probabilities of this qwen3 model are not finite\. .*checkpoint",
+        ),
+    ],
+)
+def test_weights_that_no_model_can_be_made_of_are_named(
+    store: Store, folder: Path, changed: Callable[[torch.Tensor], dict[str, torch.Tensor]], message: str
+) -> None:
     weights = load_file(folder / WEIGHTS)
-    weights["model.norm.weight"] = weights["model.norm.weight"][:-1].clone()
-    save_file(weights, folder / WEIGHTS, {"format": "pt"})
-    with pytest.raises(DataError, match=r"1 weights have other shapes .* model\.norm\.weight: \[(\d+)\] where it says"):
-        load_model(take(store, folder))
-
-
-def test_a_model_whose_probabilities_are_no_numbers_is_told_of_its_weights(store: Store, folder: Path) -> None:
-    weights = load_file(folder / WEIGHTS)
-    weights["model.norm.weight"][:] = 3e38  # finite, and their products with hidden states are not
-    save_file(weights, folder / WEIGHTS, {"format": "pt"})
-    with pytest.raises(DataError, match=r"the log-probabilities of this qwen3 model are not finite\. .*checkpoint"):
+    save_file(weights | changed(weights.pop(NORM)), folder / WEIGHTS, {"format": "pt"})
+    with pytest.raises(DataError, match=message):
         fitting_scorer(load_model(take(store, folder)), 64)
 
 
