@@ -165,7 +165,8 @@ def test_weights_that_no_model_can_be_made_of_are_named(
     store: Store, folder: Path, changed: Callable[[torch.Tensor], dict[str, torch.Tensor]], message: str
 ) -> None:
     weights = load_file(folder / WEIGHTS)
-    save_file(weights | changed(weights.pop(NORM)), folder / WEIGHTS, {"format": "pt"})
+    norm = weights.pop(NORM)
+    save_file(weights | changed(norm), folder / WEIGHTS, {"format": "pt"})
     with pytest.raises(DataError, match=message):
         fitting_scorer(load_model(take(store, folder)), 64)
 
