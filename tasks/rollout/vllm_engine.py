@@ -42,7 +42,8 @@ class VllmEngine:
         self._asleep = False
         self.context_tokens = int(self._llm.model_config.max_model_len)
         self.work = Work()
-        self._passes, self._on_done = 0, unseen
+        self._passes = 0
+        self._on_done: OnDone = unseen
         self._places = settings.batch_size
         step = self._llm.llm_engine.step
 
