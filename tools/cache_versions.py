@@ -19,7 +19,7 @@ NOTE = ROOT / "tools" / "cache_versions.json"
 TASKS = [ROOT / "tasks" / "flyte" / name for name in ("tasks.py", "experiments.py")]
 # How artifacts are stored, errors are worded, progress is shown and settings are parsed: a change there that matters
 # changes the settings or the digests that enter a cache key.
-_NEUTRAL = ("tasks.store", "tasks.errors", "tasks.flyte", "tasks.model", "tasks.progress", "tasks.settings")
+_NEUTRAL = ("tasks.store.", "tasks.errors.", "tasks.flyte.", "tasks.model.", "tasks.progress.", "tasks.settings.")
 
 
 @cache
@@ -43,7 +43,7 @@ def sources(task: str) -> list[Path]:
     while waiting:
         name = waiting.pop()
         path = ROOT / (name.replace(".", "/") + ".py")
-        if name.startswith(_NEUTRAL) or not path.is_file() or path in found:
+        if f"{name}.".startswith(_NEUTRAL) or not path.is_file() or path in found:
             continue
         found.add(path)
         waiting += _imports(_tree(path))

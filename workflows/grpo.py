@@ -5,19 +5,19 @@
 The updates are cut into as many parts as Mu-GRPO has stages, so that both are evaluated after the same updates.
 """
 
-from typing import Any
+from typing import Unpack
 
-from tasks.flyte.decorators import named, workflow
+from tasks.flyte.decorators import named, unpacked, workflow
 from tasks.flyte.ends import close_run, open_run
+from tasks.flyte.inputs import OPTIONS, RunOptions
 from tasks.report.summary import RunSummary
-from workflows.inputs import RUN, inputs_of
 from workflows.mu_grpo import STAGES, report_of
 from workflows.stages import in_turns
 
 
 @workflow
-@inputs_of(open_run, without=("arm", "trained_from"), **RUN)
-def grpo(updates_per_rollout: int = 4, **settings: Any) -> RunSummary:
+@unpacked(**OPTIONS)
+def grpo(updates_per_rollout: int = 4, **options: Unpack[RunOptions]) -> RunSummary:
     """Any preset at any mu (updates_per_rollout); GRPO with mu = 4 by default."""
-    run = named(open_run(updates_per_rollout=updates_per_rollout, **settings), "open-run")
+    run = named(open_run(updates_per_rollout=updates_per_rollout, **options), "open-run")
     return named(close_run(inputs=run.run, report=report_of(run, STAGES, in_turns)), "close-run")

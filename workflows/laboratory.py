@@ -7,20 +7,22 @@ of them in the cache.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Form, Part
 from tasks.experiments.result import LaboratoryResult
-from tasks.flyte.decorators import named, workflow
+from tasks.flyte.decorators import named, unpacked, workflow
 from tasks.flyte.ends import open_run
 from tasks.flyte.experiments import close_laboratory
 from tasks.flyte.experiments import laboratory as compare_arms
-from tasks.flyte.inputs import Artifact, StoreHandle
+from tasks.flyte.inputs import SECTIONS, Artifact, RunSections, StoreHandle
 from tasks.flyte.tasks import prepare_prompts, study
-from workflows.inputs import RUN, inputs_of
+from tasks.settings import Given, OperationSettings
 from workflows.stages import prepared
+
+_SECTIONS = {**SECTIONS, "store": "runs/laboratory"}
 
 
 class Run(NamedTuple):
@@ -31,14 +33,18 @@ class Run(NamedTuple):
 
 
 @workflow
-@inputs_of(
-    open_run,
-    without=("updates_per_rollout", "operation", "trained_from"),
-    **{**RUN, "store": "runs/laboratory", "arm": ""},
-)
-def arm(evaluations: int = FULL.evaluations, **settings: Any) -> Run:
+@unpacked(**_SECTIONS)
+def arm(
+    evaluations: int = FULL.evaluations,
+    seed: int = 0,
+    arm: str = "",
+    overrides: str = "",
+    **sections: Unpack[RunSections],
+) -> Run:
     """One training run, evaluated along the way; ``arm`` holds what it changes in the settings."""
-    run = named(open_run(updates_per_rollout=0, **settings), "open-run")
+    operation = Given[OperationSettings]()
+    opened = open_run(updates_per_rollout=0, arm=arm, seed=seed, overrides=overrides, operation=operation, **sections)
+    run = named(opened, "open-run")
     start = prepared(run)
     made = study(
         inputs=run.study,
@@ -70,9 +76,10 @@ def runs_of(part: Part, updates: int, seeds: Sequence[int], start: Callable[...,
 def question(form: Form, part: Part) -> PythonFunctionWorkflow:
     """The workflow of a part: all its arms on all seeds, and their comparison."""
 
-    @inputs_of(arm, without=("seed", "arm", "evaluations"))
-    def graph(**inputs: object) -> LaboratoryResult:
-        runs = runs_of(part, form.updates, form.seeds, arm, evaluations=form.evaluations, **inputs)
+    @unpacked(**_SECTIONS)
+    def graph(overrides: str = "", **sections: Unpack[RunSections]) -> LaboratoryResult:
+        inputs = {"evaluations": form.evaluations, "overrides": overrides, **sections}
+        runs = runs_of(part, form.updates, form.seeds, arm, **inputs)
         opened = runs[0].store
         compared = named(compare_arms(store=opened, part=part, studies=[run.study for run in runs]), "compare")
         return named(close_laboratory(store=opened, result=compared), "close-laboratory")

@@ -7,7 +7,6 @@ What decides a result is a fixed input, which nobody who starts a plan can chang
 """
 
 from pathlib import Path
-from typing import Any
 
 from flytekit import CronSchedule, Email, LaunchPlan, WorkflowExecutionPhase
 from flytekit.core.workflow import PythonFunctionWorkflow
@@ -25,7 +24,7 @@ from workflows.weekly import weekly
 ROOT = Path(__file__).parents[1]
 _RESULT = ("policy", "prompts", "rollout", "optimize", "evaluate", "verify")
 """Settings that decide a run's result."""
-PLANS: dict[PlanName, tuple[PythonFunctionWorkflow, dict[str, Any]]] = {
+PLANS: dict[PlanName, tuple[PythonFunctionWorkflow, dict[str, object]]] = {
     "smoke": (mu_grpo, dict.fromkeys(_RESULT)),
     "single_gpu": (mu_grpo, {}),
     "paper_7b": (mu_grpo, {**dict.fromkeys(_RESULT), "overrides": ""}),
@@ -56,7 +55,7 @@ def _offered(name: PlanName) -> LaunchPlan:
     )
 
 
-def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, Any]:
+def _inputs(graph: PythonFunctionWorkflow, config: Path) -> dict[str, object]:
     """Read a workflow's inputs from a file."""
     if "experiment" in graph.python_interface.inputs:
         experiment, _ = read_experiment(config)

@@ -4,17 +4,16 @@ pyflyte run workflows/mu_grpo.py mu_grpo --inputs-file configs/tiny-cpu.yaml
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.flyte.decorators import named
+from tasks.flyte.decorators import named, unpacked
 from tasks.flyte.ends import OpenRun, close_run, open_run
-from tasks.flyte.inputs import Artifact
+from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
-from workflows.inputs import RUN, inputs_of
 from workflows.stages import Stage, Start, evaluated, in_stages, prepared
 
 STAGES = 4
@@ -36,9 +35,9 @@ def report_of(run: OpenRun, stages: int, stage_node: StageNode) -> Artifact:
 def staged(stages: int) -> PythonFunctionWorkflow:
     """The workflow with another number of stages; ``mu_grpo`` has four, the others are named ``mu_grpo_<stages>``."""
 
-    @inputs_of(open_run, without=("updates_per_rollout", "arm", "trained_from"), **RUN)
-    def graph(**settings: Any) -> RunSummary:
-        run = named(open_run(updates_per_rollout=0, **settings), "open-run")
+    @unpacked(**OPTIONS)
+    def graph(**options: Unpack[RunOptions]) -> RunSummary:
+        run = named(open_run(updates_per_rollout=0, **options), "open-run")
         return named(close_run(inputs=run.run, report=report_of(run, stages, in_stages)), "close-run")
 
     graph.__name__ = graph.__qualname__ = "mu_grpo" if stages == STAGES else f"mu_grpo_{stages}"

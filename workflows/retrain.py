@@ -4,37 +4,43 @@ pyflyte run workflows/retrain.py retrain --inputs-file configs/tiny-cpu.yaml --f
     --overrides "optimize.preset=relaxed"
 """
 
-from typing import Any
+from typing import Unpack
 
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.flyte.decorators import named, unrolling
+from tasks.flyte.decorators import named, unpacked, unrolling
 from tasks.flyte.ends import close_run, find_stage, open_run
-from tasks.flyte.inputs import Artifact
+from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import optimize as optimize_policy
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
-from workflows.inputs import RUN, inputs_of
 from workflows.mu_grpo import STAGES
+from workflows.stages import StageInputs, prepared, stage, stage_inputs
 from workflows.stages import evaluate as evaluate_policy
-from workflows.stages import prepared, stage, stage_inputs
 
 
 @unrolling
-@inputs_of(stage, without=("reference", "policy", "stage"))
+@unpacked()
 def stages_from(
-    first: int, stages: int, policies: list[Artifact], rollouts: list[Artifact], verdicts: Artifact, **inputs: Any
+    first: int,
+    stages: int,
+    policies: list[Artifact],
+    rollouts: list[Artifact],
+    verdicts: Artifact,
+    **given: Unpack[StageInputs],
 ) -> list[Artifact]:
     """Accuracies of the stored policies, and of those after stage ``first`` and all later ones, trained anew."""
 
     def accuracy(policy: Artifact, number: int) -> Artifact:
-        measured = {"inputs": inputs["evaluations"], "mean": inputs["mean"], "benchmarks": inputs["benchmarks"]}
-        return named(evaluate_policy(policy=policy, **measured), f"evaluate-{number}")
+        measured = evaluate_policy(
+            inputs=given["evaluations"], mean=given["mean"], benchmarks=given["benchmarks"], policy=policy
+        )
+        return named(measured, f"evaluate-{number}")
 
     accuracies = [accuracy(policy, number) for number, policy in enumerate(policies)]
     retrained = optimize_policy(
-        inputs=inputs["optimize"],
+        inputs=given["optimize"],
         reference=policies[0],
         policy=policies[-1],
         rollouts=rollouts,
@@ -44,7 +50,7 @@ def stages_from(
     policy = named(retrained, f"optimize-{first + 1}")
     accuracies.append(accuracy(policy, first + 1))
     for number in range(first + 1, stages):
-        made = stage(reference=policies[0], policy=policy, stage=number, **inputs)
+        made = stage(reference=policies[0], policy=policy, stage=number, **given)
         policy, mean_accuracy = named(made, f"stage-{number + 1}")
         accuracies.append(mean_accuracy)
     return accuracies
@@ -53,9 +59,9 @@ def stages_from(
 def staged(stages: int) -> PythonFunctionWorkflow:
     """The workflow for runs of another number of stages; ``retrain`` is for four."""
 
-    @inputs_of(open_run, without=("updates_per_rollout", "arm", "trained_from"), **RUN)
-    def graph(from_stage: int = 0, algorithm: str = "", **settings: Any) -> RunSummary:
-        run = named(open_run(updates_per_rollout=0, trained_from=from_stage, **settings), "open-run")
+    @unpacked(**OPTIONS)
+    def graph(from_stage: int = 0, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
+        run = named(open_run(updates_per_rollout=0, trained_from=from_stage, **options), "open-run")
         found = named(find_stage(store=run.store, algorithm=algorithm, seed=run.seed, stage=from_stage), "stored-stage")
         accuracies = stages_from(
             first=from_stage,

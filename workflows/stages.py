@@ -1,11 +1,11 @@
 """The stages of a run as sub-workflows, each of which the console shows as one node that opens."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from flytekit import map_task
 
-from tasks.flyte.decorators import named, workflow
+from tasks.flyte.decorators import named, unpacked, workflow
 from tasks.flyte.ends import OpenRun
 from tasks.flyte.inputs import (
     AlternateInputs,
@@ -74,52 +74,61 @@ def evaluate(
     return named(average(inputs=mean, policy=policy, evaluations=found), "mean")
 
 
+class SharedInputs(TypedDict):
+    """Inputs that all stages of a run share, whichever way they train."""
+
+    prompts: Keyed[PromptsInputs]
+    evaluations: list[Keyed[EvaluationInputs]]
+    mean: Keyed[MeanInputs]
+    training: Artifact
+    benchmarks: list[Artifact]
+
+
+class StageInputs(SharedInputs):
+    """Inputs that all large stages of a run share."""
+
+    rollout: Keyed[RolloutInputs]
+    verify: Keyed[VerifyInputs]
+    optimize: Keyed[OptimizeInputs]
+
+
 @workflow
-def stage(
-    prompts: Keyed[PromptsInputs],
-    rollout: Keyed[RolloutInputs],
-    verify: Keyed[VerifyInputs],
-    optimize: Keyed[OptimizeInputs],
-    evaluations: list[Keyed[EvaluationInputs]],
-    mean: Keyed[MeanInputs],
-    training: Artifact,
-    benchmarks: list[Artifact],
-    reference: Artifact,
-    policy: Artifact,
-    stage: int,
-) -> Stage:
+@unpacked()
+def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[StageInputs]) -> Stage:
     """A large stage of Mu-GRPO: one generation of rollouts serves all of its updates."""
-    shards = named(prepare_prompts(inputs=prompts, training=training, stage=stage), "prompts")
-    generate_shard = partial(generate, inputs=rollout, policy=policy, stage=stage)
+    shards = named(prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
+    generate_shard = partial(generate, inputs=given["rollout"], policy=policy, stage=stage)
     rollouts = named(map_task(generate_shard)(prompts=shards), "generate")
-    verdicts = named(verify_rollouts(inputs=verify, rollouts=rollouts, stage=stage), "verify")
-    after = named(
-        optimize_policy(
-            inputs=optimize, reference=reference, policy=policy, rollouts=rollouts, verdicts=verdicts, stage=stage
-        ),
-        "optimize",
+    verdicts = named(verify_rollouts(inputs=given["verify"], rollouts=rollouts, stage=stage), "verify")
+    optimized = optimize_policy(
+        inputs=given["optimize"],
+        reference=reference,
+        policy=policy,
+        rollouts=rollouts,
+        verdicts=verdicts,
+        stage=stage,
     )
-    return Stage(after, named(evaluate(inputs=evaluations, mean=mean, benchmarks=benchmarks, policy=after), "evaluate"))
+    return _evaluated(named(optimized, "optimize"), given)
 
 
 @workflow
+@unpacked()
 def alternating_stage(
-    prompts: Keyed[PromptsInputs],
     alternate_inputs: Keyed[AlternateInputs],
-    evaluations: list[Keyed[EvaluationInputs]],
-    mean: Keyed[MeanInputs],
-    training: Artifact,
-    benchmarks: list[Artifact],
     reference: Artifact,
     policy: Artifact,
     stage: int,
+    **given: Unpack[SharedInputs],
 ) -> Stage:
     """A stage whose updates alternate with the generation of rollouts, in one task."""
-    shards = named(prepare_prompts(inputs=prompts, training=training, stage=stage), "prompts")
-    after = named(
-        alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage), "alternate"
-    )
-    return Stage(after, named(evaluate(inputs=evaluations, mean=mean, benchmarks=benchmarks, policy=after), "evaluate"))
+    shards = named(prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
+    alternated = alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
+    return _evaluated(named(alternated, "alternate"), given)
+
+
+def _evaluated(policy: Artifact, given: SharedInputs) -> Stage:
+    accuracy = evaluate(inputs=given["evaluations"], mean=given["mean"], benchmarks=given["benchmarks"], policy=policy)
+    return Stage(policy, named(accuracy, "evaluate"))
 
 
 def evaluated(run: OpenRun, benchmarks: list[Artifact], policy: Artifact) -> Artifact:
@@ -127,24 +136,30 @@ def evaluated(run: OpenRun, benchmarks: list[Artifact], policy: Artifact) -> Art
     return named(evaluate(inputs=run.evaluations, mean=run.mean, benchmarks=benchmarks, policy=policy), "evaluate-base")
 
 
-def stage_inputs(run: OpenRun, start: Start) -> dict[str, Any]:
+def stage_inputs(run: OpenRun, start: Start) -> StageInputs:
     """Inputs that all large stages of a run share."""
     return {**_shared(run, start), "rollout": run.rollout, "verify": run.verify, "optimize": run.optimize}
 
 
 def in_stages(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
     """The node of a large stage; ``number`` counts from 0."""
-    made: Stage = stage(reference=start.policy, policy=policy, stage=number, **stage_inputs(run, start))
+    made = stage(reference=start.policy, policy=policy, stage=number, **stage_inputs(run, start))
     return named(made, f"stage-{number + 1}")
 
 
 def in_turns(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
     """The node of a stage in which generation and optimization alternate; ``number`` counts from 0."""
-    inputs = {**_shared(run, start), "alternate_inputs": run.alternate}
-    made: Stage = alternating_stage(reference=start.policy, policy=policy, stage=number, **inputs)
+    made = alternating_stage(
+        alternate_inputs=run.alternate, reference=start.policy, policy=policy, stage=number, **_shared(run, start)
+    )
     return named(made, f"stage-{number + 1}")
 
 
-def _shared(run: OpenRun, start: Start) -> dict[str, Any]:
-    of_start = {"training": start.training, "benchmarks": start.benchmarks}
-    return {**of_start, "prompts": run.prompts, "evaluations": run.evaluations, "mean": run.mean}
+def _shared(run: OpenRun, start: Start) -> SharedInputs:
+    return {
+        "prompts": run.prompts,
+        "evaluations": run.evaluations,
+        "mean": run.mean,
+        "training": start.training,
+        "benchmarks": start.benchmarks,
+    }

@@ -4,17 +4,23 @@ pyflyte run workflows/weekly.py weekly --inputs-file configs/tiny-cpu.yaml --kic
 """
 
 from datetime import datetime
+from typing import Unpack
 
-from tasks.flyte.decorators import named, workflow
+from tasks.flyte.decorators import named, unpacked, workflow
 from tasks.flyte.ends import seed_of_week
+from tasks.flyte.inputs import SECTIONS, RunSections
 from tasks.report.summary import RunSummary
-from workflows.inputs import inputs_of
+from tasks.settings import Given, OperationSettings
 from workflows.mu_grpo import mu_grpo
 
 
 @workflow
-@inputs_of(mu_grpo, without=("seed", "overrides"))
-def weekly(kickoff: datetime, **settings: object) -> RunSummary:
+@unpacked(**SECTIONS)
+def weekly(
+    kickoff: datetime,
+    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008 - settings are immutable
+    **sections: Unpack[RunSections],
+) -> RunSummary:
     """A run of mu_grpo whose seed is that of the week."""
-    made: RunSummary = mu_grpo(seed=named(seed_of_week(kickoff=kickoff), "seed"), **settings)
+    made: RunSummary = mu_grpo(seed=named(seed_of_week(kickoff=kickoff), "seed"), operation=operation, **sections)
     return named(made, "mu-grpo")

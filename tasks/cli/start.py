@@ -48,8 +48,8 @@ def start(plan: str, given: Sequence[str], options: Options, wait: bool) -> None
     execution = flyte.find(options.name) if options.name else None
     if execution is None:
         registered = flyte.plan(plan, options.version)
-        execution = flyte.start(registered, registered.inputs(values), options.name)
-        print(f"{execution.name} started: {plan}, version {registered.version}", flush=True)
+        execution = flyte.start(registered, values, options.name)
+        print(f"{execution.name} started: {plan}, version {registered.id.version}", flush=True)
     elif execution.plan != plan or values:
         raise SettingsError(
             f"--name: {execution.name} is an execution of {execution.plan} already. Choose another name"

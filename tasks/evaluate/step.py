@@ -12,10 +12,9 @@ from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, headline, measure
 from tasks.interruption import heeding
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import bar
-from tasks.rollout.engine import Engine, Sampling, engine_of
-from tasks.rollout.limit import AtLimit
+from tasks.rollout.engine import Engine, OnDone, Sampling, engine_of, unseen
 from tasks.rollout.requests import build_requests
-from tasks.rollout.step import OnDone, advancing, decode, parts, unseen
+from tasks.rollout.step import AtLimit, advancing, decode, parts
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE

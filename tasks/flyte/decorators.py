@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib.metadata import version as installed
+from inspect import Parameter
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from flytekit import dynamic, task
@@ -13,9 +14,8 @@ from flytekit import workflow as flyte_workflow
 
 from tasks.errors import UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import TOLD, attempt, tell
 from tasks.flyte.inputs import StepInputs
-from tasks.flyte.pods import DEPLOYMENT, pod_options
+from tasks.flyte.pods import DEPLOYMENT, TOLD, attempt, pod_options, tell
 from tasks.settings.deployment import VALUES, Role
 from tasks.store import ArtifactRef, StoreRef, work
 
@@ -159,6 +159,28 @@ def unrolling(function: F) -> F:
     options["environment"] |= {VALUES: DEPLOYMENT.model_dump_json()}
     decorated: F = dynamic(**options)(attempt(function))
     return decorated
+
+
+def unpacked(**defaults: object) -> Callable[[F], F]:
+    """Show Flyte the keys of the TypedDict of a function's ``**`` parameter as inputs, with defaults by name.
+
+    So inputs that several workflows and tasks hand on are declared once.
+    """
+
+    def decorate(function: F) -> F:
+        signature, hints = inspect.signature(function), get_type_hints(function, include_extras=True)
+        *own, rest = signature.parameters.values()
+        (keys,) = get_args(hints.pop(rest.name))
+        taken = get_type_hints(keys, include_extras=True)
+        parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own]
+        for name, kind in taken.items():
+            default = defaults.get(name, Parameter.empty)
+            parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+        function.__annotations__ = {**hints, **taken}
+        function.__dict__["__signature__"] = signature.replace(parameters=parameters)
+        return function
+
+    return decorate
 
 
 def workflow(graph: F) -> F:

@@ -3,11 +3,11 @@
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from tasks.data.sources import prompts_with_commit, source_fingerprint, with_commits
 from tasks.errors import SettingsError
-from tasks.flyte.decorators import always
+from tasks.flyte.decorators import always, unpacked
 from tasks.flyte.inputs import (
     AlternateInputs,
     Artifact,
@@ -15,12 +15,14 @@ from tasks.flyte.inputs import (
     EvaluationInputs,
     Keyed,
     MeanInputs,
+    One,
     OptimizeInputs,
     PolicyInputs,
     PromptsInputs,
     ReportInputs,
     RolloutInputs,
     RunInputs,
+    RunOptions,
     StoreHandle,
     StudyInputs,
     TrainingSetInputs,
@@ -32,10 +34,7 @@ from tasks.settings import (
     EvaluateSettings,
     Given,
     OperationSettings,
-    OptimizeSettings,
-    PolicySettings,
     PromptsSettings,
-    RolloutSettings,
     RunSettings,
     VerifySettings,
 )
@@ -69,21 +68,8 @@ class OpenRun(NamedTuple):
 
 
 @always
-def open_run(
-    store: str,
-    seed: int,
-    policy: Given[PolicySettings],
-    prompts: Given[PromptsSettings],
-    rollout: Given[RolloutSettings],
-    verify: Given[VerifySettings],
-    optimize: Given[OptimizeSettings],
-    evaluate: Given[EvaluateSettings],
-    updates_per_rollout: int,
-    overrides: str,
-    operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008 - settings are immutable
-    arm: str = "",
-    trained_from: int = 0,
-) -> OpenRun:
+@unpacked()
+def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **options: Unpack[RunOptions]) -> OpenRun:
     """Resolve and check the settings of a run, and open its store.
 
     ``updates_per_rollout`` 0 stands for all updates of a stage; ``arm`` holds overrides that come before the user's;
@@ -93,28 +79,18 @@ def open_run(
         SettingsError: a setting is wrong; nothing has run yet.
         DataError: the commit of a benchmark without one could not be looked up.
     """
-    settings = RunSettings.merged(
-        {
-            "policy": policy.model_dump(mode="json"),
-            "prompts": prompts.model_dump(mode="json"),
-            "rollout": rollout.model_dump(mode="json"),
-            "verify": verify.model_dump(mode="json"),
-            "optimize": optimize.model_dump(mode="json"),
-            "evaluate": evaluate.model_dump(mode="json"),
-            "operation": operation.model_dump(mode="json"),
-            "store": store,
-            "seed": seed,
-            "updates_per_rollout": updates_per_rollout or None,
-        },
-        f"{arm} {overrides}",
-    )
+    values: dict[str, Any] = {
+        name: one.model_dump(mode="json") if isinstance(one, Given) else one for name, one in options.items()
+    }
+    overrides = values.pop("overrides")
+    settings = RunSettings.merged({**values, "updates_per_rollout": updates_per_rollout or None}, f"{arm} {overrides}")
     check_installed(settings.operation.tracker)
     if arm and len(settings.evaluate.benchmarks) > 1:
         raise SettingsError(
             f"evaluate.benchmarks: {len(settings.evaluate.benchmarks)} in the laboratory, whose runs are compared "
             "problem by problem; allowed: one."
         )
-    named_operation, mirror = settings.named_operation, settings.operation.mirror
+    operation, mirror = settings.named_operation, settings.operation.mirror
     settings = settings.model_copy(
         update={
             "evaluate": with_commits(settings.evaluate, mirror),
@@ -124,80 +100,71 @@ def open_run(
     measured = settings.measures
     opened = Store.open(settings.store)
     opened.sweep()
-    given: dict[str, Any] = {"store": opened.ref, "seed": settings.seed}
+    store, seed = opened.ref, settings.seed
+    shared: dict[str, Any] = {
+        "store": store,
+        "seed": seed,
+        "rollout": settings.rollout,
+        "verify": settings.verify,
+        "optimize": settings.optimize,
+        "updates_per_rollout": settings.mu,
+        "operation": operation,
+    }
+
+    def of(kind: type[One], **own: Any) -> One:
+        """Make the record of a step: its own fields, and those of the shared ones that it has."""
+        return kind(**own, **{name: value for name, value in shared.items() if name in kind.model_fields})
+
     return OpenRun(
-        **given,
-        policy=PolicyInputs(
-            **given,
+        store=store,
+        seed=seed,
+        **_measurements(store, seed, measured, operation),
+        policy=of(
+            PolicyInputs,
             settings=settings.policy,
             arithmetic=settings.prompts.arithmetic or ArithmeticSettings(),
             source=fingerprint(settings.policy.path),
             chat=settings.chats,
         ),
-        benchmarks=benchmark_inputs(opened.ref, measured, named_operation),
-        training_set=TrainingSetInputs(
-            store=opened.ref,
+        training_set=of(
+            TrainingSetInputs,
             settings=settings.prompts.training_set,
             prompts=settings.prompts,
-            verify=settings.verify,
             source=source_fingerprint(settings.prompts.rows, mirror),
-            operation=named_operation,
         ),
-        prompts=PromptsInputs(**given, settings=settings.prompts),
-        rollout=RolloutInputs(**given, settings=settings.rollout),
-        verify=VerifyInputs(**given, settings=settings.verify),
-        optimize=OptimizeInputs(**given, settings=settings.optimize, operation=named_operation),
-        alternate=AlternateInputs(
-            **given,
-            rollout=settings.rollout,
-            verify=settings.verify,
-            optimize=settings.optimize,
-            updates_per_rollout=settings.mu,
-            operation=named_operation,
-        ),
-        study=StudyInputs(
-            **given,
-            rollout=settings.rollout,
-            verify=settings.verify,
-            optimize=settings.optimize,
-            evaluate=[one.evaluation for one in measured],
-            updates_per_rollout=settings.mu,
-        ),
-        evaluations=evaluation_inputs(opened.ref, settings.seed, measured, named_operation),
-        mean=MeanInputs(**given),
-        report=ReportInputs(**given, settings=settings, trained_from=trained_from),
-        run=RunInputs(**given, settings=settings, trained_from=trained_from, started=process().started),
+        prompts=of(PromptsInputs, settings=settings.prompts),
+        rollout=of(RolloutInputs, settings=settings.rollout),
+        verify=of(VerifyInputs, settings=settings.verify),
+        optimize=of(OptimizeInputs, settings=settings.optimize),
+        alternate=of(AlternateInputs),
+        study=of(StudyInputs, evaluate=[one.evaluation for one in measured]),
+        report=of(ReportInputs, settings=settings, trained_from=trained_from),
+        run=of(RunInputs, settings=settings, trained_from=trained_from, started=process().started),
     )
 
 
-def benchmark_inputs(
-    store: StoreRef, measured: Sequence[Measure], operation: OperationSettings
-) -> list[BenchmarkInputs]:
-    """Return the inputs of the steps that prepare the benchmarks, in the order of the benchmarks.
+def _measurements(
+    store: StoreRef, seed: int, measured: Sequence[Measure], operation: OperationSettings
+) -> dict[str, Any]:
+    """Return the inputs of the steps that evaluate a policy, by their names in ``OpenRun``.
 
     Raises:
         DataError: what a benchmark is read from is missing.
     """
-    return [
+    shared: dict[str, Any] = {"store": store, "operation": operation}
+    benchmarks = [
         BenchmarkInputs(
-            store=store,
+            **shared,
             settings=one.benchmark,
             verify=one.verify,
             source=source_fingerprint(one.benchmark.source, operation.mirror),
-            operation=operation,
         )
         for one in measured
     ]
-
-
-def evaluation_inputs(
-    store: StoreRef, seed: int, measured: Sequence[Measure], operation: OperationSettings
-) -> list[EvaluationInputs]:
-    """Return the inputs of the steps that evaluate a policy, in the order of the benchmarks."""
-    return [
-        EvaluationInputs(store=store, seed=seed, settings=one.evaluation, verify=one.verify, operation=operation)
-        for one in measured
+    evaluations = [
+        EvaluationInputs(**shared, seed=seed, settings=one.evaluation, verify=one.verify) for one in measured
     ]
+    return {"benchmarks": benchmarks, "evaluations": evaluations, "mean": MeanInputs(store=store, seed=seed)}
 
 
 @always
@@ -296,12 +263,7 @@ def open_evaluation(
     opened = Store.open(store, create=False)
     found = find_policy(opened, policy)
     measured = measures(with_commits(evaluate, operation.mirror), prompts, verify, evaluate.engine)
-    return OpenEvaluation(
-        policy=found,
-        benchmarks=benchmark_inputs(opened.ref, measured, operation),
-        evaluations=evaluation_inputs(opened.ref, seed, measured, operation),
-        mean=MeanInputs(store=opened.ref, seed=seed),
-    )
+    return OpenEvaluation(policy=found, **_measurements(opened.ref, seed, measured, operation))
 
 
 @always

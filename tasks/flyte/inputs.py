@@ -4,14 +4,16 @@ There is a record for each step and not one for all: a change of a setting must 
 use it, and of no other.
 """
 
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypedDict, TypeVar
 
 from flytekit import HashMethod
 
 from tasks.settings import (
     ArithmeticSettings,
     BenchmarkSettings,
+    EvaluateSettings,
     EvaluationSettings,
+    Given,
     OperationSettings,
     OptimizeSettings,
     PolicySettings,
@@ -37,6 +39,32 @@ Artifact = Annotated[ArtifactRef, HashMethod(_digest)]
 """An artifact as a task's input or output: its digest is what enters cache keys."""
 StoreHandle = Annotated[StoreRef, HashMethod(_store_id)]
 """A store as a task's input or output: its id is what enters cache keys, so that a moved store hits."""
+
+
+class RunSections(TypedDict):
+    """Inputs of every workflow that trains: the settings that decide a result, and the store."""
+
+    store: str
+    policy: Given[PolicySettings]
+    prompts: Given[PromptsSettings]
+    rollout: Given[RolloutSettings]
+    verify: Given[VerifySettings]
+    optimize: Given[OptimizeSettings]
+    evaluate: Given[EvaluateSettings]
+
+
+class RunOptions(RunSections):
+    """Inputs of the workflows of a whole run."""
+
+    seed: int
+    overrides: str
+    operation: Given[OperationSettings]
+
+
+SECTIONS: dict[str, object] = {"store": "runs", "verify": Given[VerifySettings]()}
+"""Defaults of ``RunSections``."""
+OPTIONS: dict[str, object] = {**SECTIONS, "seed": 0, "overrides": "", "operation": Given[OperationSettings]()}
+"""Defaults of ``RunOptions``."""
 
 
 class StepInputs(Record):

@@ -143,7 +143,7 @@ class Flyte:
             )
         return f"the Flyte at {self.endpoint} is {told}; the workflows need {wanted}"
 
-    def plan(self, name: str, version: str | None) -> "Plan":
+    def plan(self, name: str, version: str | None) -> FlyteLaunchPlan:
         """Return the launch plan of a name and version, or the one that was registered last.
 
         Raises:
@@ -151,7 +151,7 @@ class Flyte:
         """
         with self._asking():
             try:
-                return Plan(self._remote, self._remote.fetch_launch_plan(name=name, version=version))
+                return self._remote.fetch_launch_plan(name=name, version=version)
             except FlyteEntityNotExistException:
                 pass
             self._check_project()
@@ -183,13 +183,32 @@ class Flyte:
                 return None
         return execution
 
-    def start(self, plan: "Plan", inputs: Mapping[str, Any], name: str | None) -> "Execution":
-        """Start an execution of a plan with literals by name; Flyte names it where ``name`` is None."""
+    def start(self, plan: FlyteLaunchPlan, given: Mapping[str, str], name: str | None) -> "Execution":
+        """Start an execution of a plan with inputs as text, objects as YAML or JSON; Flyte names it without ``name``.
+
+        Raises:
+            SettingsError: an input is unknown, fixed, missing or of another type.
+        """
+        fixed = plan.fixed_inputs.literals
+        free = {one: variable for one, variable in plan.interface.inputs.items() if one not in fixed}
+        allowed = ", ".join(sorted(free)) or "none, all of its inputs are fixed"
+        for one in given:
+            if one in fixed:
+                raise SettingsError(f"--set {one}: {plan.name} fixes it; allowed: {allowed}.")
+            if one not in free:
+                hint = f' A single field is changed with --set "overrides={one}=..."' if "overrides" in free else ""
+                raise SettingsError(f"--set {one}: {plan.name} has no such input; allowed: {allowed}.{hint}")
+        for one, parameter in plan.default_inputs.parameters.items():
+            if parameter.required and one not in given:
+                raise SettingsError(f"--set {one}=...: {plan.name} needs it, and it has no default.")
+        values = {one: _value(one, text, free[one].type, "overrides" in given) for one, text in given.items()}
+        literals = {
+            one: TypeEngine.to_literal(self._remote.context, value, type(value), free[one].type)
+            for one, value in values.items()
+        }
         with self._asking():
-            started = self._remote.execute(plan.registered, dict(inputs), execution_name=name)
-        execution = Execution(self, str(started.id.name))
-        execution.plan = plan.registered.name
-        return execution
+            started = self._remote.execute(plan, literals, execution_name=name)
+        return Execution(self, str(started.id.name), plan.name)
 
     def _check_project(self) -> None:
         projects = {one.id: one for one in self._client.list_projects(ProjectListRequest(limit=1000)).projects}
@@ -256,56 +275,15 @@ class Flyte:
         )
 
 
-class Plan:
-    """A registered launch plan."""
-
-    def __init__(self, remote: FlyteRemote, registered: FlyteLaunchPlan) -> None:
-        self._remote, self.registered = remote, registered
-
-    @property
-    def version(self) -> str:
-        """Version with which it is registered."""
-        return str(self.registered.id.version)
-
-    def inputs(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """Return literals for inputs that are given as text, objects as YAML or JSON.
-
-        Raises:
-            SettingsError: an input is unknown, fixed, missing or of another type.
-        """
-        plan, fixed = self.registered, self.registered.fixed_inputs.literals
-        free = {name: one for name, one in plan.interface.inputs.items() if name not in fixed}
-        allowed = ", ".join(sorted(free)) or "none, all of its inputs are fixed"
-        for name in given:
-            if name in fixed:
-                raise SettingsError(f"--set {name}: {plan.name} fixes it; allowed: {allowed}.")
-            if name not in free:
-                hint = f' A single field is changed with --set "overrides={name}=..."' if "overrides" in free else ""
-                raise SettingsError(f"--set {name}: {plan.name} has no such input; allowed: {allowed}.{hint}")
-        for name, one in plan.default_inputs.parameters.items():
-            if one.required and name not in given:
-                raise SettingsError(f"--set {name}=...: {plan.name} needs it, and it has no default.")
-        values = {name: _value(name, text, free[name].type, "overrides" in given) for name, text in given.items()}
-        return {
-            name: TypeEngine.to_literal(self._remote.context, value, type(value), free[name].type)
-            for name, value in values.items()
-        }
-
-
 class Execution:
     """An execution that was started."""
 
-    def __init__(self, flyte: Flyte, name: str) -> None:
-        self.name = name
-        self.plan = ""
-        self._flyte = flyte
-        self._id = WorkflowExecutionIdentifier(project=flyte.project, domain=flyte.domain, name=name)
+    def __init__(self, flyte: Flyte, name: str, plan: str = "") -> None:
+        self.name, self.plan, self._flyte = name, plan, flyte
+        self.request = WorkflowExecutionGetRequest(
+            id=WorkflowExecutionIdentifier(project=flyte.project, domain=flyte.domain, name=name)
+        )
         self._ended: dict[str, tuple[Node, ...]] = {}
-
-    @property
-    def request(self) -> WorkflowExecutionGetRequest:
-        """Identifier of the execution in requests."""
-        return WorkflowExecutionGetRequest(id=self._id)
 
     @property
     def link(self) -> str:
@@ -318,7 +296,7 @@ class Execution:
         """Return the present state of the execution. Nodes that have ended are not requested again."""
         with self._flyte._asking():
             closure = self._flyte._client.get_execution(self.request).closure
-            nodes = tuple(self._nodes(self._id, "", ()))
+            nodes = tuple(self._nodes(self.request.id, "", ()))
         error = closure.error.message
         if closure.HasField("abort_metadata"):
             error = f"{closure.abort_metadata.cause} ({closure.abort_metadata.principal or 'somebody'})"

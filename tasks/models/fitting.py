@@ -31,18 +31,17 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
     state from token to token, where positions are not taken from position_ids, and where attention is more than a
     softmax.
 
-    Args:
-        model: with fp32 weights; it keeps the attention that was found.
-        chunk_tokens: as for ``Scorer``.
+    The model has fp32 weights, and keeps the attention that was found.
 
     Raises:
         DataError: no way gives the model's own log-probabilities, or these are not finite.
     """
     own = model.config._attn_implementation
     batch, alone_T = _responses(model)
+    kind = model.config.model_type
     if not bool(alone_T.isfinite().all()):
         raise DataError(
-            f"policy: the log-probabilities of this {_kind(model)} model are not finite. The training that made it "
+            f"policy: the log-probabilities of this {kind} model are not finite. The training that made it "
             "diverged: take an earlier checkpoint."
         )
     found = []
@@ -58,14 +57,14 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
             continue
         if not difference <= _LARGEST_DIFFERENCE:
             found.append(f"{way.attention}: differ by {difference:.3g}")
-        elif scorer.packed and layout.windows < _windows(model):
+        elif scorer.packed and len(layout.windows) < _windows(model):
             found.append(f"{way.attention}: its attention is not told its window")
         else:
             if not scorer.packed:
-                logger().warning("policy: responses are padded: packing changes what a %s model says", _kind(model))
+                logger().warning("policy: responses are padded: packing changes what a %s model says", kind)
             return scorer
     raise DataError(
-        f"policy: a {_kind(model)} model cannot be trained, because log-probabilities of responses in a batch are not "
+        f"policy: a {kind} model cannot be trained, because log-probabilities of responses in a batch are not "
         f"those that each has alone ({_LARGEST_DIFFERENCE:g} may be between them): {'; '.join(found)}. Take a "
         "policy of another architecture."
     )
@@ -75,15 +74,11 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
 class _Watched(PackedLayout):
     """Counts the layers whose attention has a window: made responses are too short to be cut by one."""
 
-    layers: list[int] = field(default_factory=list)
-
-    @property
-    def windows(self) -> int:
-        return len(self.layers)
+    windows: list[int] = field(default_factory=list)
 
     def window(self, of_layer: int | None) -> int | None:
         if of_layer is not None:
-            self.layers.append(of_layer)
+            self.windows.append(of_layer)
         return super().window(of_layer)
 
 
@@ -94,10 +89,6 @@ def _windows(model: PreTrainedModel) -> int:
         return 0
     kinds = getattr(config, "layer_types", None)
     return int(config.num_hidden_layers) if kinds is None else list(kinds).count("sliding_attention")
-
-
-def _kind(model: PreTrainedModel) -> str:
-    return str(model.config.model_type)
 
 
 def _ways(model: PreTrainedModel, own: str) -> Iterator[Way]:

@@ -1,10 +1,12 @@
 """Score responses: a model as a function from packed responses to the log-probabilities of their tokens.
 
-Legend of shapes: P packed tokens, Q prompt tokens and T response tokens among them, R responses, E hidden width,
-B sequences, L the longest of them, V vocabulary.
+The logits of a whole batch are never held.
+
+Legend of shapes: P packed tokens, Q prompt tokens and T response tokens among them, C tokens of a chunk, R responses,
+E hidden width, B sequences, L the longest of them, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
 
 from tasks.errors import DataError
-from tasks.models.logp import chunked_logp
 from tasks.models.packing import PACKED_ATTENTION, PackedLayout
 
 Ints = npt.NDArray[np.int64]
+_CPU_LOGITS = 2**24
+"""Largest number of logits of a chunk on a CPU, 64 MiB: more would take memory, fewer would take time."""
 
 
 @dataclass(frozen=True)
@@ -137,3 +141,69 @@ class Scorer(nn.Module):
         # What comes after a token changes nothing, so padding on the right needs no mask.
         padded_BLE: Tensor = body(input_ids=batch.token_P[layout.to_rectangle_BL], use_cache=False).last_hidden_state
         return padded_BLE.flatten(0, 1)[layout.to_row_P]
+
+
+class _ChunkedLogp(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_TE: Tensor, weight_VE: Tensor, target_T: Tensor, chunk: int, cap: float | None
+    ) -> tuple[Tensor, Tensor]:
+        logp_T = torch.empty(len(target_T), dtype=torch.float32, device=hidden_TE.device)
+        entropy_T = torch.empty_like(logp_T)
+        for part in _parts(len(target_T), chunk):
+            logp_CV = torch.log_softmax(_logits(hidden_TE[part], weight_VE, cap), dim=1)
+            logp_T[part] = logp_CV.gather(1, target_T[part, None]).squeeze(1)
+            entropy_T[part] = -logp_CV.exp().mul_(logp_CV).sum(1)
+            del logp_CV  # before the next chunk's is made
+        ctx.save_for_backward(hidden_TE, weight_VE, target_T)
+        ctx.chunk, ctx.cap = chunk, cap
+        ctx.mark_non_differentiable(entropy_T)
+        return logp_T, entropy_T
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_logp_T: Tensor, _: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        hidden_TE, weight_VE, target_T = ctx.saved_tensors
+        grad_hidden_TE = torch.empty_like(hidden_TE)
+        # None where adapters alone are trained.
+        grad_weight_VE = torch.zeros_like(weight_VE) if ctx.needs_input_grad[1] else None
+        for part in _parts(len(target_T), ctx.chunk):
+            logits_CV = _logits(hidden_TE[part], weight_VE, ctx.cap)
+            grad_logits_CV = torch.log_softmax(logits_CV, dim=1).exp_().neg_()
+            grad_logits_CV.scatter_add_(1, target_T[part, None], torch.ones_like(grad_logits_CV[:, :1]))
+            grad_logits_CV.mul_(grad_logp_T[part, None])
+            if ctx.cap is not None:
+                grad_logits_CV.mul_(1 - (logits_CV / ctx.cap) ** 2)
+            del logits_CV
+            grad_logits_CV = grad_logits_CV.to(weight_VE.dtype)
+            grad_hidden_TE[part] = grad_logits_CV @ weight_VE
+            if grad_weight_VE is not None:
+                grad_weight_VE.addmm_(grad_logits_CV.T, hidden_TE[part])
+            del grad_logits_CV
+        return grad_hidden_TE, grad_weight_VE, None, None, None
+
+
+def _parts(count: int, chunk: int) -> list[slice]:
+    return [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]
+
+
+def _logits(hidden_CE: Tensor, weight_VE: Tensor, cap: float | None) -> Tensor:
+    logits_CV = (hidden_CE @ weight_VE.T).float()
+    return logits_CV if cap is None else logits_CV.div_(cap).tanh_().mul_(cap)
+
+
+def chunked_logp(
+    hidden_TE: Tensor, weight_VE: Tensor, target_T: Tensor, chunk: int, cap: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Compute log-probabilities of target tokens and entropies of their distributions, in fp32.
+
+    The backward pass computes the logits again, chunk by chunk, so that memory is chunk x V and not T x V. On a CPU a
+    chunk has fewer tokens where the vocabulary is large. A cap bounds the logits: they are cap x tanh(logits / cap).
+
+    Returns:
+        logp_T, differentiable, and entropy_T, which is not.
+    """
+    if hidden_TE.device.type == "cpu":
+        chunk = max(1, min(chunk, _CPU_LOGITS // len(weight_VE)))
+    chunked: Callable[..., tuple[Tensor, Tensor]] = _ChunkedLogp.apply
+    return chunked(hidden_TE, weight_VE, target_T, chunk, cap)

@@ -10,7 +10,6 @@ from typing import Any
 
 from tasks.data.arithmetic import form_of, split
 from tasks.errors import DataError
-from tasks.logs import logger
 from tasks.models.checks import check_folder, check_model
 from tasks.models.files import ADAPTER, INDEX, WEIGHTS, weight_files
 from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings
@@ -85,8 +84,6 @@ def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> d
         # which tells of that artifact.
         left = {MANIFEST, ADAPTER, *([INDEX] if (local / WEIGHTS).is_file() else [])}
         files = {file for pattern in patterns if pattern != _ALL_WEIGHTS for file in local.glob(pattern)}
-        if local / ADAPTER in files:
-            logger().info("policy.path: %s is left out: there is a whole model, and no adapter beside it", ADAPTER)
         for file in sorted(files.union(weight_files(local))):
             if file.name not in left:
                 shutil.copyfile(file, folder / file.name)

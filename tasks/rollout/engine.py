@@ -50,6 +50,8 @@ class Response:
     finish_reason: Literal["stop", "length", "missing"]
 
 
+OnDone = Callable[[int, int], None]
+"""A callback with the numbers of responses and tokens that were finished since its last call."""
 MISSING = Response(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), "missing")
 """The response that stands for one that could not be generated."""
 
@@ -95,13 +97,8 @@ class Engine(Protocol):
         """
         ...
 
-    def generate(
-        self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
-    ) -> list[Response]:
-        """Sample one response per request, in the order of the requests.
-
-        ``on_done`` is called with the numbers of responses and tokens that were finished since its last call.
-        """
+    def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
+        """Sample one response per request, in the order of the requests."""
         ...
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -120,6 +117,10 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release the memory of the engine, which cannot generate afterwards."""
         ...
+
+
+def unseen(_responses: int, _tokens: int) -> None:
+    """Ignore what is reported."""
 
 
 def engine_of(folder: Path, policy_digest: str, settings: "EngineSettings") -> Engine:
@@ -143,11 +144,7 @@ def load_engine(folder: Path, settings: "EngineSettings", takes_turns: bool = Fa
 def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int) -> int:
     """Return the seed of a response: the same on every machine, whatever else is in its batch.
 
-    Args:
-        run_seed: of the run.
-        purpose: ``stage 0``, ``stage 1``, ..., or ``evaluate``.
-        prompt_id: of the prompt.
-        sample_index: counts the prompt's responses.
+    ``purpose`` is ``stage 0``, ``stage 1``, ..., or ``evaluate``.
     """
     text = f"{run_seed}/{purpose}/{prompt_id}/{sample_index}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

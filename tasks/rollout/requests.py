@@ -19,20 +19,13 @@ def build_requests(
     context_tokens: int,
     max_new_tokens: int,
 ) -> list[Request]:
-    """Return one request per prompt and sample index, in the order of the prompts, then of the samples.
+    """Return one request per row of the prompts table and sample index, in the order of the prompts, then samples.
 
-    Args:
-        tokenizer: the policy's.
-        prompts: rows of the prompts table.
-        samples: sample indices of every prompt.
-        purpose: see ``sampling_seed``.
-        seed: the run's.
-        context_tokens: the policy's longest sequence.
-        max_new_tokens: of a response.
+    ``purpose`` and ``seed`` are those of ``sampling_seed``; ``context_tokens`` is the policy's longest sequence.
 
     Raises:
-        DataError: a prompt has no tokens, ends with the end of a text, or leaves no room for a response of
-            ``max_new_tokens``; or see ``token_ids``.
+        DataError: a prompt has no tokens, ends with the end of a text, or leaves no room for a response; or see
+            ``token_ids``.
     """
     requests = []
     for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True):

@@ -1,71 +1,65 @@
 """The step that samples responses to a shard of prompts."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from tasks.errors import DataError, explained
+from tasks.formats import percent
 from tasks.interruption import heeding
+from tasks.logs import logger
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import Bar, bar
-from tasks.rollout.engine import MISSING, Engine, Response, Sampling, Work, engine_of
-from tasks.rollout.limit import AtLimit
+from tasks.rollout.engine import MISSING, Engine, OnDone, Response, Sampling, Work, engine_of, unseen
 from tasks.rollout.requests import build_requests, unfit_prompts
 from tasks.settings import RolloutSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PROMPTS_FILE, ROLLOUTS_FILE
 from tasks.store.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
 
-OnDone = Callable[[int, int], None]
-"""A callback that receives how many more responses are complete, and how many tokens are new."""
-
-
-def unseen(_responses: int, _tokens: int) -> None:
-    """Ignore what is reported."""
+NEARLY_ALL = 0.9
+"""Share of the responses; a warning is given where at least so many end at the limit."""
+_MOST = 0.5
+"""Share of the responses at the limit; a special token in at least so many is taken for the end of their turn."""
 
 
 @heeding
 def generate_shard(
     store: Store, settings: RolloutSettings, policy: ArtifactRef, prompts: ArtifactRef, stage: int, seed: int
 ) -> ArtifactRef:
-    """Sample ``responses_per_prompt`` responses to every prompt of a shard.
-
-    Args:
-        store: of policy, prompts and the rollouts.
-        settings: how to sample.
-        policy: the behavior policy.
-        prompts: the shard.
-        stage: counts from 0.
-        seed: the run's.
+    """Sample ``responses_per_prompt`` responses to every prompt of a shard; ``stage`` counts from 0.
 
     Returns:
         A rollouts artifact with one row per response, those of a prompt beside each other.
 
     Raises:
+        DataError: too many responses are missing.
         Interrupted: SIGTERM came; the parts that are done are kept.
     """
     parents = {"policy": policy, "prompts": prompts}
+    title = f"stage {stage + 1} generate"
     with store.write("rollouts", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
             folder = store.path(policy, without=OPTIMIZER)
             rows = read_table(store.path(prompts) / PROMPTS_FILE).to_pylist()
             tokenizer = load_tokenizer(folder)
             engine = engine_of(folder, policy.digest, settings.engine)
-            limit = AtLimit(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
-            missing = Missing(len(rows) * settings.responses_per_prompt, settings.max_missing_share)
-            unfit = unfit_prompts(tokenizer, rows, engine.context_tokens, settings.max_new_tokens)
-            for name, reason in unfit.items():
-                missing.add(name, settings.responses_per_prompt, reason)
+            counts = RolloutCounts(tokenizer, folder, settings, rows, engine.context_tokens)
+            unfit = counts.unfit
         engine.work = Work()
         seconds: list[float | None] = []
         with (
             draft.phase("generate"),
-            bar(f"stage {stage + 1} generate", len(rows) * settings.responses_per_prompt) as progress,
+            bar(title, counts.total) as progress,
             table_writer(draft.path / ROLLOUTS_FILE, rollouts_schema(settings.max_new_tokens)) as add,
         ):
             on_done = advancing(progress)
@@ -79,22 +73,18 @@ def generate_shard(
 
                 seconds.append(None)
                 table = store.progress.table("rollouts", number, generate)
-                for name in table.filter(pc.equal(table["finish_reason"], "missing"))["prompt_id"].to_pylist():
-                    if name not in unfit:
-                        missing.add(name, 1, "the engine gave it up.")
+                counts.add(table)
                 add(table)
-                limit.add_table(table)
-                progress.reach(limit.responses)
+                progress.reach(counts.limit.responses)
+        limit = counts.limit
         draft.facts.update(
             stage=stage,
             responses=limit.responses,
             response_tokens=limit.tokens / limit.responses,
             truncated=limit.cut / limit.responses,
-            missing=missing.responses,
-            missing_prompts=missing.prompts,
             tokens_per_second=limit.tokens / draft.spent()["generate"],
             **timed_calls(seconds, [engine.work]),
-            **limit.facts(f"stage {stage + 1} generate"),
+            **counts.facts(title),
         )
     return draft.ref
 
@@ -143,14 +133,14 @@ def sample(
         settings.max_new_tokens,
     )
     responses = engine.generate(requests, Sampling(settings.max_new_tokens, settings.temperature), on_done)
-    texts = decode(tokenizer, responses)
-    made = {
-        (request.prompt_id, request.sample_index): (request.prompt_token_ids, response, text)
-        for request, response, text in zip(requests, responses, texts, strict=True)
-    }
+    made = zip(requests, responses, decode(tokenizer, responses), strict=True)
     rows = []
     for row, index in product(prompts, range(settings.responses_per_prompt)):
-        prompt_token_ids, response, text = made.get((row["prompt_id"], index), ([], MISSING, ""))
+        prompt_token_ids: list[int] = []
+        response, text = MISSING, ""
+        if row["prompt_id"] not in unfit:
+            request, response, text = next(made)
+            prompt_token_ids = request.prompt_token_ids
         rows.append(
             {
                 "prompt_id": row["prompt_id"],
@@ -168,32 +158,99 @@ def sample(
     return rows
 
 
-class Missing:
-    """A count of the responses that could not be generated, of a shard or of a stage that alternates.
+class AtLimit:
+    """Counts responses, their tokens, and those that are cut at the limit of tokens.
 
     Args:
-        total: responses of it.
-        max_share: more than this share of them is an error.
+        tokenizer: the policy's.
+        stop_ids: tokens that end a response.
+        limit: as it is named to the user, such as ``rollout.max_new_tokens 512``.
     """
 
-    def __init__(self, total: int, max_share: float) -> None:
-        self.responses = 0
-        self.prompts: list[str] = []
-        """Prompts of which at least one response is missing."""
-        self._total, self._max_share = total, max_share
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_ids: Iterable[int], limit: str) -> None:
+        self._tokenizer, self._stop_ids, self._limit = tokenizer, list(stop_ids), limit
+        special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+        self._special = np.array(sorted(special - set(self._stop_ids)), dtype=np.int64)
+        self.responses = self.cut = self.tokens = 0
+        self._first: Counter[int] = Counter()
 
-    def add(self, prompt_id: str, responses: int, reason: str) -> None:
-        """Count missing responses to a prompt.
+    def add(self, token_ids: npt.NDArray[np.int32], finish_reason: str) -> None:
+        """Count a response."""
+        self.responses += 1
+        self.tokens += len(token_ids)
+        if finish_reason == "length":
+            self.cut += 1
+            special = token_ids[np.isin(token_ids, self._special)]
+            self._first.update(special[:1].tolist())
 
-        Raises:
-            DataError: there are too many.
-        """
-        self.responses += responses
-        if not self.prompts or self.prompts[-1] != prompt_id:
-            self.prompts.append(prompt_id)
-        if self.responses > self._max_share * self._total:
+    def facts(self, title: str) -> dict[str, Any]:
+        """Return facts for a manifest: a warning, which is logged too, where nearly all responses end at the limit."""
+        if self.cut < max(1, NEARLY_ALL * self.responses):
+            return {}
+        stops = ", ".join(map(self._named, self._stop_ids))
+        warning = (
+            f"{title}: {percent(self.cut / self.responses)} of {self.responses} responses end at {self._limit}, "
+            f"without a stop token ({stops}). {self._advice()}"
+        )
+        logger().warning("%s", warning)
+        return {"warning": warning}
+
+    def _advice(self) -> str:
+        for token, count in self._first.most_common(1):
+            if count >= _MOST * self.cut:
+                return (
+                    f"{percent(count / self.cut)} of those go on after {self._named(token)}: to stop there, add "
+                    f"{token} to eos_token_id in the generation_config.json of the base policy."
+                )
+        name = self._limit.split()[0]
+        return f"Raise {name}, or ask for a shorter answer, or for an end, as the policy was trained to write it."
+
+    def _named(self, token: int) -> str:
+        return f"{self._tokenizer.convert_ids_to_tokens(token)} {token}"
+
+
+class RolloutCounts:
+    """Counts the responses of a policy to all prompts of a shard, or of a stage that alternates.
+
+    Raises:
+        DataError: more responses are missing than ``max_missing_share`` allows; ``add`` raises it too.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        folder: Path,
+        settings: RolloutSettings,
+        prompts: Sequence[Mapping[str, Any]],
+        context_tokens: int,
+    ) -> None:
+        self.total = len(prompts) * settings.responses_per_prompt
+        self.limit = AtLimit(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
+        self.unfit = unfit_prompts(tokenizer, prompts, context_tokens, settings.max_new_tokens)
+        """Prompts without responses, each with the reason."""
+        self._max_share = settings.max_missing_share
+        self._missing: Counter[str] = Counter()
+        for name, reason in self.unfit.items():
+            self._miss(name, settings.responses_per_prompt, reason)
+
+    def add(self, rollouts: pa.Table) -> None:
+        """Count rows of the rollouts table."""
+        for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
+            if name not in self.unfit:
+                self._miss(name, 1, "the engine gave it up.")
+        for ids, reason in zip(rollouts["response_token_ids"], rollouts["finish_reason"].to_pylist(), strict=True):
+            self.limit.add(ids.values.to_numpy(), reason)
+
+    def facts(self, title: str) -> dict[str, Any]:
+        """Return facts of rollouts: what is missing, and see ``AtLimit.facts``."""
+        missing = {"missing": self._missing.total(), "missing_prompts": list(self._missing)}
+        return {**missing, **self.limit.facts(title)}
+
+    def _miss(self, prompt_id: str, responses: int, reason: str) -> None:
+        self._missing[prompt_id] += responses
+        if (missing := self._missing.total()) > self._max_share * self.total:
             raise DataError(
-                f"{self.responses} of the {self._total} responses cannot be generated; "
+                f"{missing} of the {self.total} responses cannot be generated; "
                 f"rollout.max_missing_share allows {self._max_share:.1%}. The last: prompt {prompt_id!r}: {reason}"
             )
 

@@ -5,7 +5,7 @@ Legend of shapes: U distinct prompts, B rows of the batch, L prompt tokens, V vo
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import DynamicCache, PretrainedConfig, PreTrainedModel
 
 from tasks.models.loading import enough_memory, load_model, stop_token_ids
-from tasks.rollout.engine import Request, Response, Sampling, Work
+from tasks.rollout.engine import OnDone, Request, Response, Sampling, Work
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
     from tasks.settings import EngineSettings
@@ -92,9 +92,7 @@ class TransformersEngine:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def generate(
-        self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
-    ) -> list[Response]:
+    def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
         """See ``Engine.generate``; requests of one length share a batch, so that few prompts are padded."""
         order = sorted(
             range(len(requests)), key=lambda i: (len(requests[i].prompt_token_ids), requests[i].prompt_token_ids)
@@ -109,9 +107,7 @@ class TransformersEngine:
         return [responses[place] for place in range(len(requests))]
 
     @torch.inference_mode()
-    def _decode(
-        self, batch: list[Request], sampling: Sampling, on_done: Callable[[int, int], None]
-    ) -> Iterator[Response]:
+    def _decode(self, batch: list[Request], sampling: Sampling, on_done: OnDone) -> Iterator[Response]:
         size, limit = len(batch), sampling.max_new_tokens
         place = self._model.device
         token_BN = torch.zeros(size, limit, dtype=torch.int64, device=place)

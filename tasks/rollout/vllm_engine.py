@@ -6,11 +6,9 @@ level 2 (``enable_sleep_mode``), which gives back weights and KV cache; on a CPU
 """
 
 import gc
-import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +17,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from tasks.errors import SettingsError
 from tasks.models.loading import has_code, stop_token_ids, weight_names
-from tasks.rollout.engine import MISSING, Request, Response, Sampling, Work
+from tasks.rollout.engine import MISSING, OnDone, Request, Response, Sampling, Work, unseen
 from tasks.settings.devices import VllmSettings
 
 if TYPE_CHECKING:
@@ -34,46 +31,45 @@ _SEEDS = 2**63
 
 
 class VllmEngine:
-    """An engine around ``vllm.LLM``, which stops at ``stop_ids``; for the rest see ``Engine.load``."""
+    """An engine around ``vllm.LLM``; see ``Engine.load``."""
 
-    def __init__(
-        self, folder: Path, settings: VllmSettings, stop_ids: Sequence[int], takes_turns: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, settings: VllmSettings, takes_turns: bool = False) -> None:
         self._joined = dist.is_initialized()
         self._llm = _load(folder, settings, takes_turns)
-        self._stop_ids = list(stop_ids)
+        self._stop_ids = stop_token_ids(folder)
         self._names = weight_names(folder)
         self._sleeps = takes_turns and torch.cuda.is_available()
         self._asleep = False
         self.context_tokens = int(self._llm.model_config.max_model_len)
         self.work = Work()
         self._passes = 0
+        self._on_done: OnDone = unseen
         self._places = settings.batch_size
         step = self._llm.llm_engine.step
 
         def counted() -> Any:
             self._passes += 1
-            return step()
+            outputs = step()
+            self._on_done(sum(output.finished for output in outputs), 0)
+            return outputs
 
         self._llm.llm_engine.step = counted  # vLLM has no public count of its steps.
 
     @classmethod
     def load(cls, folder: Path, settings: VllmSettings, takes_turns: bool = False) -> "VllmEngine":
         """See ``Engine``."""
-        return cls(folder, settings, stop_token_ids(folder), takes_turns)
+        return cls(folder, settings, takes_turns)
 
-    def generate(
-        self, requests: Sequence[Request], sampling: Sampling, on_done: Callable[[int, int], None]
-    ) -> list[Response]:
+    def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
         """See ``Engine.generate``; the longest prompts first, so that no long request is left alone at the end."""
         if not requests:
             return []
         order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt_token_ids))
-        before = self._passes
+        before, self._on_done = self._passes, on_done
         outputs = self._llm.generate(
             [{"prompt_token_ids": requests[place].prompt_token_ids} for place in order],
             [self._parameters(requests[place], sampling) for place in order],
-            use_tqdm=partial(_Reporting, on_done=on_done),
+            use_tqdm=False,
         )
         responses = {place: _response(output) for place, output in zip(order, outputs, strict=True)}
         tokens = sum(len(response.token_ids) for response in responses.values())
@@ -215,20 +211,6 @@ def _pack_again(model: nn.Module) -> None:
     for layer in layers:
         if hasattr(layer, "cpu_linear") and layer.weight.numel():
             layer.quant_method.process_weights_after_loading(layer)
-
-
-class _Reporting(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """A progress bar to vLLM, which shows nothing and tells how many requests are done."""
-
-    def __init__(self, iterable: Any = None, *, on_done: Callable[[int, int], None], **options: Any) -> None:
-        super().__init__(iterable, **{**options, "file": io.StringIO(), "dynamic_ncols": False})
-        self._on_done = on_done if iterable is None else None  # prompts that are read in are not done
-
-    def update(self, n: float | None = 1) -> bool | None:
-        if self._on_done is not None:
-            self._on_done(int(n or 0), 0)
-        shown: bool | None = super().update(n)
-        return shown
 
 
 def _response(output: "RequestOutput") -> Response:

@@ -13,19 +13,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from torch import Tensor
 
 from tasks.errors import SettingsError
 from tasks.interruption import heeding
-from tasks.models.loading import load_tokenizer, stop_token_ids
+from tasks.models.loading import load_tokenizer
 from tasks.models.lora import merged
 from tasks.progress import bar
 from tasks.resident import release
 from tasks.rollout.engine import load_engine
-from tasks.rollout.limit import AtLimit
-from tasks.rollout.requests import unfit_prompts
-from tasks.rollout.step import Missing, sample, timed_calls
+from tasks.rollout.step import RolloutCounts, sample, timed_calls
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.progress import Progress
@@ -128,10 +125,8 @@ def train_alternating(
                     kept=loop.kept,
                 )
                 rolled.facts.update(
-                    missing=loop.missing.responses,
-                    missing_prompts=loop.missing.prompts,
                     **timed_calls(loop.call_seconds, distributed.gather(loop.engine.work)),
-                    **loop.limit.facts(part),
+                    **loop.counts.facts(part),
                 )
             judged.parents["rollouts"] = [rolled.ref]
             judged.facts.update(loop.tally.facts())
@@ -186,12 +181,7 @@ class Colocated:
             self.call_seconds: list[float | None] = []
             """Seconds of generation of every refresh; None where its responses were found."""
             self.tally = Tally()
-            stops, limit = stop_token_ids(folder), f"rollout.max_new_tokens {rollout.max_new_tokens}"
-            self.limit = AtLimit(self.tokenizer, stops, limit)
-            self.missing = Missing(self.responses, rollout.max_missing_share)
-            self._unfit = unfit_prompts(self.tokenizer, rows, self.engine.context_tokens, rollout.max_new_tokens)
-            for name, reason in self._unfit.items():
-                self.missing.add(name, rollout.responses_per_prompt, reason)
+            self.counts = RolloutCounts(self.tokenizer, folder, rollout, rows, self.engine.context_tokens)
             self._rollout, self._verify, self._optimize = rollout, verify, optimize
             self._policy_digest, self._stage, self._seed, self._phase = policy.digest, stage, seed, phase
             self._progress = progress
@@ -249,7 +239,7 @@ class Colocated:
             places = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
             own = [prompts[place] for place in places]
             sampled = sample(
-                self.engine, self.tokenizer, self._rollout, own, name, self._stage, self._seed, unfit=self._unfit
+                self.engine, self.tokenizer, self._rollout, own, name, self._stage, self._seed, unfit=self.counts.unfit
             )
             rollouts = _gathered(to_table(sampled, ROLLOUTS))
             self.call_seconds.append(time.perf_counter() - began)
@@ -273,12 +263,9 @@ class Colocated:
             GateError: the verifier could not tell of too many.
         """
         self.tally.add_rollouts(rollouts)
-        self.limit.add_table(rollouts)
         self.tally.add_verdicts(verdicts)
         check_failures(self.tally.failed, self._verify, self.responses)
-        for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
-            if name not in self._unfit:
-                self.missing.add(name, 1, "the engine gave it up.")
+        self.counts.add(rollouts)
 
     def _find(self, number: int) -> Path | None:
         progress = self._progress

@@ -118,8 +118,7 @@ class Cluster:
         """Starts a plan, in a store of the execution's own unless one is given."""
         name = name or f"t{uuid.uuid4().hex[:12]}"
         found = self.flyte.plan(plan, version or self.version)
-        inputs = {"store": self.store_of(name), **given}
-        return self.flyte.start(found, found.inputs(inputs), name)
+        return self.flyte.start(found, {"store": self.store_of(name), **given}, name)
 
     def store_of(self, name: str) -> str:
         """Where an execution keeps its artifacts, which nothing else uses."""

@@ -5,35 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    BambaConfig,
-    BloomConfig,
-    CohereConfig,
-    FalconH1Config,
-    Gemma2Config,
-    Gemma3TextConfig,
-    GPT2Config,
-    GptOssConfig,
-    GraniteConfig,
-    Lfm2Config,
-    Llama4TextConfig,
-    LlamaConfig,
-    MambaConfig,
-    MptConfig,
-    PhiConfig,
-    PretrainedConfig,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2MoeConfig,
-    Qwen3Config,
-    Qwen3MoeConfig,
-    Qwen3NextConfig,
-    StableLmConfig,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from tasks.models.loading import load_tokenizer
 
+shaped = AutoConfig.for_model
 SHAPE = {
     "vocab_size": 40,
     "hidden_size": 32,
@@ -44,36 +20,37 @@ SHAPE = {
     "max_position_embeddings": 64,
 }
 FAMILIES = {
-    "qwen3": Qwen3Config(**SHAPE, head_dim=8, tie_word_embeddings=True),
-    "qwen2": Qwen2Config(**SHAPE, tie_word_embeddings=False),
-    "llama": LlamaConfig(**SHAPE),
-    "gpt2": GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=64, attn_pdrop=0.0),
+    "qwen3": shaped("qwen3", **SHAPE, head_dim=8, tie_word_embeddings=True),
+    "qwen2": shaped("qwen2", **SHAPE, tie_word_embeddings=False),
+    "llama": shaped("llama", **SHAPE),
+    "gpt2": shaped("gpt2", vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=64, attn_pdrop=0.0),
 }
 LAYERS = {"num_hidden_layers": 2, "hidden_size": 32, "vocab_size": 40}
 HEADS = {**SHAPE, "head_dim": 8}
 MAMBA = {"mamba_n_heads": 4, "mamba_n_groups": 1, "mamba_d_state": 8}
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
 LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
-WINDOWED = Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=4, max_window_layers=1)
+WINDOWED = shaped("qwen2", **SHAPE, use_sliding_window=True, sliding_window=4, max_window_layers=1)
 PACKABLE: dict[str, PretrainedConfig] = {
     **FAMILIES,
     "a window": WINDOWED,
-    "windows and others": Gemma3TextConfig(
-        **HEADS, sliding_window=4, query_pre_attn_scalar=8, tie_word_embeddings=False
+    "windows and others": shaped(
+        "gemma3_text", **HEADS, sliding_window=4, query_pre_attn_scalar=8, tie_word_embeddings=False
     ),
-    "experts": Qwen3MoeConfig(**HEADS, **EXPERTS, num_experts=4),
-    "logits divided": GraniteConfig(**SHAPE, logits_scaling=6.0),
-    "logits multiplied": CohereConfig(**SHAPE, logit_scale=0.25),
-    "logits with a bias": PhiConfig(**SHAPE),
+    "experts": shaped("qwen3_moe", **HEADS, **EXPERTS, num_experts=4),
+    "logits divided": shaped("granite", **SHAPE, logits_scaling=6.0),
+    "logits multiplied": shaped("cohere", **SHAPE, logit_scale=0.25),
+    "logits with a bias": shaped("phi", **SHAPE),
 }
 PADDED: dict[str, PretrainedConfig] = {
-    "convolution and recurrence": MambaConfig(**LAYERS, state_size=8),
-    "convolution": Lfm2Config(**SHAPE, block_ff_dim=48, layer_types=["conv", "full_attention"]),
-    "recurrence in one layer": BambaConfig(**SHAPE, **MAMBA, mamba_d_head=16, attn_layer_indices=[1]),
-    "recurrence in every layer, logits multiplied": FalconH1Config(
-        **HEADS, **MAMBA, mamba_d_head=8, mamba_d_ssm=32, lm_head_multiplier=0.5
+    "convolution and recurrence": shaped("mamba", **LAYERS, state_size=8),
+    "convolution": shaped("lfm2", **SHAPE, block_ff_dim=48, layer_types=["conv", "full_attention"]),
+    "recurrence in one layer": shaped("bamba", **SHAPE, **MAMBA, mamba_d_head=16, attn_layer_indices=[1]),
+    "recurrence in every layer, logits multiplied": shaped(
+        "falcon_h1", **HEADS, **MAMBA, mamba_d_head=8, mamba_d_ssm=32, lm_head_multiplier=0.5
     ),
-    "linear attention and experts": Qwen3NextConfig(
+    "linear attention and experts": shaped(
+        "qwen3_next",
         **HEADS,
         **LINEAR,
         **EXPERTS,
@@ -81,10 +58,16 @@ PADDED: dict[str, PretrainedConfig] = {
         shared_expert_intermediate_size=16,
         layer_types=["linear_attention", "full_attention"],
     ),
-    "chunks": Llama4TextConfig(
-        **HEADS, num_local_experts=2, num_experts_per_tok=1, attention_chunk_size=64, intermediate_size_mlp=48
+    "chunks": shaped(
+        "llama4_text",
+        **HEADS,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        attention_chunk_size=64,
+        intermediate_size_mlp=48,
     ),
-    "windows that attention does not hear of": Qwen2MoeConfig(
+    "windows that attention does not hear of": shaped(
+        "qwen2_moe",
         **SHAPE,
         **EXPERTS,
         num_experts=4,
@@ -93,24 +76,23 @@ PADDED: dict[str, PretrainedConfig] = {
         sliding_window=32,
         max_window_layers=1,
     ),
-    "places by ALiBi": BloomConfig(vocab_size=40, hidden_size=32, n_layer=2, n_head=4),
-    "places by ALiBi, too": MptConfig(vocab_size=40, d_model=32, n_heads=4, n_layers=2, max_seq_len=64),
-    "attention that hands nothing on": StableLmConfig(**SHAPE),
-    "sinks": GptOssConfig(**HEADS, num_local_experts=4, num_experts_per_tok=2, sliding_window=4),
-    "caps of attention and logits": Gemma2Config(
-        **HEADS, final_logit_softcapping=3.0, attn_logit_softcapping=2.0, query_pre_attn_scalar=8
+    "places by ALiBi": shaped("bloom", vocab_size=40, hidden_size=32, n_layer=2, n_head=4),
+    "places by ALiBi, too": shaped("mpt", vocab_size=40, d_model=32, n_heads=4, n_layers=2, max_seq_len=64),
+    "attention that hands nothing on": shaped("stablelm", **SHAPE),
+    "sinks": shaped("gpt_oss", **HEADS, num_local_experts=4, num_experts_per_tok=2, sliding_window=4),
+    "caps of attention and logits": shaped(
+        "gemma2", **HEADS, final_logit_softcapping=3.0, attn_logit_softcapping=2.0, query_pre_attn_scalar=8
     ),
 }
 
 
 def made(config: PretrainedConfig, attention: str | None = None, spread: float = 0.2) -> PreTrainedModel:
     """A model with weights so far from 0 that every layer matters; ``spread`` is their standard deviation."""
-    torch.manual_seed(0)
-    found: PreTrainedModel = AutoModelForCausalLM.from_config(deepcopy(config), attn_implementation=attention)
+    found = model(config, attention)
     with torch.no_grad():
         for weight in found.parameters():
             weight.normal_(0.5 if weight.ndim == 1 else 0, spread)
-    return found.eval()
+    return found
 
 
 def brought(config: PretrainedConfig, policy: Path, folder: Path, spread: float = 0.2) -> Path:
@@ -122,7 +104,7 @@ def brought(config: PretrainedConfig, policy: Path, folder: Path, spread: float 
     return folder
 
 
-def model(config: PretrainedConfig, attention: str) -> PreTrainedModel:
+def model(config: PretrainedConfig, attention: str | None) -> PreTrainedModel:
     """A model as transformers initialises it."""
     torch.manual_seed(0)
     made: PreTrainedModel = AutoModelForCausalLM.from_config(deepcopy(config), attn_implementation=attention)

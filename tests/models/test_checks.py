@@ -19,8 +19,8 @@ from tasks.store import Store
 from tests.llama import byte_tokenizer, llama
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-Spoil = Callable[[Path], None]
+WEIGHTS, INDEX, NORM = "model.safetensors", "model.safetensors.index.json", "model.norm.weight"
+Spoil = Callable[[Path], object]
 
 
 def take(store: Store, folder: Path, chat: bool = False) -> Path:
@@ -36,10 +36,22 @@ def refused(store: Store, folder: Path, message: str, chat: bool = False) -> Non
     assert store.manifests("policy") == []
 
 
+def text(name: str, content: str) -> Spoil:
+    return lambda folder: (folder / name).write_text(content)
+
+
+def without(name: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / "pytorch_model.bin").write_bytes(b"pickle")
+
+    return spoil
+
+
 def config(**changes: Any) -> Spoil:
     def spoil(folder: Path) -> None:
         values = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(values | changes))
+        text("config.json", json.dumps(values | changes))(folder)
 
     return spoil
 
@@ -49,18 +61,10 @@ def cut(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes(content[: len(content) // 2])
 
 
-def indexed(*names: object) -> Spoil:
+def index(content: str) -> Spoil:
     def spoil(folder: Path) -> None:
         (folder / WEIGHTS).rename(folder.parent / "outside.safetensors")
-        (folder / INDEX).write_text(json.dumps({"weight_map": dict(enumerate(names))}))
-
-    return spoil
-
-
-def index(text: str) -> Spoil:
-    def spoil(folder: Path) -> None:
-        (folder / WEIGHTS).unlink()
-        (folder / INDEX).write_text(text)
+        text(INDEX, content)(folder)
 
     return spoil
 
@@ -68,7 +72,7 @@ def index(text: str) -> Spoil:
 def weight(value: float, dtype: torch.dtype) -> Spoil:
     def spoil(folder: Path) -> None:
         weights = {name: one.to(dtype) for name, one in load_file(folder / WEIGHTS).items()}
-        weights["model.norm.weight"][3] = value
+        weights[NORM][3] = value
         save_file(weights, folder / WEIGHTS, {"format": "pt"})
 
     return spoil
@@ -92,64 +96,41 @@ def vocabulary(change: Callable[[dict[str, Any]], object]) -> Spoil:
 NOT_FINITE = r"1 of the weights hold NaN or infinite numbers, such as model\.norm\.weight\. .* checkpoint"
 
 
-@pytest.mark.parametrize(
-    ("lost", "message"),
-    [
-        ("tokenizer.json", "no tokenizer"),
-        ("config.json", "no config.json, so this is no Hugging Face model folder"),
-        ("model.safetensors", "no model.safetensors, nor all files of .*; found .*Pickled weights are refused"),
-    ],
-)
-def test_an_incomplete_folder_is_refused(store: Store, folder: Path, lost: str, message: str) -> None:
-    (folder / lost).unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"pickle")
-    refused(store, folder, message)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        (WEIGHTS, POINTER, r"model\.safetensors: a pointer of Git LFS.*git lfs pull"),
-        (WEIGHTS, "", r"model\.safetensors: no whole file of safetensors \(.*header too small\)"),
-        ("tokenizer.json", POINTER, r"tokenizer\.json: a pointer of Git LFS.*git lfs pull"),
-        ("tokenizer.json", "", r"transformers \S+ cannot load its tokenizer: JSONDecodeError: .*Fetch"),
-        ("tokenizer.json", "{}", r"transformers \S+ cannot load its tokenizer: KeyError: "),
-        ("tokenizer_config.json", "{", r"transformers \S+ cannot load its tokenizer: JSONDecodeError: "),
-        ("config.json", "{", r"config\.json: no JSON"),
-        ("config.json", "[]", r"config\.json: no object"),
-        ("config.json", "{}", r"config\.json has model_type None"),
-        ("config.json", "[" * 100_000, r"config\.json: no JSON \(maximum recursion"),
-        ("generation_config.json", "[1]", r"generation_config\.json: no object"),
-        (
-            "generation_config.json",
-            '{"eos_token_id": "<end>"}',
-            r"generation_config\.json: eos_token_id '<end>'; allowed",
-        ),
-        (
-            "generation_config.json",
-            '{"do_sample": false, "num_return_sequences": 2}',
-            "cannot load generation_config.json: ValueError: Greedy methods .*Correct the file, or delete it",
-        ),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_named(store: Store, folder: Path, name: str, text: str, message: str) -> None:
-    (folder / name).write_text(text)
-    refused(store, folder, message)
+TOKENIZER, CONFIG, GENERATION = "tokenizer.json", "config.json", "generation_config.json"
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        (without(TOKENIZER), "no tokenizer"),
+        (without(CONFIG), "no config.json, so this is no Hugging Face model folder"),
+        (without(WEIGHTS), "no model.safetensors, nor all files of .*; found .*Pickled weights are refused"),
+        (text(WEIGHTS, POINTER), r"model\.safetensors: a pointer of Git LFS.*git lfs pull"),
+        (text(WEIGHTS, ""), r"model\.safetensors: no whole file of safetensors \(.*header too small\)"),
         (cut, r"model\.safetensors: no whole file of safetensors \(.*not fully covered\)\. Fetch"),
-        (indexed("../outside.safetensors"), r"names '\.\./outside\.safetensors', which is no file of that folder"),
-        (indexed(3), r"no model\.safetensors, nor all files of model\.safetensors\.index\.json"),
+        (text(TOKENIZER, POINTER), r"tokenizer\.json: a pointer of Git LFS.*git lfs pull"),
+        (text(TOKENIZER, "{}"), r"transformers \S+ cannot load its tokenizer: KeyError: .*Fetch"),
+        (text("tokenizer_config.json", "{"), r"transformers \S+ cannot load its tokenizer: JSONDecodeError: "),
+        (text(CONFIG, "{"), r"config\.json: no JSON"),
+        (text(CONFIG, "[]"), r"config\.json: no object"),
+        (text(CONFIG, "{}"), r"config\.json has model_type None"),
+        (text(CONFIG, "[" * 100_000), r"config\.json: no JSON \(maximum recursion"),
+        (text(GENERATION, '{"eos_token_id": "<end>"}'), r"generation_config\.json: eos_token_id '<end>'; allowed"),
+        (
+            text(GENERATION, '{"do_sample": false, "num_return_sequences": 2}'),
+            "cannot load generation_config.json: ValueError: Greedy methods .*Correct the file, or delete it",
+        ),
+        (
+            index('{"weight_map": {"a": "../outside.safetensors"}}'),
+            r"names '\.\./outside\.safetensors', which is no file",
+        ),
+        (index('{"weight_map": {"a": 3}}'), r"no model\.safetensors, nor all files of model\.safetensors\.index\.json"),
+        (index('{"weight_map": []}'), r"model\.safetensors\.index\.json: no weight_map. Save the model"),
         (config(model_type="qwen9"), r"model_type 'qwen9', which transformers \S+ does not know\. Install the version"),
         (config(model_type="t5"), "a t5 model is no causal language model"),
         (config(hidden_size="large"), r"cannot load config\.json: .*'hidden_size' expected int, got str"),
         (config(num_hidden_layers=9), r"cannot load config\.json: .*`num_hidden_layers` \(9\) must be equal"),
         (config(quantization_config={"quant_method": "fp8"}), r"its weights are quantized \(fp8\).* in bfloat16"),
-        (index("{}"), r"model\.safetensors\.index\.json: no weight_map. Save the model"),
-        (index('{"weight_map": []}'), r"model\.safetensors\.index\.json: no weight_map. Save the model"),
         (weight(math.nan, torch.float32), NOT_FINITE),
         (weight(-math.inf, torch.bfloat16), NOT_FINITE),
         (more_tokens, "the tokenizer has 23 tokens and the model's vocabulary 22"),
@@ -165,19 +146,28 @@ def test_a_folder_that_is_spoiled_is_refused(store: Store, folder: Path, spoil: 
     refused(store, folder, message)
 
 
-def test_weights_of_other_shapes_than_the_configuration_says_are_named(store: Store, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda norm: {"norm": norm}, r"1 of the model's weights are not .*'model\.norm\.weight'"),
+        (
+            lambda norm: {NORM: norm[:-1].clone()},
+            r"1 weights have other shapes .* model\.norm\.weight: \[\d+\] where it",
+        ),
+        # Finite, and their products with hidden states are not.
+        (
+            lambda norm: {NORM: 3e38 * norm.sign()},
+            r"log-probabilities of this qwen3 model are not finite\. .*checkpoint",
+        ),
+    ],
+)
+def test_weights_that_no_model_can_be_made_of_are_named(
+    store: Store, folder: Path, changed: Callable[[torch.Tensor], dict[str, torch.Tensor]], message: str
+) -> None:
     weights = load_file(folder / WEIGHTS)
-    weights["model.norm.weight"] = weights["model.norm.weight"][:-1].clone()
-    save_file(weights, folder / WEIGHTS, {"format": "pt"})
-    with pytest.raises(DataError, match=r"1 weights have other shapes .* model\.norm\.weight: \[(\d+)\] where it says"):
-        load_model(take(store, folder))
-
-
-def test_a_model_whose_probabilities_are_no_numbers_is_told_of_its_weights(store: Store, folder: Path) -> None:
-    weights = load_file(folder / WEIGHTS)
-    weights["model.norm.weight"][:] = 3e38  # finite, and their products with hidden states are not
-    save_file(weights, folder / WEIGHTS, {"format": "pt"})
-    with pytest.raises(DataError, match=r"the log-probabilities of this qwen3 model are not finite\. .*checkpoint"):
+    norm = weights.pop(NORM)
+    save_file(weights | changed(norm), folder / WEIGHTS, {"format": "pt"})
+    with pytest.raises(DataError, match=message):
         fitting_scorer(load_model(take(store, folder)), 64)
 
 

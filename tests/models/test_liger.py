@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tasks.errors import SettingsError
-from tasks.models.liger import put_liger
+from tasks.models.loading import put_liger
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.settings import OptimizeSettings

@@ -9,9 +9,8 @@ from transformers import Qwen2Config
 
 from tasks.errors import DataError
 from tasks.models.fitting import fitting_scorer
-from tasks.models.logp import chunked_logp
 from tasks.models.packing import PACKED_ATTENTION
-from tasks.models.scorer import Scorer, pack
+from tasks.models.scorer import Scorer, chunked_logp, pack
 from tests.models.families import FAMILIES, PACKABLE, PADDED, SHAPE, WINDOWED, made, model, plain_logp, sequences
 
 

@@ -1,18 +1,31 @@
-"""The contract of every engine that is installed here: ids, log-probabilities, seeds, limits."""
+"""The contract of every engine that is installed here: ids, log-probabilities, seeds, limits, counts of its work."""
 
+import gc
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
 from tasks.errors import SettingsError
-from tasks.models.loading import load_model, load_tokenizer, stop_token_ids
+from tasks.models.loading import enough_memory, load_model, load_tokenizer, stop_token_ids
 from tasks.models.step import prepare_policy
 from tasks.resident import release
-from tasks.rollout.engine import Engine, Request, Response, Sampling, engine_of, load_engine, sampling_seed
+from tasks.rollout.engine import (
+    Engine,
+    Request,
+    Response,
+    Sampling,
+    Work,
+    engine_of,
+    load_engine,
+    sampling_seed,
+    unseen,
+)
 from tasks.rollout.requests import build_requests
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
 from tasks.store import Store
@@ -52,16 +65,22 @@ def requests(policy_folder: Path) -> list[Request]:
 
 
 def run(engine: Engine, requests: Sequence[Request], sampling: Sampling = TWENTY) -> list[Response]:
-    return engine.generate(requests, sampling, lambda responses, tokens: None)
+    return engine.generate(requests, sampling, unseen)
 
 
-def test_logp_is_that_of_a_full_forward_pass(engine: Engine, requests: list[Request], policy_folder: Path) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_tokens_and_logp_are_those_of_a_full_forward_pass(
+    engine: Engine, requests: list[Request], policy_folder: Path, temperature: float
+) -> None:
     model = load_model(policy_folder, "eager")
-    for request, response in zip(requests, run(engine, requests), strict=True):
+    for request, response in zip(requests, run(engine, requests, Sampling(20, temperature)), strict=True):
         ids = torch.tensor([request.prompt_token_ids + response.token_ids.tolist()])
         start = len(request.prompt_token_ids)
         with torch.no_grad():
             full = model(input_ids=ids).logits[0, start - 1 : -1].log_softmax(-1)
+        if temperature == 0:
+            assert full.argmax(1).tolist() == response.token_ids.tolist()
+            continue
         expected = full.gather(1, ids[0, start:, None]).squeeze(1).numpy()
         np.testing.assert_allclose(response.logp, expected, rtol=0, atol=1e-4)
 
@@ -86,20 +105,13 @@ def same(first: Response, second: Response) -> bool:
     return first.token_ids.tolist() == second.token_ids.tolist() and first.finish_reason == second.finish_reason
 
 
-def test_seeds_repeat(engine: Engine, requests: list[Request]) -> None:
+def test_seeds_repeat_and_what_else_is_in_the_batch_changes_no_token(engine: Engine, requests: list[Request]) -> None:
     together = run(engine, requests)
-    again = run(engine, requests)
-    assert all(same(first, second) for first, second in zip(together, again, strict=True))
     assert len({tuple(response.token_ids) for response in together[:5]}) > 1
-
-
-def test_what_else_is_in_the_batch_changes_no_token(engine: Engine, requests: list[Request]) -> None:
-    together = run(engine, requests)
     alone = [run(engine, [request])[0] for request in requests]
     backwards = run(engine, requests[::-1])[::-1]
-    for place in range(len(requests)):
-        assert same(together[place], alone[place])
-        assert same(together[place], backwards[place])
+    for other in (run(engine, requests), alone, backwards):
+        assert all(same(*pair) for pair in zip(together, other, strict=True))
 
 
 def test_sampled_tokens_follow_the_distribution(engine: Engine, requests: list[Request]) -> None:
@@ -110,18 +122,6 @@ def test_sampled_tokens_follow_the_distribution(engine: Engine, requests: list[R
     for token, probability in share.items():
         error = 4 * np.sqrt(probability * (1 - probability) / 4000)
         assert abs(counts[token] / 4000 - probability) < error + 1e-3
-
-
-def test_temperature_zero_takes_the_most_probable_token(
-    engine: Engine, requests: list[Request], policy_folder: Path
-) -> None:
-    model = load_model(policy_folder)
-    request = requests[0]
-    response = run(engine, [request], Sampling(20, 0.0))[0]
-    ids = torch.tensor([request.prompt_token_ids + response.token_ids.tolist()])
-    with torch.no_grad():
-        best = model(input_ids=ids).logits[0, len(request.prompt_token_ids) - 1 : -1].argmax(-1)
-    assert best.tolist() == response.token_ids.tolist()
 
 
 def test_no_requests_give_no_responses(engine: Engine) -> None:
@@ -137,6 +137,61 @@ def test_progress_adds_up(engine: Engine, requests: list[Request]) -> None:
 
     responses = engine.generate(requests, Sampling(20), on_done)
     assert seen == [len(requests), sum(len(response.token_ids) for response in responses)]
+
+
+def test_work_is_counted_as_the_model_does_it(policy_folder: Path) -> None:
+    engine = load_engine(policy_folder, EngineSettings(batch_size=8))
+    seen: Counter[str] = Counter()
+
+    def count(_module: object, _inputs: object, named: dict[str, object]) -> None:
+        seen["passes"] += 1
+        seen["rows"] += len(named["input_ids"])  # type: ignore[arg-type]  # a tensor
+
+    engine._model.register_forward_pre_hook(count, with_kwargs=True)  # type: ignore[attr-defined]  # of this engine
+    prompts = [[5, 6, 7], [5, 9, 7], [8, 6, 7]]
+    requests = [Request(str(n), index, ids, 31 * n + index) for n, ids in enumerate(prompts) for index in range(7)]
+    lengths = [len(one.token_ids) for one in run(engine, requests, Sampling(24))]
+    assert len(set(lengths)) > 3
+    # Batches of 8, 8 and 5 rows; a first pass reads each prompt of a batch once, for all of its responses.
+    first_passes = 8 + 8 + 5 - (2 + 2 + 1)
+    assert (engine.work.passes, engine.work.rows) == (seen["passes"], seen["rows"] + first_passes)
+    assert engine.work.tokens == sum(lengths) <= engine.work.rows
+    assert engine.work.full_passes <= engine.work.passes
+    engine.work = Work()
+    run(engine, requests[:1], Sampling(24))
+    assert engine.work == pytest.approx(Work(*[lengths[0]] * 4))
+
+
+class Own:
+    """An engine from outside of the package."""
+
+    @classmethod
+    def load(cls, folder: Path, settings: EngineSettings, takes_turns: bool) -> "Own":
+        return cls()
+
+
+def test_a_new_engine_is_a_class_of_settings(tmp_path: Path) -> None:
+    class OwnSettings(EngineSettings):
+        path = f"{__name__}:Own"
+        kind: Literal["own"] = "own"
+        beams: int = 1
+
+    settings = EngineSettings.parse({"kind": "own", "tensor_parallel": 2, "beams": 3})
+    assert isinstance(settings, OwnSettings)
+    assert isinstance(load_engine(tmp_path, settings), Own)
+    del settings, OwnSettings
+    gc.collect()
+    assert set(EngineSettings.kinds()) == {"transformers", "vllm"}
+    with pytest.raises(SettingsError, match=r"engine.kind: got 'own'; should be 'transformers' or 'vllm'"):
+        EngineSettings.parse({"kind": "own"})
+
+
+def test_generation_without_memory_says_what_to_lower_and_other_errors_pass(policy_folder: Path) -> None:
+    engine = load_engine(policy_folder, EngineSettings())
+    with pytest.raises(SettingsError, match=r"generate: out of memory. Lower .*batch_size.*can't allocate memory"):
+        run(engine, [Request("a", 0, [1, 2, 3], 0)], Sampling(2**55))
+    with pytest.raises(RuntimeError, match="size of tensor"), enough_memory("work", "Lower it."):
+        torch.ones(2) + torch.ones(3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -162,10 +162,6 @@ def test_a_doubled_beginning_of_a_text_is_said_once(
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        (
-            "{{ raise_exception('System role required') }}",
-            "TemplateError: System role required. Set prompts.chat: false",
-        ),
         ("{% if %}", "TemplateSyntaxError: Expected an expression"),
         ("{{ messages[1]['content'] }}", "UndefinedError: "),
         ("{{ messages[0]['content'] + 1 }}", "TypeError: can only concatenate str"),

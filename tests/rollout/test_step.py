@@ -14,11 +14,10 @@ from tasks.models.step import prepare_policy
 from tasks.resident import release
 from tasks.rollout import step
 from tasks.rollout.engine import MISSING, Engine, Request, Response, Sampling, Work, load_engine
-from tasks.rollout.limit import AtLimit
-from tasks.rollout.step import generate_shard
+from tasks.rollout.step import AtLimit, generate_shard
 from tasks.settings import ArithmeticSettings, OptimizeSettings, PolicySettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS, read_table, to_table, write_table
+from tasks.store.tables import PROMPTS, VERDICTS, read_table, write_table
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.llama import CHATML, TURN_END, byte_tokenizer, llama
@@ -104,15 +103,12 @@ def test_a_warning_names_the_token_that_would_stop_nearly_all(
 def test_nearly_all_is_nine_of_ten(cut: int, responses: int, inside: list[int], expected: str | None) -> None:
     ids = [70, *inside, 71]
     reasons = ["length"] * cut + ["stop"] * (responses - cut)
-    one, other = (AtLimit(byte_tokenizer(), [1], "rollout.max_new_tokens 4") for _ in range(2))
+    limit = AtLimit(byte_tokenizer(), [1], "rollout.max_new_tokens 4")
     for reason in reasons:
-        one.add(np.array(ids, np.int32), reason)
-    table = to_table([{"finish_reason": reason, "response_token_ids": ids} for reason in reasons], ROLLOUTS)
-    for part in (table.slice(0, 7), table.slice(7)):
-        other.add_table(part)
-    found = one.facts("stage 1 generate").get("warning")
+        limit.add(np.array(ids, np.int32), reason)
+    found = limit.facts("stage 1 generate").get("warning")
     assert (found is None) if expected is None else (expected in str(found))
-    assert (other.facts("stage 1 generate").get("warning"), other.tokens) == (found, one.tokens)
+    assert (limit.responses, limit.tokens, limit.cut) == (responses, responses * len(ids), cut)
 
 
 class Brief:

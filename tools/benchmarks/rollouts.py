@@ -17,9 +17,9 @@ import torch
 from tasks.data.arithmetic import split
 from tasks.models.loading import OPTIMIZER, load_tokenizer
 from tasks.models.step import prepare_policy
-from tasks.rollout.engine import Sampling, engine_of
+from tasks.rollout.engine import Sampling, engine_of, unseen
 from tasks.rollout.requests import build_requests
-from tasks.rollout.step import generate_shard, parts, unseen
+from tasks.rollout.step import generate_shard, parts
 from tasks.settings import ArithmeticSettings, PolicySettings, RolloutSettings, TinyPolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, read_table, write_table

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from tasks.models.liger import check_liger, put_liger
+from tasks.models.loading import check_liger, put_liger
 from tasks.models.scorer import Scorer
 from tasks.train.backends.backend import Backend
 

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from tasks.models.logp import chunked_logp
-from tasks.models.scorer import MicroBatch, pack
+from tasks.models.scorer import MicroBatch, chunked_logp, pack
 from tasks.train.backends.backend import Backend
 from tools.benchmarks.gpu.device import free
 from tools.benchmarks.gpu.made import Rollouts, loss_of, make_backend
