@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.cluster.gpus import Pool, pool_of
 from tasks.cluster.measured import two_rates
-from tasks.cluster.rates import EngineRates, Rates, assumed_rates, passes
+from tasks.cluster.rates import EngineRates, Pool, Rates, assumed_rates, passes, pool_of
 from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings
@@ -89,7 +88,6 @@ def test_a_decode_step_by_hand() -> None:
     assert found.step == pytest.approx(2 * WEIGHTS / 2.4e12)
     cached = 2 * 28 * 4 * 128 * 2 * (150 + 320) / 2.4e12
     assert found.row == pytest.approx(cached + 2 * WEIGHTS / (0.25 * 989e12))
-    assert found.prompt_token == pytest.approx(2 * WEIGHTS / (0.35 * 989e12))
     assert found.rows == 1024
 
 
@@ -119,7 +117,6 @@ def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:
     dense, routed = rates(), rates(shape=replace(SHAPE, idle_parameters=WEIGHTS * 9 // 10))
     assert routed.trained_token == pytest.approx(dense.trained_token / 10)
     assert routed.scored_token == pytest.approx(dense.scored_token / 10)
-    assert routed.rollout.prompt_token == pytest.approx(dense.rollout.prompt_token / 10)
     assert routed.rollout.step == dense.rollout.step
     assert dense.rollout.row - routed.rollout.row == pytest.approx(0.9 * 2 * WEIGHTS / (0.25 * 989e12))
 
@@ -137,10 +134,9 @@ def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:
     ],
 )
 def test_decode_steps_of_a_call(refills: bool, responses: int, steps: float) -> None:
-    engine = EngineRates(refills, rows=64, step=0.5, row=0.001, prompt_token=0.01)
+    engine = EngineRates(refills, rows=64, step=0.5, row=0.001)
     assert engine.steps(responses, mean=20, longest=100) == steps
-    seconds = 0.5 * steps + 0.001 * 20 * responses + 0.01 * 7
-    assert engine.seconds(responses, 20, 100, prompt_tokens=7) == pytest.approx(seconds)
+    assert engine.seconds(responses, 20, 100) == pytest.approx(0.5 * steps + 0.001 * 20 * responses)
 
 
 def test_memory_limits_the_rows() -> None:

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tasks.cluster.api import Api
-from tasks.cluster.findings import Unknown
 from tests.preflight.api_server import NAMESPACE, TOKEN, ApiServer
 from tests.preflight.conftest import Ask, Findings
 from tests.preflight.http_server import Answer
@@ -15,7 +13,7 @@ from tools.s3 import free_port
 def nothing_is_tried(found: Findings) -> None:
     """Without an API server the checks that need one are not there, and the others are."""
     images = {f"image mu-grpo-{kind}" for kind in ("cpu", "rollout", "train")}
-    assert set(found) == {"API server", "store", "Flyte", "Flyte project", "workflow"} | images
+    assert set(found) == {"API server", "store", "Flyte", "workflow"} | images
     assert found["API server"].state == found["store"].state == found["image mu-grpo-cpu"].state == "failed"
 
 
@@ -100,27 +98,10 @@ def test_without_the_pods_of_others_nodes_are_still_judged(gpu_pool: ApiServer, 
     assert "may not list pods" in found["permissions"].found
 
 
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        (
-            Answer(503, {"kind": "Status", "message": "etcd is away", "reason": "ServiceUnavailable"}),
-            "ServiceUnavailable",
-        ),
-        (Answer(200, {"metadata": {}, "items": [{"metadata": {}}]}), "an answer that is none of Kubernetes'"),
-    ],
-)
-def test_nodes_that_cannot_be_read(answer: Answer, found: str, gpu_pool: ApiServer, ask: Ask) -> None:
-    gpu_pool.fixed["/api/v1/nodes"] = answer
+def test_nodes_that_cannot_be_read(gpu_pool: ApiServer, ask: Ask) -> None:
+    away = {"kind": "Status", "message": "etcd is away", "reason": "ServiceUnavailable"}
+    gpu_pool.fixed["/api/v1/nodes"] = Answer(503, away)
     told = ask(gpu_pool)
     assert told["nodes"].state == "not tried"
-    assert found in told["nodes"].found
+    assert "ServiceUnavailable" in told["nodes"].found
     assert told["secrets"].state == "ok"
-
-
-def test_an_answer_that_is_not_understood_is_not_shown(gpu_pool: ApiServer, tmp_path: Path) -> None:
-    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/mu-grpo"
-    gpu_pool.fixed[path] = Answer(200, {"metadata": {}, "data": "s3cr3t"})
-    with pytest.raises(Unknown) as found:
-        Api([f"--kubeconfig={gpu_pool.kubeconfig(tmp_path)}"], NAMESPACE, "mu-grpo", 5).secret_keys()
-    assert "s3cr3t" not in found.value.why + found.value.fix
