@@ -44,7 +44,7 @@ class Finding:
 
 
 class Unknown(Exception):
-    """A question to a server has no answer; ``fix`` would bring one, ``reason`` is an API server's word for an error."""
+    """A question to a server has no answer; ``fix`` would bring one, ``reason`` is the API server's word for it."""
 
     def __init__(self, why: str, fix: str = "", reason: str = "") -> None:
         super().__init__(why)
@@ -85,13 +85,9 @@ def needed(namespace: str, secret: str) -> dict[str, Permission]:
 
 
 class Api:
-    """An API server that is asked about one namespace. Every question raises ``Unknown`` if it has no answer.
+    """An API server that is asked about the namespace of a run's pods, and the secret that they take keys from.
 
-    Args:
-        options: of kubectl, such as ``--context=...``.
-        namespace: the namespace of a run's pods.
-        secret: the name of the secret that tasks take keys from.
-        seconds: how long an answer is waited for.
+    Every question raises ``Unknown`` if it has no answer within some seconds. Options are kubectl's.
     """
 
     def __init__(self, options: list[str], namespace: str, secret: str, seconds: float) -> None:

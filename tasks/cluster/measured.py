@@ -130,9 +130,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
 def two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, float]:
     """Return the seconds per unit of two amounts of work, by least squares, neither below 0.
 
-    Args:
-        points: measurements.
-        share: the share of the first amount in the seconds, where both amounts rise together.
+    Where both amounts rise together, ``share`` is that of the first one in the seconds.
     """
     import numpy as np
     from scipy.optimize import nnls

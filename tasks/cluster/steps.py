@@ -79,15 +79,8 @@ def predict(
 ) -> Prediction:
     """Return what a run takes on a pool, or without one in one process on this machine.
 
+    With ``alternating`` generation and training take turns in one task (``grpo``), else they are steps (``mu_grpo``).
     Pods that take seconds of a CPU (prompts, means, the report) are below 1 % of its time and price, and left out.
-
-    Args:
-        run: the settings of the run.
-        stages: the number of stages.
-        shape: the shape of the policy.
-        rates: seconds of its units of work.
-        pool: GPUs and pods.
-        alternating: whether generation and training take turns in one task (``grpo``), or are steps (``mu_grpo``).
     """
     mu, updates = baseline_mu(run) if alternating else run.updates_per_stage, stages * run.updates_per_stage
     steps = _Steps(run, stages, shape, rates, pool)

@@ -168,27 +168,21 @@ def test_how_often_a_response_passes_through_the_model(values: dict[str, object]
     assert passes(OptimizeSettings.parse({**values, "responses_per_update": 8})) == expected
 
 
-def test_two_rates_from_measurements() -> None:
-    points = [(x, y, 3 * x + 0.5 * y) for x, y in ((1.0, 10.0), (1.0, 40.0), (2.0, 5.0))]
-    assert two_rates(points) == pytest.approx((3, 0.5))
-
-
-def test_amounts_that_rise_together_share_what_they_took() -> None:
-    points = [(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)]
-    assert two_rates(points, share=0.5) == pytest.approx((2.5, 0.25))
-
-
 @pytest.mark.parametrize(
-    ("points", "expected"),
+    ("points", "share", "expected"),
     [
-        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], (0, 0.5)),  # cannot be told apart
-        ([(1.0, 10.0, 5.0), (1.0, 100.0, 50.0), (10.0, 10.0, 1.0)], (0, 5050 / 10200)),  # the first would be below 0
-        ([(0.0, 10.0, 5.0)], (0, 0.5)),
-        ([(2.0, 0.0, 5.0)], (2.5, 0)),
-        ([(0.0, 0.0, 5.0)], (0, 0)),
+        ([(1.0, 10.0, 8.0), (1.0, 40.0, 23.0), (2.0, 5.0, 8.5)], 0, (3, 0.5)),
+        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], 0.5, (2.5, 0.25)),  # cannot be told apart, and share what they took
+        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], 0, (0, 0.5)),
+        ([(1.0, 10.0, 5.0), (1.0, 100.0, 50.0), (10.0, 10.0, 1.0)], 0, (0, 5050 / 10200)),  # would be below 0
+        ([(0.0, 10.0, 5.0)], 0, (0, 0.5)),
+        ([(2.0, 0.0, 5.0)], 0, (2.5, 0)),
+        ([(0.0, 0.0, 5.0)], 0, (0, 0)),
     ],
 )
-def test_rates_are_never_negative(points: list[tuple[float, float, float]], expected: tuple[float, float]) -> None:
-    first, second = two_rates(points)
+def test_two_rates_from_measurements(
+    points: list[tuple[float, float, float]], share: float, expected: tuple[float, float]
+) -> None:
+    first, second = two_rates(points, share)
     assert first == pytest.approx(expected[0])
     assert second == pytest.approx(expected[1], rel=0.02)

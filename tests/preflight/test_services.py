@@ -1,4 +1,4 @@
-"""The store, from this machine; images, by their names, the nodes and the registries; and Flyte, by its HTTP gateway."""
+"""The store, from this machine; images, by names, nodes and registries; and Flyte, by its HTTP gateway."""
 
 from collections.abc import Iterator
 from pathlib import Path
