@@ -49,22 +49,21 @@ class Shape:
         return rank * self.layers * (attention + 3 * (self.hidden + self.intermediate))
 
 
-def _published(parameters: int, *sizes: int) -> Shape:
+def _published(parameters: int, sizes: tuple[int, int, int, int, int], vocabulary: int) -> Shape:
     """Return a model that is published in 16 bits, with attention heads of 128 numbers."""
-    *inner, vocabulary = sizes
-    return Shape(parameters, *inner, 128, vocabulary, 2 * parameters)
+    return Shape(parameters, *sizes, 128, vocabulary, 2 * parameters)
 
 
-# Layers, hidden, intermediate, heads, key_value_heads and vocabulary of the models' config.json; tests count the
-# parameters of these shapes. The 7B models share one shape.
-_QWEN_7B = _published(7_615_616_512, 28, 3584, 18944, 28, 4, 152_064)
+# Layers, hidden, intermediate, heads and key_value_heads are those of the models' config.json; tests count the
+# parameters. The 7B models share one shape.
+_QWEN_7B = _published(7_615_616_512, (28, 3584, 18944, 28, 4), 152_064)
 KNOWN: dict[str, Shape] = {
     "Qwen/Qwen2.5-Math-7B": _QWEN_7B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
-    "Qwen/Qwen2.5-Math-1.5B": _published(1_543_714_304, 28, 1536, 8960, 12, 2, 151_936),
-    "Qwen/Qwen3-4B-Base": _published(4_022_468_096, 36, 2560, 9728, 32, 8, 151_936),
-    "meta-llama/Llama-3.2-3B-Instruct": _published(3_212_749_824, 28, 3072, 8192, 24, 8, 128_256),
-    "Qwen/Qwen3-0.6B": _published(596_049_920, 28, 1024, 3072, 16, 8, 151_936),
+    "Qwen/Qwen2.5-Math-1.5B": _published(1_543_714_304, (28, 1536, 8960, 12, 2), 151_936),
+    "Qwen/Qwen3-4B-Base": _published(4_022_468_096, (36, 2560, 9728, 32, 8), 151_936),
+    "meta-llama/Llama-3.2-3B-Instruct": _published(3_212_749_824, (28, 3072, 8192, 24, 8), 128_256),
+    "Qwen/Qwen3-0.6B": _published(596_049_920, (28, 1024, 3072, 16, 8), 151_936),
 }
 """Models that this project's settings and documents name, by their names on the hub."""
 
