@@ -6,31 +6,60 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
-from tasks.cluster.findings import Unknown
-
+State = Literal["ok", "warning", "failed", "not tried"]
+Result = tuple[State, str, str]
+"""The state, what is found, and the fix."""
 Object = dict[str, Any]
 """An object of Kubernetes, as JSON."""
 _LOGIN = (
     "Try `kubectl version`. Name a kubeconfig and its context with --kubeconfig and --context, log in again, or check "
     "the network or VPN from this machine; a slow server: --timeout"
 )
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+STRANGE = (
+    "an answer that is none of Kubernetes'",
+    "Check that the address is an API server's, not a proxy's or a login page's",
+)
+"""What is said of other servers; what they answered may be a secret, and is not shown."""
+_REVIEW = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 _RUNNING = "?" + urlencode({"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"})
 _FROM_SERVER = re.compile(r"Error from server \((\w+)\): (.*)")
-_GENERATED = re.compile(r'^pods? "\S+" is (?:forbidden|invalid): ')
+_REFUSED = re.compile(r'^the API server answers \w+: (?:pods? "\S+" is (?:forbidden|invalid): )?')
 """The beginning of a refusal, with the generated name of a pod that nobody knows."""
 
 
 @dataclass(frozen=True)
-class Permission:
+class Finding:
+    """The result of one check."""
+
+    name: str
+    state: State
+    found: str
+    fix: str = ""
+
+
+class Unknown(Exception):
+    """A question to a server has no answer; ``fix`` would bring one, ``reason`` is the API server's word for it."""
+
+    def __init__(self, why: str, fix: str = "", reason: str = "") -> None:
+        super().__init__(why)
+        self.why, self.fix, self.reason = why, fix, reason
+
+
+def checked(name: str, check: Callable[[], Result], unknown: State = "not tried") -> Finding:
+    """Return what a check finds, or a finding with the state ``unknown`` if something that it needs is not known."""
+    try:
+        return Finding(name, *check())
+    except Unknown as error:
+        return Finding(name, unknown, error.why, error.fix)
+
+
+class Permission(NamedTuple):
     """Something that this user must be allowed to do."""
 
     verb: str
@@ -41,12 +70,6 @@ class Permission:
     def __str__(self) -> str:
         named = f"{self.resource}/{self.name}" if self.name else self.resource
         return f"{self.verb} {named}" + (f" in {self.namespace}" if self.namespace else "")
-
-    @property
-    def path(self) -> str:
-        """Path of the object or of the list."""
-        inside = f"namespaces/{self.namespace}/" if self.namespace else ""
-        return f"/api/v1/{inside}{self.resource}" + (f"/{self.name}" if self.name else "")
 
 
 def needed(namespace: str, secret: str) -> dict[str, Permission]:
@@ -61,105 +84,52 @@ def needed(namespace: str, secret: str) -> dict[str, Permission]:
     }
 
 
-class ServerError(Unknown):
-    """The API server answered with an error.
-
-    Args:
-        reason: a word such as ``NotFound``.
-        message: the server's own.
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(f"the API server answers {reason}: {message}", _LOGIN)
-        self.reason, self.message = reason, message
-
-
 class Api:
-    """An API server that is asked about one namespace. Every question raises ``Unknown`` if it has no answer.
+    """An API server that is asked about the namespace of a run's pods, and the secret that they take keys from.
 
-    Args:
-        options: of kubectl, such as ``--context=...``.
-        namespace: the namespace of a run's pods.
-        secret: the name of the secret that tasks take keys from.
-        seconds: how long an answer is waited for.
+    Every question raises ``Unknown`` if it has no answer within some seconds. Options are kubectl's.
     """
 
-    def __init__(self, options: Sequence[str], namespace: str, secret: str, seconds: float) -> None:
-        self.namespace, self.needed = namespace, needed(namespace, secret)
+    def __init__(self, options: list[str], namespace: str, secret: str, seconds: float) -> None:
+        self.namespace, self.needed, self.denied = namespace, needed(namespace, secret), list[str]()
         self._options, self._seconds = [*options, f"--request-timeout={seconds:g}s"], seconds
-        self.objects = cache(self._objects)
 
-    def version(self) -> str:
-        """Return the version of the server, such as ``v1.34.4``."""
-        found = self._ask("/version").get("gitVersion")
-        if not isinstance(found, str) or not found.startswith("v"):
-            raise _strange()
-        return found
+    def review(self) -> list[str]:
+        """Return which permissions of ``needed`` this user lacks; what needs them is not asked from then on."""
+        for what, permission in self.needed.items():
+            asked = {**_REVIEW, "spec": {"resourceAttributes": permission._asdict()}}
+            if not self.ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked)["status"]["allowed"]:
+                self.denied.append(what)
+        return self.denied
 
-    @cached_property
-    def denied(self) -> set[str]:
-        """The permissions of ``needed`` that this user lacks, by the server's own reviews."""
-        with ThreadPoolExecutor() as pool:
-            allowed = pool.map(self._allows, self.needed.values())
-            return {what for what, may in zip(self.needed, allowed, strict=True) if not may}
-
-    def secret_keys(self) -> set[str] | None:
-        """Return the keys of the secret, or None without the secret. Its values are dropped."""
-        secret = self._find(self._path("secret"))
-        if secret is not None and not isinstance(secret.get("data") or {}, dict):
-            raise _strange()
-        return None if secret is None else set(secret.get("data") or {})
-
-    def serves(self, group_version: str, resource: str) -> bool:
-        """Return whether the server has a resource of an API such as ``kubeflow.org/v1``."""
-        found = self._find(f"/apis/{group_version}")
-        return found is not None and resource in {one["name"] for one in found["resources"]}
+    def read(self, what: str) -> Object:
+        """Return an object or a list of ``needed``; of pods those that have not ended. Empty: there is none."""
+        return self.ask(self._path(what) + (_RUNNING if what == "pods" else ""))
 
     def refusal(self, pod: Object) -> str:
         """Return why the server's admission would not take a pod, which is not made; empty if it would take it."""
+        path = f"{self._path('dry run')}?dryRun=All"
         try:
-            self._ask(f"{self._path('dry run')}?dryRun=All", pod)
-        except ServerError as error:
-            return _GENERATED.sub("", error.message)
+            self.ask(path, pod)
+        except Unknown as error:
+            if not error.reason:
+                raise
+            return _REFUSED.sub("", error.why)
         return ""
 
-    def _allows(self, permission: Permission) -> bool:
-        attributes = {key: value for key, value in asdict(permission).items() if value}
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-        return bool(self._ask(_REVIEWS, {**review, "spec": {"resourceAttributes": attributes}})["status"]["allowed"])
-
-    def _objects(self, what: str) -> list[Object]:
-        """Return all objects of a list of ``needed``, which is read once; of pods those that have not ended."""
+    def ask(self, path: str, body: Object | None = None) -> Object:
+        """Return the answer to a GET, or with a body to a POST; what is not found is empty."""
         try:
-            found = self._ask(self._path(what) + (_RUNNING if what == "pods" else ""))
-            return [{**one, "name": one["metadata"]["name"]} for one in found["items"]]
-        except (KeyError, TypeError):
-            raise _strange() from None
-
-    def _path(self, what: str) -> str:
-        if what in self.denied:
-            permission = self.needed[what]
-            fix = f"Ask for the permission to {permission}: k8s/components/preflight has it"
-            raise Unknown(f"may not {permission}", fix)
-        return self.needed[what].path
-
-    def _find(self, path: str) -> Object | None:
-        """Return an object, or None if the server does not have it."""
-        try:
-            return self._ask(path)
-        except ServerError as error:
-            if error.reason == "NotFound":
-                return None
-            raise
-
-    def _ask(self, path: str, body: Object | None = None) -> Object:
-        answer = self.kubectl(*(["get"] if body is None else ["create", "-f", "-"]), "--raw", path, given=body)
-        try:
+            answer = self.kubectl(*(["get"] if body is None else ["create", "-f", "-"]), "--raw", path, given=body)
             found = json.loads(answer)
+        except Unknown as error:
+            if error.reason != "NotFound" or body is not None:
+                raise
+            return {}
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise _strange()
+            raise Unknown(*STRANGE)
         return found
 
     def kubectl(self, *arguments: str, given: Object | None = None) -> str:
@@ -177,11 +147,13 @@ class Api:
             return done.stdout
         message = (done.stderr.strip().splitlines() or ["kubectl failed"])[-1]
         if found := _FROM_SERVER.search(message):
-            raise ServerError(found[1], found[2])
+            raise Unknown(f"the API server answers {found[1]}: {found[2]}", _LOGIN, found[1])
         raise Unknown(message, _LOGIN)
 
-
-def _strange() -> Unknown:
-    # What the answer holds may be a secret, and is not shown.
-    fix = "Check that the address is an API server's, not a proxy's or a login page's"
-    return Unknown("an answer that is none of Kubernetes'", fix)
+    def _path(self, what: str) -> str:
+        permission = self.needed[what]
+        if what in self.denied:
+            fix = f"Ask for the permission to {permission}: k8s/components/preflight has it"
+            raise Unknown(f"may not {permission}", fix)
+        inside = f"namespaces/{permission.namespace}/" if permission.namespace else ""
+        return f"/api/v1/{inside}{permission.resource}" + (f"/{permission.name}" if permission.name else "")

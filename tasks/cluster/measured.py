@@ -32,14 +32,7 @@ _OF_THE_LOOP = ("updates_per_rollout", "rollout", "verify")
 
 
 def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tuple[Rates, str]:
-    """Return the rates of the latest finished run of a store, and which run it was.
-
-    It is a run of the planned run's workflow, where the store has one.
-
-    Args:
-        run: the planned run.
-        store: the store with the finished run.
-        assumed: numbers for what the finished run could not show.
+    """Return the rates of a store's latest finished run, of the planned run's workflow if it has one, and its name.
 
     Raises:
         DataError: there is no run, or it says nothing about the planned one.
@@ -47,12 +40,12 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
     from tasks.report.history import load_finished
     from tasks.stored.reports import find_reports
 
-    def trained(report: "Manifest") -> "Manifest":
+    def alternates(report: "Manifest") -> bool:
         evaluation = store.manifest(report.parents["evaluations"][-1])
-        return store.manifest(evaluation.parents["policy"][0])
+        return "updates_per_rollout" in store.manifest(evaluation.parents["policy"][0]).settings
 
     place, reports = store.ref.uri, find_reports(store)
-    report = next((one for one in reports if _alternates(trained(one)) == run.alternates), reports[0])
+    report = next((one for one in reports if alternates(one) == run.alternates), reports[0])
     history = load_finished(store, report)
     if not history.stages:
         raise DataError(f"{place}: its run made no update, so it tells nothing. Name another store.")
@@ -61,47 +54,43 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
 
 
 def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings, place: str) -> Rates:
-    """Return the rates of a finished run, for a planned one.
-
-    Args:
-        run: the planned run.
-        history: the finished run, which made at least one update.
-        assumed: numbers for what the finished run could not show.
-        place: the store, for messages.
+    """Return the rates of a finished run with at least one update, for a planned one.
 
     Raises:
-        DataError: the finished run used another policy, engine or backend, or settings that are not read any more.
+        DataError: it used another policy, engine or backend, or settings that are not read any more.
     """
     from tasks.report.ledger import make_ledger
 
     last, base = history.stages[-1], history.of_kind("policy")[0]
-    turns, own = _alternates(last.policy), last.policy.settings
+    turns, own = "updates_per_rollout" in last.policy.settings, last.policy.settings
     try:
         rollout = RolloutSettings.parse(own["rollout"] if turns else last.rollouts[0].settings)
         verify = VerifySettings.parse(own["verify"] if turns else last.verdicts[0].settings)
         optimize = OptimizeSettings.parse({key: value for key, value in own.items() if key not in _OF_THE_LOOP})
         policy = PolicySettings.parse(base.settings)
-        sampled, checked = _evaluations(history, rollout)
+        sampled, checked = _evaluations(history, rollout.engine)
     except SettingsError as error:
         raise DataError(f"{place}: its run has settings that this version does not read: {error}") from None
     _check(run, policy, rollout, optimize, place)
     # Stages before the last kind of training were another run's, if a stored run was trained again.
-    stages = [stage for stage in history.stages if _alternates(stage.policy) == turns]
-    trained = [stage.policy for stage in stages]
+    stages = [stage for stage in history.stages if ("updates_per_rollout" in stage.policy.settings) == turns]
+    trained, tokens = [stage.policy for stage in stages], 0.0
     for stage in stages:
         facts, calls = stage.verdicts[0].facts, sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
         each, mean = facts["responses"] / calls, facts["response_tokens"]
         steps = calls * _steps(rollout.engine, each, mean, rollout.max_new_tokens)
         sampled.append((steps, calls * each * mean, _spent("generate", [stage.policy] if turns else stage.rollouts)))
         checked.append((1.0, facts["responses"], _spent("verify", [stage.policy] if turns else stage.verdicts)))
-    tokens = sum(stage.verdicts[0].facts["responses"] * stage.verdicts[0].facts["response_tokens"] for stage in stages)
+        tokens += facts["responses"] * mean
     step, row = two_rates(sampled, share=0.5)
     verifier, answer = two_rates(checked)
     processes = optimize.backend.processes / run.optimize.backend.processes
-    updates = sum(stage.last_update - stage.first_update + 1 for stage in stages)
     ledger, started = make_ledger(history).seconds, {one.timings.process for one in history.manifests.values()}
     stored = sum(file.bytes for stage in stages for one in stage.rollouts for file in one.files.values())
-    engine = _engine_start(history)
+    # Evaluations of a policy in one process share an engine, which the first of them starts.
+    evaluations = history.of_kind("evaluation")
+    engines = {(one.timings.process, one.parents["policy"][0].digest) for one in evaluations}
+    engine = _spent("load", evaluations) / len(engines)
     # A task that trains and generates starts both, unless the engine uses the trainer's weights.
     beside = engine if turns and rollout.engine.own_weights else 0.0
     shown = {
@@ -118,6 +107,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         "bytes_per_token": stored / tokens,
     }
     if turns:
+        updates = sum(stage.last_update - stage.first_update + 1 for stage in stages)
         shown["switch_seconds"] = _spent("switch", trained) * history.updates_per_rollout / updates
 
     def rates_on(settings: EngineSettings) -> EngineRates:
@@ -140,9 +130,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
 def two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, float]:
     """Return the seconds per unit of two amounts of work, by least squares, neither below 0.
 
-    Args:
-        points: measurements.
-        share: the share of the first amount in the seconds, where both amounts rise together.
+    Where both amounts rise together, ``share`` is that of the first one in the seconds.
     """
     import numpy as np
     from scipy.optimize import nnls
@@ -156,29 +144,18 @@ def two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, float
     return float(first), float(second)
 
 
-def _evaluations(history: "History", rollout: RolloutSettings) -> tuple[list[Point], list[Point]]:
+def _evaluations(history: "History", engine: EngineSettings) -> tuple[list[Point], list[Point]]:
     """Return what evaluations tell of a decode step and a token, with the same engine, and of an answer."""
     sampled, checked = list[Point](), list[Point]()
     for one in (one for policy in history.evaluated for one in policy.evaluations):
         manifest = history.manifests[one.evaluation]
-        settings = EvaluationSettings.parse(manifest.settings)
+        settings, mean = EvaluationSettings.parse(manifest.settings), one.response_tokens
         checked.append((1.0, sum(one.outcomes.values()), _spent("verify", [manifest])))
-        if settings.engine not in (None, rollout.engine) or not one.response_tokens:
-            continue
-        calls = [problems * each for problems, each in evaluation_calls(settings, one.problems)]
-        longest = settings.max_new_tokens
-        steps = sum(_steps(rollout.engine, call, one.response_tokens, longest) for call in calls)
-        sampled.append((steps, sum(calls) * one.response_tokens, _spent("generate", [manifest])))
+        if mean and settings.engine in (None, engine):
+            calls = [problems * each for problems, each in evaluation_calls(settings, one.problems)]
+            steps = sum(_steps(engine, call, mean, settings.max_new_tokens) for call in calls)
+            sampled.append((steps, sum(calls) * mean, _spent("generate", [manifest])))
     return sampled, checked
-
-
-def _engine_start(history: "History") -> float:
-    """Return the seconds of starting an engine; evaluations of a policy in one process share one."""
-    loads: dict[tuple[str, str], float] = {}
-    for one in history.of_kind("evaluation"):
-        key = one.timings.process, one.parents["policy"][0].digest
-        loads[key] = max(loads.get(key, 0.0), _spent("load", [one]))
-    return sum(loads.values()) / len(loads)
 
 
 def _steps(engine: EngineSettings, responses: float, mean: float, longest: int) -> float:
@@ -187,10 +164,6 @@ def _steps(engine: EngineSettings, responses: float, mean: float, longest: int) 
 
 def _spent(phase: str, makers: Sequence["Manifest"]) -> float:
     return sum(one.timings.phases.get(phase, 0.0) for one in makers)
-
-
-def _alternates(trained: "Manifest") -> bool:
-    return "updates_per_rollout" in trained.settings
 
 
 def _check(

@@ -1,8 +1,6 @@
 """GPU memory of training, counted from sizes. It is a lower bound: allocators and buffers need more."""
 
-from dataclasses import asdict, dataclass
-
-from tasks.cluster.gpus import Pool
+from tasks.cluster.rates import Pool
 from tasks.cluster.shapes import BYTES, Shape
 from tasks.errors import SettingsError
 from tasks.settings import RunSettings
@@ -10,38 +8,15 @@ from tasks.settings import RunSettings
 _FULL = BYTES["float32"]
 
 
-@dataclass(frozen=True)
-class TrainingMemory:
-    """Bytes that training holds on one GPU at the start of a backward pass."""
+def training_memory(run: RunSettings, shape: Shape, gpus: int) -> dict[str, float]:
+    """Return the bytes on each of ``gpus`` GPUs at the start of a backward pass, by what they hold.
 
-    weights: float
-    """Weights of the policy, and of the reference policy if the objective has one."""
-    gradients: float
-    moments: float
-    """Moments of AdamW, and the fp32 copy of 16-bit weights."""
-    activations: float
-    """Activations of the largest micro-batch."""
-    logits: float
-    """Logits of a chunk, and the gradient of the output embedding."""
-
-    @property
-    def lasting(self) -> float:
-        """Bytes that stay between updates."""
-        return self.weights + self.gradients + self.moments
-
-    @property
-    def total(self) -> float:
-        """Bytes of all parts."""
-        return self.lasting + self.activations + self.logits
-
-    def __str__(self) -> str:
-        return ", ".join(f"{part} {size / 1e9:.1f}" for part, size in asdict(self).items())
-
-
-def training_memory(run: RunSettings, shape: Shape, gpus: int) -> TrainingMemory:
-    """Return the memory that training a policy of this shape takes on each of ``gpus`` GPUs."""
+    The first three stay between updates: weights, also of a reference policy, gradients, and AdamW's moments with the
+    fp32 copy of 16-bit weights. Activations are those of the largest micro-batch; logits are those of a chunk, with the
+    gradient of the output embedding.
+    """
     backend, lora = run.optimize.backend, run.optimize.lora
-    trained = shape.adapter_parameters(lora.rank) if lora else shape.parameters
+    width, trained = BYTES[backend.dtype], shape.adapter_parameters(lora.rank) if lora else shape.parameters
     copies = _FULL * trained if backend.dtype != "float32" else 0
     zero = backend.deepspeed_config.get("zero_optimization", {})
     by_weights, by_gradients, by_moments = (gpus if backend.zero_stage >= least else 1 for least in (3, 2, 1))
@@ -50,14 +25,23 @@ def training_memory(run: RunSettings, shape: Shape, gpus: int) -> TrainingMemory
     tokens = micro_batch_tokens(run, gpus)
     reference = _FULL * shape.parameters if run.optimize.objective.needs_reference else 0
     chunk = _FULL * 2 * shape.vocabulary * min(tokens, run.optimize.logp_chunk_tokens)  # logits and their log-softmax
-    embedding = 0 if lora else BYTES[backend.dtype] * shape.vocabulary * shape.hidden
-    return TrainingMemory(
-        weights=BYTES[backend.dtype] * shape.parameters / by_weights + reference,
-        gradients=0 if offloaded and backend.zero_stage >= 2 else _FULL * trained / by_gradients,
-        moments=0 if offloaded else (2 * _FULL * trained + copies) / by_moments,
-        activations=tokens * activation_bytes(run, shape),
-        logits=chunk + embedding,
-    )
+    return {
+        "weights": width * shape.parameters / by_weights + reference,
+        "gradients": 0 if offloaded and backend.zero_stage >= 2 else _FULL * trained / by_gradients,
+        "moments": 0 if offloaded else (2 * _FULL * trained + copies) / by_moments,
+        "activations": tokens * activation_bytes(run, shape),
+        "logits": chunk + (0 if lora else width * shape.vocabulary * shape.hidden),
+    }
+
+
+def lasting_bytes(memory: dict[str, float]) -> float:
+    """Return the bytes that stay between updates."""
+    return memory["weights"] + memory["gradients"] + memory["moments"]
+
+
+def shown_memory(memory: dict[str, float]) -> str:
+    """Return the parts in GB: ``weights 15.2, gradients 7.6, ...``."""
+    return ", ".join(f"{part} {size / 1e9:.1f}" for part, size in memory.items())
 
 
 def micro_batch_tokens(run: RunSettings, gpus: int) -> int:
@@ -73,12 +57,12 @@ def activation_bytes(run: RunSettings, shape: Shape) -> int:
     linear unit. Norms of queries and keys, and biases, are left out.
     """
     backend, width = run.optimize.backend, BYTES[run.optimize.backend.dtype]
-    liger, lora = backend.liger, run.optimize.lora
     query, key_value = shape.heads * shape.head_width, shape.key_value_heads * shape.head_width
     # Norms keep their input in fp32 and, unless they are frozen, what they made of it; linear layers keep their input.
-    norm = (width if liger else _FULL + (0 if lora else width)) * shape.hidden + _FULL
+    kept = width if backend.liger else _FULL + (0 if run.optimize.lora else width)
+    norm = kept * shape.hidden + _FULL
     attention = width * 2 * (query + key_value) + _FULL * shape.heads
-    unit = width * (3 if liger else 4) * shape.intermediate
+    unit = width * (3 if backend.liger else 4) * shape.intermediate
     layer = 2 * (norm + width * shape.hidden) + attention + unit
     last = norm + width * shape.hidden
     if backend.gradient_checkpointing:
@@ -86,34 +70,30 @@ def activation_bytes(run: RunSettings, shape: Shape) -> int:
     return shape.layers * layer + last
 
 
-def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> TrainingMemory:
-    """Return the memory of training on each GPU of a pool, or refuse what does not fit.
+def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> dict[str, float]:
+    """Return the memory of training on each GPU of a pool, or raise SettingsError if it is more than they have.
 
     Where generation and training take turns on a GPU, vLLM's share must be free beside what stays between updates.
-
-    Raises:
-        SettingsError: it is more than they have.
     """
-    gpus, memory = pool.training_gpus, pool.gpu("train").memory_gb * 1e9
+    gpus, memory, engine = pool.training_gpus, pool.gpu("train").memory_gb * 1e9, run.rollout.engine
     needed, there = training_memory(run, shape, gpus), f"each of {gpus} GPUs of {memory / 1e9:g} GB"
-    if needed.lasting > memory:
+    lasting, total = lasting_bytes(needed), sum(needed.values())
+    if lasting > memory:
         raise SettingsError(
-            f"optimize.backend: weights, gradients and moments take {needed.lasting / 1e9:.1f} GB on {there}; "
+            f"optimize.backend: weights, gradients and moments take {lasting / 1e9:.1f} GB on {there}; "
             "allowed: more processes, a higher ZeRO stage, optimize.lora, or a larger accelerator"
         )
-    engine = run.rollout.engine
     beside = engine.memory_share if run.alternates and engine.own_weights else 0.0
-    if needed.lasting + beside * memory > memory:
+    if lasting + beside * memory > memory:
         raise SettingsError(
-            f"rollout.engine.gpu_memory_share: {beside:g} beside the {needed.lasting / 1e9:.1f} GB that training keeps "
-            f"on {there}; allowed: below {1 - needed.lasting / memory:.2f}, or as for training alone"
+            f"rollout.engine.gpu_memory_share: {beside:g} beside the {lasting / 1e9:.1f} GB that training keeps "
+            f"on {there}; allowed: below {1 - lasting / memory:.2f}, or as for training alone"
         )
-    if needed.total > memory:
-        tokens = micro_batch_tokens(run, gpus)
+    if total > memory:
         again = "" if run.optimize.backend.gradient_checkpointing else "optimize.backend.gradient_checkpointing, "
         raise SettingsError(
-            f"optimize.tokens_per_micro_batch: with micro-batches of {tokens} tokens training takes "
-            f"{needed.total / 1e9:.1f} GB on {there} ({needed}); allowed: {again}fewer tokens, but not "
+            f"optimize.tokens_per_micro_batch: with micro-batches of {micro_batch_tokens(run, gpus)} tokens training "
+            f"takes {total / 1e9:.1f} GB on {there} ({shown_memory(needed)}); allowed: {again}fewer tokens, but not "
             f"fewer than rollout.max_new_tokens {run.rollout.max_new_tokens}, or a larger accelerator"
         )
     return needed

@@ -1,15 +1,17 @@
-"""A plain look at nodes: which of them a pod may run on, and how many of it fit there.
+"""A role's pod as Flyte makes it, and a plain look at nodes: which of them it may run on, and how many fit there.
 
 Labels, taints and requests of containers are looked at. What a scheduler knows besides (init containers, overhead,
 conditions with Gt and Lt, affinity between pods, spread, volumes, preemption) is not.
 """
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tasks.cluster.api import Object
-from tasks.settings.deployment import quantity
+from tasks.settings.deployment import DeploymentSettings, Role, quantity
 
+GPU = "nvidia.com/gpu"
 _STATE = "node.kubernetes.io/"
 """Prefix of taints by which Kubernetes says that a node is cordoned, away or short of something."""
 _ROUNDING = 1e-6
@@ -42,51 +44,51 @@ class Look(NamedTuple):
     """Why none fits ever, or none now."""
 
 
-def look_at(node: Object, spec: Object, pods: Iterable[Object]) -> Look:
-    """Match a pod with a node: count how many fit, and name what is in the way.
+def role_pod(role: Role, deployment: DeploymentSettings, template: Object, takes_turns: bool = False) -> Object:
+    """Return the pod of a role's task as Flyte makes it, without its command.
 
-    Args:
-        node: the node.
-        spec: the pod's.
-        pods: the pods of the cluster that have not ended.
+    Flyte puts the template's containers ``default`` and ``primary`` below the task's own, which has the deployment's
+    sizes, and takes no others. The accelerator becomes a required label with its toleration; what may be interrupted
+    is sent to nodes with the spot label, and nothing else is. Flyte adds its own label of spot nodes to a template's
+    required terms as one more alternative.
     """
-    name = node["metadata"]["name"]
-    beside = [one for one in pods if one["spec"].get("nodeName") == name]
-    empty, left = room(node, filter(_stays, beside)), room(node, beside)
-    if never := obstacle(spec, node, empty):
-        return Look(name, 0, 0, never)
-    return Look(name, _copies(spec, empty), _copies(spec, left), obstacle(spec, node, left))
-
-
-def obstacle(spec: Object, node: Object, room: Mapping[str, float]) -> Obstacle | None:
-    """Return the first thing that keeps a pod off a node with some room, or None if it can run there."""
-    labels, selector = node["metadata"].get("labels") or {}, spec.get("nodeSelector") or {}
-    selected = [{"key": key, "operator": "In", "values": [value]} for key, value in selector.items()]
-    terms = [[*selected, *(term.get("matchExpressions") or ())] for term in required_terms(spec) or [{}]]
-    unmet = [next(((met, one) for met, one in enumerate(term) if not _holds(one, labels)), None) for term in terms]
-    missing = [one for one in unmet if one is not None]
-    if len(missing) == len(terms):
-        what = " or ".join(dict.fromkeys(_text(one) for _, one in missing))
-        return Obstacle(LABEL, max(met for met, _ in missing), what)
-    taints = [one for one in node["spec"].get("taints") or () if one["effect"] in ("NoSchedule", "NoExecute")]
-    taints = [one for one in taints if not any(_tolerates(own, one) for own in spec.get("tolerations") or ())]
-    for taint in sorted(taints, key=lambda one: one["key"].startswith(_STATE)):
-        if taint["key"].startswith(_STATE):
-            return Obstacle(STATE, 0, taint["key"].removeprefix(_STATE).replace("unschedulable", "cordoned"))
-        value = f"={taint['value']}" if taint.get("value") else ""
-        return Obstacle(TAINT, 0, f"{taint['key']}{value}:{taint['effect']}")
-    short = [
-        f"asks {_shown(name, amount)}, has {_shown(name, room.get(name, 0.0))}"
-        for name, amount in requests(spec).items()
-        if amount > room.get(name, 0.0) + _ROUNDING
-    ]
-    return Obstacle(SIZE, 0, ", ".join(short)) if short else None
+    pod, spec = deployment.pod(role), copy.deepcopy(template["template"]["spec"])
+    sizes = {"cpu": pod.cpu, "memory": pod.memory, "ephemeral-storage": pod.ephemeral_storage}
+    sizes |= {GPU: str(pod.gpus)} if pod.gpus else {}
+    named = {one["name"]: one for one in spec.get("containers", ())}
+    container = {**named.get("default", {}), **named.get("primary", {}), "name": "task"}
+    container |= {"image": deployment.image(role, takes_turns), "resources": {"requests": sizes, "limits": sizes}}
+    key, _, value = deployment.spot_label.partition("=")
+    spot = {"key": key, "operator": "In" if pod.interruptible else "NotIn", "values": [value]}
+    terms, tolerations = [*required_terms(spec), {"matchExpressions": [spot]}], list(spec.get("tolerations", ()))
+    if pod.interruptible:
+        tolerations.append(_tolerated(key, value))
+    if pod.accelerator:
+        asked = {"key": deployment.accelerator_label, "operator": "In", "values": [pod.accelerator]}
+        terms = [{**one, "matchExpressions": [*one.get("matchExpressions", ()), asked]} for one in terms]
+        tolerations.append(_tolerated(deployment.accelerator_label, pod.accelerator))
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    spec |= {"containers": [container], "restartPolicy": "Never", "tolerations": tolerations}
+    spec["affinity"] = {**spec.get("affinity", {}), "nodeAffinity": affinity}
+    spec.pop("initContainers", None)
+    metadata = {key: value for key, value in template["template"].get("metadata", {}).items() if value}
+    metadata["generateName"] = "preflight-"
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def required_terms(spec: Object) -> list[Object]:
     """Return the terms of required node affinity, one of which must hold; none if there is no such affinity."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     return list((affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms", ()))
+
+
+def look_at(node: Object, spec: Object, pods: Iterable[Object]) -> Look:
+    """Match a pod with a node, beside the pods of the cluster that have not ended."""
+    name = node["metadata"]["name"]
+    beside = [one for one in pods if one["spec"].get("nodeName") == name]
+    lasting = [one for one in beside if _of_a_daemon_set(one)]
+    (ever, never), (now, obstacle) = _fit(spec, node, lasting), _fit(spec, node, beside)
+    return Look(name, ever, now, never or obstacle)
 
 
 def requests(spec: Object) -> dict[str, float]:
@@ -98,22 +100,49 @@ def requests(spec: Object) -> dict[str, float]:
     return found
 
 
-def room(node: Object, pods: Iterable[Object]) -> dict[str, float]:
-    """Return what a node has beside some pods."""
-    left = {name: quantity(str(amount)) for name, amount in (node["status"].get("allocatable") or {}).items()}
-    for pod in pods:
+def _fit(spec: Object, node: Object, beside: Iterable[Object]) -> tuple[int, Obstacle | None]:
+    """Return how many pods fit on a node beside others, and what keeps the first one off."""
+    if obstacle := _label(spec, node) or _taint(spec, node):
+        return 0, obstacle
+    room = {name: quantity(str(amount)) for name, amount in (node["status"].get("allocatable") or {}).items()}
+    for pod in beside:
         for name, amount in requests(pod["spec"]).items():
-            left[name] = left.get(name, 0.0) - amount
-    return left
+            room[name] = room.get(name, 0.0) - amount
+    asked = {name: amount for name, amount in requests(spec).items() if amount}
+    fit = min(int((room.get(name, 0.0) + _ROUNDING) // amount) for name, amount in asked.items())
+    if fit > 0:
+        return fit, None
+    short = [name for name, amount in asked.items() if amount > room.get(name, 0.0) + _ROUNDING]
+    text = [f"asks {_shown(name, asked[name])}, has {_shown(name, room.get(name, 0.0))}" for name in short]
+    return 0, Obstacle(SIZE, 0, ", ".join(text))
 
 
-def _copies(spec: Object, left: Mapping[str, float]) -> int:
-    asked = requests(spec).items()
-    return max(0, min(int((left.get(name, 0.0) + _ROUNDING) // amount) for name, amount in asked if amount))
+def _label(spec: Object, node: Object) -> Obstacle | None:
+    labels, selector = node["metadata"].get("labels") or {}, spec.get("nodeSelector") or {}
+    selected = [{"key": key, "operator": "In", "values": [value]} for key, value in selector.items()]
+    missing = list[tuple[int, str]]()
+    for term in required_terms(spec) or [{}]:
+        conditions = [*selected, *(term.get("matchExpressions") or ())]
+        unmet = next((place for place, one in enumerate(conditions) if not _holds(one, labels)), None)
+        if unmet is None:
+            return None
+        missing.append((unmet, _text(conditions[unmet])))
+    return Obstacle(LABEL, max(met for met, _ in missing), " or ".join(dict.fromkeys(what for _, what in missing)))
 
 
-def _stays(pod: Object) -> bool:
-    """Return whether a pod belongs to its node, as those of daemon sets do."""
+def _taint(spec: Object, node: Object) -> Obstacle | None:
+    taints = [one for one in node["spec"].get("taints") or () if one["effect"] in ("NoSchedule", "NoExecute")]
+    tolerations = spec.get("tolerations") or ()
+    taints = [taint for taint in taints if not any(_tolerates(one, taint) for one in tolerations)]
+    for taint in sorted(taints, key=lambda one: one["key"].startswith(_STATE)):
+        if taint["key"].startswith(_STATE):
+            return Obstacle(STATE, 0, taint["key"].removeprefix(_STATE).replace("unschedulable", "cordoned"))
+        value = f"={taint['value']}" if taint.get("value") else ""
+        return Obstacle(TAINT, 0, f"{taint['key']}{value}:{taint['effect']}")
+    return None
+
+
+def _of_a_daemon_set(pod: Object) -> bool:
     owners = pod["metadata"].get("ownerReferences") or ()
     return any(one["kind"] in ("DaemonSet", "Node") for one in owners)
 
@@ -138,10 +167,11 @@ def _text(condition: Object) -> str:
     return f"{condition['key']} {condition['operator']} {', '.join(values)}".strip()
 
 
+def _tolerated(key: str, value: str) -> Object:
+    return {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+
+
 def _tolerates(toleration: Object, taint: Object) -> bool:
     """Return whether a toleration covers a taint; an empty key or effect covers every one."""
-    if toleration.get("effect") not in (None, "", taint["effect"]):
-        return False
-    if toleration.get("key") not in (None, "", taint["key"]):
-        return False
-    return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+    fits = all(toleration.get(name) in (None, "", taint[name]) for name in ("key", "effect"))
+    return fits and (toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", ""))

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tasks.cluster.gpus import Pool, pool_of
 from tasks.cluster.measured import measure
-from tasks.cluster.memory import check_training_fits
-from tasks.cluster.rates import Rates, assumed_rates
+from tasks.cluster.memory import check_training_fits, shown_memory
+from tasks.cluster.rates import Pool, Rates, assumed_rates, pool_of
 from tasks.cluster.shapes import KNOWN, Shape, shape_of
 from tasks.cluster.steps import Prediction, predict
 from tasks.errors import SettingsError
@@ -31,10 +30,9 @@ class Assumption:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """Two predictions of the same updates."""
+    """Two predictions of the same updates; ``gpus`` is 0 for one process on this machine."""
 
     gpus: int
-    """Number of GPUs; 0 for one process on this machine."""
     currency: str
     mu_grpo: Prediction
     grpo: Prediction
@@ -103,12 +101,13 @@ def _places(run: RunSettings, shape: Shape, pool: Pool) -> Iterator[Assumption]:
     routed = f", {shape.active_parameters / 1e9:.2f} B for a token" if shape.idle_parameters else ""
     yield Assumption("policy", f"{shape.parameters / 1e9:.2f} B parameters{routed}", "given", run.policy.path or "tiny")
     memory, room = check_training_fits(run, shape, pool), pool.gpu("train").memory_gb
-    yield Assumption("training, per GPU", f"{memory.total / 1e9:.1f} of {room:g} GB", "given", f"at least: {memory}")
+    used = f"{sum(memory.values()) / 1e9:.1f} of {room:g} GB"
+    yield Assumption("training, per GPU", used, "given", f"at least: {shown_memory(memory)}")
     yield Assumption("interruptions", "none", "assumed", "work that spot nodes lose comes on top")
 
 
 def _rates(rates: Rates, pool: Pool | None) -> Iterator[Assumption]:
-    """Yield the rates; speeds have the source of their row of accelerators, unless a run showed them."""
+    # Speeds have the source of their row of accelerators, unless a run showed them.
     speed: Source = "measured" if rates.measured or pool is None else pool.gpu("rollout").throughput.source
     yield Assumption("rows decoded at once", str(rates.rollout.rows), "given", "rollout.engine.batch_size, if it fits")
     for name, seconds in (

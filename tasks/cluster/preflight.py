@@ -1,36 +1,23 @@
 """Checks of whether a run can start on a cluster, the most basic first."""
 
 import re
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tasks.cluster.api import Api, Object
-from tasks.cluster.findings import Finding, Result, Unknown, checked
-from tasks.cluster.flyte import flyte_checks, numbers
-from tasks.cluster.images import image_checks
-from tasks.cluster.nodes import LABEL, SIZE, STATE, TAINT, Look, Obstacle, look_at
-from tasks.cluster.pods import GPU, image_names, role_pod, roles_of, workflow_of
-from tasks.errors import ArtifactError
+from tasks.cluster.api import STRANGE, Api, Finding, Object, Result, Unknown, checked
+from tasks.cluster.nodes import GPU, LABEL, SIZE, STATE, TAINT, Look, Obstacle, look_at, role_pod
+from tasks.cluster.services import flyte_checks, image_check, store_check, version_numbers
 from tasks.formats import some
 from tasks.settings import RunSettings
-from tasks.settings.deployment import DeploymentSettings, Role, quantity
-from tasks.store.places import bucket_of
+from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 
 KUBEFLOW = "kubeflow.org/v1"
 """The API of the training operator."""
 OLDEST = (1, 28)
 """The oldest version of Kubernetes that is checked with a run."""
 _APPLY = "kubectl apply -k k8s/overlays/<yours>"
-_REFUSED = (
-    ("violates PodSecurity", "Change the pod template {template}, or label the namespace less strictly"),
-    ("service account|PriorityClass|no namespace|namespaces ", f"Make it: {_APPLY}"),
-    ("quota|usage per", "Change it in k8s/overlays/<yours>, or change pods.{role} of the deployment"),
-    ("", "Change pods.{role} of the deployment, or the pod template {template}"),
-)
-"""Fixes for refusals of the API server, by a pattern in the message; the first pattern that matches is used."""
 _QUOTA = re.compile(r"exceeded quota: .*requested: (.*), used: .*, limited: (.*)")
 
 
@@ -55,6 +42,21 @@ class Target:
         return f"{self.project}-{self.domain}"
 
 
+def workflow_of(run: RunSettings) -> str:
+    """Return the name that the workflow of a run is registered by."""
+    return "workflows.grpo.grpo" if run.alternates else "workflows.mu_grpo.mu_grpo"
+
+
+def roles_of(run: RunSettings) -> tuple[Role, ...]:
+    """Return the roles of the pods that the workflow starts; those that alternate generate and verify themselves."""
+    return tuple(role for role in ROLES if not run.alternates or role not in ("verify", "rollout"))
+
+
+def image_names(deployment: DeploymentSettings, run: RunSettings) -> list[str]:
+    """Return the different images of these roles."""
+    return list(dict.fromkeys(deployment.image(role, run.alternates) for role in roles_of(run)))
+
+
 def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) -> list[Finding]:
     """Return what stops a run from starting, and what does not."""
     given = {"kubeconfig": target.kubeconfig, "context": target.context}
@@ -68,38 +70,8 @@ def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) 
         silent = Finding("API server", "failed", error.why, error.fix)
         findings.append(Finding("nodes", "not tried", error.why, error.fix) if findings else silent)
     findings.append(store_check(run.store, target.seconds))
-    findings += image_checks(image_names(deployment, run), cluster.nodes, target.seconds)
+    findings += [image_check(name, cluster.nodes, target.seconds) for name in image_names(deployment, run)]
     return findings + flyte_checks(target.flyte, target.project, target.domain, workflow_of(run), target.seconds)
-
-
-def store_check(uri: str, seconds: float) -> Finding:
-    """Write a small object below a prefix of its own, try to write it a second time, read it and remove it.
-
-    Args:
-        uri: the store.
-        seconds: how long a request is tried.
-    """
-    bucket, key = bucket_of(uri, seconds), f"preflight/{uuid.uuid4().hex}"
-    here = "seen from this machine, with its credentials; pods have their own"
-    if bucket is None:
-        fix = "Name a prefix of a bucket: store=s3://bucket/prefix"
-        return Finding("store", "failed", f"{uri} is a folder, which no pod of a cluster reaches", fix)
-    try:
-        bucket.write_new(key, b"first")
-        try:
-            bucket.write_new(key, b"second")
-            kept = bucket.read(key)
-        finally:
-            bucket.delete([key])
-    except (ArtifactError, ValueError) as error:  # The client's own for an endpoint that is no URL.
-        message = error.message if isinstance(error, ArtifactError) else f"{uri}: {error}"
-        fix = "Correct what it names; for a store in the cluster: kubectl port-forward, and AWS_ENDPOINT_URL for it"
-        return Finding("store", "failed", f"{message} ({here})", fix)
-    if kept != b"first":
-        found = f"{uri}: If-None-Match is ignored: of two runs that do the same work the last one's counts"
-        fix = "Use a server that knows conditional writes, or start one run at a time"
-        return Finding("store", "warning", found, fix)
-    return Finding("store", "ok", f"{uri}: written with If-None-Match, read and removed; {here}")
 
 
 class _Cluster:
@@ -107,14 +79,10 @@ class _Cluster:
 
     def __init__(self, api: Api, run: RunSettings, deployment: DeploymentSettings) -> None:
         self._api, self._run, self._deployment = api, run, deployment
-        self.nodes: list[Object] = []
+        self.nodes, self._pods = list[Object](), list[Object]()
 
     def findings(self) -> Iterator[Finding]:
-        """Yield the checks.
-
-        Raises:
-            Unknown: the server is not reached, or its nodes cannot be read.
-        """
+        """Yield the checks, or raise ``Unknown`` when the server is not reached or its nodes cannot be read."""
         api, run, deployment = self._api, self._run, self._deployment
         server, permissions = self._server(), self._permissions()  # Without an answer to both nobody is let in.
         yield Finding("API server", *server)
@@ -122,10 +90,9 @@ class _Cluster:
         yield checked("namespace", self._namespace)
         yield checked("secrets", self._secrets)
         yield checked("PyTorchJob", self._training)
-        self.nodes = api.objects("nodes")
-        if any(deployment.pod(role).gpus for role in roles_of(run)):
-            yield Finding("GPUs", *self._gpus())
-        templates = {one["name"]: one for one in api.objects("podtemplates")}
+        self.nodes = api.read("nodes")["items"]
+        self._pods = [] if "pods" in api.denied else api.read("pods")["items"]
+        templates = {one["metadata"]["name"]: one for one in api.read("podtemplates")["items"]}
         for role in roles_of(run):
             template = deployment.pod(role).template
             if template not in templates:
@@ -136,30 +103,34 @@ class _Cluster:
                 continue
             pod = role_pod(role, deployment, templates[template], run.alternates)
             yield checked(f"pod of {role}", partial(self._admission, role, pod))
-            yield checked(f"nodes for {role}", partial(self._places, role, pod["spec"]))
+            yield Finding(f"nodes for {role}", *self._places(role, pod["spec"]))
 
     def _server(self) -> Result:
-        version = self._api.version()
-        if (found := numbers(version)) and found[:2] < OLDEST:
+        version = str(self._api.ask("/version").get("gitVersion"))
+        numbers = version_numbers(version)
+        if numbers is None:
+            raise Unknown(*STRANGE)
+        if numbers < OLDEST:
             return "failed", f"Kubernetes {version}", f"Upgrade the cluster to {'.'.join(map(str, OLDEST))} or newer"
         where = self._api.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
         return "ok", f"{where}, Kubernetes {version}", ""
 
     def _permissions(self) -> Result:
-        needed, denied = self._api.needed, self._api.denied
-        if missing := [str(permission) for what, permission in needed.items() if what in denied]:
+        needed, denied = self._api.needed, self._api.review()
+        if denied:
             fix = "Ask for them: k8s/components/preflight binds a role with all"
-            return "warning", f"may not {', '.join(missing)}", fix
+            return "warning", f"may not {', '.join(str(needed[what]) for what in denied)}", fix
         return "ok", f"all {len(needed)} that are asked for here", ""
 
     def _namespace(self) -> Result:
-        namespace, names = self._api.namespace, {one["name"]: one for one in self._api.objects("namespaces")}
-        if namespace not in names:
-            like = sorted(name for name in names if name.startswith("mu-grpo-"))
-            there = f"; there are {', '.join(like)}" if like else ""
+        namespace = self._api.namespace
+        there = {one["metadata"]["name"]: one for one in self._api.read("namespaces")["items"]}
+        if namespace not in there:
+            like = sorted(name for name in there if name.startswith("mu-grpo-"))
+            neighbours = f"; there are {', '.join(like)}" if like else ""
             fix = f"Name another --project or --domain, or make it: {_APPLY}"
-            return "failed", f"{namespace} does not exist{there}", fix
-        if (names[namespace].get("status") or {}).get("phase") == "Terminating":
+            return "failed", f"{namespace} does not exist{neighbours}", fix
+        if (there[namespace].get("status") or {}).get("phase") == "Terminating":
             return "failed", f"{namespace} is being deleted", f"Wait, and make it again: {_APPLY}"
         return "ok", namespace, ""
 
@@ -168,33 +139,25 @@ class _Cluster:
         keys = [key for key in (asked.hub_token, asked.tracker_key) if key]
         if not keys:
             return "ok", "none is asked for", ""
-        there = self._api.secret_keys()
-        if there is None:
+        secret = self._api.read("secret")
+        if not secret:
             literals = " ".join(f"--from-file={key}=..." for key in keys)
             fix = f"kubectl create secret generic {asked.name} -n {namespace} {literals}"
             return "failed", f"{asked.name} does not exist in {namespace}", fix
-        if missing := [key for key in keys if key not in there]:
-            found = f"{asked.name} has no key {', '.join(missing)}; it has {', '.join(sorted(there)) or 'none'}"
-            fix = f"Add the key to the secret, or name another in the deployment's secrets: {', '.join(missing)}"
-            return "failed", found, fix
+        there = sorted(secret.get("data") or {})  # its values are dropped
+        if missing := ", ".join(key for key in keys if key not in there):
+            found = f"{asked.name} has no key {missing}; it has {', '.join(there) or 'none'}"
+            return "failed", found, f"Add the key to the secret, or name another in the deployment's secrets: {missing}"
         return "ok", f"{asked.name}: {', '.join(keys)}", ""
 
     def _training(self) -> Result:
         nodes = self._deployment.train_nodes
         if nodes == 1:
             return "ok", "not needed for train_nodes 1", ""
-        if self._api.serves(KUBEFLOW, "pytorchjobs"):
+        if "pytorchjobs" in [one["name"] for one in self._api.ask(f"/apis/{KUBEFLOW}").get("resources", ())]:
             return "ok", f"{KUBEFLOW} is served", ""
         fix = "Install Kubeflow's training operator v1 and enable Flyte's pytorch plugin, or set train_nodes: 1"
         return "failed", f"{KUBEFLOW} has no pytorchjobs here, and train_nodes is {nodes}", fix
-
-    def _gpus(self) -> Result:
-        counts = [int((node["status"].get("allocatable") or {}).get(GPU, 0)) for node in self.nodes]
-        if not any(counts):
-            fix = "Add GPU nodes; where there are some, install NVIDIA's GPU operator or device plugin: "
-            fix += "kubectl get daemonsets -A shows whether it runs"
-            return "failed", f"no node of {len(counts)} offers {GPU}", fix
-        return "ok", f"{sum(counts)} {GPU} on {sum(map(bool, counts))} of {len(counts)} nodes", ""
 
     def _admission(self, role: Role, pod: Object) -> Result:
         refusal, template = self._api.refusal(pod), self._deployment.pod(role).template
@@ -202,13 +165,12 @@ class _Cluster:
             return "ok", "the API server would take it", ""
         if (quota := _QUOTA.search(refusal)) and _within(*quota.groups()):
             return "warning", f"it waits: {refusal}", "Wait for what runs in the namespace, or raise the quota"
-        fix = next(text for pattern, text in _REFUSED if re.search(pattern, refusal))
-        return "failed", f"the API server would refuse it: {refusal}", fix.format(role=role, template=template)
+        fix = f"Change pods.{role} of the deployment, the pod template {template}, or what it names: {_APPLY}"
+        return "failed", f"the API server would refuse it: {refusal}", fix
 
     def _places(self, role: Role, spec: Object) -> Result:
         run, deployment, known = self._run, self._deployment, "pods" not in self._api.denied
-        pods = self._api.objects("pods") if known else []
-        looks = [look_at(node, spec, pods) for node in self.nodes]
+        looks = [look_at(node, spec, self._pods) for node in self.nodes]
         fitting = [one for one in looks if one.ever]
         ever, now = sum(one.ever for one in looks), sum(one.now for one in looks)
         must = deployment.train_nodes if role == "train" else 1
@@ -242,12 +204,13 @@ def _nowhere(looks: Sequence[Look], role: Role, template: str) -> Result:
             nodes.setdefault(one.obstacle, []).append(one.node)
     nearest = max(nodes)
     what, node = nearest.what, nodes[nearest][0]
+    device = "; GPUs are offered by NVIDIA's GPU operator or device plugin" if GPU in what else ""
     fix = {
         LABEL: f"Label the pool's nodes: kubectl label node <name> {what}; or change accelerator of {role}, "
         f"accelerator_label or spot_label in the deployment, or nodeSelector and affinity of {template}",
         TAINT: f"Add a toleration for {what} to {template}, or take the taint off the nodes",
         STATE: f"kubectl uncordon {node}" if what == "cordoned" else f"kubectl describe node {node}",
-        SIZE: f"Ask for less in pods.{role} of the deployment, or add larger nodes to its pool",
+        SIZE: f"Ask for less in pods.{role} of the deployment, or add larger nodes to its pool{device}",
     }[nearest.kind]
     found = "; ".join(f"{some(nodes[one], 4)}: {one}" for one in sorted(nodes, reverse=True))
     return "failed", f"it fits no node. {found}", fix

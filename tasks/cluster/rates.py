@@ -1,15 +1,83 @@
-"""Seconds of the units of work of a run, from data sheets and assumptions; ``measured`` takes them from a run."""
+"""GPUs of a plan, and seconds of the units of work there, by data sheets and assumptions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tasks.cluster.gpus import Pool
 from tasks.cluster.shapes import BYTES, Shape
 from tasks.errors import SettingsError
 from tasks.settings import EngineSettings, OptimizeSettings, RunSettings
-from tasks.settings.cost import AcceleratorSettings, AssumptionSettings
-from tasks.settings.deployment import Role
+from tasks.settings.cost import AcceleratorSettings, AssumptionSettings, CostSettings
+from tasks.settings.deployment import VARIABLE, DeploymentSettings, PodSettings, Role
 
 _GB = 1e9
+
+
+@dataclass(frozen=True)
+class Pool:
+    """GPUs of a cluster, and the pods that use them."""
+
+    gpus: int
+    pods: Mapping[Role, PodSettings]
+    """Pods that use GPUs, by role, with their accelerators; for training all of its nodes together."""
+    training_gpus: int
+    """Number of GPUs that one policy is trained on."""
+    most_pods: int
+    """Largest number of pods at once."""
+    costs: CostSettings
+
+    def gpus_of(self, role: Role) -> int:
+        """Return the GPUs of one pod."""
+        return self.pods[role].gpus if role in self.pods else 0
+
+    def gpu(self, role: Role) -> AcceleratorSettings:
+        """Return the accelerator of a role."""
+        return self.costs.accelerator(self.pods[role].accelerator)
+
+    def hour(self, role: Role) -> tuple[str, float]:
+        """Return what one pod is paid as, and its price for an hour."""
+        if role not in self.pods:
+            return "CPU pods", self.costs.cpu_pod_hour
+        pod, price = self.pods[role], self.gpu(role).price
+        if pod.interruptible:
+            return "GPUs, spot", pod.gpus * price.spot
+        return "GPUs, on demand", pod.gpus * price.on_demand
+
+
+def pool_of(
+    run: RunSettings, gpus: int, accelerator: str | None, costs: CostSettings, deployment: DeploymentSettings | None
+) -> Pool:
+    """Return the pods of every role on a number of GPUs.
+
+    Without a deployment a pod has the GPUs that its step uses; generation and evaluation run on spot nodes, training
+    does not, as in configs/deployments. ``accelerator`` is a row of the prices for all roles; by default that of the
+    deployment, or the first row.
+
+    Raises:
+        SettingsError: the numbers do not fit, or the accelerator is not in the table.
+    """
+    wanted: dict[Role, tuple[str, int]] = {
+        "rollout": ("rollout.engine.tensor_parallel", run.rollout.engine.tensor_parallel),
+        "evaluate": ("evaluate.engine.tensor_parallel", run.evaluation_engine.tensor_parallel),
+        "train": ("optimize.backend.processes", run.optimize.backend.processes),
+    }
+    given, pods = deployment or DeploymentSettings(), dict[Role, PodSettings]()
+    for role, (setting, used) in wanted.items():
+        pod = given.pod(role) if deployment else PodSettings(gpus=used, interruptible=role != "train")
+        if pod.gpus < used:
+            raise SettingsError(
+                f"{VARIABLE}: pods.{role}.gpus: {pod.gpus} with {setting} {used}; "
+                f"allowed: {used} or more GPUs in that pod"
+            )
+        together = pod.gpus * (given.train_nodes if role == "train" else 1)
+        if gpus < together or (role == "rollout" and gpus % together):
+            fits = f"multiples of {together}" if role == "rollout" else f"{together} or more"
+            raise SettingsError(
+                f"gpus: {gpus} with {setting} {used}, for which a pod has {together} GPUs; allowed: {fits}"
+            )
+        kind = accelerator or pod.accelerator or next(iter(costs.accelerators))
+        costs.accelerator(kind)
+        pods[role] = pod.model_copy(update={"gpus": together, "accelerator": kind})
+    return Pool(gpus, pods, given.train_nodes * run.optimize.backend.processes, given.max_parallelism, costs)
 
 
 @dataclass(frozen=True)
@@ -24,11 +92,9 @@ class EngineRates:
     """Seconds of a decode step, for reading the weights once."""
     row: float
     """Seconds of a row in a decode step: its keys and values are read, its operations are computed."""
-    prompt_token: float = 0.0
-    """Seconds of a prompt token, which is read once for all responses to the prompt."""
 
     def steps(self, responses: float, mean: float, longest: int) -> float:
-        """Return the decode steps of one call.
+        """Return the decode steps of one call for responses of ``mean`` tokens, the longest of which has ``longest``.
 
         An engine that refills gives the place of a finished response to the next one, so the call waits for its
         longest response once, at the end; another one decodes batches, each as long as its longest response.
@@ -39,17 +105,9 @@ class EngineRates:
             return responses * mean / self.rows + longest - mean
         return float(-(-responses // self.rows) * longest)
 
-    def seconds(self, responses: int, mean: float, longest: int, prompt_tokens: float) -> float:
-        """Return the seconds of one call.
-
-        Args:
-            responses: the number of responses of the call.
-            mean: tokens of a response on average.
-            longest: tokens of the longest response.
-            prompt_tokens: tokens of all distinct prompts together.
-        """
-        decoding = self.step * self.steps(responses, mean, longest) + self.row * responses * mean
-        return decoding + self.prompt_token * prompt_tokens
+    def seconds(self, responses: int, mean: float, longest: int) -> float:
+        """Return the seconds of one call."""
+        return self.step * self.steps(responses, mean, longest) + self.row * responses * mean
 
 
 @dataclass(frozen=True)
@@ -108,7 +166,7 @@ def _engine(settings: EngineSettings, role: Role, shape: Shape, pool: Pool, mean
     """Return the rates of an engine whose responses have ``mean`` tokens.
 
     Decoding reads all weights and the KV cache at a share of the memory's bandwidth, and computes 2 operations per
-    token and active weight at a share of the peak.
+    token and active weight at a share of the peak. Reading the prompts is below 1 % of it, and left out.
     """
     gpu, gpus, weights = pool.gpu(role), settings.tensor_parallel, BYTES[settings.dtype] * shape.parameters
     cached, prompt = shape.cache_bytes(settings.dtype), pool.costs.assumptions.prompt_tokens
@@ -126,7 +184,6 @@ def _engine(settings: EngineSettings, role: Role, shape: Shape, pool: Pool, mean
         rows=rows,
         step=weights / bandwidth,
         row=cached * (prompt + mean / 2) / bandwidth + operations / (peak * gpu.throughput.decoding_flops),
-        prompt_token=operations / (peak * gpu.throughput.training_flops),
     )
 
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tasks.errors import DataError
 from tasks.models.files import INDEX, WEIGHTS, read_json, stored_shapes, weight_files
@@ -13,18 +14,6 @@ BYTES = {"float32": 4, "bfloat16": 2}
 _TINY_VOCABULARY = 22
 _EXPERT = ".experts."
 """Part of the names of weights of routed experts; shared experts, which see every token, have other names."""
-_NAMES = {
-    "layers": ("num_hidden_layers",),
-    "hidden": ("hidden_size",),
-    "intermediate": ("intermediate_size",),
-    "heads": ("num_attention_heads",),
-    "key_value_heads": ("num_key_value_heads",),
-    "head_width": ("head_dim",),
-    "vocabulary": ("vocab_size",),
-    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
-    "experts_of_a_token": ("num_experts_per_tok",),
-}
-"""Names of the sizes in the config.json of models with the layers of Llama and Qwen."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +49,21 @@ class Shape:
         return rank * self.layers * (attention + 3 * (self.hidden + self.intermediate))
 
 
-def _published(
-    parameters: int, layers: int, hidden: int, intermediate: int, heads: int, key_value_heads: int, vocabulary: int
-) -> Shape:
-    """Return the shape of a model that is published in 16 bits with attention heads of 128 numbers."""
-    return Shape(parameters, layers, hidden, intermediate, heads, key_value_heads, 128, vocabulary, 2 * parameters)
+def _published(parameters: int, sizes: tuple[int, int, int, int, int], vocabulary: int) -> Shape:
+    """Return a model that is published in 16 bits, with attention heads of 128 numbers."""
+    return Shape(parameters, *sizes, 128, vocabulary, 2 * parameters)
 
 
-# Sizes from the models' config.json; tests count the parameters of these shapes. The 7B models share one shape.
-_QWEN_7B = _published(7_615_616_512, 28, 3584, 18944, 28, 4, 152_064)
+# Layers, hidden, intermediate, heads and key_value_heads are those of the models' config.json; tests count the
+# parameters. The 7B models share one shape.
+_QWEN_7B = _published(7_615_616_512, (28, 3584, 18944, 28, 4), 152_064)
 KNOWN: dict[str, Shape] = {
     "Qwen/Qwen2.5-Math-7B": _QWEN_7B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
-    "Qwen/Qwen2.5-Math-1.5B": _published(1_543_714_304, 28, 1536, 8960, 12, 2, 151_936),
-    "Qwen/Qwen3-4B-Base": _published(4_022_468_096, 36, 2560, 9728, 32, 8, 151_936),
-    "meta-llama/Llama-3.2-3B-Instruct": _published(3_212_749_824, 28, 3072, 8192, 24, 8, 128_256),
-    "Qwen/Qwen3-0.6B": _published(596_049_920, 28, 1024, 3072, 16, 8, 151_936),
+    "Qwen/Qwen2.5-Math-1.5B": _published(1_543_714_304, (28, 1536, 8960, 12, 2), 151_936),
+    "Qwen/Qwen3-4B-Base": _published(4_022_468_096, (36, 2560, 9728, 32, 8), 151_936),
+    "meta-llama/Llama-3.2-3B-Instruct": _published(3_212_749_824, (28, 3072, 8192, 24, 8), 128_256),
+    "Qwen/Qwen3-0.6B": _published(596_049_920, (28, 1024, 3072, 16, 8), 151_936),
 }
 """Models that this project's settings and documents name, by their names on the hub."""
 
@@ -88,12 +76,11 @@ def shape_of(policy: PolicySettings) -> Shape | None:
     """
     if policy.tiny is not None:
         tiny, parameters = policy.tiny, tiny_parameters(policy.tiny)
-        width, heads, stored = tiny.hidden_size // tiny.heads, tiny.heads, BYTES["float32"] * parameters
-        sizes = (tiny.layers, tiny.hidden_size, tiny.intermediate_size, heads, tiny.key_value_heads, width)
-        return Shape(parameters, *sizes, _TINY_VOCABULARY, stored)
-    name = policy.path or ""
-    folder = Path(name).expanduser()
-    return _of_folder(folder) if folder.is_dir() else KNOWN.get(name)
+        sizes = (tiny.layers, tiny.hidden_size, tiny.intermediate_size, tiny.heads, tiny.key_value_heads)
+        width, stored = tiny.hidden_size // tiny.heads, BYTES["float32"] * parameters
+        return Shape(parameters, *sizes, width, _TINY_VOCABULARY, stored)
+    folder = Path(policy.path or "").expanduser()
+    return _of_folder(folder) if policy.path and folder.is_dir() else KNOWN.get(policy.path or "")
 
 
 def tiny_parameters(tiny: TinyPolicySettings) -> int:
@@ -108,31 +95,31 @@ def _of_folder(folder: Path) -> Shape | None:
     try:
         outer = read_json(folder / "config.json")
         files = weight_files(folder)
-        sizes = [(name, math.prod(shape)) for file in files for name, shape in stored_shapes(file).items()]
+        weights = [(name, math.prod(shape)) for file in files for name, shape in stored_shapes(file).items()]
         stored = sum(file.stat().st_size for file in files)
     except (OSError, ValueError) as error:
         raise DataError(f"policy.path: {folder} cannot be read: {error}") from None
-    config = {**outer, **outer.get("text_config", {})}
-    found = {
-        field: next((size for name in names if isinstance(size := config.get(name), int) and size), 0)
-        for field, names in _NAMES.items()
-    }
-    layers, hidden, heads = found["layers"], found["hidden"], found["heads"] or 1
     if not files:
         raise DataError(f"policy.path: {folder} has no {WEIGHTS}, nor all files of {INDEX}.")
+    config: dict[str, Any] = {**outer, **outer.get("text_config", {})}
+
+    def size(*names: str) -> int:
+        return next((found for name in names if isinstance(found := config.get(name), int) and found), 0)
+
+    layers, hidden, heads = size("num_hidden_layers"), size("hidden_size"), size("num_attention_heads") or 1
     if not (layers and hidden):
         return None
-    experts = found["experts"] or 1
-    idle = max(0, experts - (found["experts_of_a_token"] or experts))
+    experts = size("num_local_experts", "num_experts", "n_routed_experts") or 1
+    idle = max(0, experts - (size("num_experts_per_tok") or experts))
     return Shape(
-        parameters=sum(size for _, size in sizes),
+        parameters=sum(count for _, count in weights),
         layers=layers,
         hidden=hidden,
-        intermediate=found["intermediate"] or 4 * hidden,
+        intermediate=size("intermediate_size") or 4 * hidden,
         heads=heads,
-        key_value_heads=found["key_value_heads"] or heads,
-        head_width=found["head_width"] or hidden // heads,
-        vocabulary=found["vocabulary"],
+        key_value_heads=size("num_key_value_heads") or heads,
+        head_width=size("head_dim") or hidden // heads,
+        vocabulary=size("vocab_size"),
         stored_bytes=stored,
-        idle_parameters=sum(size for name, size in sizes if _EXPERT in name) * idle // experts,
+        idle_parameters=sum(count for name, count in weights if _EXPERT in name) * idle // experts,
     )

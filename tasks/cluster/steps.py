@@ -1,11 +1,10 @@
 """Time, storage and price of a run, as Mu-GRPO and as GRPO with the same updates."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tasks.cluster.gpus import Pool
-from tasks.cluster.rates import EngineRates, Rates, passes
+from tasks.cluster.rates import EngineRates, Pool, Rates, passes
 from tasks.cluster.shapes import BYTES, Shape
 from tasks.data.arithmetic import split
 from tasks.settings import EvaluationSettings, RunSettings
@@ -15,7 +14,8 @@ from tasks.settings.evaluate import Measure
 Row = Literal["start", "warm_start", "load", "generate", "verify", "optimize", "switch", "evaluate", "transfer", "rest"]
 ROWS: tuple[Row, ...] = get_args(Row)
 """Rows of a run's ledger, with the transfer of policies and rollouts beside the rest."""
-_GB, _GRPO_MU = 1e9, 4
+_GB = 1e9
+_GRPO_MU = 4
 """Updates per rollout of the paper's baseline, and of configs/tiny-cpu-grpo.yaml."""
 _REQUEST = 8 * 2**20
 """Bytes of a request: the store moves large files in parts of this size."""
@@ -27,26 +27,23 @@ class Phase:
 
     name: str
     role: Role
-    tasks: int
-    """Tasks that follow each other; the pods of each run side by side."""
     pods: int
+    pod_gpus: int
     seconds: dict[Row, float]
     """Seconds of all pods together, by row."""
-    tokens: float = 0.0
-    """Tokens that are generated, or trained on; 0 for other steps."""
-    read: float = 0.0
-    """Bytes from the store."""
-    written: float = 0.0
-    """Bytes to the store."""
-    kept: float = 0.0
-    """Bytes of those written that stay when the step ends."""
-    pod_gpus: int = 0
-    """GPUs of each pod."""
-    pod_seconds: float = 0.0
-    gpu_seconds: float = 0.0
-    wall_seconds: float = 0.0
+    pod_seconds: float
+    gpu_seconds: float
+    wall_seconds: float
     """Seconds during which at least one of the pods runs."""
-    price: float = 0.0
+    price: float
+    tokens: float
+    """Tokens that are generated, or trained on; 0 for other steps."""
+    read: float
+    """Bytes from the store."""
+    written: float
+    """Bytes to the store."""
+    kept: float
+    """Bytes of those written that stay when the step ends."""
 
 
 @dataclass(frozen=True)
@@ -80,41 +77,32 @@ class Prediction:
 def predict(
     run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Pool | None, alternating: bool
 ) -> Prediction:
-    """Return what a run takes.
+    """Return what a run takes on a pool, or without one in one process on this machine.
 
+    With ``alternating`` generation and training take turns in one task (``grpo``), else they are steps (``mu_grpo``).
     Pods that take seconds of a CPU (prompts, means, the report) are below 1 % of its time and price, and left out.
-
-    Args:
-        run: the settings of the run.
-        stages: the number of stages.
-        shape: the shape of the policy.
-        rates: seconds of its units of work.
-        pool: GPUs and pods; None for one process on this machine.
-        alternating: whether generation and training take turns in one task (``grpo``), or are steps (``mu_grpo``).
     """
-    mu = baseline_mu(run) if alternating else run.updates_per_stage
+    mu, updates = baseline_mu(run) if alternating else run.updates_per_stage, stages * run.updates_per_stage
     steps = _Steps(run, stages, shape, rates, pool)
-    phases = [steps.placed(phase) for phase in steps.phases(mu if alternating else None)]
+    phases = list(steps.phases(mu if alternating else None))
     unfinished = run.updates_per_stage > run.operation.updates_per_checkpoint
-
-    def total(what: str) -> float:
-        return float(sum(getattr(phase, what) for phase in phases))
-
+    by_row = {row: [(one, one.seconds[row]) for one in phases if row in one.seconds] for row in ROWS}
+    on_gpus = {row: sum(seconds * one.pod_gpus for one, seconds in parts) for row, parts in by_row.items()}
     return Prediction(
         mu=mu,
-        wall_seconds=total("wall_seconds"),
-        seconds=_rows(phases, gpus=False),
-        gpu_seconds=_rows(phases, gpus=True),
+        wall_seconds=sum(phase.wall_seconds for phase in phases),
+        seconds={row: sum(seconds for _, seconds in parts) for row, parts in by_row.items() if parts},
+        gpu_seconds={row: seconds for row, seconds in on_gpus.items() if seconds},
         phases=phases,
-        updates=stages * run.updates_per_stage,
+        updates=updates,
         generated_tokens=steps.generated,
         trained_tokens=next(phase.tokens for phase in phases if phase.role == "train"),
-        refreshes=stages * run.updates_per_stage // mu if alternating else 0,
+        refreshes=updates // mu if alternating else 0,
         policy_bytes=steps.base + stages * (steps.weights + steps.moments),
-        kept_bytes=total("kept"),
+        kept_bytes=sum(phase.kept for phase in phases),
         unfinished_bytes=(run.operation.checkpoints_kept + 1) * steps.checkpoint if unfinished else 0.0,
-        read_bytes=total("read"),
-        written_bytes=total("written"),
+        read_bytes=sum(phase.read for phase in phases),
+        written_bytes=sum(phase.written for phase in phases),
         price=_price(phases, pool) if pool else {},
     )
 
@@ -162,7 +150,7 @@ class _Steps:
     """
 
     def __init__(self, run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Pool | None) -> None:
-        self._run, self._stages, self._rates, self._pool = run, stages, rates, pool
+        self._run, self._stages, self._rates, self._each, self._pool = run, stages, rates, rates.each, pool
         self._mean = rates.each.response_share * run.rollout.max_new_tokens
         """Tokens of a response on average, where nothing cuts it off."""
         self._responses = stages * run.responses_per_stage
@@ -178,81 +166,84 @@ class _Steps:
 
     def phases(self, mu: int | None) -> Iterator[Phase]:
         """Yield the steps of ``mu_grpo``, or with updates per rollout those of ``grpo``."""
-        fetched = self.base / _GB / self._rates.each.hub_gb_per_second
-        seconds: dict[Row, float] = {"warm_start": self._rates.base} if self._run.policy.tiny else {"load": fetched}
-        yield Phase("policy", "prefetch", 1, 1, seconds, written=self.base, kept=self.base)
+        run, stages = self._run, self._stages
+        base: dict[Row, float] = {"load": self.base / _GB / self._each.hub_gb_per_second}
+        if run.policy.tiny:
+            base = {"warm_start": self._rates.base}
+        yield self._phase("policy", "prefetch", 1, 1, base, written=self.base, kept=self.base)
+        verify: dict[Row, float] = {"verify": stages * self._verified(run.responses_per_stage)}
         if mu is None:
             yield self._generate()
-            verify: dict[Row, float] = {"verify": self._stages * self._verified(self._run.responses_per_stage)}
-            yield Phase("verify", "verify", self._stages, self._stages, verify, read=self._rollouts)
+            yield self._phase("verify", "verify", stages, stages, verify, read=self._rollouts)
             yield self._train("optimize", 1, {}, read=self._rollouts)
         else:
-            yield self._train("alternate", mu, self._refreshed(mu), kept=self._rollouts)
+            yield self._train("alternate", mu, {**verify, **self._refreshed(mu)}, kept=self._rollouts)
         yield self._evaluate()
 
-    def placed(self, phase: Phase) -> Phase:
-        """Return a phase with the starts and transfers of its pods, the time during which they run, and their price."""
-        pool, each, rounds = self._pool, self._rates.each, phase.pods
-        gpus = pool.gpus_of(phase.role) if pool else 0
+    def _phase(
+        self,
+        name: str,
+        role: Role,
+        tasks: int,
+        pods: int,
+        seconds: dict[Row, float],
+        tokens: float = 0.0,
+        read: float = 0.0,
+        written: float = 0.0,
+        kept: float = 0.0,
+    ) -> Phase:
+        """Return so many tasks that follow each other, each with its share of the pods side by side."""
+        pool, each, gpus, hour, rounds = self._pool, self._each, 0, 0.0, pods
+        starts = int(name == "policy")  # one process starts once
         if pool:
+            starts, gpus, (_, hour) = pods, pool.gpus_of(role), pool.hour(role)
             at_once = min(pool.gpus // gpus if gpus else pool.most_pods, pool.most_pods)
-            rounds = phase.tasks * -(-(phase.pods // phase.tasks) // at_once)
-        starts = phase.pods if pool else int(phase.name == "policy")  # one process starts once
-        transfer = (phase.read + phase.written) / _GB / each.store_gb_per_second
-        spent = {**phase.seconds, "start": starts * each.pod_start_seconds, "transfer": transfer}
+            rounds = tasks * -(-(pods // tasks) // at_once)
+        transfer = (read + written) / _GB / each.store_gb_per_second
+        spent = {**seconds, "start": starts * each.pod_start_seconds, "transfer": transfer}
         rows = {row: spent[row] for row in ROWS if spent.get(row)}
         total = sum(rows.values())
-        return replace(
-            phase,
-            seconds=rows,
-            pod_gpus=gpus,
-            pod_seconds=total,
-            gpu_seconds=total * gpus,
-            wall_seconds=total * rounds / phase.pods,
-            price=pool.price(phase.role, total) if pool else 0.0,
-        )
+        wall, price = total * rounds / pods, total / 3600 * hour
+        return Phase(name, role, pods, gpus, rows, total, total * gpus, wall, price, tokens, read, written, kept)
 
     def _generate(self) -> Phase:
         run, stages, settings = self._run, self._stages, self._run.rollout
         shards = _cut(run.prompts.prompts_per_stage, run.prompts.prompts_per_shard)
         group = settings.responses_per_prompt
         calls = [part for shard in shards for part in parts(shard, group, settings.responses_per_part)]
-        each = sum(self._call(self._rates.rollout, part, group, settings.max_new_tokens) for part in calls)
+        each = sum(self._call(self._rates.rollout, part * group, settings.max_new_tokens) for part in calls)
         pods = stages * len(shards)
         # In one process the evaluation of the policy has started its engine.
-        load = pods * self._rates.each.engine_start_seconds if self._pool else 0.0
+        load = pods * self._each.engine_start_seconds if self._pool else 0.0
         seconds: dict[Row, float] = {"load": load, "generate": stages * each}
         read, written = len(shards) * self._of_policies, 2 * self._rollouts  # parts of a shard, then the whole
-        return Phase("generate", "rollout", stages, pods, seconds, self.generated, read, written, self._rollouts)
+        return self._phase("generate", "rollout", stages, pods, seconds, self.generated, read, written, self._rollouts)
 
     def _refreshed(self, mu: int) -> dict[Row, float]:
-        """Return the seconds of pods besides training that generate and verify before every ``mu`` updates."""
-        run, rates, stages, engine = self._run, self._rates, self._stages, self._run.rollout.engine
+        """Return the seconds of pods besides training that generate before every ``mu`` updates."""
+        run, stages, engine = self._run, self._stages, self._run.rollout.engine
         group, refreshes = run.rollout.responses_per_prompt, stages * run.updates_per_stage // mu
         # The engines of a pod generate side by side, and the refresh ends with the slowest of them.
         processes = self._pool.training_gpus if self._pool else run.optimize.backend.processes
-        engines = max(1, processes // engine.tensor_parallel)
-        prompts = -(-self._responses // (refreshes * group * engines))
+        prompts = -(-self._responses // (refreshes * group * max(1, processes // engine.tensor_parallel)))
         return {
-            "load": stages * rates.each.engine_start_seconds if engine.own_weights else 0.0,
-            "generate": refreshes * self._call(rates.rollout, prompts, group, run.rollout.max_new_tokens),
-            "verify": stages * self._verified(run.responses_per_stage),
-            "switch": refreshes * rates.each.switch_seconds,
+            "load": stages * self._each.engine_start_seconds if engine.own_weights else 0.0,
+            "generate": refreshes * self._call(self._rates.rollout, prompts * group, run.rollout.max_new_tokens),
+            "switch": refreshes * self._each.switch_seconds,
         }
 
     def _evaluate(self) -> Phase:
         policies, run, each = self._stages + 1, self._run, 0.0
         for measure in run.measures:
-            longest = measure.evaluation.max_new_tokens
             for problems, responses in evaluation_calls(measure.evaluation, problems_of(run, measure)):
-                each += self._call(self._rates.evaluate, problems, responses, longest)
+                each += self._call(self._rates.evaluate, problems * responses, measure.evaluation.max_new_tokens)
             each += self._verified(answers_of(run, measure))
         pods = policies * len(run.measures)
         # In one process all evaluations of a policy share an engine.
-        load = (pods if self._pool else policies) * self._rates.each.engine_start_seconds
+        load = (pods if self._pool else policies) * self._each.engine_start_seconds
         seconds: dict[Row, float] = {"load": load, "evaluate": policies * each}
         read = len(run.measures) * (self._of_policies + self.weights)
-        return Phase("evaluate", "evaluate", policies, pods, seconds, read=read)
+        return self._phase("evaluate", "evaluate", policies, pods, seconds, read=read)
 
     def _train(
         self, name: str, saved_every: int, seconds: dict[Row, float], read: float = 0.0, kept: float = 0.0
@@ -261,29 +252,22 @@ class _Steps:
         run, rates, stages = self._run, self._rates, self._stages
         every = -(-run.operation.updates_per_checkpoint // saved_every) * saved_every
         checkpoints = stages * (-(-run.updates_per_stage // every) - 1)
-        tokens = self.generated + self._responses * rates.each.prompt_tokens
+        tokens = self.generated + self._responses * self._each.prompt_tokens
         trained, scored = passes(run.optimize)
         optimize = tokens * (trained * rates.trained_token + scored * rates.scored_token)
-        optimize += stages * run.updates_per_stage * rates.each.update_seconds
-        load = seconds.get("load", 0.0) + stages * rates.each.trainer_start_seconds
+        optimize += stages * run.updates_per_stage * self._each.update_seconds
+        load = seconds.get("load", 0.0) + stages * self._each.trainer_start_seconds
         spent: dict[Row, float] = {**seconds, "load": load, "optimize": optimize, "rest": stages * rates.rest}
         read += self._of_policies + (stages - 1) * self.moments
         kept += stages * (self.weights + self.moments)
         written = checkpoints * self.checkpoint + kept
-        return Phase(name, "train", stages, stages, spent, tokens * trained, read, written, kept)
+        return self._phase(name, "train", stages, stages, spent, tokens * trained, read, written, kept)
 
     def _verified(self, answers: int) -> float:
-        each = self._rates.each
-        return each.verifier_start_seconds + each.answer_seconds * answers / self._run.verify.workers
+        return self._each.verifier_start_seconds + self._each.answer_seconds * answers / self._run.verify.workers
 
-    def _call(self, engine: EngineRates, prompts: int, each: int, longest: int) -> float:
-        mean = min(self._mean, float(longest))
-        return engine.seconds(prompts * each, mean, longest, prompts * self._rates.each.prompt_tokens)
-
-
-def _rows(phases: list[Phase], gpus: bool) -> dict[Row, float]:
-    found = {row: sum(one.seconds.get(row, 0.0) * (one.pod_gpus if gpus else 1) for one in phases) for row in ROWS}
-    return {row: seconds for row, seconds in found.items() if seconds}
+    def _call(self, engine: EngineRates, responses: int, longest: int) -> float:
+        return engine.seconds(responses, min(self._mean, float(longest)), longest)
 
 
 def _price(phases: list[Phase], pool: Pool) -> dict[str, float]:
@@ -293,7 +277,7 @@ def _price(phases: list[Phase], pool: Pool) -> dict[str, float]:
     stored = kept / _GB * storage.gb_month * storage.months
     paid = {"GPUs, spot": 0.0, "GPUs, on demand": 0.0, "CPU pods": 0.0}
     for phase in phases:
-        paid[pool.paid_as(phase.role)] += phase.price
+        paid[pool.hour(phase.role)[0]] += phase.price
     return {**paid, "storage and traffic": stored + requests + read / _GB * storage.egress_gb}
 
 

@@ -37,7 +37,7 @@ from flytekit.remote import FlyteRemote
 from flytekit.remote.entities import FlyteLaunchPlan
 
 import tasks.settings
-from tasks.cluster.flyte import OLDEST, numbers
+from tasks.cluster.services import OLDEST_FLYTE, version_numbers
 from tasks.errors import DeploymentError, SettingsError
 from tasks.experiments.result import ReproductionResult
 from tasks.report.summary import RunSummary
@@ -132,10 +132,10 @@ class Flyte:
         """
         with self._asking():
             told = str(self._remote.client.get_control_plane_version())
-        found = numbers(told)
-        if found is None or OLDEST <= found < (2,):
+        found = version_numbers(told)
+        if found is None or OLDEST_FLYTE <= found < (2,):
             return ""
-        wanted = f"Flyte {'.'.join(map(str, OLDEST))} or newer"
+        wanted = f"Flyte {'.'.join(map(str, OLDEST_FLYTE))} or newer"
         if found >= (2,):
             raise DeploymentError(
                 f"{self._file}: the Flyte at {self.endpoint} is {told}, whose workflows are others. Name a Flyte 1: "

@@ -94,12 +94,6 @@ def test_a_namespace_that_is_being_deleted(plane: ControlPlane, pool: list[Objec
     assert found.found.startswith("leaving-development is being deleted")
 
 
-def test_a_wrong_project_names_those_that_are_there(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
-    found = asked(plane, ask, project="mu-grp")["namespace"]
-    assert found.state == "failed"
-    assert found.found.endswith("does not exist; there are mu-grpo-development")
-
-
 def test_room_that_others_have_taken(plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
     busy = Objects(pool)
     occupied(busy, "gpu-train-1", 5)

@@ -8,9 +8,8 @@ from math import ceil
 
 import pytest
 
-from tasks.cluster.gpus import Pool, pool_of
 from tasks.cluster.measured import measure, read_rates
-from tasks.cluster.rates import EngineRates, Rates
+from tasks.cluster.rates import EngineRates, Pool, Rates, pool_of
 from tasks.cluster.shapes import shape_of
 from tasks.cluster.steps import Prediction, predict
 from tasks.errors import DataError

@@ -4,8 +4,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
-from tasks.cluster.gpus import pool_of
-from tasks.cluster.memory import activation_bytes, check_training_fits, micro_batch_tokens, training_memory
+from tasks.cluster.memory import (
+    activation_bytes,
+    check_training_fits,
+    lasting_bytes,
+    micro_batch_tokens,
+    training_memory,
+)
+from tasks.cluster.rates import pool_of
 from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
 from tasks.models.lora import add_adapters
@@ -40,7 +46,7 @@ def zero(name: str, dtype: str = "bfloat16") -> dict[str, object]:
 def test_what_training_holds_of_every_weight(backend: dict[str, object], per_weight: float) -> None:
     values = paper().model_dump(mode="json")
     values["optimize"]["backend"] = backend
-    lasting = training_memory(RunSettings.parse(values), SHAPE, 4).lasting
+    lasting = lasting_bytes(training_memory(RunSettings.parse(values), SHAPE, 4))
     assert lasting == pytest.approx(per_weight * SHAPE.parameters)
 
 
@@ -68,7 +74,7 @@ def test_a_micro_batch_that_does_not_fit_beside_the_weights_is_named() -> None:
         SettingsError, match=r"16384 tokens training takes 15\d\.\d GB .*backend.gradient_checkpointing, fewer"
     ):
         check_training_fits(paper("optimize.backend.gradient_checkpointing=false"), SHAPE, roomy)
-    assert check_training_fits(paper(), SHAPE, roomy).total == pytest.approx(55.5e9, rel=1e-3)
+    assert sum(check_training_fits(paper(), SHAPE, roomy).values()) == pytest.approx(55.5e9, rel=1e-3)
 
 
 def test_an_engine_that_takes_turns_fits_beside_training() -> None:

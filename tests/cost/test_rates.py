@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.cluster.gpus import Pool, pool_of
 from tasks.cluster.measured import two_rates
-from tasks.cluster.rates import EngineRates, Rates, assumed_rates, passes
+from tasks.cluster.rates import EngineRates, Pool, Rates, assumed_rates, passes, pool_of
 from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings
@@ -89,7 +88,6 @@ def test_a_decode_step_by_hand() -> None:
     assert found.step == pytest.approx(2 * WEIGHTS / 2.4e12)
     cached = 2 * 28 * 4 * 128 * 2 * (150 + 320) / 2.4e12
     assert found.row == pytest.approx(cached + 2 * WEIGHTS / (0.25 * 989e12))
-    assert found.prompt_token == pytest.approx(2 * WEIGHTS / (0.35 * 989e12))
     assert found.rows == 1024
 
 
@@ -119,7 +117,6 @@ def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:
     dense, routed = rates(), rates(shape=replace(SHAPE, idle_parameters=WEIGHTS * 9 // 10))
     assert routed.trained_token == pytest.approx(dense.trained_token / 10)
     assert routed.scored_token == pytest.approx(dense.scored_token / 10)
-    assert routed.rollout.prompt_token == pytest.approx(dense.rollout.prompt_token / 10)
     assert routed.rollout.step == dense.rollout.step
     assert dense.rollout.row - routed.rollout.row == pytest.approx(0.9 * 2 * WEIGHTS / (0.25 * 989e12))
 
@@ -137,10 +134,9 @@ def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:
     ],
 )
 def test_decode_steps_of_a_call(refills: bool, responses: int, steps: float) -> None:
-    engine = EngineRates(refills, rows=64, step=0.5, row=0.001, prompt_token=0.01)
+    engine = EngineRates(refills, rows=64, step=0.5, row=0.001)
     assert engine.steps(responses, mean=20, longest=100) == steps
-    seconds = 0.5 * steps + 0.001 * 20 * responses + 0.01 * 7
-    assert engine.seconds(responses, 20, 100, prompt_tokens=7) == pytest.approx(seconds)
+    assert engine.seconds(responses, 20, 100) == pytest.approx(0.5 * steps + 0.001 * 20 * responses)
 
 
 def test_memory_limits_the_rows() -> None:
@@ -172,27 +168,21 @@ def test_how_often_a_response_passes_through_the_model(values: dict[str, object]
     assert passes(OptimizeSettings.parse({**values, "responses_per_update": 8})) == expected
 
 
-def test_two_rates_from_measurements() -> None:
-    points = [(x, y, 3 * x + 0.5 * y) for x, y in ((1.0, 10.0), (1.0, 40.0), (2.0, 5.0))]
-    assert two_rates(points) == pytest.approx((3, 0.5))
-
-
-def test_amounts_that_rise_together_share_what_they_took() -> None:
-    points = [(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)]
-    assert two_rates(points, share=0.5) == pytest.approx((2.5, 0.25))
-
-
 @pytest.mark.parametrize(
-    ("points", "expected"),
+    ("points", "share", "expected"),
     [
-        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], (0, 0.5)),  # cannot be told apart
-        ([(1.0, 10.0, 5.0), (1.0, 100.0, 50.0), (10.0, 10.0, 1.0)], (0, 5050 / 10200)),  # the first would be below 0
-        ([(0.0, 10.0, 5.0)], (0, 0.5)),
-        ([(2.0, 0.0, 5.0)], (2.5, 0)),
-        ([(0.0, 0.0, 5.0)], (0, 0)),
+        ([(1.0, 10.0, 8.0), (1.0, 40.0, 23.0), (2.0, 5.0, 8.5)], 0, (3, 0.5)),
+        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], 0.5, (2.5, 0.25)),  # cannot be told apart, and share what they took
+        ([(1.0, 10.0, 5.0), (2.0, 20.0, 10.0)], 0, (0, 0.5)),
+        ([(1.0, 10.0, 5.0), (1.0, 100.0, 50.0), (10.0, 10.0, 1.0)], 0, (0, 5050 / 10200)),  # would be below 0
+        ([(0.0, 10.0, 5.0)], 0, (0, 0.5)),
+        ([(2.0, 0.0, 5.0)], 0, (2.5, 0)),
+        ([(0.0, 0.0, 5.0)], 0, (0, 0)),
     ],
 )
-def test_rates_are_never_negative(points: list[tuple[float, float, float]], expected: tuple[float, float]) -> None:
-    first, second = two_rates(points)
+def test_two_rates_from_measurements(
+    points: list[tuple[float, float, float]], share: float, expected: tuple[float, float]
+) -> None:
+    first, second = two_rates(points, share)
     assert first == pytest.approx(expected[0])
     assert second == pytest.approx(expected[1], rel=0.02)

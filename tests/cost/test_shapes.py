@@ -24,6 +24,7 @@ from tasks.settings import LoraSettings, PolicySettings
 
 KINDS = {"Qwen3": Qwen3Config, "Llama": LlamaConfig, "": Qwen2Config}
 """Configurations by a part of a model's name."""
+SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 100}
 SMALL = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 
 
@@ -54,17 +55,6 @@ def test_a_known_model_has_the_parameters_of_its_architecture(name: str) -> None
     assert trained == shape.adapter_parameters(rank=8)
 
 
-def test_a_folder_tells_its_shape(tmp_path: Path) -> None:
-    save_file({"a": torch.zeros(3, 4), "b": torch.zeros(5)}, tmp_path / "model.safetensors")
-    config = {"num_attention_heads": 4, "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 100}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    shape = shape_of(PolicySettings(path=str(tmp_path)))
-    assert shape is not None
-    assert (shape.parameters, shape.head_width, shape.vocabulary) == (17, 8, 100)
-    assert shape.cache_bytes("bfloat16") == 2 * 2 * 4 * 8 * 2
-    assert shape.stored_bytes == (tmp_path / "model.safetensors").stat().st_size
-
-
 def folder_of(path: Path, config: dict[str, object]) -> PolicySettings:
     save_file({"a": torch.zeros(3, 4)}, path / "model.safetensors")
     (path / "config.json").write_text(json.dumps(config))
@@ -72,23 +62,15 @@ def folder_of(path: Path, config: dict[str, object]) -> PolicySettings:
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        {"text_config": {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 100}},
-        {
-            "num_hidden_layers": 2,
-            "hidden_size": 32,
-            "num_attention_heads": 4,
-            "num_key_value_heads": None,
-            "vocab_size": 100,
-        },
-    ],
+    "config", [SIZES, {"text_config": SIZES}, {**SIZES, "num_key_value_heads": None}], ids=["plain", "deeper", "none"]
 )
-def test_sizes_may_lie_deeper_and_be_left_out(tmp_path: Path, config: dict[str, object]) -> None:
+def test_a_folder_tells_its_shape(tmp_path: Path, config: dict[str, object]) -> None:
     shape = shape_of(folder_of(tmp_path, config))
     assert shape is not None
     assert (shape.layers, shape.hidden, shape.heads, shape.key_value_heads) == (2, 32, 4, 4)
     assert (shape.head_width, shape.intermediate, shape.vocabulary, shape.parameters) == (8, 128, 100, 12)
+    assert shape.cache_bytes("bfloat16") == 2 * 2 * 4 * 8 * 2
+    assert shape.stored_bytes == (tmp_path / "model.safetensors").stat().st_size
 
 
 @pytest.mark.parametrize(
@@ -120,8 +102,11 @@ def test_weights_that_are_none_are_named(tmp_path: Path, text: str) -> None:
         shape_of(policy)
 
 
-def test_a_folder_that_does_not_tell_its_shape_has_none(tmp_path: Path) -> None:
+def test_what_has_no_shape(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"policy\.path: .* cannot be read"):
+        shape_of(PolicySettings(path=str(tmp_path)))
     assert shape_of(folder_of(tmp_path, {"vocab_size": 100})) is None
+    assert shape_of(PolicySettings(path="some/model")) is None
 
 
 def test_weights_in_a_second_form_are_not_counted(tmp_path: Path) -> None:
@@ -133,12 +118,3 @@ def test_weights_in_a_second_form_are_not_counted(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(DataError, match=r"has no model\.safetensors, nor all files of model\.safetensors\.index"):
         shape_of(policy)
-
-
-def test_a_folder_that_is_damaged_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"policy\.path: .* cannot be read"):
-        shape_of(PolicySettings(path=str(tmp_path)))
-
-
-def test_a_name_that_nobody_knows_has_no_shape() -> None:
-    assert shape_of(PolicySettings(path="some/model")) is None

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.cluster.gpus import pool_of
 from tasks.cluster.plan import plan_cluster
-from tasks.cluster.rates import EngineRates, Rates, assumed_rates
+from tasks.cluster.rates import EngineRates, Rates, assumed_rates, pool_of
 from tasks.cluster.shapes import KNOWN, shape_of
 from tasks.cluster.steps import Prediction, baseline_mu, parts, predict
 from tasks.settings import RunSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.cluster.preflight import store_check
+from tasks.cluster.services import store_check
 from tasks.errors import ArtifactError
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import fingerprint

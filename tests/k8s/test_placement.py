@@ -3,8 +3,7 @@
 import pytest
 import yaml
 
-from tasks.cluster.nodes import look_at
-from tasks.cluster.pods import role_pod
+from tasks.cluster.nodes import look_at, role_pod
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 from tests.k8s.flyte_values import values
 from tests.preflight.clusters import objects_of

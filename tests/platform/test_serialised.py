@@ -12,7 +12,7 @@ from flytekit import FlyteContext
 from flytekit.core.type_engine import TypeEngine
 from flytekit.models.literals import Literal
 
-from tasks.cluster.pods import roles_of, workflow_of
+from tasks.cluster.preflight import roles_of, workflow_of
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tasks.settings.experiment import read_experiment

@@ -5,10 +5,10 @@ python -m tests.preflight --page PAGE   renews the second in a page
 """
 
 import argparse
-import re
 import tempfile
 from pathlib import Path
 
+from tasks.cli.pages import renew
 from tests.cli.synthetic import command
 from tests.preflight.clusters import right
 from tests.preflight.conftest import CONFIG, TAG, deployment_of
@@ -17,7 +17,6 @@ from tests.preflight.spoiled import no_key, occupied, tainted
 from tools.s3 import S3, server
 
 _SHOWN = "mu-grpo preflight --config {config} --deployment configs/deployments/gpu-4.yaml --flyte {flyte} store={store}"
-_EXAMPLE = re.compile(r"(?<=```text\n)\$ mu-grpo preflight .*?(?=```)", re.DOTALL)
 
 
 def printed(kubeconfig: Path, registry: Registry, flyte: Flyte, s3: S3, folder: Path) -> str:
@@ -32,7 +31,6 @@ def printed(kubeconfig: Path, registry: Registry, flyte: Flyte, s3: S3, folder: 
 
 
 def main() -> None:
-    """Prints, or writes the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", type=Path, help="the page whose example is renewed")
     page = parser.parse_args().page
@@ -55,16 +53,7 @@ def main() -> None:
     if page is None:
         print(example)
     else:
-        renewed(page, "An example", example)
-
-
-def renewed(page: Path, section: str, example: str) -> None:
-    """Puts an example in the place of the one in a section of a page."""
-    before, heading, after = page.read_text().partition(f"## {section}\n")
-    text, count = _EXAMPLE.subn(lambda _: example, after, count=1)
-    assert count == 1, f"{page} has no example in {section!r}"
-    page.write_text(before + heading + text)
-    print(f"wrote {page}")
+        renew(page, "example", f"```text\n{example}```\n")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.cluster.findings import Finding
+from tasks.cluster.api import Finding
 from tasks.cluster.preflight import Target, preflight
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings

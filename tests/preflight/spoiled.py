@@ -39,9 +39,9 @@ def _fails(row: str, found: str, fix: str, table: dict[str, Wrong] = WRONG) -> C
     return add
 
 
-def _is_refused(role: Role, message: str, fix: str = "") -> Callable[[Spoil], Spoil]:
-    sizes = f"Change it in k8s/overlays/<yours>, or change pods.{role} of the deployment"
-    return _fails(f"pod of {role}", message, fix or sizes, REFUSED)
+def _is_refused(role: Role, message: str) -> Callable[[Spoil], Spoil]:
+    fix = f"Change pods.{role} of the deployment, the pod template mu-grpo-{role}, or what it names: kubectl apply -k"
+    return _fails(f"pod of {role}", message, fix, REFUSED)
 
 
 def nodes(cluster: Objects, *names: str) -> list[Object]:
@@ -53,11 +53,10 @@ def taint(cluster: Objects, key: str, **more: str) -> None:
     nodes(cluster, "gpu-train-1")[0]["spec"]["taints"].append({"key": key, "effect": "NoSchedule", **more})
 
 
-@_fails("GPUs", f"no node of 5 offers {GPU}", "NVIDIA's GPU operator or device plugin")
 @_fails(
     "nodes for rollout",
     f"it fits no node. gpu-rollout-1, gpu-rollout-2: asks 1 {GPU}, has 0 {GPU}",
-    "pods.rollout of the deployment",
+    "Ask for less in pods.rollout of the deployment, or add larger nodes to its pool; GPUs are offered by NVIDIA's",
 )
 def without_gpus(cluster: Objects) -> None:
     for node in nodes(cluster):
@@ -206,17 +205,12 @@ def large_least(cluster: Objects) -> None:
 @_is_refused(
     "prefetch",
     f'error looking up service account {NAMESPACE}/mu-grpo-prefetch: serviceaccount "mu-grpo-prefetch" not found',
-    "Make it: kubectl apply -k k8s/overlays/<yours>",
 )
 def no_account(cluster: Objects) -> None:
     cluster.remove("ServiceAccount", "mu-grpo-prefetch")
 
 
-@_is_refused(
-    "train",
-    "no PriorityClass with name mu-grpo-train was found",
-    "Make it: kubectl apply -k k8s/overlays/<yours>",
-)
+@_is_refused("train", "no PriorityClass with name mu-grpo-train was found")
 def no_priority(cluster: Objects) -> None:
     cluster.remove("PriorityClass", "mu-grpo-train")
 
@@ -224,13 +218,13 @@ def no_priority(cluster: Objects) -> None:
 _VIOLATES = 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "task" must set'
 
 
-@_is_refused("train", _VIOLATES, "Change the pod template mu-grpo-train")
+@_is_refused("train", _VIOLATES)
 def insecure_template(cluster: Objects) -> None:
     context = cluster.find("PodTemplate", "mu-grpo-train")["template"]["spec"]["containers"][0]["securityContext"]
     context |= {"allowPrivilegeEscalation": True, "capabilities": {}}
 
 
-@_is_refused("cpu", _VIOLATES, "Change the pod template mu-grpo-cpu")
+@_is_refused("cpu", _VIOLATES)
 def no_default_container(cluster: Objects) -> None:
     """Flyte takes nothing from a container of another name."""
     cluster.find("PodTemplate", "mu-grpo-cpu")["template"]["spec"]["containers"][0]["name"] = "main"

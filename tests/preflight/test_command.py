@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tasks.cli.main import app
 from tasks.cli.preflight import preflight_json, preflight_table
-from tasks.cluster.findings import Finding
+from tasks.cluster.api import Finding
 from tasks.cluster.preflight import Target
 from tasks.errors import SettingsError
 from tests.cli.synthetic import command, plain, words
@@ -43,27 +43,9 @@ def test_a_run_that_cannot_start(gpu_pool: ApiServer, tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert (found["namespace"], found["ok"]) == ("mu-grpo-development", False)
     failed = {one["name"]: one for one in found["checks"] if one["state"] == "failed"}
-    assert {"GPUs", "secrets", "nodes for rollout", "store"} <= failed.keys()
-    assert failed["GPUs"] == {
-        "name": "GPUs",
-        "state": "failed",
-        "found": "no node of 5 offers nvidia.com/gpu",
-        "fix": failed["GPUs"]["fix"],
-    }
-    assert failed["GPUs"]["fix"]
-
-
-def test_a_cluster_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    monkeypatch.setenv("MU_GRPO_DEPLOYMENT", str(deployment_of("gpu-4", tmp_path)))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    monkeypatch.setenv("COLUMNS", "500")
-    done = CliRunner().invoke(app, ["preflight", "--config", str(CONFIG)])
-    assert done.exit_code == 1
-    text = words(done.stdout)
-    assert "API server failed" in text
-    assert "Name a kubeconfig and its context with --kubeconfig" in text
-    assert "a run cannot start" in text
+    assert {"secrets", "nodes for rollout", "nodes for train", "store"} <= failed.keys()
+    assert failed["secrets"]["found"] == "mu-grpo has no key wandb-api-key; it has hub-token"
+    assert failed["secrets"]["fix"].startswith("Add the key to the secret")
 
 
 @pytest.mark.parametrize(

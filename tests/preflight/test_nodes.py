@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tasks.cluster.nodes import LABEL, SIZE, STATE, TAINT, look_at, requests, required_terms
-from tasks.cluster.pods import role_pod
+from tasks.cluster.nodes import LABEL, SIZE, STATE, TAINT, look_at, requests, required_terms, role_pod
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.api_server import Object
 

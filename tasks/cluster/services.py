@@ -1,0 +1,175 @@
+"""Checks of what a run needs besides the API server: the store, the images in their registries, and Flyte."""
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import requests
+
+from tasks.cluster.api import Finding, Object, Result, Unknown, checked
+from tasks.errors import ArtifactError
+from tasks.settings.deployment import VARIABLE
+from tasks.store.places import bucket_of
+
+OLDEST_FLYTE = (1, 16, 4)
+"""Older ones stop when a shard of a map task is tried more often than they have counted on (flyteorg/flyte #6802)."""
+_IMAGE = re.compile(r"(?:([^/]*[.:][^/]*|localhost)/)?([a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*)(?::([\w.-]+))?")
+"""Registry, path and tag of a reference to an image."""
+_PLACEHOLDER = re.compile(r"(^|\.)example(\.[a-z]+)?(:\d+)?$")
+_WITHOUT_TLS = re.compile(r"(localhost|127\.0\.0\.1)(:\d+)?")
+_OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distribution.manifest"
+_MANIFESTS = {"Accept": f"{_OCI}.index.v1+json, {_OCI}.manifest.v1+json, {_DOCKER}.list.v2+json, {_DOCKER}.v2+json"}
+
+
+def store_check(uri: str, seconds: float) -> Finding:
+    """Write a small object below a prefix of its own, try to write it a second time, read it and remove it."""
+    bucket, key = bucket_of(uri, seconds), f"preflight/{uuid.uuid4().hex}"
+    here = "seen from this machine, with its credentials; pods have their own"
+    if bucket is None:
+        fix = "Name a prefix of a bucket: store=s3://bucket/prefix"
+        return Finding("store", "failed", f"{uri} is a folder, which no pod of a cluster reaches", fix)
+    try:
+        bucket.write_new(key, b"first")
+        try:
+            bucket.write_new(key, b"second")
+            kept = bucket.read(key)
+        finally:
+            bucket.delete([key])
+    except (ArtifactError, ValueError) as error:  # ValueError: the endpoint is no URL.
+        message = error.message if isinstance(error, ArtifactError) else f"{uri}: {error}"
+        fix = "Correct what it names; for a store in the cluster: kubectl port-forward, and AWS_ENDPOINT_URL for it"
+        return Finding("store", "failed", f"{message} ({here})", fix)
+    if kept != b"first":
+        found = f"{uri}: If-None-Match is ignored: of two runs that do the same work the last one's counts"
+        fix = "Use a server that knows conditional writes, or start one run at a time"
+        return Finding("store", "warning", found, fix)
+    return Finding("store", "ok", f"{uri}: written with If-None-Match, read and removed; {here}")
+
+
+def image_check(name: str, nodes: Sequence[Object], seconds: float) -> Finding:
+    """Check that an image can be pulled, by its name, the nodes that hold it and its registry."""
+    return Finding(f"image {name.rpartition('/')[2].partition(':')[0]}", *_image(name, nodes, seconds))
+
+
+def _image(name: str, nodes: Sequence[Object], seconds: float) -> Result:
+    parts = _IMAGE.fullmatch(name)
+    if parts is None:
+        fix = "Correct images and tag of the deployment: registry.host/path in small letters, and a tag"
+        return "failed", f"{name} is no reference to an image", fix
+    # Completed as nodes do it.
+    registry, path, tag = parts[1] or "docker.io", parts[2], parts[3] or "latest"
+    if not parts[1] and "/" not in path:
+        path = f"library/{path}"
+    image = f"{registry}/{path}:{tag}"
+    if _PLACEHOLDER.search(registry):
+        fix = "Set images of the deployment to a registry of yours, then make images and push them there"
+        return "failed", f"{image} is of the placeholder {registry}", fix
+    held = sum(any(image in one["names"] for one in node["status"].get("images") or ()) for node in nodes)
+    on = f", on {held} of {len(nodes)} nodes" if held else ""
+    try:
+        there = _in_registry(registry, path, tag, seconds)
+    except Unknown as error:
+        return "ok" if held else "not tried", f"{image}{on}; {error.why}", "" if held else error.fix
+    push = f"make images, then podman push mu-grpo-{path.rpartition('-')[2]}:$(make -s tag) {image}"
+    if not there and held:
+        return "warning", f"{image} is not in its registry{on}: pods on other nodes cannot start", push
+    if not there:
+        return "failed", f"{image} is not in its registry, and on no node", push
+    if tag == "latest":
+        return "warning", f"{image}{on}: what latest is changes", "Give it a tag of its own: tag"
+    return "ok", f"{image} is in its registry{on}", ""
+
+
+def _in_registry(registry: str, path: str, tag: str, seconds: float) -> bool:
+    host = "registry-1.docker.io" if registry == "docker.io" else registry
+    url = f"{'http' if _WITHOUT_TLS.fullmatch(registry) else 'https'}://{host}/v2/{path}/manifests/{tag}"
+    answer = _fetch(url, seconds, _MANIFESTS, "HEAD")
+    challenge = dict(re.findall(r'(\w+)="([^"]*)"', answer.headers.get("WWW-Authenticate", "")))
+    if answer.status_code == 401 and challenge.get("realm", "").startswith(("http://", "https://")):
+        # Registries give everybody a token for what is public.
+        query = urlencode({key: challenge[key] for key in ("service", "scope") if key in challenge})
+        given = _json(_fetch(f"{challenge['realm']}?{query}", seconds)) or {}
+        token = given.get("token") or given.get("access_token")
+        answer = _fetch(url, seconds, {**_MANIFESTS, "Authorization": f"Bearer {token}"}, "HEAD")
+    if answer.ok or answer.status_code == 404:
+        return answer.ok
+    if answer.status_code in (401, 403):
+        why = f"{registry} asks for a login, which is not tried here"
+        raise Unknown(why, f"skopeo inspect docker://{registry}/{path}:{tag}, with the login that the nodes have")
+    raise Unknown(f"{registry} answers {answer.status_code} {answer.reason}", "Try again later")
+
+
+def version_numbers(version: str) -> tuple[int, ...] | None:
+    """Return the three numbers of a version such as v1.16.8, or None for a build that has none."""
+    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
+    return tuple(map(int, found.groups())) if found else None
+
+
+def flyte_checks(url: str | None, project: str, domain: str, workflow: str, seconds: float) -> list[Finding]:
+    """Check Flyte's admin by its HTTP address, and that a project and a domain there have the workflow."""
+    address = (url or "").rstrip("/").removesuffix("/console")
+    if not address:
+        server = Finding("Flyte", "not tried", "its address is not given", "--flyte https://...")
+    elif urlsplit(address).scheme not in ("http", "https"):
+        server = Finding("Flyte", "failed", f"{address} is no address of http", "--flyte https://... or http://...")
+    else:
+        server = checked("Flyte", partial(_admin, address, seconds), "failed")
+    if server.state in ("failed", "not tried"):
+        return [server, Finding("workflow", "not tried", "needs Flyte")]
+    return [server, checked("workflow", partial(_workflow, address, project, domain, workflow, seconds))]
+
+
+def _admin(address: str, seconds: float) -> Result:
+    answer = _fetch(f"{address}/healthcheck", seconds)
+    if not answer.ok:
+        found = f"{address}/healthcheck answers {answer.status_code} {answer.reason}"
+        return "failed", found, "Name the address of Flyte's admin or console with --flyte"
+    told = _json(_fetch(f"{address}/api/v1/version", seconds)) or {}
+    version = str((told.get("control_plane_version") or {}).get("Version") or "")
+    found, numbers = ", ".join(part for part in (address, version) if part), version_numbers(version)
+    if numbers is not None and numbers < OLDEST_FLYTE:
+        fix = f"Upgrade Flyte to {'.'.join(map(str, OLDEST_FLYTE))} or newer"
+        return "warning", f"{found}: a shard that is tried often stops its propeller", fix
+    return "ok", found, ""
+
+
+def _workflow(address: str, project: str, domain: str, workflow: str, seconds: float) -> Result:
+    latest = urlencode({"limit": 1, "sort_by.key": "created_at", "sort_by.direction": "DESCENDING"})
+    answer = _fetch(f"{address}/api/v1/workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", seconds)
+    if answer.status_code in (401, 403):
+        raise Unknown(f"{address} asks for a login, which is not tried here", "Look at its console, logged in")
+    told = _json(answer)
+    if not answer.ok or told is None:
+        why = f"{answer.url}: an answer that is none of Flyte's"
+        raise Unknown(why, "Name the address of Flyte's admin with --flyte")
+    found = told.get("workflows")
+    if not found:
+        register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with {VARIABLE} set"
+        fix = f"{register}; where Flyte has no such project: flytectl create project --id {project} --name {project}"
+        return "failed", f"{workflow} is not registered in {project}, {domain}", fix
+    return "ok", f"{workflow}, latest version {found[0]['id'].get('version')}", ""
+
+
+def _json(answer: requests.Response) -> dict[str, Any] | None:
+    try:
+        found = answer.json()
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _fetch(
+    url: str, seconds: float, headers: Mapping[str, str] | None = None, method: str = "GET"
+) -> requests.Response:
+    try:
+        # The function keeps requests from adding a login of this user's .netrc.
+        return requests.request(method, url, headers=headers, timeout=seconds, auth=lambda request: request)
+    except requests.RequestException as error:
+        cause: BaseException = error
+        while (deeper := cause.__cause__ or cause.__context__) is not None:
+            cause = deeper
+        fix = "Check the address, its certificate (REQUESTS_CA_BUNDLE), the network or VPN; a slow server: --timeout"
+        raise Unknown(f"{url}: {' '.join(str(cause).split())}", fix) from None

@@ -1,0 +1,292 @@
+"""The store, from this machine; images, by names, nodes and registries; and Flyte, by its HTTP gateway."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from werkzeug import Request
+
+from tasks.cluster.api import Finding, Object
+from tasks.cluster.preflight import image_names
+from tasks.cluster.services import flyte_checks, image_check, store_check
+from tasks.settings import RunSettings
+from tasks.settings.deployment import DeploymentSettings
+from tests.preflight.conftest import CONFIG, TAG
+from tests.preflight.http_server import Answer, HttpServer
+from tests.preflight.services import WORKFLOW, Flyte, Registry
+from tools.s3 import S3, free_port
+
+SECONDS = 5
+STAGES, TURNS = RunSettings.read(CONFIG), RunSettings.read(CONFIG, "updates_per_rollout=4")
+
+
+def test_a_store_is_written_conditionally_and_left_as_it_was(bucket: str, s3: S3) -> None:
+    name = bucket.removeprefix("s3://")
+    s3.client().put_object(Bucket=name, Key="runs/store.json", Body=b"{}")
+    found = store_check(f"{bucket}/runs", SECONDS)
+    assert found.state == "ok"
+    assert "written with If-None-Match, read and removed; seen from this machine, with its credentials" in found.found
+    assert s3.keys(name) == ["runs/store.json"]
+
+
+def test_stores_that_no_pod_reaches(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = store_check("runs/tiny-cpu", SECONDS)
+    assert (folder.state, folder.found) == ("failed", "runs/tiny-cpu is a folder, which no pod of a cluster reaches")
+    assert "store=s3://bucket/prefix" in folder.fix
+    absent = store_check("s3://no-such-bucket/runs", SECONDS)
+    assert absent.state == "failed"
+    assert "the bucket does not exist. Create it or name another store" in absent.found
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    away = store_check(f"{bucket}/runs", 1)
+    assert away.state == "failed"
+    assert "failed for 1 s, at last with EndpointConnectionError" in away.found
+    assert "kubectl port-forward, and AWS_ENDPOINT_URL" in away.fix
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
+    assert "Invalid endpoint: store:9000" in store_check(f"{bucket}/runs", 0.5).found
+
+
+class Between(HttpServer):
+    """Hands requests on to a server, without their conditions; ``denied`` is a method that it does not allow."""
+
+    def __init__(self, to: str) -> None:
+        super().__init__()
+        self._to, self.denied = to, ""
+
+    def answer(self, asked: Request) -> Answer:
+        if asked.method == self.denied:
+            return Answer(403, b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>")
+        dropped = ("if-none-match", "host", "expect", "connection", "content-length", "transfer-encoding")
+        kept = {name: value for name, value in asked.headers.items() if name.lower() not in dropped}
+        url, content = f"{self._to}{asked.path}", asked.get_data()
+        answer = requests.request(asked.method, url, params=asked.args, data=content, headers=kept, timeout=10)
+        headers = {name: value for name, value in answer.headers.items() if name.lower() not in dropped}
+        return Answer(answer.status_code, answer.content, headers)
+
+
+@pytest.fixture
+def between(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
+    """A server in front of the bucket's, which this process asks, in requests that are not chunked."""
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    with Between(s3.endpoint) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        yield server
+
+
+def test_a_server_that_ignores_conditions_is_a_warning(between: Between, bucket: str, s3: S3) -> None:
+    found = store_check(f"{bucket}/runs", SECONDS)
+    assert found.state == "warning"
+    assert "If-None-Match is ignored" in found.found
+    assert "start one run at a time" in found.fix
+    assert not s3.keys(bucket.removeprefix("s3://"))
+
+
+@pytest.mark.parametrize("method", ["PUT", "GET", "POST"])
+def test_a_store_that_denies_something(method: str, between: Between, bucket: str) -> None:
+    between.denied = method
+    found = store_check(f"{bucket}/runs", SECONDS)
+    assert found.state == "failed"
+    assert f"Allow listing, reading, writing and deleting below {bucket}/runs" in found.found
+
+
+def test_a_store_that_does_not_answer(between: Between, bucket: str) -> None:
+    between.silent = True
+    assert store_check(f"{bucket}/runs", 1).state == "failed"
+
+
+def node(name: str, *images: str) -> Object:
+    return {"metadata": {"name": name}, "status": {"images": [{"names": list(images)}]}}
+
+
+def only(images: str, tag: str = TAG, nodes: list[Object] | None = None) -> Finding:
+    (name,) = image_names(DeploymentSettings(images=images, tag=tag), STAGES)
+    return image_check(name, nodes or [], SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "image"),
+    [
+        ("mu-grpo-cpu:0.1.0", "docker.io/library/mu-grpo-cpu:0.1.0"),
+        ("mu-grpo-cpu", "docker.io/library/mu-grpo-cpu:latest"),
+        ("team/mu-grpo-cpu:v1", "docker.io/team/mu-grpo-cpu:v1"),
+        ("localhost/mu-grpo-cpu:0.1.0", "localhost/mu-grpo-cpu:0.1.0"),
+        ("ghcr.io/a/b/c-cpu:sha-1_2.3", "ghcr.io/a/b/c-cpu:sha-1_2.3"),
+        ("r.company.net:5000/a__b/c.d-cpu:1", "r.company.net:5000/a__b/c.d-cpu:1"),
+    ],
+)
+def test_references_are_read_as_nodes_read_them(name: str, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    found = image_check(name, [node("n1", image)], SECONDS)
+    assert (found.state, found.found.partition(";")[0]) == ("ok", f"{image}, on 1 of 1 nodes")
+
+
+@pytest.mark.parametrize("name", ["Team/cpu:1", "ghcr.io/mu grpo:1", "ghcr.io/mu:", "ghcr.io//mu:1", "a/m-:1", ""])
+def test_what_is_no_reference(name: str) -> None:
+    found = image_check(name, [], SECONDS)
+    assert (found.state, found.found) == ("failed", f"{name} is no reference to an image")
+
+
+@pytest.fixture(params=["", "bearer"])
+def open_registry(request: pytest.FixtureRequest, registry: Registry) -> Registry:
+    """Gives everybody what they ask for, at once or for a token."""
+    registry.login = request.param
+    return registry
+
+
+def test_an_image_that_the_registry_has(
+    open_registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password s3cr3t\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    images = open_registry.holding("team/mu-grpo", TAG)
+    found = only(images)
+    assert (found.state, found.found) == ("ok", f"{images}-cpu:{TAG} is in its registry")
+    assert {one.method for one in open_registry.asked if one.path.startswith("/v2/")} == {"HEAD"}
+    assert not [one for one in open_registry.asked if one.headers.get("Authorization", "").startswith("Basic")]
+
+
+def test_an_image_that_the_registry_does_not_have(open_registry: Registry) -> None:
+    images = f"127.0.0.1:{open_registry.port}/team/mu-grpo"
+    image, found = f"{images}-cpu:{TAG}", only(images)
+    assert (found.state, found.found) == ("failed", f"{image} is not in its registry, and on no node")
+    assert found.fix == f"make images, then podman push mu-grpo-cpu:$(make -s tag) {image}"
+    # Nodes that have it are not enough for the others.
+    some = only(images, nodes=[node("n1", image), node("n2")])
+    assert some.state == "warning"
+    assert "on 1 of 2 nodes: pods on other nodes cannot start" in some.found
+
+
+def test_a_run_that_takes_turns_needs_an_image_of_its_own() -> None:
+    asked = DeploymentSettings.parse({"pods": {"train": {"image": "train"}}, "images": "here/mu-grpo", "tag": "v1"})
+    assert image_names(asked, TURNS) == ["here/mu-grpo-cpu:v1", "here/mu-grpo-alternate:v1"]
+    assert image_names(DeploymentSettings(), TURNS) == image_names(DeploymentSettings(), STAGES)
+
+
+TOO_MANY, LOGIN = "answers 429 Too Many Requests", "asks for a login, which is not tried here"
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (Answer(401, headers={"WWW-Authenticate": 'Basic realm="here"'}), LOGIN),
+        (Answer(401, headers={"WWW-Authenticate": 'Bearer realm="file:///etc/passwd",service="here"'}), LOGIN),
+        (Answer(401), LOGIN),
+        (Answer(403), LOGIN),
+        (Answer(429), TOO_MANY),
+    ],
+)
+def test_a_registry_that_does_not_tell(answer: Answer, found: str, registry: Registry) -> None:
+    registry.fixed[f"/v2/mu-grpo-cpu/manifests/{TAG}"] = answer
+    images = f"127.0.0.1:{registry.port}/mu-grpo"
+    told = only(images)
+    assert told.state == "not tried"
+    assert f"127.0.0.1:{registry.port} {found}" in told.found
+    assert len(registry.asked) == 1
+    held = only(images, nodes=[node("n1", f"{images}-cpu:{TAG}")])
+    assert (held.state, held.found.partition(";")[0]) == ("ok", f"{images}-cpu:{TAG}, on 1 of 1 nodes")
+
+
+@pytest.mark.parametrize("token", [Answer(500, b"no"), Answer(200, {}), Answer(403, {})])
+def test_a_token_that_is_not_given(token: Answer, registry: Registry) -> None:
+    registry.login, registry.fixed["/token"] = "bearer", token
+    registry.holding("mu-grpo", TAG)
+    assert LOGIN in only(f"127.0.0.1:{registry.port}/mu-grpo").found
+
+
+def test_a_registry_out_of_reach_is_no_verdict() -> None:
+    found = only(f"127.0.0.1:{free_port()}/mu-grpo")
+    assert found.state == "not tried"
+    assert "refused" in found.found
+
+
+@pytest.mark.parametrize("registry", ["registry.example.com", "registry.example", "example.com:5000"])
+def test_the_placeholder_is_not_asked(registry: str) -> None:
+    found = only(f"{registry}/mu-grpo")
+    assert found.state == "failed"
+    assert f"{registry}/mu-grpo-cpu:{TAG} is of the placeholder {registry}" in found.found
+    assert "Set images of the deployment to a registry of yours" in found.fix
+
+
+def test_a_tag_that_moves_is_warned_of(registry: Registry) -> None:
+    found = only(registry.holding("mu-grpo", "latest"), "latest")
+    assert (found.state, found.fix) == ("warning", "Give it a tag of its own: tag")
+
+
+def flyte_found(url: str | None, project: str = "mu-grpo", domain: str = "development") -> tuple[Finding, Finding]:
+    server, workflow = flyte_checks(url, project, domain, WORKFLOW, SECONDS)
+    assert (server.name, workflow.name) == ("Flyte", "workflow")
+    return server, workflow
+
+
+@pytest.mark.parametrize("path", ["", "/", "/console"])
+def test_a_registered_workflow(path: str, flyte: Flyte) -> None:
+    server, workflow = flyte_found(f"{flyte.url}{path}")
+    assert (server.state, server.found) == ("ok", f"{flyte.url}, v1.16.8")
+    assert (workflow.state, workflow.found) == ("ok", f"{WORKFLOW}, latest version v2")
+    assert {one.method for one in flyte.asked} == {"GET"}
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "found"),
+    [
+        ("v1.16.4", "ok", ", v1.16.4"),
+        ("1.17.0-b0", "ok", ", 1.17.0-b0"),
+        ("unknown", "ok", ", unknown"),
+        ("", "ok", ""),
+        ("v1.16.3", "warning", ", v1.16.3: a shard that is tried often stops its propeller"),
+        ("v1.9.12", "warning", ", v1.9.12: a shard that is tried often stops its propeller"),
+    ],
+)
+def test_versions_of_flyte(version: str, state: str, found: str, flyte: Flyte) -> None:
+    flyte.version = version
+    server, workflow = flyte_found(flyte.url)
+    assert (server.state, server.found) == (state, f"{flyte.url}{found}")
+    assert server.fix == ("Upgrade Flyte to 1.16.4 or newer" if state == "warning" else "")
+    assert workflow.state == "ok"
+
+
+@pytest.mark.parametrize(("project", "domain"), [("mu-grpo", "test"), ("other", "development")])
+def test_a_workflow_that_is_not_registered_there(project: str, domain: str, flyte: Flyte) -> None:
+    found = flyte_found(flyte.url, project, domain)[1]
+    assert (found.state, found.found) == ("failed", f"{WORKFLOW} is not registered in {project}, {domain}")
+    register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with MU_GRPO_DEPLOYMENT set"
+    assert found.fix.startswith(register)
+    assert f"flytectl create project --id {project}" in found.fix
+
+
+def test_flyte_with_a_login_is_reached_and_no_further(flyte: Flyte) -> None:
+    flyte.login = True
+    server, workflow = flyte_found(flyte.url)
+    assert (server.state, workflow.state) == ("ok", "not tried")
+    assert workflow.found == f"{flyte.url} asks for a login, which is not tried here"
+
+
+def test_a_server_that_is_not_flytes(flyte: Flyte) -> None:
+    flyte.fixed = {f"/api/v1/workflows/mu-grpo/development/{WORKFLOW}": Answer(200, b"<html/>")}
+    server, workflow = flyte_found(flyte.url)
+    assert (server.state, workflow.state) == ("ok", "not tried")
+    assert "an answer that is none of Flyte's" in workflow.found
+
+
+@pytest.mark.parametrize(
+    ("url", "state", "found"),
+    [
+        (None, "not tried", "its address is not given"),
+        ("dns:///flyte.example.com", "failed", "dns:///flyte.example.com is no address of http"),
+        ("localhost:30080", "failed", "localhost:30080 is no address of http"),
+        ("http://127.0.0.1:1", "failed", "refused"),
+        ("http://flyte.invalid", "failed", "http://flyte.invalid/healthcheck: "),
+    ],
+)
+def test_addresses_that_lead_nowhere(url: str | None, state: str, found: str) -> None:
+    server, workflow = flyte_found(url)
+    assert (server.state, workflow.state, workflow.found) == (state, "not tried", "needs Flyte")
+    assert found in server.found
+    assert server.fix
+
+
+def test_a_flyte_that_is_unwell(flyte: Flyte) -> None:
+    flyte.fixed["/healthcheck"] = Answer(502)
+    server = flyte_found(flyte.url)[0]
+    assert (server.state, server.found) == ("failed", f"{flyte.url}/healthcheck answers 502 Bad Gateway")
