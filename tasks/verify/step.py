@@ -21,7 +21,7 @@ from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 Row = Mapping[str, Any]
 _READ = ["prompt_id", "sample_index", "answer", "response", "finish_reason", "prompt"]
 _JUDGED_AT_ONCE = 2**15
-"""Responses that are judged and kept together; at their end workers wait for the slowest."""
+"""Responses of a shard that are judged and kept together; at their end workers wait for the slowest."""
 
 
 @heeding
@@ -39,29 +39,36 @@ def verify_rollouts(
     with store.write("verdicts", settings=settings, parents={"rollouts": rollouts}, seed=seed) as draft:
         with draft.phase("load"):
             paths = [folder / "rollouts.parquet" for folder in store.paths(rollouts)]
-            responses = sum(pq.read_metadata(path).num_rows for path in paths)
-        count = -(-responses // _JUDGED_AT_ONCE)
-        tally, verifier = Tally(), shared_verifier(settings)
-        rows = _rows(paths, tally)
+            sizes = [pq.read_metadata(path).num_rows for path in paths]
+        count = sum(len(range(0, size, _JUDGED_AT_ONCE)) for size in sizes)
+        tally = Tally()
+        verifier = shared_verifier(settings)
         with draft.phase("verify"), table_writer(draft.path / "verdicts.parquet", VERDICTS) as add:
-            for number in range(count):
+            for number, rows in enumerate(_portions(paths, sizes, tally)):
                 title = f"stage {stage + 1} verify" + (f" {number + 1}/{count}" if count > 1 else "")
-                portion = islice(rows, _JUDGED_AT_ONCE)
-                table = store.progress.table("verdicts", number, partial(_judge, portion, verifier, title))
-                deque(portion, maxlen=0)  # Where the table was kept, nobody has asked for its rows.
+                table = store.progress.table("judged", number, partial(_judge, rows, verifier, title))
                 tally.add_verdicts(table)
                 # Of all responses, those to come included: what is too much already stops before the next portion.
-                check_failures(tally.failed, settings, responses)
+                check_failures(tally.failed, settings, sum(sizes))
                 add(table)
         draft.facts.update(tally.facts())
     return draft.ref
 
 
-def _rows(paths: Iterable[Path], tally: "Tally") -> Iterator[Row]:
-    for path in paths:
-        for table in stream_table(path, [*_READ, "response_token_ids"]):
-            tally.add_rollouts(table)
-            yield from table.select(_READ).to_pylist()
+def _portions(paths: Sequence[Path], sizes: Sequence[int], tally: "Tally") -> Iterator[Iterator[Row]]:
+    """Yield the responses that are judged together, as rows that are read when they are asked for."""
+    for path, size in zip(paths, sizes, strict=True):
+        rows = _rows(path, tally)
+        for _ in range(0, size, _JUDGED_AT_ONCE):
+            portion = islice(rows, _JUDGED_AT_ONCE)
+            yield portion
+            deque(portion, maxlen=0)  # Nobody asked for rows whose verdicts were stored before.
+
+
+def _rows(path: Path, tally: "Tally") -> Iterator[Row]:
+    for table in stream_table(path, [*_READ, "response_token_ids"]):
+        tally.add_rollouts(table)
+        yield from table.select(_READ).to_pylist()
 
 
 def _judge(rows: Iterable[Row], verifier: Verifier, title: str) -> pa.Table:

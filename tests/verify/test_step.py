@@ -85,15 +85,14 @@ def test_portions_give_what_the_whole_gives_also_after_an_interruption(store, mo
         parts = verify_rollouts(working, ONE, shards, 0, 0)
         tables.append(read_table(store.path(parts) / "verdicts.parquet").to_pylist())
         assert store.manifest(parts).facts == store.manifest(whole).facts
-        shutil.rmtree(store.root / "progress/key/verdicts-000001")  # What was judged before and after it is kept.
+        shutil.rmtree(store.root / "progress/key/judged-000001")  # What was judged before and after it is kept.
     assert tables[0] == tables[1] == tables[2]
     assert len(tables[0]) == 8
 
 
-def test_the_gate_stops_the_stage_before_the_next_portion_and_nothing_is_committed(store, monkeypatch):
+def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_committed(store, monkeypatch):
     titles = []
     monkeypatch.setattr("tasks.verify.pool.bar", lambda title, _: titles.append(title) or nullcontext(Mock()))
-    monkeypatch.setattr("tasks.verify.step._JUDGED_AT_ONCE", 3)
     shards = [shard(store, [("d", 0, "42", boxed(HANGS), 5, "stop")]), shard(store, ROWS)]
     with pytest.raises(GateError, match=r"1 timeouts and 0 crashes among 6 responses.*'d'"):
         verify_rollouts(store, VerifySettings(workers=1, deadline_seconds=1.0), shards, stage=0, seed=0)
