@@ -50,10 +50,11 @@ class Hub:
         """About /api/datasets/OWNER/NAME/ there are revision/REVISION and tree/REVISION; files are at /datasets/...."""
         self.requests.append(request.path)
         parts = request.path.removeprefix("/api").strip("/").split("/")
-        name, (asked, revision) = "/".join(parts[1:3]), parts[3:5]
+        name = "/".join(parts[1:3])
         found = self.sets.get(name)
         if found is None:
             return missing("RepoNotFound")
+        asked, revision = parts[3:5]
         commit = list(found)[-1] if revision == "main" else revision
         if commit not in found:
             return missing("RevisionNotFound")
