@@ -2,15 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from tasks.settings import ArithmeticSettings
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """Notation of an answer: the texts that open and close it."""
 
     opening: str
@@ -71,19 +71,18 @@ def _product_of_sum(a: int, b: int, c: int, d: int) -> Problem:
     return Problem(4, f"({a}+{b})*{c}-{d}=", m - d, f"{a}+{b}={s};{s}*{c}={m};{m}-{d}={m - d};")
 
 
-def problems(level: int) -> Iterator[Problem]:
-    """Return every problem of a level, in a fixed order.
+_LEVELS: dict[int, tuple[Callable[..., Problem], tuple[range, ...]]] = {
+    1: (_sum, (_TWO_DIGITS, _DIGITS)),
+    2: (_sum_of_product, (_TWO_DIGITS, _DIGITS, _DIGITS)),
+    3: (_sum_of_products, (_DIGITS, _DIGITS, _DIGITS, _DIGITS)),
+    4: (_product_of_sum, (_SMALL, _SMALL, _DIGITS, _DIGITS)),
+}
 
-    Args:
-        level: 1 is a+b (720 problems), 2 is a+b*c (5760), 3 is a*b+c*d (4096), 4 is (a+b)*c-d (23104).
-    """
-    if level == 1:
-        return (_sum(a, b) for a, b in product(_TWO_DIGITS, _DIGITS))
-    if level == 2:
-        return (_sum_of_product(a, b, c) for a, b, c in product(_TWO_DIGITS, _DIGITS, _DIGITS))
-    if level == 3:
-        return (_sum_of_products(*numbers) for numbers in product(_DIGITS, repeat=4))
-    return (_product_of_sum(*numbers) for numbers in product(_SMALL, _SMALL, _DIGITS, _DIGITS))
+
+def problems(level: int) -> Iterator[Problem]:
+    """Return every problem of a level, in a fixed order: 720 of level 1, 5760 of 2, 4096 of 3, 23104 of 4."""
+    make, ranges = _LEVELS[level]
+    return (make(*numbers) for numbers in product(*ranges))
 
 
 def form_of(settings: ArithmeticSettings) -> Form:

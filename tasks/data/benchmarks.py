@@ -62,7 +62,7 @@ def prepare_benchmark(
         store: where the artifact goes.
         settings: with nothing left open (see ``measures``).
         verify: the verifier that must be able to read the gold answers.
-        source: fingerprint of what settings name outside of the hub, noted in the manifest.
+        source: ``source_fingerprint``, noted in the manifest.
         operation: with the mirror of the hub.
 
     Raises:
@@ -91,15 +91,8 @@ def source_rows(
 ) -> tuple[list[Row], list[Unusable], dict[str, Any]]:
     """Return the rows of a source, those that cannot be used, and facts that name the data, with a digest of all rows.
 
-    Args:
-        store: what it took from the source before must be the same.
-        source: to be read.
-        setting: that names the source, for errors.
-        mirror: of the hub.
-        training: whether generated problems are those to train on, and not those that are held out.
-
-    Raises:
-        DataError: the source cannot be fetched or read, or has other rows under the same revision.
+    What the store took from the source before must be the same. Generated problems are those to train on, or those that
+    are held out. ``setting`` names the source in errors.
     """
     rows: list[Row]
     unusable: list[Unusable] = []
@@ -146,11 +139,8 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
     """Return the gold answers that the verifier does not find equal to themselves, by prompt_id; long ones are cut.
 
     Those that are tests of programs are read when a program is judged, and generated ones can be read. What a function
-    takes for an answer is its own matter; it is called once instead, for the first prompt with its answer as response.
-    ``name`` is shown meanwhile.
-
-    Raises:
-        SettingsError: the reward function raises, or returns no reward.
+    takes for an answer is its own matter; it is called once instead, for the first prompt with its answer as response,
+    and is refused if that crashes. ``name`` is shown meanwhile.
     """
     if isinstance(verify, FunctionVerifySettings):
         for row in rows[:1]:
@@ -175,11 +165,7 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
 
 
 def with_template(rows: Sequence[Row], settings: PromptsSettings | BenchmarkSettings) -> list[Row]:
-    """Return rows of the prompts table (see ``CHATS``). Prompts that are messages are taken as they are.
-
-    Raises:
-        DataError: messages would need a template.
-    """
+    """Return rows of the prompts table (see ``CHATS``). Prompts that are messages are taken as they are."""
     template = settings.template or "{prompt}"
     chats = [row["prompt_id"] for row in rows if row.get("messages")]
     if chats and template != "{prompt}":
@@ -206,13 +192,9 @@ def write_prompts(folder: Path, rows: Sequence[Row]) -> None:
 
 
 def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSettings) -> list[Row]:
-    """Return as many rows as are wanted; of the run's own prompts as many as are held out.
-
-    Raises:
-        DataError: a benchmark has fewer, no prompt is held out, or a row cannot be used; of rows outside of a share
-            their training set tells.
-    """
+    """Return as many rows as are wanted; of the run's own prompts as many as are held out."""
     wanted = settings.problems or len(rows)
+    # Of rows outside of a share their training set tells.
     whole = settings.source is not None and settings.source.share == 1
     if unusable and (whole or len(rows) < wanted):
         more = f" {len(unusable) - 1} other rows cannot be used either." if len(unusable) > 1 else ""
@@ -235,8 +217,6 @@ def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSet
 
 
 def _check_readable(unreadable: dict[str, str], problems: int, settings: BenchmarkSettings) -> None:
-    if not unreadable:
-        return
     named = some([f"{name} ({answer!r})" for name, answer in unreadable.items()], _NAMED)
     told = f"{len(unreadable)} of {problems} gold answers cannot be read by the verifier: {named}"
     if len(unreadable) > settings.max_unreadable_share * problems:
@@ -244,7 +224,8 @@ def _check_readable(unreadable: dict[str, str], problems: int, settings: Benchma
             f"{_place(settings)}: {told}. To fix it: correct them, or raise its max_unreadable_share "
             f"({settings.max_unreadable_share:g}): they count as not solved."
         )
-    logger().warning("%s: %s; they count as not solved", settings.name, told)
+    if unreadable:
+        logger().warning("%s: %s; they count as not solved", settings.name, told)
 
 
 def _place(settings: BenchmarkSettings) -> str:

@@ -49,11 +49,7 @@ class Unusable:
 
 
 def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row], list[Unusable]]:
-    """Return the rows of files, in their order, and those that cannot be used.
-
-    Raises:
-        DataError: a file is missing or of another form, or there is no row at all.
-    """
+    """Return the rows of files, in their order, and those that cannot be used."""
     rows: list[Row] = []
     unusable: list[Unusable] = []
     seen: dict[str, str] = {}
@@ -61,15 +57,12 @@ def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row]
         for place, raw in _raw_rows(path, name, source):
             row, reason = _row(livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw, source)
             if not reason and row["prompt_id"] in seen:
-                reason = (
-                    f"prompt_id {row['prompt_id']!r} is also that of {seen[row['prompt_id']]}. Remove one, or give "
-                    "each its own prompt_id"
-                )
+                reason = f"prompt_id {row['prompt_id']!r} is also that of {seen[row['prompt_id']]}. Remove or change it"
             if reason:
                 unusable.append(Unusable(place, row.get("prompt_id", ""), reason))
-                continue
-            seen[row["prompt_id"]] = place
-            rows.append(row)
+            else:
+                seen[row["prompt_id"]] = place
+                rows.append(row)
     if not rows and not unusable:
         raise DataError(f"{', '.join(name for _, name in files)}: no prompts; allowed: rows with prompt and answer.")
     return share_of(rows, source.share), unusable
@@ -118,10 +111,7 @@ def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tup
 
 
 def _shortest(value: Any, kind: pa.DataType) -> Any:
-    """Return a value with its numbers of 32 bits or fewer as the shortest decimals that are these numbers.
-
-    Arrow gives them as numbers of 64 bits, which have other decimals: 98.5999984741211 in place of 98.6.
-    """
+    """Return a value with its narrow numbers as their shortest decimals: 98.6, where Arrow gives 98.5999984741211."""
     if value is None:
         return None
     if kind in _NARROW:
@@ -197,11 +187,7 @@ def _fields(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(value: Any, field: str) -> list[dict[str, str]]:
-    """Return the messages of a chat; none where the value of the field is something else.
-
-    Raises:
-        ValueError: they are not for a policy to answer; says why.
-    """
+    """Return the messages of a chat; none where the value of the field is something else."""
     if not isinstance(value, list) or not value or not all(isinstance(one, Mapping) for one in value):
         return []
     # Files that have columns give a message every field that another one has.
@@ -222,11 +208,7 @@ def _asked(messages: Sequence[Mapping[str, str]]) -> str:
 
 
 def _text_of(fields: Mapping[str, Any], field: str, setting: str, several: bool = False) -> str:
-    """Return a field as text, never empty.
-
-    Raises:
-        ValueError: it is missing, empty or no text; says which.
-    """
+    """Return a field as text, never empty; ValueError says why there is none."""
     if field not in fields:
         raise ValueError(f"no field {field!r}; found {sorted(fields)}. Name the field that is meant in {setting}")
     if fields[field] is None:

@@ -28,14 +28,10 @@ _STANDARD_INPUT = (
 
 
 def problem(row: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return prompt_id, prompt and answer of a row; the answer holds all of its tests, public and private.
-
-    Args:
-        row: as the hub has it.
-        place: what errors call the row.
+    """Return prompt_id, prompt and answer of a row as the hub has it; the answer holds all tests, public and private.
 
     Raises:
-        DataError: the row is of another form, or has no tests.
+        DataError: the row is of another form, or has no tests; ``place`` is what it calls the row.
     """
     try:
         tests = json.loads(row["public_test_cases"]) + private_tests(row["private_test_cases"])

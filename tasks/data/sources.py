@@ -22,16 +22,13 @@ def source_files(source: SourceSettings, setting: str, mirror: str | None = None
     Args:
         source: not arithmetic.
         setting: that names the source, for errors.
-        mirror: a folder or an ``s3://`` prefix that takes the place of the hub.
-
-    Raises:
-        DataError: they could not be fetched.
+        mirror: takes the place of the hub.
     """
     with ExitStack() as fetched:
         if source.path is not None:
             yield _own(source.path, setting, fetched)
         elif mirror:
-            yield [(_mirrored(mirror, source, file, setting, fetched), f"{source.hub}/{file}") for file in source.files]
+            yield list(_of_mirror(mirror, source, setting, fetched))
         else:
             yield _of_hub(source, setting)
 
@@ -70,14 +67,15 @@ def _of_hub(source: SourceSettings, setting: str) -> list[Named]:
     return [(found / file, f"{source.hub}/{file}") for file in source.files]
 
 
-def _mirrored(mirror: str, source: SourceSettings, file: str, setting: str, fetched: ExitStack) -> Path:
-    place = _place(mirror, source, file)
-    local = _local(place, setting, fetched)
-    if not local.is_file():
-        raise DataError(
-            f"{setting}: the mirror has no {place}. Copy it there from {source.hub} at revision {source.revision}."
-        )
-    return local
+def _of_mirror(mirror: str, source: SourceSettings, setting: str, fetched: ExitStack) -> Iterator[Named]:
+    for file in source.files:
+        place = _place(mirror, source, file)
+        local = _local(place, setting, fetched)
+        if not local.is_file():
+            raise DataError(
+                f"{setting}: the mirror has no {place}. Copy it there from {source.hub} at revision {source.revision}."
+            )
+        yield local, f"{source.hub}/{file}"
 
 
 def _place(mirror: str, source: SourceSettings, file: str) -> str:
@@ -85,25 +83,17 @@ def _place(mirror: str, source: SourceSettings, file: str) -> str:
 
 
 def source_fingerprint(source: SourceSettings | None, mirror: str | None = None) -> str:
-    """Return a text that differs when what is read from outside of a store has changed.
-
-    It is empty for what a commit names, and where there is no source.
-
-    Raises:
-        DataError: a prefix on S3 could not be listed.
-    """
-    if source is None or (source.path is None and (source.hub is None or not mirror)):
-        return ""
-    if source.path is not None:
+    """Return a text that differs when what is read from a path or a mirror has changed; empty where none is."""
+    if source is not None and source.path is not None:
         return fingerprint(source.path)
-    found = [fingerprint(_place(mirror or "", source, file)) for file in source.files]
+    if source is None or source.hub is None or not mirror:
+        return ""
+    found = [fingerprint(_place(mirror, source, file)) for file in source.files]
     return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
 def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:
-    """Return the settings with the commits that the revisions of their benchmarks name.
-
-    A mirror has no revisions, and is not asked.
+    """Return the settings with the commits that the revisions of their benchmarks name. A mirror has none.
 
     Raises:
         DataError: the hub has no such revision, or does not answer and nothing of it was fetched before.

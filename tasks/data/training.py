@@ -1,7 +1,13 @@
-"""The rows that a run trains on: read, checked, and without the problems of its benchmarks; the prompts of a stage."""
+"""The rows that a run trains on: read, checked, and without the problems of its benchmarks; the prompts of a stage.
 
+A prompt is a problem of a benchmark if the two are equal, or share a long run of words.
+"""
+
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +15,6 @@ import pyarrow as pa
 
 from tasks.data.benchmarks import BenchmarkNote, source_rows, unreadable_golds, with_template, write_prompts
 from tasks.data.files import Row, Unusable, share_of
-from tasks.data.overlap import Overlap, Problems
 from tasks.errors import DataError
 from tasks.formats import percent, some
 from tasks.logs import logger
@@ -21,6 +26,78 @@ _NAMED = 8
 """Rows that a message names."""
 _NOTED = 1000
 """Ids that a manifest lists; removed.parquet has all."""
+FEWEST_WORDS = 8
+"""A problem with fewer words is compared as a whole alone; GPT-3's decontamination took 8 to 13 (arXiv 2005.14165)."""
+_COMMON, _COMMON_SHARE = 3, 0.05
+"""Words in a row that more problems of a benchmark have, and a larger share of them."""
+_WORD = re.compile(r"\w+")
+_SYMBOL = re.compile(r"\w+|[^\w\s]")
+_Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The problem of a benchmark that a prompt is, by its prompt_id."""
+
+    benchmark: str
+    problem: str
+    words: int
+    """Words that are shared in a row; 0 where the two are equal."""
+
+
+class Problems:
+    """An index of the problems of benchmarks, by runs of so many ``words``; 0 finds equal problems alone."""
+
+    def __init__(self, words: int) -> None:
+        self._words = words
+        self._whole: dict[_Words, Overlap] = {}
+        self._runs: dict[int, dict[_Words, Overlap]] = {}
+
+    def add(self, benchmark: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add the problems of a benchmark: rows with prompt_id and problem.
+
+        A problem of fewer words is searched for with all of its own, if these are ``FEWEST_WORDS``. Runs that many
+        problems share are how the benchmark words them, and are not searched for.
+        """
+        found: dict[_Words, Overlap] = {}
+        times: Counter[_Words] = Counter()
+        for row in rows:
+            name, text = str(row["prompt_id"]), _plain(row["problem"])
+            self._whole.setdefault(_symbols(text), Overlap(benchmark, name, 0))
+            words = _WORD.findall(text)
+            length = min(self._words, len(words))
+            if length >= min(FEWEST_WORDS, self._words) > 0:
+                runs = set(_runs(words, length))
+                times.update(runs)
+                found |= {run: Overlap(benchmark, name, length) for run in runs if run not in found}
+        for run, overlap in found.items():
+            if times[run] <= max(_COMMON, _COMMON_SHARE * len(rows)):
+                self._runs.setdefault(len(run), {}).setdefault(run, overlap)
+
+    def find(self, prompt: str) -> Overlap | None:
+        """Return the first problem that a prompt equals, whatever case and spaces, or shares a run of words with."""
+        text = _plain(prompt)
+        if found := self._whole.get(_symbols(text)):
+            return found
+        words = _WORD.findall(text)
+        for length, runs in sorted(self._runs.items(), reverse=True):
+            for run in _runs(words, length):
+                if run in runs:
+                    return runs[run]
+        return None
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def _symbols(text: str) -> _Words:
+    """Return words and signs, which tell 1 + 2 from 1 - 2."""
+    return tuple(_SYMBOL.findall(text))
+
+
+def _runs(words: list[str], length: int) -> Iterator[_Words]:
+    return (tuple(words[start : start + length]) for start in range(len(words) - length + 1))
 
 
 def prepare_training_set(
@@ -40,7 +117,7 @@ def prepare_training_set(
         store: of the benchmarks and the artifact.
         settings: the source and what leaves it.
         verify: the verifier that must be able to read the gold answers.
-        source: fingerprint of what settings name outside of the hub, noted in the manifest.
+        source: ``source_fingerprint``, noted in the manifest.
         benchmarks: that the run is measured on.
         operation: with the mirror of the hub.
         prompts: settings of stages that the training set must be able to give; None to leave them unchecked.
@@ -88,17 +165,10 @@ def prepare_training_set(
 def prepare_stage(
     store: Store, settings: PromptsSettings, training: ArtifactRef, stage: int, seed: int
 ) -> list[ArtifactRef]:
-    """Write the prompts of a stage, as one artifact per shard.
+    """Write the prompts of a stage, which counts from 0, as one artifact per shard.
 
     Every pass over the training set is shuffled by ``seed`` and cut into whole stages, so that no prompt comes twice in
     a stage.
-
-    Args:
-        store: where the artifacts are.
-        settings: the number of prompts per stage and shard, and what is written around each.
-        training: the training set.
-        stage: counts from 0.
-        seed: the run's.
 
     Raises:
         DataError: the training set has fewer prompts than a stage takes.
@@ -129,7 +199,6 @@ def _training_set(store: Store, settings: PromptsSettings, training: ArtifactRef
 
 
 def _removed(unusable: Sequence[Unusable], found: Mapping[str, Overlap]) -> list[Row]:
-    """Return the rows of the table of rows that are not trained on; ``place`` is empty where no file is at fault."""
     nothing = {"benchmark": "", "problem": ""}
     return [{"prompt_id": one.prompt_id, "place": one.place, "reason": one.reason, **nothing} for one in unusable] + [
         {
@@ -144,17 +213,16 @@ def _removed(unusable: Sequence[Unusable], found: Mapping[str, Overlap]) -> list
 
 
 def _check_usable(unusable: Sequence[Unusable], total: int, settings: TrainingSetSettings) -> None:
-    if not unusable:
+    if len(unusable) <= settings.max_unusable_share * total:
         return
     first = unusable[0]
-    if len(unusable) > settings.max_unusable_share * total:
-        named = first.place or f"prompt_id {first.prompt_id!r}"
-        hint = "" if first.place else " cannot be read by the verifier"
-        raise DataError(
-            f"{named}: {first.reason}{hint}. {len(unusable)} of {total} rows cannot be trained on: "
-            f"{_listed(unusable)}; prompts.max_unusable_share allows {percent(settings.max_unusable_share)}. To fix "
-            "it: correct them, or raise it: they are left out."
-        )
+    named = first.place or f"prompt_id {first.prompt_id!r}"
+    hint = "" if first.place else " cannot be read by the verifier"
+    raise DataError(
+        f"{named}: {first.reason}{hint}. {len(unusable)} of {total} rows cannot be trained on: {_listed(unusable)}; "
+        f"prompts.max_unusable_share allows {percent(settings.max_unusable_share)}. To fix it: correct them, or raise "
+        "it: they are left out."
+    )
 
 
 def _listed(unusable: Sequence[Unusable]) -> str:

@@ -28,12 +28,7 @@ _LOG_2 = math.log10(2)
 
 
 def judge(gold: str, answer: str) -> Outcome:
-    """Return ``correct``, ``wrong``, ``no_answer``, ``gold_unparsable``, or ``crashed`` where math-verify raised.
-
-    Args:
-        gold: the reference answer, LaTeX without a box.
-        answer: the content of the response's box.
-    """
+    """Compare the content of a response's box with a gold answer; ``crashed`` where math-verify raised."""
     try:
         return _judged(gold, answer)
     except Exception:  # Whatever was raised, the comparison has not been made: that is never a silent zero.
@@ -121,14 +116,12 @@ def _as_sets(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
 
 
 def _solutions(answer: Any) -> sympy.Set | None:
-    sets = [
-        _solutions(part)
-        if isinstance(part, And) and part is not answer
-        else part.as_set()
-        if isinstance(part, Relational) and not isinstance(part, sympy.Eq) and _is_solved(part)
-        else None
-        for part in _parts(answer)
-    ]
+    sets: list[sympy.Set | None] = []
+    for part in _parts(answer):
+        if isinstance(part, And) and part is not answer:
+            sets.append(_solutions(part))
+        else:
+            sets.append(part.as_set() if _is_solved(part) else None)
     found = [one for one in sets if one is not None]
     if len(found) < len(sets) or not found:
         return None
@@ -136,7 +129,9 @@ def _solutions(answer: Any) -> sympy.Set | None:
 
 
 def _is_solved(relation: Any) -> bool:
-    # One that is not, as x^2 < 4, may be the problem itself.
+    """Return whether it is a solved inequality; another one, as x^2 < 4, may be the problem itself."""
+    if not isinstance(relation, Relational) or isinstance(relation, sympy.Eq):
+        return False
     sides = (relation.lhs, relation.rhs)
     return any(isinstance(a, sympy.Symbol) and b.is_number for a, b in (sides, sides[::-1]))
 

@@ -1,7 +1,7 @@
 r"""Rewrites an answer into the notation that math-verify reads as a person does.
 
-Gold answers and answers alike are rewritten here before they are parsed, and nowhere else. ``ROWS`` are applied in
-their order. Words are compared without math-verify.
+Gold answers and answers alike are rewritten here before they are parsed, and nowhere else, by the rows of ``_TABLE``
+in their order. Words are compared without math-verify.
 """
 
 # ruff: noqa: RUF001 - the characters that are rewritten look like others
@@ -14,6 +14,7 @@ _BRACED = r"\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}"
 """A group, and up to two groups in each other in it."""
 _ROW = r"(?<!\\)"
 r"""Before a command of one character: ``\\`` ends a line of a matrix, whatever follows."""
+_STYLE = r"\\(?:bf|rm|it|sf|tt|sl)(?![a-zA-Z])"
 _NUMBER = r"\d+(?:\.\d+)?"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt"
 _VULGAR = (
@@ -41,14 +42,6 @@ _BASE = re.compile(
 )
 
 
-Row = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
-"""A pattern, and the text that takes the place of a match."""
-
-
-def _row(_why: str, pattern: str, into: str | Callable[[re.Match[str]], str]) -> Row:
-    return re.compile(pattern), into
-
-
 def _whole(found: re.Match[str]) -> str:
     """Return the content of a style: as it is where it is the whole answer, else as a group."""
     content = found[found.lastindex or 0].strip()
@@ -67,134 +60,121 @@ def _in_text(found: re.Match[str]) -> str:
     return rf"{found[1]}\text{{ {found[2]}}}" if is_word(found[2]) else found[0]
 
 
-ROWS: tuple[Row, ...] = (
-    _row("delimiters of mathematics are no part of it", rf"{_ROW}\\[()\[\]]|\$", " "),
-    _row("a per cent sign begins no comment", rf"{_ROW}%", r"\\%"),
-    _row("Markdown's bold type is no mathematics", r"^\s*\*\*(.+)\*\*\s*$", r"\1"),
-    _row("raised digits are an exponent", "[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}"),
-    _row("lowered digits are an index", "[₀₁₂₃₄₅₆₇₈₉₊₋₍₎]+", lambda found: f"_{{{found[0].translate(_LOWERED)}}}"),
-    _row("∛ is a root", r"∛\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))", lambda found: rf"\sqrt[3]{{{found[1] or found[2]}}}"),
-    _row(
+_TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
+    ("delimiters of mathematics are no part of it", rf"{_ROW}\\[()\[\]]|\$", " "),
+    ("a per cent sign begins no comment", rf"{_ROW}%", r"\\%"),
+    ("Markdown's bold type is no mathematics", r"^\s*\*\*(.+)\*\*\s*$", r"\1"),
+    ("raised digits are an exponent", "[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}"),
+    ("lowered digits are an index", "[₀₁₂₃₄₅₆₇₈₉₊₋₍₎]+", lambda found: f"_{{{found[0].translate(_LOWERED)}}}"),
+    ("∛ is a root", r"∛\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))", lambda found: rf"\sqrt[3]{{{found[1] or found[2]}}}"),
+    (
         "√ is a root of the number, letter or bracket behind it",
         r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[a-zA-Z]|\\pi))",
         lambda found: rf"\sqrt{{{found[1] or found[2] or found[3]}}}",
     ),
-    _row("colours are no mathematics", rf"\\textcolor\s*\{{[^{{}}]*\}}\s*{_BRACED}", _whole),
-    _row("colours are no mathematics", r"\\color\s*\{[^{}]*\}", ""),
-    _row("space is no mathematics", r"\\(?:[hv]space\*?|v?phantom|hphantom|label|tag)\s*\{[^{}]*\}", ""),
-    _row(
+    ("colours are no mathematics", rf"\\textcolor\s*\{{[^{{}}]*\}}\s*{_BRACED}", _whole),
+    ("colours are no mathematics", r"\\color\s*\{[^{}]*\}", ""),
+    ("space is no mathematics", r"\\(?:[hv]space\*?|v?phantom|hphantom|label|tag)\s*\{[^{}]*\}", ""),
+    (
         "lines and styles are no mathematics",
         rf"\\(?:underline|uline|boldsymbol|bm|pmb|emph|ensuremath|mathord)\s*{_BRACED}",
         _whole,
     ),
-    _row(
+    (
         "a number in bold type is a number",
         r"\\(?:mathbf|mathit|textbf|textit|text|mathrm)\s*\{\s*([-+]?[\d.,]*\d)\s*\}",
         _whole,
     ),
-    _row(
-        "words in a style are words",
-        r"\{\s*\\(?:bf|rm|it|sf|tt|sl)(?![a-zA-Z])\s*([a-zA-Z][a-zA-Z ]*)\}",
-        r"\\text{\1}",
-    ),
-    _row("a number in a style is a number", r"\{\s*\\(?:bf|rm|it|sf|tt|sl)(?![a-zA-Z])\s*([^{}]*)\}", _whole),
-    _row(
+    ("words in a style are words", rf"\{{\s*{_STYLE}\s*([a-zA-Z][a-zA-Z ]*)\}}", r"\\text{\1}"),
+    ("a number in a style is a number", rf"\{{\s*{_STYLE}\s*([^{{}}]*)\}}", _whole),
+    (
         "sizes and styles are no mathematics",
         r"\\(?:bf|it|sf|tt|sl|(?:display|text|script)style|boldmath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge|limits)"
         r"(?![a-zA-Z])",
         " ",
     ),
-    _row("all of these are text", r"\\(?:hbox|textsf|texttt|textsc|textup|textsl|mathsf|mathtt)(?=\s*\{)", r"\\text"),
-    _row("e and i are what they are in upright type too", r"\\(?:mathrm|rm|operatorname)\s*\{\s*([ei])\s*\}", r" \1 "),
-    _row("space at the edge of a group is nothing", r"(?<=\{) +| +(?=\})", ""),
-    _row("an upright index is an index", r"_\{\s*\\(?:mathrm|text|rm|textrm)\s*\{\s*([^{}]*?)\s*\}\s*\}", r"_{\1}"),
-    _row("an index is no operator", r"_\{\s*\\(max|min|sup|inf|lim)\s*\}", r"_{\1}"),
-    _row("\\! is no space at all", rf"{_ROW}\\!\s*", ""),
-    _row(
+    ("all of these are text", r"\\(?:hbox|textsf|texttt|textsc|textup|textsl|mathsf|mathtt)(?=\s*\{)", r"\\text"),
+    ("e and i are what they are in upright type too", r"\\(?:mathrm|rm|operatorname)\s*\{\s*([ei])\s*\}", r" \1 "),
+    ("space at the edge of a group is nothing", r"(?<=\{) +| +(?=\})", ""),
+    ("an upright index is an index", r"_\{\s*\\(?:mathrm|text|rm|textrm)\s*\{\s*([^{}]*?)\s*\}\s*\}", r"_{\1}"),
+    ("an index is no operator", r"_\{\s*\\(max|min|sup|inf|lim)\s*\}", r"_{\1}"),
+    ("\\! is no space at all", rf"{_ROW}\\!\s*", ""),
+    (
         "commands for space are space",
         rf"{_ROW}\\[,;:> ]|~(?!=)|\\(?:quad|qquad|enspace|thinspace|medspace|thickspace)(?![a-zA-Z])",
         " ",
     ),
-    _row("an empty group is nothing", r"(?<=\d)\{\s*\}(?=\d)", " "),
-    _row(
+    ("an empty group is nothing", r"(?<=\d)\{\s*\}(?=\d)", " "),
+    (
         "digits in groups of three are one number",
         r"(?<![\d.,^_\w}])(?<![\d^_}] )\d{1,3}(?: +\d{3})+(?! *\d)(?:\.\d+)?",
         _joined,
     ),
-    _row(
-        "decimals in groups of three are one number", r"(?<![\w.,])\d+\.\d{3}(?: \d{3})*(?: \d{1,3})(?! *\d)", _joined
-    ),
-    _row(
+    ("so are decimals in groups of three", r"(?<![\w.,])\d+\.\d{3}(?: \d{3})*(?: \d{1,3})(?! *\d)", _joined),
+    (
         "4.5e33 is a power of ten; so can be 2e-1, or it is 2e - 1: see readings",
         r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+|\d+)[eE]([+-]?\d{2,}|\d|(?<=1[eE])[+-]\d)(?![\w.{^(])",
         _exponent,
     ),
-    _row(
-        "4.5e-3 is a power of ten",
-        r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+)[eE]([+-]?\d+)(?![\w.{^(])",
-        _exponent,
-    ),
-    _row("x and * before a power of ten multiply", r"(?<=\d)\s*(?:[xX]|\*)\s*(?=10\s*\^)", r"\\times "),
-    _row("an exponent has all of its digits", r"\^\s*([+-]\s*\d+)", r"^{\1}"),
-    _row("a decimal may begin with its point", r"(?<![\d.}])\.(?=\d)", "0."),
-    _row("a number may end with its point", r"(?<=\d)\.(?=\s*(?:[,;)\]/*+\-^]|\\?\}|\\right|$))", ""),
-    _row(
-        "1 1/2 is a mixed number",
-        r"(?<![\w.^_/}])(?<![\w.^_/}] )(\d+) +(\d+) */ *(\d+)(?![\w.^!])",
-        r"\1\\frac{\2}{\3}",
-    ),
-    _row("a fraction has these names too", r"\\(?:nicefrac|sfrac|xfrac|flatfrac)(?=\s*\{)", r"\\frac"),
-    _row("\\over makes a fraction", r"\{([^{}]+?)\\over(?![a-zA-Z])([^{}]+)\}", r"\\frac{\1}{\2}"),
-    _row("\\over makes a fraction", r"^([^{}]+?)\\over(?![a-zA-Z])([^{}]+)$", r"\\frac{\1}{\2}"),
-    _row(
+    ("4.5e-3 is a power of ten", r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+)[eE]([+-]?\d+)(?![\w.{^(])", _exponent),
+    ("x and * before a power of ten multiply", r"(?<=\d)\s*(?:[xX]|\*)\s*(?=10\s*\^)", r"\\times "),
+    ("an exponent has all of its digits", r"\^\s*([+-]\s*\d+)", r"^{\1}"),
+    ("a decimal may begin with its point", r"(?<![\d.}])\.(?=\d)", "0."),
+    ("a number may end with its point", r"(?<=\d)\.(?=\s*(?:[,;)\]/*+\-^]|\\?\}|\\right|$))", ""),
+    ("1 1/2 is a mixed number", r"(?<![\w.^_/}])(?<![\w.^_/}] )(\d+) +(\d+) */ *(\d+)(?![\w.^!])", r"\1\\frac{\2}{\3}"),
+    ("a fraction has these names too", r"\\(?:nicefrac|sfrac|xfrac|flatfrac)(?=\s*\{)", r"\\frac"),
+    ("\\over makes a fraction", r"\{([^{}]+?)\\over(?![a-zA-Z])([^{}]+)\}", r"\\frac{\1}{\2}"),
+    ("\\over makes a fraction", r"^([^{}]+?)\\over(?![a-zA-Z])([^{}]+)$", r"\\frac{\1}{\2}"),
+    (
         "a degree has these names too",
         r"\\degrees?(?![a-zA-Z])|\\textdegree(?![a-zA-Z])|(?<=\d)\^\{?o\}?(?![a-zA-Z])",
         r"^\\circ ",
     ),
-    _row(
+    (
         "degrees have a unit too",
         r"(\^\s*\{?\\circ\s*\}?)\s*(?:\\(?:text|mathrm|textrm)\s*\{\s*[CFK]\s*\}|[CF](?![a-zA-Z]))",
         r"\1",
     ),
-    _row("the empty set has these names too", r"\\varnothing(?![a-zA-Z])|^\s*(?:Ø|ø|\\O)\s*$", r"\\emptyset "),
-    _row("relations have these names too", r"\\(l|g)eq(?:slant|q)(?![a-zA-Z])", r"\\\1e "),
-    _row(
+    ("the empty set has these names too", r"\\varnothing(?![a-zA-Z])|^\s*(?:Ø|ø|\\O)\s*$", r"\\emptyset "),
+    ("relations have these names too", r"\\(l|g)eq(?:slant|q)(?![a-zA-Z])", r"\\\1e "),
+    (
         "sets of numbers have these names too",
         r"\\(?:mathbb|mathbf|Bbb)\s*([RNZQC])(?![a-zA-Z])|\\(?:mathbf|Bbb)\s*\{([RNZQC])\}",
         lambda found: rf"\mathbb{{{found[1] or found[2]}}}",
     ),
-    _row("multiplication has these names too", r"\\(?:ast|cdotp)(?![a-zA-Z])", r"\\cdot "),
-    _row("letters that name a number are that number", r"(?<![a-zA-Z\\{])pi(?![a-zA-Z])", r"\\pi "),
-    _row("infinity is infinite", r"(?<![a-zA-Z\\])(?:infinity|infty)(?![a-zA-Z])", r"\\infty "),
-    _row(
+    ("multiplication has these names too", r"\\(?:ast|cdotp)(?![a-zA-Z])", r"\\cdot "),
+    ("letters that name a number are that number", r"(?<![a-zA-Z\\{])pi(?![a-zA-Z])", r"\\pi "),
+    ("infinity is infinite", r"(?<![a-zA-Z\\])(?:infinity|infty)(?![a-zA-Z])", r"\\infty "),
+    (
         "functions are functions without a backslash too",
         rf"(?<![a-zA-Z\\{{])({_FUNCTIONS})(?=\s*[({{\d^\\]|\s+[a-z](?![a-zA-Z]))",
         r"\\\1",
     ),
-    _row(
+    (
         "i is the imaginary unit where it is no index",
         r"^(?!.*(?:\\sum|\\prod|_\{?i|[jk](?![a-zA-Z]))).*$",
         lambda found: re.sub(r"(?<![a-zA-Z\\{])i(?![a-zA-Z{_])|(?<=\\frac\{)i(?=\})", " I ", found[0]),
     ),
-    _row("currencies are units", r"\\?[€£¥₹]|\\(?:euro|pounds)(?![a-zA-Z])", ""),
-    _row(
+    ("currencies are units", r"\\?[€£¥₹]|\\(?:euro|pounds)(?![a-zA-Z])", ""),
+    (
         "a number and its unit may be in one text",
         rf"\\(?:text|mbox)\s*\{{\s*({_NUMBER})\s+([a-zA-Z][a-zA-Z .]*)\}}",
         r"\1\\text{ \2}",
     ),
-    _row("words behind a number are its unit", r"(?<=[\d}])( +)([a-zA-Z]{4,}(?: [a-zA-Z]+)*)$", _in_text),
-    _row(
+    ("words behind a number are its unit", r"(?<=[\d}])( +)([a-zA-Z]{4,}(?: [a-zA-Z]+)*)$", _in_text),
+    (
         "units have powers",
         r"(?<=[\d}])\s*(?:[cdkm]m|(?<= )(?:m|in|ft|yd|mi|inches|feet|meters|units))\s*\^\s*\{?[23]\}?\s*$",
         "",
     ),
-    _row("an element of a set is that set", r"^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*", ""),
-    _row("a result begins with its sign", r"^\s*(?:=|\\(?:approx|Rightarrow|implies|therefore)(?![a-zA-Z])|:)\s*", ""),
-    _row("6 = x is x = 6", rf"^\s*(-?{_NUMBER})\s*=\s*([a-zA-Z])\s*$", r"\2=\1"),
-    _row("a sentence ends with its point", r"(?:(?<![.\\])(?<!\\right)(?<!\\left)[.,;:]|\\+)\s*$", ""),
-    _row("a group around all is no set of one", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
+    ("an element of a set is that set", r"^\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*", ""),
+    ("a result begins with its sign", r"^\s*(?:=|\\(?:approx|Rightarrow|implies|therefore)(?![a-zA-Z])|:)\s*", ""),
+    ("6 = x is x = 6", rf"^\s*(-?{_NUMBER})\s*=\s*([a-zA-Z])\s*$", r"\2=\1"),
+    ("a sentence ends with its point", r"(?:(?<![.\\])(?<!\\right)(?<!\\left)[.,;:]|\\+)\s*$", ""),
+    ("a group around all is no set of one", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
 )
-"""Rules that rewrite what matches their pattern, each after the reason for it."""
+"""Why a rule is there, its pattern, and what takes the place of a match."""
+_ROWS = [(re.compile(pattern), into) for _why, pattern, into in _TABLE]
 
 _EITHER = re.compile(r"(?<![\w.\\}^])(\d+)[eE]([+-]\d)(?![\w.{^(])")
 
@@ -209,7 +189,7 @@ def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
     if _PLAIN.fullmatch(text):
         return (text,)
     text = text.translate(_CHARACTERS)
-    for pattern, into in ROWS:
+    for pattern, into in _ROWS:
         text = pattern.sub(into, text)
     text = " ".join(text.split())
     if with_bases:

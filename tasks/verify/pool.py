@@ -9,19 +9,21 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from tasks.errors import GateError, SettingsError
 from tasks.logs import logger
 from tasks.progress import Bar, bar
 from tasks.resident import resident
-from tasks.settings import VerifySettings
-from tasks.verify.kinds import Job, Kind, kind_of
-from tasks.verify.verdicts import FAILURES, Extracted, Judgement, Outcome, Verdict
+from tasks.settings import CodeVerifySettings, FunctionVerifySettings, MathVerifySettings, VerifySettings
+from tasks.settings.functions import find_function
+from tasks.verify.code.confine import missing
+from tasks.verify.code.launcher import LONGEST, PATIENCE
+from tasks.verify.verdicts import FAILURES, Extracted, Judgement, Outcome, Verdict, extract, extract_program
 from tasks.verify.worker import ALIVE, ENDED, READY, SPENT
 
 _START_SECONDS = 120.0
@@ -38,6 +40,85 @@ _ROOT = Path(__file__).parents[2]
 
 Asked = tuple[str, str | None] | tuple[str, str | None, str]
 """Gold answer, response, and the prompt where a function is to see it."""
+Job = tuple[str, ...]
+"""The texts that a judge is given: gold answer and extracted answer, or the arguments of a function."""
+
+
+class _Kind(NamedTuple):
+    """What a kind of judging (``verify.kind``) is outside of the worker processes."""
+
+    find: Callable[[str], Extracted] | None
+    """Finds the answer in a response; None where a function judges all of it."""
+    longest: int
+    """Characters of an answer that is judged."""
+    patience: float
+    """Seconds by the clock after which a worker that says nothing is given up."""
+    setting: str
+    """The setting to name when workers do not start."""
+    start_fix: str
+    failures_fix: str
+    """The fix when too many responses cannot be judged, up to the name of the setting that allows more."""
+
+
+def _kind_of(settings: VerifySettings) -> _Kind:
+    memory_mib = settings.memory_mib
+    if isinstance(settings, CodeVerifySettings):
+        return _Kind(
+            extract_program,
+            settings.code.max_program_characters,
+            # A worker says something before each run of a program, and must give up on that before it is given up.
+            LONGEST * settings.code.seconds + 30,
+            "verify.kind: code",
+            "docs/verifying.md tells what the verifier of programs needs.",
+            "A program that takes too long is wrong; it times out where the machine gave it no time, and crashes where "
+            "the machine killed it. Lower verify.workers or give the verifier more CPU against timeouts, more memory "
+            f"(verify.workers times verify.code.memory_mib, {settings.code.memory_mib}, at worst) against crashes, or "
+            "raise",
+        )
+    if isinstance(settings, FunctionVerifySettings):
+        return _Kind(
+            None,
+            0,
+            PATIENCE * settings.deadline_seconds,
+            f"verify.function: {settings.function}",
+            f"Fix the function or its module, or raise verify.memory_mib ({memory_mib}) if it needs more.",
+            f"The log has the first traceback of {settings.function}. Fix the function, raise verify.deadline_seconds "
+            f"({settings.deadline_seconds:g}) against timeouts, verify.memory_mib ({memory_mib}) where it needs more, "
+            "or",
+        )
+    if not isinstance(settings, MathVerifySettings):
+        raise TypeError(f"no verifier for {type(settings).__name__}")
+    return _Kind(
+        extract,
+        settings.max_answer_characters,
+        PATIENCE * settings.deadline_seconds,
+        f"verify.memory_mib: {memory_mib}",
+        f"Raise verify.memory_mib (its default is {VerifySettings().memory_mib}). If that does not help, see whether "
+        "`python -c 'import math_verify'` works.",
+        f"Raise verify.deadline_seconds ({settings.deadline_seconds:g}) against timeouts, verify.memory_mib "
+        f"({memory_mib}) against crashes, or",
+    )
+
+
+def _check(settings: VerifySettings) -> str | None:
+    """Check that this machine can judge as settings say; return the folder of a user's module, of unchanged source."""
+    if isinstance(settings, CodeVerifySettings) and (lacks := missing(settings.code.require_landlock)):
+        raise SettingsError(
+            f"verify.kind: code; programs cannot be confined on this machine ({sys.platform}): {lacks}."
+        )
+    if not isinstance(settings, FunctionVerifySettings):
+        return None
+    try:
+        found = find_function(settings.function)
+    except ValueError as error:
+        raise SettingsError(f"verify.function: got {settings.function!r}; {error}.") from None
+    if found.digest != settings.source_digest:
+        raise SettingsError(
+            f"verify.function: {settings.function}; its source in {found.root} is not the one that the run began with "
+            f"(digest {found.digest[:12]}, not {settings.source_digest[:12]}). Start the run again to judge everything "
+            "by the source that is here; on a cluster, all images of a run must hold the same file."
+        )
+    return str(found.root)
 
 
 class Verifier:
@@ -51,8 +132,8 @@ class Verifier:
     """
 
     def __init__(self, settings: VerifySettings) -> None:
-        self._settings, self._kind = settings, kind_of(settings)
-        self._kind.check()
+        self._settings, self._kind = settings, _kind_of(settings)
+        _check(settings)
         self._workers: list[_Worker] = []
         self._waiting: deque[Job] = deque()
         self._ends: Counter[Job] = Counter()
@@ -75,15 +156,10 @@ class Verifier:
             self._workers.pop().close()
 
     def verify(self, pairs: Iterable[Asked], title: str = "verify") -> list[Verdict]:
-        """Judge responses; equal jobs, such as equal pairs of gold and extracted answer, are judged once.
+        """Judge responses [R]; return verdicts [R]. Equal pairs of gold and extracted answer are judged once.
 
-        Args:
-            pairs: gold answer, response (None where it is missing), and the prompt where a function is to see it, [R].
-                Of a response only its answer is held, unless a function judges.
-            title: of the progress bar.
-
-        Returns:
-            Verdicts [R], in order. A response without an answer is ``no_answer`` whatever its gold answer.
+        A response of None is ``missing``; one without an answer is ``no_answer`` whatever its gold answer. Of a
+        response only its answer is held, unless a function judges.
 
         Raises:
             SettingsError: a worker cannot start.
@@ -91,11 +167,9 @@ class Verifier:
         extracted_R: list[Extracted] = []
         jobs_R: list[Job | Outcome] = []
         for gold, response, *prompt in pairs:
-            found, job = Extracted(), None
-            if response is not None:
-                found, job = self._kind.read(gold, response, prompt[0] if prompt else "")
+            found, job = self._read(gold, response, *prompt)
             extracted_R.append(found)
-            jobs_R.append(job or (Outcome.MISSING if response is None else Outcome.NO_ANSWER))
+            jobs_R.append(job)
         times = Counter(job for job in jobs_R if not isinstance(job, Outcome))
         with bar(title, len(jobs_R)) as progress:
             progress.advance(len(jobs_R) - times.total())
@@ -109,6 +183,17 @@ class Verifier:
             for job, found in zip(jobs_R, extracted_R, strict=True)
         ]
 
+    def _read(self, gold: str, response: str | None, prompt: str = "") -> tuple[Extracted, Job | Outcome]:
+        """Return what is extracted, and the job of a judge, or an outcome that needs none."""
+        if response is None:
+            return Extracted(), Outcome.MISSING
+        if self._kind.find is None:
+            return Extracted(), (prompt, response, gold)
+        found = self._kind.find(response)
+        if found.answer is None or len(found.answer) > self._kind.longest:
+            return found, Outcome.NO_ANSWER
+        return found, (gold, found.answer)
+
     def _judge(self, times: Counter[Job], progress: Bar) -> dict[Job, Judgement]:
         judgements: dict[Job, Judgement] = {}
         failures = 0
@@ -118,7 +203,7 @@ class Verifier:
         self._collect()  # A worker that died since the last call is to be replaced, not sent a job.
         while len(judgements) < len(times):
             while len(self._workers) < min(self._settings.workers, len(times) - len(judgements)):
-                self._workers.append(_Worker(self._settings, self._kind, self._waiting, self._ends))
+                self._workers.append(_Worker(self._settings, self._waiting, self._ends))
             share = len(self._waiting) // (2 * len(self._workers))
             for worker in self._workers:
                 worker.fill(min(max(_LEAST_AHEAD, share), _MOST_AHEAD))
@@ -146,16 +231,14 @@ class _Worker:
 
     Args:
         settings: of the verifier.
-        kind: of judging.
         waiting: jobs to send, in order; those that a judge ended without answering come back to its front.
         ends: judges that ended on a job.
     """
 
-    def __init__(self, settings: VerifySettings, kind: Kind, waiting: deque[Job], ends: Counter[Job]) -> None:
-        self._kind, self._waiting, self._ends = kind, waiting, ends
+    def __init__(self, settings: VerifySettings, waiting: deque[Job], ends: Counter[Job]) -> None:
+        self._kind, self._waiting, self._ends = _kind_of(settings), waiting, ends
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
-        folders = [str(_ROOT), kind.check(), os.environ.get("PYTHONPATH")]
-        path = os.pathsep.join(filter(None, folders))
+        path = os.pathsep.join(filter(None, [str(_ROOT), _check(settings), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tasks.verify.worker", str(os.getpid()), settings.model_dump_json()],
             stdin=subprocess.PIPE,
@@ -286,24 +369,17 @@ class _Worker:
 
 
 def shared_verifier(settings: VerifySettings) -> Verifier:
-    """Return a verifier whose workers stay for the next step in this process: they take a second to start.
-
-    Raises:
-        SettingsError: this machine cannot judge as ``verify.kind`` says.
-    """
+    """Return a verifier whose workers stay for the next step in this process: they take a second to start."""
     return resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
 
 
 def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettings, responses: int) -> None:
-    """Stop a stage of which too many responses could not be judged.
+    """Raise GateError where more than ``max_failure_share`` of some responses could not be judged.
 
     Args:
-        judged: verdicts, each with the prompt_id; those that are no failures may be left out.
-        settings: with the largest share allowed.
+        judged: verdicts with their prompt_id; those that are no failures may be left out.
+        settings: of the verifier.
         responses: the number that the share is of.
-
-    Raises:
-        GateError: the share of ``timeout`` and ``crashed`` is above ``max_failure_share``.
     """
     failed = [(verdict, name) for verdict, name in judged if verdict.outcome in FAILURES]
     if len(failed) <= settings.max_failure_share * responses:
@@ -315,7 +391,7 @@ def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettin
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {responses} "
         f"responses, a share of {len(failed) / responses:.4g}; verify.max_failure_share is "
         f"{settings.max_failure_share:g}. For example prompt_id {name!r} ({example.outcome}){shown}. "
-        f"{kind_of(settings).failures_fix} verify.max_failure_share if so many may be left out."
+        f"{_kind_of(settings).failures_fix} verify.max_failure_share if so many may be left out."
     )
 
 

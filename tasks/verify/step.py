@@ -88,7 +88,7 @@ def pair(row: Row) -> Asked:
 
 
 def verdict_table(rollouts: Sequence[Row], verdicts: Sequence[Verdict]) -> pa.Table:
-    """Return the verdicts on rows of the rollouts table, in their order, as the verdicts table has them."""
+    """Return the verdicts table of rows of the rollouts table."""
     rows = [
         {"prompt_id": row["prompt_id"], "sample_index": row["sample_index"], **vars(verdict)}
         for row, verdict in zip(rollouts, verdicts, strict=True)
@@ -114,13 +114,13 @@ class Tally:
     def add_verdicts(self, verdicts: pa.Table) -> None:
         """Add rows of the verdicts table."""
         for row in verdicts.to_pylist():
-            verdict = Verdict(Outcome(row["outcome"]), row["reward"], row["extracted"], row["shows_working"])
-            if verdict.outcome in FAILURES:
-                self.failed.append((verdict, row["prompt_id"]))
-            self._outcomes[verdict.outcome] += 1
-            self._reward += verdict.reward or 0.0
-            self._scored += verdict.reward is not None
-            self._working += verdict.shows_working
+            outcome, reward = Outcome(row["outcome"]), row["reward"]
+            if outcome in FAILURES:
+                self.failed.append((Verdict(outcome, reward, row["extracted"], row["shows_working"]), row["prompt_id"]))
+            self._outcomes[outcome] += 1
+            self._reward += reward or 0.0
+            self._scored += reward is not None
+            self._working += row["shows_working"]
 
     def facts(self) -> dict[str, Any]:
         """Return counts per outcome, the mean reward of scored responses, and other means of all; None over none."""

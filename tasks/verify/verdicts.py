@@ -34,12 +34,10 @@ _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.NO_ANSWER: 0.0}
 
 
 class Extracted(NamedTuple):
-    """The answer that was found in a response."""
+    """The content of the last closed box or block of a response, and whether any text stands before that."""
 
     answer: str | None = None
-    """The content of the last closed box or block; None without one."""
     shows_working: bool = False
-    """True where any text stands before it."""
 
 
 class Judgement(NamedTuple):
@@ -54,20 +52,18 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one response."""
+    """The outcome of one response, with what was extracted from it."""
 
     outcome: Outcome
     reward: float | None
     """The number that a function returned; else 1 if correct, 0 if wrong or without an answer. None where the verifier
     could not tell."""
     extracted: str | None
-    """The content of the last closed box or block; None without one, and of a function's."""
     shows_working: bool
-    """True where any text stands before the box or block."""
 
     @classmethod
     def of(cls, judgement: Judgement, extracted: Extracted) -> "Verdict":
-        """Return the verdict that a judgement means, with its reward."""
+        """Return the verdict that a judgement means."""
         outcome, reward, _ = judgement
         return cls(outcome, _REWARDS.get(outcome) if reward is None else reward, *extracted)
 
@@ -110,8 +106,7 @@ def extract_program(response: str) -> Extracted:
 
 
 def _cut(response: str, found: tuple[int, int, int] | None) -> Extracted:
-    """Cut an answer out: ``found`` is where its box or block starts, where its content does, and where that ends."""
     if found is None:
         return Extracted()
-    start, content, end = found
-    return Extracted(response[content:end], bool(response[:start].strip()))
+    box, content, end = found
+    return Extracted(response[content:end], bool(response[:box].strip()))

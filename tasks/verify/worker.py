@@ -44,7 +44,6 @@ _LONGEST_ERROR = 2000
 
 Judge = Callable[..., tuple[Judgement, bool]]
 """Takes a job's texts; returns the judgement, and whether the judge is spent."""
-Maker = Callable[[], Judge]
 Score = Callable[[str, str, str], Any]
 
 
@@ -63,50 +62,50 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     for number in count(1):
         judge = os.fork()
         if not judge:
-            _live(own, number, make, replies)
+            _live(own, number, make, settings.get("deadline_seconds", 0), replies)
         status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
         if status == 0:
             return
         _say(replies, ENDED, status)
 
 
-def _live(parent: int, number: int, make: Maker, replies: int) -> NoReturn:
-    """Live as a judge and end the process; this never returns to the worker's code."""
-    status = 1
+def _live(parent: int, number: int, make: Callable[[], Judge], deadline_seconds: float, replies: int) -> NoReturn:
+    """Answer as a judge, whose process ends when a job takes more CPU time, even where no Python code is reached."""
+    status = 0
     try:
         die_with(parent)
         judge = make()
         with Path(os.devnull).open("w") as nowhere:  # Nothing that a library prints gets between the replies.
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
-        status = _answer(number, judge, replies)
+        _say(replies, READY, number, os.getpid())
+        mine = f"{number}\n".encode()
+        lines = iter(sys.stdin.buffer)
+        for line in lines:
+            if line == mine:
+                break
+        for line in lines:
+            job = json.loads(line)
+            signal.setitimer(signal.ITIMER_PROF, deadline_seconds)
+            judgement, spent = judge(*job)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            _say(replies, *judgement)
+            if spent or judgement.outcome is Outcome.CRASHED:
+                status = SPENT
+                break
     except BaseException:
+        status = 1
         traceback.print_exc()
         sys.stderr.flush()
     finally:
         os._exit(status)
 
 
-def _answer(number: int, judge: Judge, replies: int) -> int:
-    _say(replies, READY, number, os.getpid())
-    mine = f"{number}\n".encode()
-    lines = iter(sys.stdin.buffer)
-    for line in lines:
-        if line == mine:
-            break
-    for line in lines:
-        judgement, spent = judge(*json.loads(line))
-        _say(replies, *judgement)
-        if spent or judgement.outcome is Outcome.CRASHED:
-            return SPENT
-    return 0
-
-
 def _say(replies: int, *words: Any) -> None:
     os.write(replies, json.dumps(words).encode() + b"\n")
 
 
-def _mathematics(settings: Mapping[str, Any], _replies: int) -> Maker:
+def _mathematics(settings: Mapping[str, Any], _replies: int) -> Callable[[], Judge]:
     _limit_memory(settings["memory_mib"])
 
     from tasks.verify.judge import judge  # Under the limits, so that one that is too low shows here.
@@ -123,10 +122,10 @@ def _mathematics(settings: Mapping[str, Any], _replies: int) -> Maker:
         # One allocation beyond the limit leaves no trace, and its answer is wrong.
         return Judgement(Outcome.CRASHED if spent and outcome is not Outcome.CORRECT else outcome), spent
 
-    return lambda: _timed(judged, settings["deadline_seconds"])
+    return lambda: judged
 
 
-def _programs(settings: Mapping[str, Any], replies: int) -> Maker:
+def _programs(settings: Mapping[str, Any], replies: int) -> Callable[[], Judge]:
     from tasks.verify.code.judge import DisturbedError, ProgramJudge
 
     def make() -> Judge:
@@ -145,9 +144,9 @@ def _programs(settings: Mapping[str, Any], replies: int) -> Maker:
     return make
 
 
-def _function(settings: Mapping[str, Any], _replies: int) -> Maker:
+def _function(settings: Mapping[str, Any], _replies: int) -> Callable[[], Judge]:
     _limit_memory(settings["memory_mib"])
-    score = load(settings["function"])  # Under the limits, so that a module that is too large shows here.
+    score = _load(settings["function"])  # Under the limits, so that a module that is too large shows here.
     # A judge that has used half of what loading left is replaced, so that no response pays for those before it.
     spent_mib = (_peak_mib() + settings["memory_mib"]) / 2
 
@@ -155,15 +154,11 @@ def _function(settings: Mapping[str, Any], _replies: int) -> Maker:
         judgement = judgement_of(score, prompt, response, answer, settings["correct_from"])
         return judgement, _peak_mib() > spent_mib
 
-    return lambda: _timed(judged, settings["deadline_seconds"])
+    return lambda: judged
 
 
-def load(name: str) -> Score:
-    """Import and return the function that ``module:name`` names.
-
-    Raises:
-        TypeError: it cannot be called with three arguments. Besides that, whatever the module raises.
-    """
+def _load(name: str) -> Score:
+    """Import and return the function that ``module:name`` names, if it can be called with three arguments."""
     module, _, function = name.partition(":")
     score: Score = getattr(import_module(module), function)
     try:
@@ -176,14 +171,10 @@ def load(name: str) -> Score:
 
 
 def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_from: float) -> Judgement:
-    """Call a function of the user's own for a response; ``crashed`` where it raises or returns no reward.
+    """Call a user's function for a response; ``crashed`` where it raises or returns no reward.
 
-    Args:
-        score: returns a finite number, an ``Outcome``, or None for ``no_answer``.
-        prompt: the text that the policy continued.
-        response: of the policy.
-        answer: the reference answer.
-        correct_from: the least reward of a correct response.
+    The function returns a finite number, which is correct from ``correct_from`` on, an ``Outcome``, or None for
+    ``no_answer``.
     """
     try:
         value = score(prompt, response, answer)
@@ -200,21 +191,6 @@ def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_
     except (Exception, SystemExit) as error:
         told = "".join(traceback.format_exception(error)).rstrip().encode("ascii", "backslashreplace").decode()
         return Judgement(Outcome.CRASHED, None, told[-_LONGEST_ERROR:])
-
-
-def _timed(judge: Judge, deadline_seconds: float) -> Judge:
-    """Return a judge whose process ends when an answer takes more CPU time, even where no Python code is reached.
-
-    CPU time, so that what else the machine does changes no outcome.
-    """
-
-    def timed(*job: str) -> tuple[Judgement, bool]:
-        signal.setitimer(signal.ITIMER_PROF, deadline_seconds)
-        found = judge(*job)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        return found
-
-    return timed
 
 
 def _limit_memory(memory_mib: int) -> None:

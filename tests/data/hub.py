@@ -13,14 +13,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from werkzeug import Request, Response
+from werkzeug.serving import make_server
 
 Commits = dict[str, dict[str, bytes]]
 """Files by name, by commit; the last one is ``main``."""
@@ -46,60 +46,46 @@ class Hub:
         self.requests: list[str] = []
         self.address = ""
 
-    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of an answer."""
-        self.requests.append(path)
-        parts = unquote(urlsplit(path).path).strip("/").split("/")
-        api, parts = (True, parts[1:]) if parts[0] == "api" else (False, parts)
-        found = self.sets.get("/".join(parts[1:3]))
-        if parts[0] != "datasets" or found is None:
-            return 404, {"X-Error-Code": "RepoNotFound"}, b"{}"
-        asked, revision = parts[3], parts[4]
+    def answer(self, request: Request) -> Response:
+        """About /api/datasets/OWNER/NAME/ there are revision/REVISION and tree/REVISION; files are at /datasets/...."""
+        self.requests.append(request.path)
+        parts = request.path.removeprefix("/api").strip("/").split("/")
+        name = "/".join(parts[1:3])
+        found = self.sets.get(name)
+        if found is None:
+            return missing("RepoNotFound")
+        asked, revision = parts[3:5]
         commit = list(found)[-1] if revision == "main" else revision
         if commit not in found:
-            return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
+            return missing("RevisionNotFound")
         files = found[commit]
-        if api and asked == "revision":
-            return 200, {}, json.dumps({"id": "/".join(parts[1:3]), "sha": commit, "siblings": []}).encode()
-        if api and asked == "tree":
-            entries = [
-                {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
-                for name, content in files.items()
-            ]
-            return 200, {}, json.dumps(entries).encode()
-        content = files.get("/".join(parts[5:]))
-        if content is None:
-            return 404, {"X-Error-Code": "EntryNotFound"}, b""
-        return 200, {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha1(content).hexdigest()}"'}, content
+        if asked == "revision":
+            return Response(json.dumps({"id": name, "sha": commit, "siblings": []}))
+        digests = {file: hashlib.sha1(content).hexdigest() for file, content in files.items()}
+        if asked == "tree":
+            entries = [{"type": "file", "path": one, "size": len(files[one]), "oid": digests[one]} for one in files]
+            return Response(json.dumps(entries))
+        if (file := "/".join(parts[5:])) not in files:
+            return missing("EntryNotFound")
+        return Response(files[file], headers={"X-Repo-Commit": commit, "ETag": f'"{digests[file]}"'})
+
+
+def missing(code: str) -> Response:
+    return Response("{}", 404, {"X-Error-Code": code})
 
 
 @contextmanager
 def hub() -> Iterator[Hub]:
     """A running server."""
     state = Hub()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, headers, body = state.answer(self.path)
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        state.address = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield state
-        finally:
-            server.shutdown()
+    server = make_server("127.0.0.1", 0, Request.application(state.answer), threaded=True)
+    state.address = f"http://127.0.0.1:{server.server_port}"
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def prepared(address: str, store: Path, *settings: dict[str, Any], offline: bool = False) -> list[dict[str, Any]]:

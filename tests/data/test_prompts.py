@@ -66,6 +66,8 @@ def test_shards_cut_a_stage_in_order(store: Store) -> None:
     assert [len(rows(store, [shard])) for shard in shards] == [30, 30, 30, 10]
     whole = prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_shard": 100}), 0, 0)
     assert rows(store, shards) == rows(store, whole)
+    with pytest.raises(DataError, match=r"prompts_per_stage: 9999, but there are 5\d\d\d training prompts"):
+        prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), 0, 0)
 
 
 def test_order_depends_on_the_seed_and_held_out_does_not(store: Store) -> None:
@@ -113,14 +115,8 @@ def test_what_is_in_a_held_out_file_too_leaves_the_training_set(store: Store, tm
         ('{"prompt": "a"}\n', r"line 1: no field 'answer'; found \['prompt'\]"),
         ('{"prompt": "a", "answer": "1"}\n{"answer": "1"}\n', "line 2: no field 'prompt'"),
         ('{"prompt": "a", "answer": "  "}\n', "line 1: answer is empty"),
-        (
-            '{"prompt": "a", "answer": "1"}\n{"prompt": "a", "answer": "1"}\n',
-            "line 2: prompt_id .* is also that of .*line 1",
-        ),
-        (
-            '{"prompt_id": 7, "prompt": "a", "answer": "1"}\n{"prompt_id": 7, "prompt": "b", "answer": "1"}\n',
-            "line 2: prompt_id '7' is also that of",
-        ),
+        ('{"prompt": "a", "answer": "1"}\n' * 2, "line 2: prompt_id .* is also that of .*line 1"),
+        ('{"prompt_id": 7, "prompt": "a", "answer": "1"}\n' * 2, "line 2: prompt_id '7' is also that of"),
         ("[1]\n", "line 1: .* is not an object"),
         ("{oops\n", "line 1: not JSON"),
         ("[" * 99999, "line 1: not to be read"),
@@ -190,9 +186,8 @@ def test_a_number_is_the_shortest_decimal_of_its_type(store: Store, tmp_path: Pa
             numbers = [{**one, "answer": [one["answer"]]} for one in numbers]
         schema = pa.schema({"prompt": pa.string(), field.partition(".")[0]: value})
         pq.write_table(pa.Table.from_pylist(numbers, schema), path)
-    settings = PromptsSettings(
-        prompts_per_stage=1, held_out_share=0, source=SourceSettings(path=str(path), answer=field)
-    )
+    source = SourceSettings(path=str(path), answer=field)
+    settings = PromptsSettings(prompts_per_stage=1, held_out_share=0, source=source)
     assert [row["answer"] for row in training(store, settings)] == list(NUMBERS.values())
 
 
@@ -222,10 +217,8 @@ def test_rows_as_verl_has_them(store: Store, tmp_path: Path, suffix: str) -> Non
         pq.write_table(pa.Table.from_pylist(records), path)
     else:
         path = write(tmp_path, records)
-    plain = PromptsSettings(prompts_per_stage=3, path=str(path))
-    found = r"no field 'answer'; found .*'reward_model(\.ground_truth)?'"
-    with pytest.raises(DataError, match=found):
-        training(store, plain)
+    with pytest.raises(DataError, match=r"no field 'answer'; found .*'reward_model(\.ground_truth)?'"):
+        training(store, PromptsSettings(prompts_per_stage=3, path=str(path)))
     source = SourceSettings(path=str(path), answer="reward_model.ground_truth", id="extra_info.index")
     settings = PromptsSettings(prompts_per_stage=3, held_out_share=0, source=source)
     taken = training(store, settings)
@@ -239,15 +232,8 @@ def test_rows_as_verl_has_them(store: Store, tmp_path: Path, suffix: str) -> Non
         prepare_stage(store, settings.model_copy(update={"template": "Q: {prompt}"}), 0, 0)
 
 
-def test_too_few_prompts_say_how_many_there_are(store: Store) -> None:
-    with pytest.raises(DataError, match=r"prompts_per_stage: 9999, but there are 5\d\d\d training prompts"):
-        prepare_stage(store, ARITHMETIC.model_copy(update={"prompts_per_stage": 9999}), 0, 0)
-
-
 @pytest.mark.parametrize("share", [0.1, 0.3])
-def test_of_fewer_held_out_prompts_than_wanted_all_are_taken(
-    store: Store, tmp_path: Path, share: float, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_fewer_held_out_prompts_than_wanted_all_are_taken(store: Store, tmp_path: Path, share: float, capsys):
     sums = [{"prompt_id": str(number), "prompt": f"{number}+1=", "answer": number + 1} for number in range(40)]
     settings = PromptsSettings(prompts_per_stage=1, path=str(write(tmp_path, sums)), held_out_share=share)
     held_out = {row["prompt_id"] for row in rows(store, [prepare_held_out(store, settings, 500)])}
@@ -261,9 +247,8 @@ def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, t
     (tmp_path / "problems.jsonl").write_bytes(lines(rows))
     client, name = s3.client(), bucket.removeprefix("s3://")
     client.put_object(Bucket=name, Key="data/problems.jsonl", Body=lines(rows))
-    here, there = (
-        PromptsSettings(path=f"{place}/problems.jsonl", prompts_per_stage=8) for place in (tmp_path, f"{bucket}/data")
-    )
+    places = [f"{place}/problems.jsonl" for place in (tmp_path, f"{bucket}/data")]
+    here, there = (PromptsSettings(path=place, prompts_per_stage=8) for place in places)
     assert training(store, there) == training(store, here)
     with pytest.raises(DataError, match=f"prompts.path: there is nothing at {bucket}/data/none.jsonl"):
         training(store, here.model_copy(update={"path": f"{bucket}/data/none.jsonl"}))
@@ -298,9 +283,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12
         ("p.jsonl", LFS, "p.jsonl: a pointer of Git LFS.*git lfs pull"),
     ],
 )
-def test_a_file_that_cannot_be_read(
-    store: Store, tmp_path: Path, name: str, content: bytes | None, message: str
-) -> None:
+def test_a_file_that_cannot_be_read(store: Store, tmp_path: Path, name: str, content: bytes | None, message: str):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):

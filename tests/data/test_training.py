@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.data.overlap import FEWEST_WORDS, Overlap, Problems
-from tasks.data.training import prepare_training_set
+from tasks.data.training import FEWEST_WORDS, Overlap, Problems, prepare_training_set
 from tasks.errors import DataError, SettingsError
 from tasks.settings import TRAINING_SETS, ArithmeticSettings, OperationSettings, PromptsSettings
 from tasks.store import ArtifactRef, Store
@@ -123,16 +122,13 @@ def test_generated_problems_never_meet_those_of_another_share(store: Store, tmp_
     assert len(evaluated) + len(trained) == 720
 
 
-@pytest.mark.parametrize("name", list(TRAINING_SETS))
-def test_every_known_training_set_is_pinned(name: str) -> None:
-    settings = PromptsSettings.parse({"source": name, "prompts_per_stage": 1})
-    assert settings.rows.pinned
-    assert settings.training_set.max_unusable_share == 0.05
-    assert settings.held_out is not None
-    assert settings.held_out.share == 0.1
-
-
-def test_an_unknown_training_set_names_those_that_are_known() -> None:
+def test_every_known_training_set_is_pinned_and_others_are_refused() -> None:
+    for name in TRAINING_SETS:
+        settings = PromptsSettings.parse({"source": name, "prompts_per_stage": 1})
+        assert settings.rows.pinned
+        assert settings.training_set.max_unusable_share == 0.05
+        assert settings.held_out is not None
+        assert settings.held_out.share == 0.1
     with pytest.raises(SettingsError, match=r"prompts.source: got 'dapo17k'; no training set .*; known: math, "):
         PromptsSettings.parse({"prompts_per_stage": 1, "source": "dapo17k"})
 
@@ -144,13 +140,10 @@ def test_a_set_of_the_hub_is_cut_into_held_out_and_trained(store: Store, tmp_pat
     rows = {"question": [f"What is {n} plus 1?" for n in range(60)], "answer": [f"#### {n + 1}" for n in range(60)]}
     pq.write_table(pa.table(rows), folder / "train-00000-of-00001.parquet")
     mirror = str(tmp_path / "mirror")
-    operation = OperationSettings(mirror=mirror)
     for each in (0.5, share):
         prompts = PromptsSettings(prompts_per_stage=4, source="gsm8k", held_out_share=each)
         held_out = prepare_measured(store, prompts, mirror, problems=3)
-        made = prepare_training_set(store, prompts.training_set, VERIFY, "", [held_out], operation)
+        made = prepare_training_set(
+            store, prompts.training_set, VERIFY, "", [held_out], OperationSettings(mirror=mirror)
+        )
     assert 0 < store.manifest(made).facts["prompts"] < 60
-    rows["answer"][0] = "#### 7"
-    pq.write_table(pa.table(rows), folder / "train-00000-of-00001.parquet")
-    with pytest.raises(DataError, match="openai/gsm8k changed under its revision"):
-        prepare_training_set(store, prompts.training_set, VERIFY, "", [], operation)

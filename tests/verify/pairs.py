@@ -21,16 +21,12 @@ from tasks.verify.verdicts import Outcome
 Pair = dict[str, str]
 _PATIENCE = 20
 FILE = Path(__file__).with_name("pairs.jsonl")
+_MARIO = "math_evaluation/tests/test_is_equiv.py"
 SOURCES = {
     "math-verify": ("huggingface/Math-Verify", "tests, and issues by number", "5d148cfaaf99", "Apache-2.0"),
     "lighteval": ("huggingface/lighteval", "tests/unit/metrics/test_extractive_match.py", "3fd15266bc84", "MIT"),
     "latex2sympy2-extended": ("huggingface/latex2sympy2_extended", "tests", "02999f5d79ec", "MIT"),
-    "mario-eval": (
-        "MARIO-Math-Reasoning/MARIO_EVAL",
-        "math_evaluation/tests/test_is_equiv.py",
-        "13584f20b71f",
-        "none stated",
-    ),
+    "mario-eval": ("MARIO-Math-Reasoning/MARIO_EVAL", _MARIO, "13584f20b71f", "none stated"),
     "skythought": ("NovaSky-AI/SkyThought", "tests/evals/util/test_math_parsing.py", "0d190f11fd8e", "Apache-2.0"),
     "olympiadbench": ("OpenBMB/OlympiadBench", "eval/scoring_examples.json", "ba5b26a7e284", "MIT"),
     "nemo-skills": ("NVIDIA/NeMo-Skills", "tests/test_math_equal.py", "0b012df8a09c", "Apache-2.0"),

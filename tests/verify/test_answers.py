@@ -34,7 +34,7 @@ from tasks.verify.verdicts import Extracted, extract, extract_program
         ("\\", None, False),
     ],
 )
-def test_table(response, answer, shows_working):
+def test_boxes(response, answer, shows_working):
     assert extract(response) == Extracted(answer, shows_working)
 
 

@@ -134,9 +134,7 @@ def test_rewards_of_a_stage_are_numbers(store: Store) -> None:
         ("score = lambda prompt, response: 1\n", "cannot be called with three arguments"),
     ],
 )
-def test_a_module_that_a_worker_cannot_use_is_an_error_with_its_last_words(
-    file: Path, text: str, last_words: str
-) -> None:
+def test_a_module_that_a_worker_cannot_use_is_an_error_with_its_last_words(file: Path, text: str, last_words: str):
     file.write_text(text)
     message = rf"verify.function: my_rewards:score; .*{last_words}.* verify.memory_mib \(2048\)"
     with pytest.raises(SettingsError, match=message), Verifier(function_settings()) as verifier:

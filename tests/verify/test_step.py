@@ -14,18 +14,17 @@ from tests.verify.helpers import HANGS, boxed, workers_of
 
 def shard(store, rows):
     """A rollouts artifact of (prompt_id, sample_index, answer, response, response tokens, finish reason)."""
+    same = {"prompt": "?", "prompt_token_ids": [1], "policy": "p"}
     table = [
         {
+            **same,
             "prompt_id": prompt_id,
             "sample_index": index,
-            "prompt": "?",
             "answer": answer,
-            "prompt_token_ids": [1],
             "response_token_ids": [2] * tokens,
             "engine_logp": [-1.0] * tokens,
             "finish_reason": reason,
             "response": response,
-            "policy": "p",
         }
         for prompt_id, index, answer, response, tokens, reason in rows
     ]
@@ -73,35 +72,22 @@ def test_verdicts_and_facts(store):
     assert manifest.settings == ONE.model_dump(mode="json")
     assert set(manifest.timings.phases) == {"load", "verify"}
     assert len(workers_of()) == 1  # It stands ready for the next step.
+    assert verify_rollouts(store, ONE.model_copy(update={"workers": 2}), shards, 0, 3) == ref
 
 
-def test_the_same_again(store):
-    shards = [shard(store, ROWS)]
-    first, second = (
-        verify_rollouts(store, VerifySettings(workers=n, deadline_seconds=30.0), shards, 0, 0) for n in (1, 2)
-    )
-    assert first == second
-
-
-def test_portions_of_a_shard_give_what_the_whole_gives(store, monkeypatch):
+def test_portions_give_what_the_whole_gives_also_after_an_interruption(store, monkeypatch):
     shards = [shard(store, ROWS), shard(store, ROWS[:3])]
     whole = verify_rollouts(store, ONE, shards, 0, 0)
+    tables = [read_table(store.path(whole) / "verdicts.parquet").to_pylist()]
     monkeypatch.setattr("tasks.verify.step._JUDGED_AT_ONCE", 2)
-    parts = verify_rollouts(store, ONE, shards, 0, 0)
-    tables = [read_table(store.path(ref) / "verdicts.parquet").to_pylist() for ref in (whole, parts)]
-    assert tables[0] == tables[1]
+    working = Store(store.ref, work="key")
+    for _ in range(2):
+        parts = verify_rollouts(working, ONE, shards, 0, 0)
+        tables.append(read_table(store.path(parts) / "verdicts.parquet").to_pylist())
+        assert store.manifest(parts).facts == store.manifest(whole).facts
+        shutil.rmtree(store.root / "progress/key/judged-000001")  # What was judged before and after it is kept.
+    assert tables[0] == tables[1] == tables[2]
     assert len(tables[0]) == 8
-    assert store.manifest(whole).facts == store.manifest(parts).facts
-
-
-def test_what_was_judged_before_an_interruption_counts_as_well(store, monkeypatch):
-    monkeypatch.setattr("tasks.verify.step._JUDGED_AT_ONCE", 2)
-    shards, working = [shard(store, ROWS)], Store(store.ref, work="key")
-    first = verify_rollouts(working, ONE, shards, 0, 0)
-    shutil.rmtree(store.root / "progress/key/judged-000001")
-    again = verify_rollouts(working, ONE, shards, 0, 0)
-    assert again == first
-    assert store.manifest(again).facts == store.manifest(first).facts
 
 
 def test_the_gate_stops_the_stage_before_the_next_shard_and_nothing_is_committed(store, monkeypatch):

@@ -100,11 +100,7 @@ def landlock_version() -> int:
 
 
 class Confinement:
-    """A confinement that is prepared once in a clean process and entered by every process that it forks.
-
-    Args:
-        limits: the fields of the settings ``verify.code``.
-    """
+    """A confinement by the fields of ``verify.code``, prepared once and entered by every process that is forked."""
 
     def __init__(self, limits: Mapping[str, Any]) -> None:
         self._limits = limits
@@ -113,11 +109,7 @@ class Confinement:
         self._parent = os.getpid()
 
     def enter(self) -> None:
-        """Confine the calling process for the rest of its life.
-
-        Raises:
-            OSError: the kernel refused a step.
-        """
+        """Confine the calling process for the rest of its life; OSError where the kernel refuses a step."""
         die_with(self._parent)
         limits = self._limits
         for name, limit in (
@@ -145,11 +137,7 @@ class Confinement:
 
 
 def die_with(parent: int) -> None:
-    """Have this process killed when its parent ends, on Linux; elsewhere its parent must see to it.
-
-    Raises:
-        SystemExit: it has ended.
-    """
+    """Have this process killed when its parent ends, on Linux; elsewhere its parent must see to it."""
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -182,7 +170,7 @@ def _filter(machine: str, files_are_closed: bool) -> bytes:
 
 
 def _argument(index: int) -> tuple[int, int, int, int]:
-    """Load the low half of an argument, which is all that the kernel looks at in those that are compared here."""
+    # The low half, which is all that the kernel looks at in the arguments that are compared here.
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
 
 

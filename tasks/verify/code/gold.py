@@ -26,7 +26,7 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
 
-from tasks.verify.code.play import IMPORTED, unpack
+from tasks.verify.code.launcher import IMPORTED, unpack
 
 Run = Callable[[str, str, bytes], bytes | None]
 """Runs a program in a mode with an input; returns what it wrote, or None where it failed."""
@@ -40,7 +40,7 @@ class Test:
     """One test of a program; nothing of what it expects is in ``given``."""
 
     mode: str
-    """The way in which the program is run: one of ``play.MODES``."""
+    """How the program is run: ``run``, ``call`` or ``check``."""
     given: bytes
     """The program's standard input."""
     holds: Callable[[bytes, float, Run], bool]
@@ -50,11 +50,7 @@ class Test:
 
 @lru_cache(maxsize=4)
 def read_gold(gold: str, longest_output: int) -> list[Test]:
-    """Return the tests of a reference answer.
-
-    Args:
-        gold: JSON, see above.
-        longest_output: bytes that a program can write.
+    """Return the tests of a reference answer; programs can write ``longest_output`` bytes.
 
     Raises:
         ValueError: it is of no form above, has no test, or expects more than a program can write; says what is wrong.
@@ -147,14 +143,13 @@ def _assertion(line: str, setup: str, known: set[str]) -> Test:
 
 
 class _Calls(ast.NodeTransformer):
-    """A transformer that replaces the outermost calls of functions that neither Python nor the setup knows by names."""
+    """Replaces the outermost calls of functions that neither Python nor the setup knows by names."""
 
     def __init__(self, known: set[str]) -> None:
         self.found: list[ast.Call] = []
         self._known = known
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Replace a call of one of the program's functions."""
         name = _root(node)
         if name is None or name in self._known:
             return self.generic_visit(node)

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from tasks.verify.code import launcher
 from tasks.verify.code.gold import Test, read_gold
-from tasks.verify.code.launcher import End
-from tasks.verify.code.play import DIGITS
+from tasks.verify.code.launcher import DIGITS, End
 from tasks.verify.verdicts import Outcome
 
 _TRIAL = """
@@ -85,13 +84,7 @@ class Sandbox:
         return self._launcher.communicate()[1]
 
     def run(self, program: str, mode: str, given: bytes) -> Ran:
-        """Run a program to its end.
-
-        Args:
-            program: its source.
-            mode: what to do with it, one of ``play.MODES``.
-            given: its standard input.
-        """
+        """Run the source of a program to its end, in a mode of the launcher, with a standard input."""
         self._before_each()
         source, standard_input, output = files = [os.memfd_create(name) for name in ("source", "input", "output")]
         try:
@@ -121,13 +114,6 @@ class ProgramJudge:
 
     A program is right when every test passes; the first that does not ends the matter. A program that fails, or takes
     too long or too much, is wrong. It is ``timeout`` only where the machine gave the program no time.
-
-    Args:
-        limits: the fields of the settings ``verify.code``.
-        before_each: called before a program runs.
-
-    Raises:
-        RuntimeError: programs cannot be confined here.
     """
 
     def __init__(self, limits: Mapping[str, Any], before_each: Callable[[], object] = lambda: None) -> None:
@@ -136,15 +122,11 @@ class ProgramJudge:
         self._sandbox = Sandbox(limits, before_each)
 
     def close(self) -> None:
-        """End the processes of the sandbox."""
+        """End the sandbox."""
         self._sandbox.close()
 
     def __call__(self, gold: str, program: str) -> Outcome:
-        """Return ``correct``, ``wrong``, ``gold_unparsable`` or ``timeout``.
-
-        Raises:
-            DisturbedError: the program did not come to its own end.
-        """
+        """Return the outcome. Raises DisturbedError where the program did not come to its own end."""
         try:
             tests = read_gold(gold, self._limits["output_mib"] << 20)
         except (ValueError, SyntaxError):
@@ -162,7 +144,6 @@ class ProgramJudge:
             return False
 
     def _run(self, program: str, mode: str, given: bytes) -> bytes | None:
-        """Return what a program wrote; None where it failed, or broke a limit."""
         end, output = self._sandbox.run(program, mode, given)
         if end is End.STARVED:
             raise TimeoutError

@@ -5,13 +5,12 @@ import os
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
 import tasks
 from tasks.errors import SettingsError
 from tasks.settings import CodeSettings
-from tasks.verify.code import play
+from tasks.verify.code import confine, launcher
 from tasks.verify.code.judge import Sandbox
 from tasks.verify.code.launcher import End
 from tasks.verify.pool import Verifier
@@ -60,7 +59,7 @@ DOORS = {
     "its memory as a file": "open('/proc/self/maps')",
     "its descriptors": "os.listdir('/proc/self/fd')",
     "the root": "os.listdir('/')",
-    "the harness": f"open({play.__file__!r})",
+    "the harness": f"open({launcher.__file__!r})",
     "the project": f"os.listdir({str(Path(tasks.__file__).parent)!r})",
     "a file where it is": "open('x', 'w')",
     "a temporary file": "open('/tmp/mu-grpo-door', 'w')",
@@ -133,10 +132,8 @@ def test_the_same_draws_and_orders_every_time(sandbox):
 
 
 def test_without_landlock_files_are_opened_to_be_read_alone(monkeypatch):
-    monkeypatch.setattr("tasks.verify.code.confine.landlock_version", lambda: 0)
-    from tasks.verify.code.confine import Confinement
-
-    confinement = Confinement(CodeSettings().model_dump())
+    monkeypatch.setattr(confine, "landlock_version", lambda: 0)
+    confinement = confine.Confinement(CodeSettings().model_dump())
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:  # The filter alone, on this process, which is the test's own.
@@ -158,8 +155,7 @@ def test_no_gold_answer_comes_near(sandbox):
     """The launcher's memory, which every program's process begins with, holds neither programs nor inputs."""
     mark = b"%d" % (0x5EC2E7 * 9973 * 7919)
     assert sandbox.run(f"value = {mark.decode()}\nprint(input())", "run", mark).output == mark + b"\n"
-    launcher = psutil.Process(sandbox._launcher.pid)
-    own = Path(f"/proc/{launcher.pid}")
+    own = Path(f"/proc/{sandbox._launcher.pid}")
     with (own / "maps").open() as maps, (own / "mem").open("rb") as memory:
         for line in maps:
             if line.split()[1].startswith("rw"):
@@ -177,11 +173,7 @@ def test_a_killed_launcher_is_told_from_a_failed_program():
 @pytest.mark.parametrize(
     ("name", "found", "message"),
     [
-        (
-            "platform.machine",
-            "riscv64",
-            "no filter .* is known for riscv64; there is one for x86_64, aarch64",
-        ),
+        ("platform.machine", "riscv64", "no filter .* is known for riscv64; there is one for x86_64, aarch64"),
         ("landlock_version", 0, "no Landlock .*set verify.code.require_landlock to false where nothing"),
     ],
 )

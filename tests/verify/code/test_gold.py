@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.verify.code.confine import allowed_calls
 from tasks.verify.code.gold import read_gold, same_text, same_value
-from tasks.verify.code.play import pack, unpack
+from tasks.verify.code.launcher import pack, unpack
 from tests.verify.helpers import asserts, calls, texts
 
 LONGEST = 1 << 20
