@@ -19,8 +19,9 @@ PICTURE = ROOT / "docs/mu_grpo.svg"
 BEFORE, AFTER = "before the stages", "after the stages"
 _RUNS_ON = {"generate": ("engine", ORANGE), "evaluate": ("engine", ORANGE), "optimize": ("trainer", BLUE)}
 """The engine or trainer whose GPUs a task runs on, and its color; all others run on CPUs."""
-_WIDTH, _HEIGHT, _PILE = 0.8, 0.62, 0.06
+_WIDTH, _HEIGHT, _PILE = 0.84, 0.62, 0.06
 """A card as shares of its place, and the distance between the cards of a pile."""
+_CORNERS = "round,pad=0,rounding_size=0.06"
 _DARK = "".join(f"--{name}: {dark}; " for name, (_, dark) in PALETTE.items())
 _GROUND = (
     f"<style>@media (prefers-color-scheme: dark) {{ svg {{ {_DARK}--card: #161b22 }} }}</style>"
@@ -66,7 +67,8 @@ def picture() -> str:
     found = columns()
     deepest = max(map(len, found.values()))
     with drawing.style():
-        figure = Figure(figsize=(1.95 * len(found), 0.72 * (deepest + 0.8)), layout="none")
+        figure = Figure(figsize=(1.95 * len(found), 0.72 * (deepest + 0.8)))
+        figure.set_layout_engine("none")
         axes = figure.add_axes((0, 0, 1, 1), xlim=(-0.5, len(found) - 0.5), ylim=(deepest + 0.5, -0.3))
         axes.set_axis_off()
         for column, (heading, cards) in enumerate(found.items()):
@@ -88,8 +90,7 @@ def _draw_card(axes: Any, card: Card, column: int, row: int) -> None:
     left, top = column - _WIDTH / 2, row - _HEIGHT / 2
     for out in (_PILE, 0.0) if card.mapped else (0.0,):
         place = (left + out / 2, top - out)
-        card_style = {"boxstyle": "round,pad=0,rounding_size=0.06", "facecolor": "white", "edgecolor": color}
-        axes.add_patch(FancyBboxPatch(place, _WIDTH, _HEIGHT, **card_style))
+        axes.add_patch(FancyBboxPatch(place, _WIDTH, _HEIGHT, _CORNERS, facecolor="white", edgecolor=color))
     axes.text(left + 0.05, row - 0.13, card.task, color=INK, va="center", fontsize=9.5)
     below = f"{runs_on}, per shard" if card.mapped else runs_on
     axes.text(left + 0.05, row + 0.15, below, color=color, va="center", fontsize=9)

@@ -44,7 +44,7 @@ def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
         raise DataError(f"compare: {len(runs)} run given; allowed: two or more.")
     summaries = [run.summary for run in runs]
     rows = [[name, *cells] for name, cells in {**_names(runs), **differing(runs)}.items()]
-    for values, write in ((_accuracies(summaries), percent), (_seconds(summaries), duration)):
+    for values, write in _sections(summaries):
         rows += [[], *([name, *(_mean([one], write) for one in each)] for name, each in values.items())]
     first, *_ = spent = [training_seconds(one.ledger) for one in summaries]
     rows.append(["training speed", *(f"{first / seconds:.2f}x" if seconds else MISSING for seconds in spent)])
@@ -114,12 +114,16 @@ def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
             )
     summaries = [summary for group in groups.values() for summary in group]
     rows = [["seeds", *(", ".join(str(one.seed) for one in group) for group in groups.values())]]
-    for values, write in ((_accuracies(summaries), percent), (_seconds(summaries), duration)):
+    for values, write in _sections(summaries):
         for name, each in values.items():
             left = iter(each)
             rows.append([name, *(_mean([next(left) for _ in group], write) for group in groups.values())])
     heading = f"| | {' | '.join(name.replace('|', '/') for name in groups)} |\n|---|{'---:|' * len(groups)}\n"
     return heading + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _sections(summaries: Sequence[RunSummary]) -> list[tuple[_Rows, Callable[[float], str]]]:
+    return [(_accuracies(summaries), percent), (_seconds(summaries), duration)]
 
 
 def _mean(values: Sequence[float | None], write: Callable[[float], str]) -> str:
