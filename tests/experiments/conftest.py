@@ -112,8 +112,11 @@ def result(system_runs: list[SystemRun]) -> ReproductionResult:
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> list[LaboratoryResult]:
     folder = tmp_path_factory.mktemp("laboratory")
     curves = Chart([Series("", HOSTILE, [0, 1, 2], [0.3, 0.4, 0.5])], {"": Panel(HOSTILE)}, "update")
-    with drawing.style():
-        (folder / "curves.svg").write_text(drawing.to_svg(curves.draw(), "laboratory", HOSTILE), encoding="utf-8")
+    for part in ("a", "b", "c"):
+        (folder / part).mkdir()
+        with drawing.style():
+            svg = drawing.to_svg(curves.draw(), f"laboratory-{part}", HOSTILE)
+        (folder / part / "curves.svg").write_text(svg, encoding="utf-8")
     arm = ArmResult.model_construct(by_seed=[0.5] * 3, vetoed=0.01, clipped=None, stopped=[])
     arms = [
         arm.model_copy(update={"name": name, "accuracy": value, "low": value - 0.05, "high": value + 0.04, "best": 0.7})
@@ -122,7 +125,7 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> list[LaboratoryResul
     arms[1] = arms[1].model_copy(update={"stopped": ["a gate"]})
     return [
         LaboratoryResult.model_construct(
-            folder=str(folder),
+            folder=str(folder / part),
             part=part,
             title=f"Part {part}",
             asks="Is it so?",

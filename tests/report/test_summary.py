@@ -45,7 +45,7 @@ def test_artifact_holds_no_path(mu_grpo, mu_grpo_report):
     }
     assert str(mu_grpo.store.root) not in (folder / "report.html").read_text()
     assert mu_grpo.store.manifest(mu_grpo_report).parents["evaluations"] == mu_grpo.evaluations
-    assert len(list((folder / "figures").glob("*.svg"))) == 16
+    assert len(list((folder / "figures").glob("*.svg"))) == 15
 
 
 def test_text_ends_with_the_report_and_the_next_commands(mu_grpo, mu_grpo_report):
