@@ -74,7 +74,7 @@ def picture() -> str:
         for column, (heading, cards) in enumerate(found.items()):
             axes.text(column - _WIDTH / 2, 0.15, heading, color=MUTED, va="center")
             if column:
-                _arrow(axes, (column - 0.62, 0.15), (column - 0.42, 0.15))
+                _arrow(axes, (column - 0.65, 0.15), (column - 0.46, 0.15))
             for row, card in enumerate(cards, 1):
                 _draw_card(axes, card, column, row)
                 if row > 1 and heading != BEFORE:
