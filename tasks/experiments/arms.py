@@ -15,11 +15,9 @@ class Form(NamedTuple):
     """The name of its workflows begins with it."""
     config: str
     updates: int
-    """Updates of every run."""
     evaluations: int
     """Evaluations of every run, without that of the base policy."""
     seeds: tuple[int, ...]
-    """Seeds on which every arm is run."""
 
 
 FULL = Form("laboratory", "configs/laboratory.yaml", 256, 16, (0, 1, 2))

@@ -37,16 +37,9 @@ from tasks.store.layout import ACCURACY_FILE
 def compare_runs(
     store: Store, experiment: ExperimentSettings, reports: Sequence[ArtifactRef], laboratory: Sequence[ArtifactRef]
 ) -> ArtifactRef:
-    """Compare all runs of a reproduction.
+    """Compare all runs of a reproduction, whose reports are in their order, as an artifact.
 
-    Args:
-        store: of all artifacts.
-        experiment: what was planned.
-        reports: of all its runs, in their order.
-        laboratory: comparisons of the laboratory's parts, if any were asked for.
-
-    Returns:
-        A reproduction artifact with result.json, report.html, and every figure as SVG and CSV.
+    It holds result.json, report.html, and every figure as SVG and CSV.
 
     Raises:
         ArtifactError: an artifact is missing or corrupted.

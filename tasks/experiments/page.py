@@ -4,27 +4,26 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from pyarrow.csv import write_csv
 from rich.table import Table
 
-from tasks.experiments.figures import CaptionedFigure, make_figures
+from tasks.experiments.figures import OF_THE_PAPER, CaptionedFigure, make_figures
 from tasks.experiments.result import (
     ALL,
     LEVEL,
     MEAN,
-    Cause,
     LaboratoryResult,
     PairedTest,
     ReproductionResult,
     Speed,
+    arms_table,
     how_to_read,
     p_value,
-    table_of,
     tables,
 )
 from tasks.experiments.runs import SystemRun
 from tasks.formats import MISSING, percent, percent_range, points
 from tasks.report.look import render
+from tasks.report.tables import number_table
 from tasks.settings.base import flat
 from tasks.store.layout import PAGE_FILE
 
@@ -38,16 +37,18 @@ def write_page(
 ) -> None:
     """Write ``report.html``, and every figure into ``figures/`` as SVG and CSV; for arguments see ``render_page``."""
     figures = make_figures(result, runs, laboratory)
-    (folder / PAGE_FILE).write_text(render_page(result, runs, figures, reports), encoding="utf-8")
+    page = render_page(result, runs, laboratory, figures, reports)
+    (folder / PAGE_FILE).write_text(page, encoding="utf-8")
     (folder / "figures").mkdir()
     for name, one in figures.items():
         (folder / f"figures/{name}.svg").write_text(one.svg, encoding="utf-8")
-        write_csv(one.data, folder / f"figures/{name}.csv")
+        (folder / f"figures/{name}.csv").write_text(one.csv(), encoding="utf-8")
 
 
 def render_page(
     result: ReproductionResult,
     runs: Sequence[SystemRun],
+    laboratory: Sequence[LaboratoryResult],
     figures: Mapping[str, CaptionedFigure],
     reports: Mapping[str, str],
 ) -> str:
@@ -56,6 +57,7 @@ def render_page(
     Args:
         result: the tables.
         runs: the runs that they are made from.
+        laboratory: results of its parts, of which the page shows those that are figures of the paper.
         figures: what ``make_figures`` gives for the same.
         reports: where the report of a run is, by the run's name.
     """
@@ -68,7 +70,7 @@ def render_page(
         baselines=[system for system in result.systems if system != result.reference],
         sentences=[_sentence(result, test) for test in result.tests if test.benchmark == MEAN],
         tables={name: (title, _cells(table)) for name, (title, table) in tables(result).items()},
-        measured=_cells(_measured(result.causes)),
+        laboratory=[(one.title, _cells(arms_table(one))) for one in laboratory if one.part in OF_THE_PAPER],
         different=_cells(different),
         shared=_cells(shared),
         runs=_cells(_runs(runs, reports)),
@@ -120,43 +122,27 @@ def _speed(speed: Speed) -> str:
     return f"{speed.name} {speed.ratio:.2f}x{spread}"
 
 
-def _measured(causes: Sequence[Cause]) -> Table:
-    """Return how every cause is measured; where that differs between models and baselines, of each."""
-    ways: dict[tuple[str, str], list[str]] = {}
-    for one in causes:
-        ways.setdefault((one.name, one.how), []).append(f"{one.model}, against {one.baseline}")
-    names = [name for name, _ in ways]
-    rows = [
-        (name if names.count(name) == 1 else f"{name}; {'; '.join(where)}", how) for (name, how), where in ways.items()
-    ]
-    return table_of("cause", "how it is measured", left=2, rows=rows)
-
-
 def _settings(result: ReproductionResult, runs: Sequence[SystemRun]) -> tuple[Table, Table]:
     """Return the settings that differ between systems with a model, and those that they share."""
-    different = table_of("model", "setting", *result.systems, left=2 + len(result.systems))
-    shared = table_of("model", "setting", "value", left=3)
+    different, shared = [], []
     for model in result.models:
         first = {run.system: flat(run.history.settings) for run in reversed(runs) if run.model == model}
         for name in dict.fromkeys(name for settings in first.values() for name in settings):
             values = {system: str(settings.get(name, MISSING)) for system, settings in first.items()}
             if len(set(values.values())) == 1:
-                shared.add_row(model, name, next(iter(values.values())))
+                shared.append((model, name, next(iter(values.values()))))
             else:
-                different.add_row(model, name, *(values.get(system, MISSING) for system in result.systems))
-    return different, shared
+                different.append((model, name, *(values.get(system, MISSING) for system in result.systems)))
+    return (
+        number_table("", ("model", "setting", *result.systems), (), different),
+        number_table("", ("model", "setting", "value"), (), shared),
+    )
 
 
 def _runs(runs: Sequence[SystemRun], reports: Mapping[str, str]) -> Table:
-    rows = [
-        (
-            run.model,
-            run.system,
-            str(run.seed),
-            percent(run.history.evaluated[-1].accuracy.value),
-            run.history.evaluated[-1].policy.digest[:16],
-            reports.get(run.name, MISSING),
-        )
-        for run in runs
-    ]
-    return table_of("model", "system", "seed", "accuracy", "last policy", "report", left=2, rows=rows)
+    rows = []
+    for run in runs:
+        last = run.history.evaluated[-1]
+        report, policy = reports.get(run.name, MISSING), last.policy.digest[:16]
+        rows.append((run.model, run.system, str(run.seed), percent(last.accuracy.value), policy, report))
+    return number_table("", ("model", "system"), ("seed", "accuracy", "last policy", "report"), rows)

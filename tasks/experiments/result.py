@@ -3,20 +3,19 @@
 All accuracies and shares are fractions.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
 from textwrap import fill
 from typing import Self
 
 from pydantic import ConfigDict, Field
-from rich import box
 from rich.table import Table
 
 from tasks.formats import MISSING, duration, label, number, percent, percent_range, points, saved
 from tasks.model import FlyteModel
 from tasks.report.ledger import ROWS
-from tasks.report.tables import render, render_markdown
+from tasks.report.tables import number_table, render, render_markdown
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import RESULT_FILE
 
@@ -44,7 +43,6 @@ class _Result(_Row):
     """Folder of the artifact that holds the page or the figure."""
 
     def save(self, folder: Path) -> None:
-        """Write the result into an artifact."""
         (folder / RESULT_FILE).write_text(self.model_dump_json(indent=1, exclude={"folder"}), encoding="utf-8")
 
     @classmethod
@@ -93,7 +91,6 @@ class PairedTest(_Row):
     p_equivalence: float
     """p of two one-sided tests that the difference lies within the margin; adjusted likewise."""
     equivalent: bool
-    """True if ``p_equivalence`` is below 0.05."""
 
 
 class Times(_Row):
@@ -130,8 +127,6 @@ class Cause(_Row):
     name: str
     seconds: float
     """Saved per run, mean over seeds; negative where the reference spends more."""
-    how: str
-    """Text on how it is measured."""
 
 
 class ReproductionResult(_Result):
@@ -143,7 +138,6 @@ class ReproductionResult(_Result):
     reference: str
     margin: float
     missing: list[str]
-    """Planned runs that are not there."""
     cells: list[Cell]
     tests: list[PairedTest]
     times: list[Times]
@@ -172,7 +166,6 @@ class ArmResult(_Row):
     best: float
     """The highest accuracy along the way, mean over seeds."""
     vetoed: float | None
-    """Share of tokens, over all updates."""
     clipped: float | None
     difference: float | None = None
     """Accuracy minus that of the reference arm, paired by seed and problem; None for the reference itself."""
@@ -199,7 +192,7 @@ class LaboratoryResult(_Result):
     arms: list[ArmResult]
 
     def __str__(self) -> str:
-        table = render(_arms(self), _COLUMNS)
+        table = render(arms_table(self), _COLUMNS)
         lines = [f"{self.part}. {self.title}", self.asks, "", table, "", fill(_laboratory_legend(self), 100)]
         return "\n".join([*lines, "", f"figure  {self.folder}/curves.svg"] if self.folder else lines)
 
@@ -225,43 +218,31 @@ def tables(result: ReproductionResult) -> dict[str, tuple[str, Table]]:
     """Return all tables with their titles, by what they are about; those without a row are left out."""
     seeds = sorted({len(cell.by_seed) for cell in result.cells})
     numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+    ledger = "Process-seconds by what they were spent on, mean over seeds; making the base policy is no training"
     found = {
         "accuracy": (f"Accuracy after the last update, {numbers} seeds", _accuracies(result)),
         "tests": (f"{result.reference} minus each baseline", _tests(result)),
         "times": ("Seconds of training, mean over seeds", _times(result)),
         "speeds": (f"How much faster {result.reference} is", _speeds(result)),
         "causes": (f"Seconds that {result.reference} saves, by cause", _causes(result)),
-        "ledger": (
-            "Process-seconds by what they were spent on, mean over seeds; making the base policy is no training",
-            _ledgers(result.times, [one.ledger for one in result.times]),
-        ),
+        "ledger": (ledger, _ledgers({(one.model, one.system): one.ledger for one in result.times})),
         "gpus": (
             "GPU-seconds: those of the step, times the GPUs of its pod",
-            _ledgers(result.times, [one.gpu_seconds for one in result.times]),
+            _ledgers({(one.model, one.system): one.gpu_seconds for one in result.times}),
         ),
     }
     return {name: (title, table) for name, (title, table) in found.items() if table.row_count}
 
 
-def table_of(*headings: str, left: int = 1, rows: Iterable[Sequence[str]] = ()) -> Table:
-    """Return a table whose first columns, so many as ``left``, are text and the others numbers."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if place < left else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
 def _accuracies(result: ReproductionResult) -> Table:
-    table = table_of("model", "benchmark", "base", *result.systems, left=2)
     cells = {(cell.model, cell.benchmark, cell.system): cell for cell in result.cells}
+    rows = []
     for model, benchmark in dict.fromkeys((cell.model, cell.benchmark) for cell in result.cells):
         row = [cells.get((model, benchmark, system)) for system in result.systems]
         base = next(cell.base for cell in row if cell)
         shown = [f"{percent(one.accuracy)} ({percent_range(one.low, one.high)})" if one else MISSING for one in row]
-        table.add_row(model, _benchmark(benchmark), percent(base), *shown)
-    return table
+        rows.append((model, _benchmark(benchmark), percent(base), *shown))
+    return number_table("", ("model", "benchmark"), ("base", *result.systems), rows)
 
 
 def _benchmark(name: str) -> str:
@@ -270,9 +251,8 @@ def _benchmark(name: str) -> str:
 
 def _tests(result: ReproductionResult) -> Table:
     headings = ("difference (95 %)", "p bootstrap", "p Wilcoxon", "d_z", "r", "p equal", "equal")
-    table = table_of("against", "model", "benchmark", *headings, left=3)
-    for test in result.tests:
-        table.add_row(
+    rows = [
+        (
             test.baseline,
             test.model,
             _benchmark(test.benchmark),
@@ -284,7 +264,9 @@ def _tests(result: ReproductionResult) -> Table:
             p_value(test.p_equivalence),
             "yes" if test.equivalent else "not shown",
         )
-    return table
+        for test in result.tests
+    ]
+    return number_table("", ("against", "model", "benchmark"), headings, rows)
 
 
 def p_value(p: float | None) -> str:
@@ -293,53 +275,50 @@ def p_value(p: float | None) -> str:
 
 
 def _times(result: ReproductionResult) -> Table:
-    table = table_of("model", "system", "updates", "wall-clock", "by seed", left=2)
-    for one in result.times:
-        by_seed = ", ".join(map(duration, one.wall_clocks))
-        table.add_row(one.model, one.system, str(one.updates), duration(mean(one.wall_clocks)), by_seed)
-    return table
-
-
-def _ledgers(times: Sequence[Times], ledgers: Sequence[dict[str, float]]) -> Table:
-    columns = [row for row in ROWS if any(row in one for one in ledgers)]
     rows = [
-        (time.model, time.system, *(number(one.get(row)) for row in columns))
-        for time, one in zip(times, ledgers, strict=True)
-        if one
+        (
+            one.model,
+            one.system,
+            str(one.updates),
+            duration(mean(one.wall_clocks)),
+            ", ".join(map(duration, one.wall_clocks)),
+        )
+        for one in result.times
     ]
-    return table_of("model", "system", *map(label, columns), left=2, rows=rows)
+    return number_table("", ("model", "system"), ("updates", "wall-clock", "by seed"), rows)
+
+
+def _ledgers(ledgers: Mapping[tuple[str, str], Mapping[str, float]]) -> Table:
+    """Return the seconds of each model and system, a column per row of the ledgers."""
+    columns = [row for row in ROWS if any(row in one for one in ledgers.values())]
+    rows = [(*of, *(number(one.get(row)) for row in columns)) for of, one in ledgers.items() if one]
+    return number_table("", ("model", "system"), [label(row) for row in columns], rows)
 
 
 def _speeds(result: ReproductionResult) -> Table:
-    rows = [
-        (
-            one.baseline,
-            one.model,
-            one.name,
-            "not on every seed" if one.ratio is None else number(one.ratio, 2),
-            " ".join(number(ratio, 2) for ratio in one.by_seed),
-        )
-        for one in result.speeds
-    ]
-    return table_of("against", "model", "", "times as fast", "by seed", left=3, rows=rows)
+    rows = []
+    for one in result.speeds:
+        ratio = "not on every seed" if one.ratio is None else number(one.ratio, 2)
+        rows.append((one.baseline, one.model, one.name, ratio, " ".join(number(each, 2) for each in one.by_seed)))
+    return number_table("", ("against", "model", ""), ("times as fast", "by seed"), rows)
 
 
 def _causes(result: ReproductionResult) -> Table:
     columns = list(dict.fromkeys((cause.model, cause.baseline) for cause in result.causes))
-    table = table_of("", *(f"{model}, against {baseline}" for model, baseline in columns))
     seconds = {(cause.model, cause.baseline, cause.name): cause.seconds for cause in result.causes}
+    rows = []
     for name in dict.fromkeys(cause.name for cause in result.causes):
         found = [seconds.get((*column, name)) for column in columns]
-        table.add_row(name, *(MISSING if one is None else saved(one) for one in found))
+        rows.append((name, *(MISSING if one is None else saved(one) for one in found)))
     if columns:
         sums = [sum(one.seconds for one in result.causes if (one.model, one.baseline) == column) for column in columns]
-        table.add_row("in all", *map(saved, sums))
-    return table
+        rows.append(("in all", *map(saved, sums)))
+    return number_table("", ("",), [f"{model}, against {baseline}" for model, baseline in columns], rows)
 
 
 def laboratory_markdown(result: LaboratoryResult) -> str:
     """Return the table of a part of the laboratory for a page."""
-    return f"{render_markdown(_arms(result))}\n\n{_laboratory_legend(result)}"
+    return f"{render_markdown(arms_table(result))}\n\n{_laboratory_legend(result)}"
 
 
 def _laboratory_legend(result: LaboratoryResult) -> str:
@@ -350,19 +329,22 @@ def _laboratory_legend(result: LaboratoryResult) -> str:
     )
 
 
-def _arms(result: LaboratoryResult) -> Table:
+def arms_table(result: LaboratoryResult) -> Table:
+    """Return the arms of a part of the laboratory."""
     headings = ("at the end (95 %)", "seeds", "best", "vetoed", "clipped", "difference (95 %)", "p")
-    table = table_of("arm", *headings)
+    rows = []
     for arm in result.arms:
         low, high = points(arm.difference_low), points(arm.difference_high)
-        table.add_row(
-            arm.name + (" (stopped)" if arm.stopped else ""),
-            f"{percent(arm.accuracy)} ({percent_range(arm.low, arm.high)})",
-            " ".join(f"{100 * one:.0f}" for one in arm.by_seed),
-            percent(arm.best),
-            percent(arm.vetoed),
-            percent(arm.clipped),
-            "" if arm.difference is None else f"{points(arm.difference)} ({low} to {high})",
-            "" if arm.p is None else p_value(arm.p),
+        rows.append(
+            (
+                arm.name + (" (stopped)" if arm.stopped else ""),
+                f"{percent(arm.accuracy)} ({percent_range(arm.low, arm.high)})",
+                " ".join(f"{100 * one:.0f}" for one in arm.by_seed),
+                percent(arm.best),
+                percent(arm.vetoed),
+                percent(arm.clipped),
+                "" if arm.difference is None else f"{points(arm.difference)} ({low} to {high})",
+                "" if arm.p is None else p_value(arm.p),
+            )
         )
-    return table
+    return number_table("", ("arm",), headings, rows)

@@ -1,6 +1,6 @@
 """The finished runs of a comparison: which planned ones a store has, and what they generated."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,6 +125,16 @@ def pairs_of(runs: Sequence[SystemRun], model: str, reference: str, baseline: st
     """Pair the runs of both systems with one model, seed by seed."""
     ours = {run.seed: run for run in of_system(runs, model, reference)}
     return [(ours[run.seed], run) for run in of_system(runs, model, baseline) if run.seed in ours]
+
+
+def pairs_by_baseline(
+    runs: Sequence[SystemRun], reference: str, baselines: Sequence[str]
+) -> Iterator[tuple[str, str, list[Pair]]]:
+    """Yield the pairs of every model and baseline that have some, with their names."""
+    for model in dict.fromkeys(run.model for run in runs):
+        for baseline in baselines:
+            if pairs := pairs_of(runs, model, reference, baseline):
+                yield model, baseline, pairs
 
 
 def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun, ArtifactRef]:

@@ -12,8 +12,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from tasks.experiments.result import Cause, Speed, Times
-from tasks.experiments.runs import Floats, Generated, Pair, SystemRun, of_system, pairs_of
-from tasks.formats import percent
+from tasks.experiments.runs import Floats, Generated, Pair, SystemRun, of_system, pairs_by_baseline
 from tasks.report.ledger import training_clock
 from tasks.store.records import Manifest, Timings
 
@@ -22,20 +21,11 @@ SWITCHES, BARRIER, BATCHES = "switches avoided", "no straggler barrier", "larger
 LOGP, UPDATES, VERIFY = "log-probabilities", "updates", "verification"
 STORAGE, RESPONSES = "storage and the rest", "shorter or longer responses"
 UNEXPLAINED, UNDIVIDED = "generation, unexplained", "generation, undivided"
-HOW = {
-    SWITCHES: "phases load and switch",
-    BARRIER: "passes beyond those with every row at work, and rows that are computed after their response is complete",
-    BATCHES: "passes with every row at work: {rates}, fitted to {artifacts} rollouts artifacts",
-    LOGP: "phase logp, at as many tokens",
-    UPDATES: "phase optimize, at as many tokens",
-    VERIFY: "phase verify",
-    STORAGE: "what the steps take besides these phases, such as writing policies and parts of rollouts",
-    RESPONSES: "the policies answer differently: generation, updates and log-probabilities in proportion to tokens; "
-    "this is no merit of a system",
-    UNEXPLAINED: "seconds of calls beyond what their passes and rows give, from which an artifact's differ by {error}",
-    UNDIVIDED: "phase generate; the work of single calls is not known",
-}
-"""Every cause in the order of the tables, and how it is measured."""
+CAUSES = (
+    *(SWITCHES, BARRIER, BATCHES, LOGP, UPDATES, VERIFY, STORAGE, RESPONSES),
+    *(UNEXPLAINED, UNDIVIDED),  # the second where the work of single calls is not known
+)
+"""Every cause in the order of the tables."""
 _CAUSE_OF_PHASE = {
     "load": SWITCHES,
     "switch": SWITCHES,
@@ -75,15 +65,14 @@ def _mean(ledgers: Sequence[dict[str, float]]) -> dict[str, float]:
 def speeds_of(runs: Sequence[SystemRun], reference: str, baselines: Sequence[str]) -> list[Speed]:
     """Return how much faster the reference is than every baseline, model by model."""
     speeds = []
-    for model in dict.fromkeys(run.model for run in runs):
-        for baseline in baselines:
-            ratios = [_ratios(*pair) for pair in pairs_of(runs, model, reference, baseline)]
-            for name in ratios[0] if ratios else ():
-                by_seed = [one[name] for one in ratios]
-                known = [one for one in by_seed if one is not None]
-                # Ratios multiply: 2 and 0.5 are as fast on the whole.
-                ratio = float(np.exp(np.mean(np.log(known)))) if len(known) == len(by_seed) else None
-                speeds.append(Speed(model=model, baseline=baseline, name=name, ratio=ratio, by_seed=by_seed))
+    for model, baseline, pairs in pairs_by_baseline(runs, reference, baselines):
+        ratios = [_ratios(*pair) for pair in pairs]
+        for name in ratios[0]:
+            by_seed = [one[name] for one in ratios]
+            known = [one for one in by_seed if one is not None]
+            # Ratios multiply: 2 and 0.5 are as fast on the whole.
+            ratio = float(np.exp(np.mean(np.log(known)))) if len(known) == len(by_seed) else None
+            speeds.append(Speed(model=model, baseline=baseline, name=name, ratio=ratio, by_seed=by_seed))
     return speeds
 
 
@@ -110,26 +99,16 @@ def split_causes(runs: Sequence[SystemRun], reference: str, baselines: Sequence[
 
     The causes of a model and baseline add up to the mean difference of ``training_time`` over the seeds that both have.
     Runs with different numbers of updates are not compared.
-
-    Args:
-        runs: runs of all models, systems and seeds.
-        reference: the system that saves.
-        baselines: the systems that it is compared with.
     """
     causes = []
-    for model in dict.fromkeys(run.model for run in runs):
-        for baseline in baselines:
-            pairs = comparable(pairs_of(runs, model, reference, baseline))
-            calls = [one for pair in pairs if _known(pair) for run in pair for one in run.calls or []]
-            rates = _fit(calls)
-            saved = [_saved(*pair, rates) for pair in pairs]
-            values = {"rates": _rates_text(rates), "artifacts": len(calls), "error": _error(calls, rates)}
-            for name, how in HOW.items():
-                if any(name in one for one in saved):
-                    seconds = mean(one.get(name, 0.0) for one in saved)
-                    causes.append(
-                        Cause(model=model, baseline=baseline, name=name, seconds=seconds, how=how.format(**values))
-                    )
+    for model, baseline, all_pairs in pairs_by_baseline(runs, reference, baselines):
+        pairs = comparable(all_pairs)
+        rates = _fit([one for pair in pairs if _known(pair) for run in pair for one in run.calls or []])
+        saved = [_saved(*pair, rates) for pair in pairs]
+        for name in CAUSES:
+            if any(name in one for one in saved):
+                seconds = mean(one.get(name, 0.0) for one in saved)
+                causes.append(Cause(model=model, baseline=baseline, name=name, seconds=seconds))
     return causes
 
 
@@ -181,33 +160,26 @@ def _devices(manifest: Manifest) -> int:
 def _saved(ours: SystemRun, theirs: SystemRun, rates: Rates) -> dict[str, float]:
     """Return seconds by cause; they are negative where the reference spends more."""
     runs = (theirs, ours)
-    spent = {name: (seconds, training_time(ours)[name]) for name, seconds in training_time(theirs).items()}
+    times = [training_time(run) for run in runs]
+    spent = {name: np.array([time[name] for time in times]) for name in times[0]}
     sequences = [run.sequence_tokens for run in runs]
     in_proportion = {LOGP: sequences, UPDATES: sequences}
     if _known((ours, theirs)):
-        generating = spent.pop(UNDIVIDED)
         responses = [run.response_tokens for run in runs]
         in_proportion |= {BARRIER: responses, BATCHES: responses}
-        calls = [sum(one.seconds for one in run.calls or []) for run in runs]
-        modelled = [sum(float(one.work_F @ rates[one.engine]) for one in run.calls or []) for run in runs]
-        needed = [sum(float(one.needed_F @ rates[one.engine]) for one in run.calls or []) for run in runs]
-        spent[STORAGE] = _each(spent[STORAGE], generating, calls)
-        spent[UNEXPLAINED] = _each((0.0, 0.0), calls, modelled)
-        spent[BARRIER] = _each((0.0, 0.0), modelled, needed)
-        spent[BATCHES] = (needed[0], needed[1])
-    found = {name: one - other for name, (one, other) in spent.items()}
+        calls = np.array([sum(one.seconds for one in run.calls or []) for run in runs])
+        modelled = np.array([sum(one.work_F @ rates[one.engine] for one in run.calls or []) for run in runs])
+        needed = np.array([sum(one.needed_F @ rates[one.engine] for one in run.calls or []) for run in runs])
+        spent[STORAGE] = spent[STORAGE] + spent.pop(UNDIVIDED) - calls
+        spent |= {UNEXPLAINED: calls - modelled, BARRIER: modelled - needed, BATCHES: needed}
+    found = {name: float(one[0] - one[1]) for name, one in spent.items()}
     # What goes with the difference in tokens, at the mean rate of both systems, is a cause of its own.
     for name, tokens in in_proportion.items():
         rate = mean(seconds / count if count else 0.0 for seconds, count in zip(spent[name], tokens, strict=True))
-        moved = (tokens[0] - tokens[1]) * rate
+        moved = float((tokens[0] - tokens[1]) * rate)
         found[name] -= moved
         found[RESPONSES] = found.get(RESPONSES, 0.0) + moved
     return found
-
-
-def _each(base: Sequence[float], more: Sequence[float], less: Sequence[float]) -> tuple[float, float]:
-    """Return ``base + more - less`` of both systems."""
-    return base[0] + more[0] - less[0], base[1] + more[1] - less[1]
 
 
 def _fit(timed: Sequence[Generated]) -> Rates:
@@ -224,14 +196,3 @@ def _fit(timed: Sequence[Generated]) -> Rates:
         rates_F, _ = nnls(weight_A[:, None] * work_AF / unit_F, weight_A * seconds_A)
         rates[engine] = np.asarray(rates_F / unit_F)
     return rates
-
-
-def _rates_text(rates: Rates) -> str:
-    return "; ".join(f"{1000 * one[0]:.3g} ms a pass and {1000 * one[1]:.3g} ms a row" for one in rates.values())
-
-
-def _error(timed: Sequence[Generated], rates: Rates) -> str:
-    """Return the mean difference of an artifact's seconds from what the rates give, by the mean artifact's seconds."""
-    seconds = sum(one.seconds for one in timed)
-    missed = sum(abs(float(one.work_F @ rates[one.engine]) - one.seconds) for one in timed)
-    return percent(missed / seconds if seconds else None)

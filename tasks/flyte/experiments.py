@@ -57,7 +57,7 @@ def find_reports(
     return [found[run] for run in planned]
 
 
-@step("5")
+@step("6")
 def reproduction(
     store: StoreHandle, experiment: ExperimentSettings, reports: list[Artifact], laboratory: list[Artifact]
 ) -> Logic[Artifact]:

@@ -1,7 +1,7 @@
 """Runs side by side: in the terminal, and over seeds as a table for the documentation."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,8 @@ from tasks.report.tables import text_table
 
 _Benchmark = tuple[str, str, str, str]
 """Name, samples per problem, number of problems, digest: runs that share all of them stand side by side."""
-_Row = tuple[int, int, int, str]
-"""A row of a comparison: the first three numbers order it (accuracies have a 0 in front), the last is its name."""
+_Rows = dict[str, list[float | None]]
+"""A value for each run by the name of the row; None where a run has none."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,6 @@ class ComparedRun:
     report: str = ""
     """The report's artifact, such as ``report/0123abcd``."""
     finished: float = 0.0
-    """Unix seconds."""
 
 
 def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
@@ -45,10 +44,8 @@ def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
         raise DataError(f"compare: {len(runs)} run given; allowed: two or more.")
     summaries = [run.summary for run in runs]
     rows = [[name, *cells] for name, cells in {**_names(runs), **differing(runs)}.items()]
-    numbers = _numbers(summaries)
-    measured = [[row[3], *(_cell(row, [one]) for one in numbers)] for row in _order(numbers)]
-    accuracies = sum(row[0] == 0 for row in _order(numbers))
-    rows += [[], *measured[:accuracies], [], *measured[accuracies:]]
+    for values, write in _sections(summaries):
+        rows += [[], *([name, *(_mean([one], write) for one in each)] for name, each in values.items())]
     first, *_ = spent = [training_seconds(one.ledger) for one in summaries]
     rows.append(["training speed", *(f"{first / seconds:.2f}x" if seconds else MISSING for seconds in spent)])
     headings = ["", *(f"{one.name}\nseed {one.seed}" for one in summaries)]
@@ -115,64 +112,62 @@ def comparison_markdown(groups: Mapping[str, Sequence[RunSummary]]) -> str:
                 f"comparison: {name} has {seeds.count(min(twice))} runs of seed {min(twice)}, which began with "
                 "different policies; allowed: one run of a seed. Keep runs of each model in a store of their own."
             )
-    numbers = _numbers([summary for group in groups.values() for summary in group])
-    each = iter(numbers)
-    by_group = [[next(each) for _ in group] for group in groups.values()]
-    rows = [
-        ["seeds", *(", ".join(str(one.seed) for one in group) for group in groups.values())],
-        *([row[3], *(_cell(row, group) for group in by_group)] for row in _order(numbers)),
-    ]
+    summaries = [summary for group in groups.values() for summary in group]
+    rows = [["seeds", *(", ".join(str(one.seed) for one in group) for group in groups.values())]]
+    for values, write in _sections(summaries):
+        for name, each in values.items():
+            left = iter(each)
+            rows.append([name, *(_mean([next(left) for _ in group], write) for group in groups.values())])
     heading = f"| | {' | '.join(name.replace('|', '/') for name in groups)} |\n|---|{'---:|' * len(groups)}\n"
     return heading + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _order(numbers: Sequence[Mapping[_Row, float]]) -> list[_Row]:
-    return sorted({row for one in numbers for row in one})
+def _sections(summaries: Sequence[RunSummary]) -> list[tuple[_Rows, Callable[[float], str]]]:
+    return [(_accuracies(summaries), percent), (_seconds(summaries), duration)]
 
 
-def _cell(row: _Row, group: Sequence[Mapping[_Row, float]]) -> str:
-    """Return the mean of some runs as text, and their range."""
-    write = duration if row[0] else percent
-    known = [one[row] for one in group if row in one]
+def _mean(values: Sequence[float | None], write: Callable[[float], str]) -> str:
+    """Return the mean of what is known as text, and its range."""
+    known = [one for one in values if one is not None]
     if not known:
         return MISSING
     mean = write(sum(known) / len(known))
-    if len(known) < len(group):
-        return f"{mean} ({len(known)} of {len(group)} seeds)"
+    if len(known) < len(values):
+        return f"{mean} ({len(known)} of {len(values)} seeds)"
     return mean if len(known) == 1 else f"{mean} ({write(min(known))} to {write(max(known))})"
 
 
-def _numbers(summaries: Sequence[RunSummary]) -> list[dict[_Row, float]]:
-    """Return the accuracies of every run at its numbers of updates, whatever the stages are, and its times.
-
-    Accuracies on other problems are in other rows.
-    """
+def _accuracies(summaries: Sequence[RunSummary]) -> _Rows:
+    """Return accuracies at numbers of updates, whatever the stages are; those on other problems are in other rows."""
     sets = [[_benchmark(row) for row in one.rows[-1].benchmarks] for one in summaries]
     names = _short_names([one for benchmarks in sets for one in benchmarks])
     averaged = {one for benchmarks in sets if len(benchmarks) > 1 for one in benchmarks}
-    found = []
-    for summary, benchmarks in zip(summaries, sets, strict=True):
+    found: dict[tuple[int, int, str], list[float | None]] = {}
+
+    def note(run: int, accuracy: float, *row: Any) -> None:
+        found.setdefault(row, [None] * len(summaries))[run] = accuracy
+
+    for run, (summary, benchmarks) in enumerate(zip(summaries, sets, strict=True)):
         name = summary.headline
         if any(other != benchmarks for other in sets):
             name = f"{' + '.join(names[one] for one in benchmarks)}, {'mean' if len(benchmarks) > 1 else name}"
-        numbers: dict[_Row, float] = {
-            (
-                0,
-                sets.index(benchmarks),
-                row.updates,
-                f"{name}, {f'{row.updates} updates' if row.updates else 'base'}",
-            ): row.accuracy
-            for row in summary.rows
-        }
-        for one in (row for row in summary.rows[-1].benchmarks if _benchmark(row) in averaged):
-            known = _benchmark(one)
-            numbers[0, len(sets), list(names).index(known), f"{names[known]}, at the end"] = one.accuracy
-        numbers[1, 0, 0, "wall-clock"] = summary.wall_clock
-        for row, seconds in summary.ledger.items():
-            numbers[1, 1, list(ROWS).index(row) if row in ROWS else len(ROWS), label(row)] = seconds
-        numbers[1, 2, 0, "training"] = training_seconds(summary.ledger)
-        found.append(numbers)
-    return found
+        for row in summary.rows:
+            at = f"{row.updates} updates" if row.updates else "base"
+            note(run, row.accuracy, sets.index(benchmarks), row.updates, f"{name}, {at}")
+        for one in summary.rows[-1].benchmarks:
+            if (known := _benchmark(one)) in averaged:
+                note(run, one.accuracy, len(sets), list(names).index(known), f"{names[known]}, at the end")
+    return {name: values for (_, _, name), values in sorted(found.items())}
+
+
+def _seconds(summaries: Sequence[RunSummary]) -> _Rows:
+    spent = {name for one in summaries for name in one.ledger}
+    names = [name for name in (*ROWS, *sorted(spent - ROWS.keys())) if name in spent]
+    return {
+        "wall-clock": [one.wall_clock for one in summaries],
+        **{label(name): [one.ledger.get(name) for one in summaries] for name in names},
+        "training": [training_seconds(one.ledger) for one in summaries],
+    }
 
 
 def _benchmark(row: BenchmarkRow) -> _Benchmark:
@@ -180,7 +175,6 @@ def _benchmark(row: BenchmarkRow) -> _Benchmark:
 
 
 def _short_names(benchmarks: Sequence[_Benchmark]) -> dict[_Benchmark, str]:
-    """Return names of the benchmarks that tell them apart."""
     found = {}
     for one in benchmarks:
         alike = [len({other for other in benchmarks if other[:length] == one[:length]}) for length in (1, 2, 3)]

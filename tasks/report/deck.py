@@ -1,10 +1,11 @@
 """A deck: what a step made, with its settings, its time and its digest.
 
-One template shows any artifact: numbers of its manifest as tiles, bars and tables, metrics of its updates as curves,
-and the first rows of its tables. Files that are not on this machine are left out, as a deck fetches nothing.
+One template shows any artifact: numbers of its manifest as tiles and tables, metrics of its updates as curves, and the
+first rows of its tables. Files that are not on this machine are left out, as a deck fetches nothing.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -55,22 +56,19 @@ class _Table(NamedTuple):
 
 @dataclass
 class _Contents:
-    """The numbers of artifacts, as a deck shows them."""
-
     tiles: dict[str, str] = field(default_factory=dict)
-    bars: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Counts by what is counted."""
     tables: list[_Table] = field(default_factory=list)
 
     def add(self, values: Mapping[str, Any]) -> None:
-        """Add numbers by name: single ones as tiles, counts as bars, records as a table. Anything else is left out."""
+        """Add numbers by name: single ones as tiles, counts and records as tables. Anything else is left out."""
         for name, value in values.items():
             if isinstance(value, Mapping) and value and all(_is_number(one) for one in value.values()):
                 if "value" in value:
                     interval = f" ({percent_range(value['low'], value['high'])})" if "low" in value else ""
                     self.tiles[label(name)] = percent(value["value"]) + interval
                 elif any(value.values()):
-                    self.bars[label(name)] = dict(list(value.items())[:ROWS])
+                    counts = {key: number(count, 3) for key, count in list(value.items())[:ROWS]}
+                    self.tables.append(_table(label(name), [counts]))
             elif isinstance(value, Mapping):
                 self.add({f"{name} {key}": one for key, one in value.items() if isinstance(one, Mapping)})
             elif isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
@@ -109,9 +107,11 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
     seconds = sum(manifest.timings.seconds for manifest in manifests)
     moment = datetime.fromtimestamp(finished, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     found = "Made" if finished >= started else "Found in the store. Made"
-    phases: dict[str, float] = {}
-    for phase, spent in (item for manifest in manifests for item in manifest.timings.phases.items()):
-        phases[phase] = phases.get(phase, 0.0) + spent
+    phases: dict[str, float] = defaultdict(float)
+    for manifest in manifests:
+        for phase, spent in manifest.timings.phases.items():
+            phases[phase] += spent
+    phases["rest"] = max(0.0, seconds - sum(phases.values()))
     inside = {name: first.settings[name] for name in OTHER_STEPS if name in first.settings}
     page = _page(
         eyebrow=f"{task}, seed {first.seed}",
@@ -120,7 +120,7 @@ def draw_deck(store: Store, made: ArtifactRef | Sequence[ArtifactRef], started: 
         contents=contents,
         figures=[svg for path in _files(store, [first], _CURVES) for svg in _draw_curves(path)],
         settings={task: first.settings, **inside},
-        phases=phases | {"rest": max(0.0, seconds - sum(phases.values()))},
+        phases=phases,
         manifests=manifests,
         files=[entry.bytes for manifest in manifests for entry in manifest.files.values()],
         this_process=process().name,
@@ -150,7 +150,7 @@ def draw_unfinished(task: str, settings: Mapping[str, Mapping[str, Any]], error:
 
 
 def _page(settings: Mapping[str, Mapping[str, Any]], **values: Any) -> str:
-    groups = {name: rows for name, own in settings.items() if (rows := parameters_of([own], {}))}
+    groups = {name: rows for name, own in settings.items() if (rows := parameters_of([own]))}
     return render("report/deck.html.j2", settings=groups, rows=ROWS, size=size, first_of=_first_of, **values)
 
 
@@ -165,7 +165,6 @@ def _is_number(value: object) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Return a value as a short text; empty for what has none."""
     if isinstance(value, list) and all(_is_number(one) or isinstance(one, str) for one in value):
         return ", ".join(map(_text, value[:ROWS]))
     if isinstance(value, float) and abs(value) < 1000:
@@ -186,7 +185,6 @@ def _first_of(rows: Sequence[object]) -> str:
 
 
 def _table(title: str, records: Iterable[Mapping[str, str]]) -> _Table:
-    """Return a row per record, with a column for every name that occurs."""
     rows = list(records)
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[row.get(name, "") for name in names] for row in rows[:ROWS]]
@@ -194,7 +192,6 @@ def _table(title: str, records: Iterable[Mapping[str, str]]) -> _Table:
 
 
 def _first_rows(path: Path) -> _Table:
-    """Return the columns of the first rows of a table that are texts."""
     with pq.ParquetFile(path) as file:
         names = [one.name for one in file.schema_arrow if pa.types.is_string(one.type) and one.name != "policy"]
         rows = next(file.iter_batches(batch_size=_FIRST, columns=names), pa.RecordBatch.from_pylist([])).to_pylist()

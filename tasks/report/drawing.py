@@ -126,13 +126,20 @@ class Chart:
     def draw(self) -> Figure:
         """Draw the panels and the legend."""
         titles = [panel.title for panel in self.panels.values()]
-        if self.heading is None:
-            figure, grid = panels(len(titles), _STACK / len(titles) if len(titles) > 1 else _HIGH)
-            for axes, title in zip(grid, titles, strict=True):
-                axes.set_title(title)
-            grid[-1].set_xlabel(self.x_label)
+        columns = 1 if self.heading is None else 2
+        rows = -(-len(titles) // columns)
+        if columns == 1:
+            height = _STACK / rows if rows > 1 else _HIGH
         else:
-            figure, grid = _small_panels(titles, self.heading, self.x_label, self.same_scale)
+            height = {1: 2.1, 2: 1.5}.get(rows, 1.15) + 0.3 / rows
+        figure, grid = panels(len(titles), height, columns, same_scale=self.same_scale)
+        for place, (axes, title) in enumerate(zip(grid, titles, strict=True)):
+            axes.set_title(title, **({"fontsize": 9.5, "color": MUTED} if columns == 2 else {}))
+            if place >= len(titles) - columns:
+                axes.tick_params(labelbottom=True)
+                axes.set_xlabel(self.x_label)
+        if self.heading:
+            figure.suptitle(self.heading, x=0.01, ha="left", fontsize=10.5)
         for axes, (name, panel) in zip(grid, self.panels.items(), strict=True):
             mine = [one for one in self.series if one.panel == name]
             for one in mine:
@@ -200,7 +207,6 @@ class Picture:
 
 
 def _written(value: float) -> str:
-    """Return a number with all of its digits; a whole number has no decimal point."""
     if math.isnan(value):
         return ""
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
@@ -211,29 +217,16 @@ def style() -> Any:
     return rc_context(_COLORS, _STYLE)
 
 
-def panels(count: int, height: float) -> tuple[Figure, list[Any]]:
-    """Return a figure of ``count`` panels above one another that share their x-axis, each ``height`` inches high."""
-    figure = Figure(figsize=(_WIDTH, height * count + 0.55))
-    FigureCanvasSVG(figure)
-    return figure, list(figure.subplots(count, 1, sharex=True, squeeze=False).flatten())
-
-
-def _small_panels(titles: Sequence[str], heading: str, x_label: str, same_scale: bool) -> tuple[Figure, list[Any]]:
-    columns = min(2, len(titles))
-    rows = -(-len(titles) // columns)
-    figure = Figure(figsize=(_WIDTH, {1: 2.1, 2: 1.5}.get(rows, 1.15) * rows + 0.85))
+def panels(count: int, height: float, columns: int = 1, *, same_scale: bool = False) -> tuple[Figure, list[Any]]:
+    """Return a figure of ``count`` panels that share their x-axis, each ``height`` inches high."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(_WIDTH, height * rows + 0.55))
     FigureCanvasSVG(figure)
     grid = figure.subplots(rows, columns, sharex=True, sharey=same_scale, squeeze=False).flatten()
-    for axes in grid[len(titles) :]:
+    for axes in grid[count:]:
         axes.set_visible(False)
-    for place, (axes, title) in enumerate(zip(grid, titles, strict=False)):
-        axes.set_title(title, fontsize=9.5, color=MUTED)
-        if place >= len(titles) - columns:
-            axes.tick_params(labelbottom=True)
-            axes.set_xlabel(x_label)
-    if heading:
-        figure.suptitle(heading, x=0.01, ha="left", fontsize=10.5)
-    return figure, list(grid[: len(titles)])
+    return figure, list(grid[:count])
 
 
 def legend(figure: Figure, grid: Sequence[Any], columns: int = 3) -> None:

@@ -16,8 +16,6 @@ from tasks.store.tables import read_table, stream_table
 
 _WANTED = {"turned right": 3, "stayed wrong": 1, "turned wrong": 1, "stayed right": 1}
 """Examples of each change; the last only where there is no other."""
-_MOST = 8
-"""Most examples of a policy without another one to compare it with."""
 _COLUMNS = ["prompt_id", "sample_index", "prompt", "answer", "response", "outcome", "response_tokens"]
 _MOST_TOKENS, _BEFORE = 600, 200
 """Tokens of a long response that are shown, and those of them before its first trigger."""
@@ -29,11 +27,11 @@ Decode = Callable[[Sequence[int]], str]
 
 
 class Example(NamedTuple):
-    """A held-out problem with a response before and after training; only before when the run has no stage yet."""
+    """A held-out problem with a response before and after training."""
 
     change: str
     before: Row
-    after: Row | None
+    after: Row
 
 
 class Token(NamedTuple):
@@ -49,20 +47,12 @@ class Token(NamedTuple):
 def pick_examples(history: History) -> list[Example]:
     """Return three problems that turned right, one that stayed wrong and one that turned wrong, as far as there are.
 
-    They are the first of their sort in the order of the held-out problems, so nobody chose them. Of a policy without
-    another one to compare it with, two right responses and two wrong ones of every benchmark.
+    They are the first of their sort in the order of the held-out problems, so nobody chose them.
     """
-    samples = [{one.benchmark: one.samples for one in policy.evaluations} for policy in history.evaluated]
-    if len(samples) > 1:
-        return compared(samples[0], samples[-1])
-    found: list[Example] = []
-    for path in samples[0].values():
-        rows = {"right": list[Row](), "wrong": list[Row]()}
-        for row in _first_samples(path):
-            of_kind = rows["right" if row["outcome"] == "correct" else "wrong"]
-            of_kind += [row] if len(of_kind) < 2 else []
-        found += [Example(change, row, None) for change, some in rows.items() for row in some]
-    return found[:_MOST]
+    first, last = history.evaluated[0], history.evaluated[-1]
+    if first is last:
+        return []
+    return compared(*({one.benchmark: one.samples for one in policy.evaluations} for policy in (first, last)))
 
 
 def compared(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Example]:
@@ -79,7 +69,6 @@ def compared(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Exam
 
 
 def _first_samples(path: Path) -> Iterator[Row]:
-    """Yield the first sampled response to every problem."""
     for table in stream_table(path, _COLUMNS):
         yield from table.filter(pc.equal(table["sample_index"], 0)).to_pylist()
 

@@ -14,21 +14,18 @@ from matplotlib.figure import Figure as Drawing
 from pydantic import BaseModel, ConfigDict
 
 from tasks.formats import label
-from tasks.report import drawing, steps
+from tasks.report import drawing
 from tasks.report.drawing import Chart, Look, Panel, Picture, Scale, Series
 from tasks.report.history import Column, History
-from tasks.report.ledger import elapsed, make_ledger, stage_clock
-from tasks.report.look import BLUE, GREEN, MUTED, ORANGE
+from tasks.report.ledger import elapsed, make_ledger, stage_clock, steps_of
+from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.statistics import Interval
 from tasks.train.outcome import EDGES
 
 PANELS = 8
-"""Most stages that a figure has a panel for."""
-_TIMELINE = {
-    **{"prepare": MUTED, "generate": BLUE, "verify": GREEN},
-    **{"optimize": ORANGE, "alternate": ORANGE, "evaluate": MUTED},
-}
-"""Rows of the timeline, which are tasks but for the first, in their order, and their colors."""
+"""Most stages that a figure has a panel or a row for."""
+_COLORS = {"generate": BLUE, "verify": GREEN, "optimize": ORANGE, "alternate": ORANGE, "evaluate": INK}
+"""The colors of tasks in the timeline; those that prepare share one."""
 
 
 class _Settings(BaseModel):
@@ -40,7 +37,6 @@ class Curve(Look):
 
     column: str
     low: str = ""
-    """Columns of the ends of a band around it."""
     high: str = ""
     evaluated: bool = False
     """If True, it is a number of the evaluated policies, over their updates."""
@@ -131,17 +127,14 @@ def all_figures() -> dict[str, Figure]:
 
 def make_figures(history: History) -> dict[str, Picture]:
     """Draw the figures of a run, in the order of the page."""
-    made: dict[str, Picture | None] = {}
-    for name, figure in all_figures().items():
-        with drawing.style():
-            found = _MAKERS[name](history) if name in _MAKERS else figure.chart(history)
-            if isinstance(found, Picture) or found is None:
-                made[name] = found
-                continue
-            drawn, series = (found.draw(), found.series) if isinstance(found, Chart) else found
-            svg = drawing.to_svg(drawn, name.replace("_", "-"), f"{figure.title}. {figure.caption}")
-            made[name] = Picture(svg, series)
-    return {name: picture for name, picture in made.items() if picture}
+    made: dict[str, Picture] = {}
+    with drawing.style():
+        for name, figure in all_figures().items():
+            if found := _MAKERS[name](history) if name in _MAKERS else figure.chart(history):
+                drawn, series = (found.draw(), found.series) if isinstance(found, Chart) else found
+                svg = drawing.to_svg(drawn, name.replace("_", "-"), f"{figure.title}. {figure.caption}")
+                made[name] = Picture(svg, series)
+    return made
 
 
 def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> str:
@@ -158,10 +151,11 @@ def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> st
 
 def shown_stages(history: History) -> list[int]:
     """Return all stages when they are few; else the first, the last and evenly spaced ones."""
-    numbers = [stage.number for stage in history.stages]
-    if len(numbers) <= PANELS:
-        return numbers
-    return [numbers[round(place)] for place in np.linspace(0, len(numbers) - 1, PANELS)]
+    return [history.stages[place].number for place in _places(len(history.stages))]
+
+
+def _places(count: int) -> list[int]:
+    return [round(place) for place in np.linspace(0, count - 1, PANELS)] if count > PANELS else list(range(count))
 
 
 def _limits(history: History, sign: str) -> list[float]:
@@ -230,34 +224,38 @@ def benchmarks(history: History) -> Chart | None:
 
 
 def timeline(history: History) -> tuple[Drawing, list[Series]] | None:
-    """Draw when each step was at work, without the time between processes; None before the first stage."""
-    if not history.stages:
-        return None
+    """Draw when each step was at work, a row per stage, without the time between processes."""
     worked = make_ledger(history).worked
-    rows: dict[str, list[tuple[float, float]]] = {row: [] for row in _TIMELINE}
-    for manifest in sorted(history.manifests.values(), key=lambda one: (one.timings.started, one.digest)):
-        if manifest.task not in steps.SHORT:
-            row = manifest.task if manifest.task in rows else "prepare"
-            start, end = elapsed(worked, manifest.timings.started), elapsed(worked, manifest.timings.finished)
-            rows[row].append((start, end - start))
-    shown = [Series("", row, *np.array(bars).T) for row, bars in rows.items() if bars]
-    figure, (axes,) = drawing.panels(1, 0.36 * len(shown) + 0.3)
+    series = []
+    for stage, tasks in steps_of(history).items():
+        for task, made in tasks.items():
+            starts, ends = (
+                np.array([elapsed(worked, getattr(one.timings, end)) for one in made])
+                for end in ("started", "finished")
+            )
+            series.append(Series(stage, task, starts, ends - starts))
+    if not series:
+        return None
+    stages = list(dict.fromkeys(one.panel for one in series))
+    rows = [stages[place] for place in _places(len(stages))]
+    figure, (axes,) = drawing.panels(1, 0.3 * len(rows) + 0.4)
     unit, scale = drawing.time_unit(elapsed(worked, worked[-1][1]))
-    for place, one in enumerate(shown):
-        bars = np.stack([one.x / scale, np.maximum(one.y / scale, 0.002)], axis=1)
-        axes.broken_barh(bars, (place - 0.3, 0.6), facecolors=_TIMELINE[one.name], linewidth=0)
-    drawing.boundaries(axes, [elapsed(worked, one.policy.timings.finished) / scale for one in history.stages[:-1]])
-    drawing.named_rows(axes, [one.name for one in shown])
+    for one in series:
+        if one.panel in rows:
+            bars = np.stack([one.x / scale, np.maximum(one.y / scale, 0.002)], axis=1)
+            color = _COLORS.get(one.name, MUTED)
+            label = one.name if one.name in _COLORS else "prepare"
+            axes.broken_barh(bars, (rows.index(one.panel) - 0.35, 0.7), facecolors=color, linewidth=0, label=label)
+    drawing.named_rows(axes, rows)
     axes.set_xlim(0, None)
     axes.set_xlabel(f"wall-clock ({unit})")
-    return figure, shown
+    drawing.legend(figure, [axes])
+    return figure, series
 
 
-_MAKERS: Mapping[str, Callable[[History], Chart | Picture | tuple[Drawing, list[Series]] | None]] = {
+_MAKERS: Mapping[str, Callable[[History], Chart | tuple[Drawing, list[Series]] | None]] = {
     "accuracy_over_time": accuracy_over_time,
     "accuracy": accuracy,
     "benchmarks": benchmarks,
-    "steps": steps.draw_run,
     "timeline": timeline,
 }
-"""Figures that are not panels of metrics."""

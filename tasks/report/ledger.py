@@ -42,7 +42,7 @@ class Ledger:
 
     @property
     def total(self) -> float:
-        """The sum of all rows: process-seconds."""
+        """Process-seconds."""
         return sum(self.seconds.values())
 
     @property
@@ -137,6 +137,27 @@ def at_work(manifests: Iterable[Manifest]) -> float:
     """Return the seconds during which some of these artifacts was being made, also in earlier attempts."""
     timings = [manifest.timings for manifest in manifests]
     return covered((one.started, one.finished) for one in timings) + sum(one.earlier for one in timings)
+
+
+def steps_of(history: History) -> dict[str, dict[str, list[Manifest]]]:
+    """Return what every task made, by stage and task in their order; ``before`` is what comes before the stages."""
+    # Rollouts and verdicts of no policy are those of the stage that comes next.
+    sampled = history.of_kind("rollouts")
+    numbers = {one.digest: len(history.stages) + 1 for one in (*sampled, *history.of_kind("verdicts"))}
+    for stage in history.stages:
+        numbers |= {one.digest: stage.number for one in (stage.policy, *stage.rollouts, *stage.verdicts)}
+    for rollouts in sampled:
+        numbers |= {prompts.digest: numbers[rollouts.digest] for prompts in rollouts.parents.get("prompts", [])}
+    for policy in history.evaluated:
+        numbers |= {one.evaluation.digest: policy.stage for one in policy.evaluations}
+    found: dict[str, dict[str, list[Manifest]]] = {}
+    for one in sorted(
+        history.manifests.values(), key=lambda one: (numbers.get(one.digest, 0), one.timings.started, one.digest)
+    ):
+        if one.task not in ("", "average"):  # which takes no time
+            number = numbers.get(one.digest)
+            found.setdefault(f"stage {number}" if number else "before", {}).setdefault(one.task, []).append(one)
+    return found
 
 
 def stage_clock(history: History) -> list[float]:

@@ -1,7 +1,6 @@
-"""The settings that a run resolved to, and which of them the paper states."""
+"""The settings that a run resolved to."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tasks.report.history import History
@@ -10,29 +9,11 @@ from tasks.store.records import Manifest
 
 OTHER_STEPS = ("rollout", "verify")
 """Settings of other steps that an alternating step has too; they are shown once."""
-_PAPER: dict[str, dict[str, Any]] = {
-    "mu_grpo": {
-        "objective.gate.low": 0.0,
-        "objective.gate.high": 5.0,
-        "objective.veto.scope": "suffix",
-        "objective.veto.advantage_sign": "negative",
-    },
-    "relaxed": {"objective.gate.low": 0.0, "objective.gate.high": 5.0},
-    "grpo": {"objective.gate.low": 0.8, "objective.gate.high": 1.2, "updates_per_rollout": 4},
-}
-"""Values that the paper states of each algorithm's objective. It states more about the schedule; see the README."""
+Parameters = dict[str, str]
+"""Settings by name, as a page shows their values."""
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A setting, its value, and whether the paper states just this value."""
-
-    name: str
-    value: str
-    from_paper: bool
-
-
-def resolved_settings(history: History) -> dict[str, list[Parameter]]:
+def resolved_settings(history: History) -> dict[str, Parameters]:
     """Return the settings of every step of the run; values that changed during the run are joined by an arrow."""
     finals = [stage.policy for stage in history.stages]
     made: dict[str, list[Manifest]] = {
@@ -50,24 +31,20 @@ def resolved_settings(history: History) -> dict[str, list[Parameter]]:
     # Runs share these artifacts, which have the settings of the run that made them; here a run's own are shown.
     for step, section in (("base policy", "policy"), ("prompts", "prompts")):
         settings[step] = [history.settings[section]] if section in history.settings else settings[step]
-    paper = {"optimize": _PAPER.get(history.algorithm, {})}
-    found = {step: parameters_of(values, paper.get(step, {})) for step, values in settings.items()}
+    found = {step: parameters_of(values) for step, values in settings.items()}
     return {step: parameters for step, parameters in found.items() if parameters}
 
 
-def parameters_of(settings: Iterable[Mapping[str, Any]], paper: Mapping[str, Any]) -> list[Parameter]:
+def parameters_of(settings: Iterable[Mapping[str, Any]]) -> Parameters:
     """Return the settings of a step's artifacts; values in which they differ are joined by an arrow."""
-    values: dict[str, list[Any]] = {}
+    values: dict[str, list[str]] = {}
     for one in settings:
         own = {name: value for name, value in one.items() if name not in OTHER_STEPS}
         for name, value in _without_idle_veto(flat(own)).items():
             seen = values.setdefault(name, [])
-            if value not in seen:
-                seen.append(value)
-    return [
-        Parameter(name, " → ".join(written(value) for value in seen), name in paper and seen == [paper[name]])
-        for name, seen in values.items()
-    ]
+            if written(value) not in seen:
+                seen.append(written(value))
+    return {name: " → ".join(seen) for name, seen in values.items()}
 
 
 def _without_idle_veto(settings: dict[str, Any]) -> dict[str, Any]:

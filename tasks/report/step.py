@@ -12,7 +12,7 @@ from tasks.report.drawing import Picture
 from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, make_figures, shown_stages
 from tasks.report.history import History, Stage, load_history
-from tasks.report.ledger import ROWS, Ledger, make_ledger, training_seconds
+from tasks.report.ledger import ROWS, Ledger, at_work, make_ledger, steps_of, training_seconds
 from tasks.report.look import render
 from tasks.report.parameters import resolved_settings
 from tasks.report.summary import RunSummary, make_summary
@@ -23,6 +23,7 @@ from tasks.store.layout import PAGE_FILE, SETTINGS_FILE, SUMMARY_FILE
 
 _OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
 _LEVELS_SHOWN = 6
+_LEARNED = ("groups", "zero_variance_groups", "unscored", "logp_mismatch")
 
 
 def write_report(
@@ -111,6 +112,9 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         outcomes=sorted(outcomes, key=lambda name: _OUTCOMES.index(name) if name in _OUTCOMES else len(_OUTCOMES)),
         warnings=_warnings(history),
         ledger=ledger,
+        steps={
+            stage: {task: at_work(made) for task, made in tasks.items()} for stage, tasks in steps_of(history).items()
+        },
         ledger_words=ROWS,
         training_seconds=training_seconds,
         figures={name: picture.svg for name, picture in figures.items()},
@@ -131,18 +135,12 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
 def _learned_from(stage: Stage) -> dict[str, Any]:
     """Return the facts of the responses that a stage learned from, and those of its policy; None what is not known."""
     verdicts = [manifest.facts for manifest in stage.verdicts]
-
-    def mean(name: str) -> float | None:
+    found = {name: stage.policy.facts.get(name) for name in _LEARNED}
+    found["responses"] = sum(sum((one.get("outcomes") or {}).values()) for one in verdicts) or None
+    for name in ("reward", "truncated"):
         known = [one[name] for one in verdicts if one.get(name) is not None]
-        return sum(known) / len(known) if known else None
-
-    names = ("groups", "zero_variance_groups", "unscored", "logp_mismatch")
-    return {
-        "responses": sum(sum((one.get("outcomes") or {}).values()) for one in verdicts) or None,
-        "reward": mean("reward"),
-        "truncated": mean("truncated"),
-        **{name: stage.policy.facts.get(name) for name in names},
-    }
+        found[name] = sum(known) / len(known) if known else None
+    return found
 
 
 def _outcomes(history: History) -> dict[str, Counter[str]]:

@@ -11,8 +11,7 @@ from pydantic import ConfigDict, Field
 
 from tasks.formats import duration, label, number, percent, percent_range
 from tasks.model import FlyteModel
-from tasks.report.evaluated import EvaluatedPolicy, Result, headline
-from tasks.report.history import History
+from tasks.report.history import EvaluatedPolicy, History, Result, headline
 from tasks.report.ledger import Ledger, covered, training_seconds
 from tasks.report.tables import COLUMNS, text_table
 from tasks.store import ArtifactRef, Store
@@ -44,14 +43,10 @@ class BenchmarkRow(_Row):
 
     name: str
     digest: str = ""
-    """Digest of the artifact that holds its problems."""
     problems: int
     samples_per_problem: int
-    """k of avg@k."""
     pass_at: float | None
-    """pass@k."""
     majority: float | None
-    """maj@k."""
     truncated: float | None
 
 
@@ -92,7 +87,6 @@ class RunSummary(_Record):
     """0 before the first stage."""
     seed: int
     base_policy: str = ""
-    """Digest of the base policy."""
     problems: int
     """The number of problems of all benchmarks."""
     samples_per_problem: int
@@ -107,7 +101,6 @@ class RunSummary(_Record):
     execution: Execution | None = None
     """The execution that ends with this summary."""
     report: str = ""
-    """Path of the page."""
     next_commands: list[str] = Field(default_factory=list)
 
     @property
@@ -201,7 +194,6 @@ def summary_row(policy: EvaluatedPolicy) -> SummaryRow:
 
 
 def _numbers(result: Result) -> dict[str, Any]:
-    """Return the numbers of a row; a row takes those that it has fields for."""
     shares = {
         "greedy": result.greedy,
         "working": result.working,

@@ -1,7 +1,7 @@
 """Tables as text: for a terminal, and for a page in Markdown."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import StringIO
 
 from rich import box
@@ -35,14 +35,16 @@ def text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return render(table, _WIDEST)
 
 
-def number_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
-    """Return an empty table with a title and columns of names, then of numbers, none of which wraps."""
+def number_table(title: str, names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> Table:
+    """Return a table with a title and columns of names, then of numbers, none of which wraps."""
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     table.caption_justify = "left"
     for name in names:
         table.add_column(name, no_wrap=True)
     for number in numbers:
         table.add_column(number, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -68,6 +70,6 @@ def print_whole(console: Console, table: Table) -> None:
 
 def render_markdown(table: Table) -> str:
     """Return a rich table as Markdown, without padding."""
-    table.box = box.MARKDOWN
+    table.box, table.pad_edge = box.MARKDOWN, True
     lines = [re.sub(r" {2,}", " ", line) for line in render(table, _WIDEST).splitlines() if line.strip()]
     return "\n".join([lines[0], re.sub(r"-+", "---", lines[1]), *lines[2:]])

@@ -88,7 +88,7 @@ def test_the_page_says_what_is_missing_and_shows_what_is_there(stopped: Run, tmp
     top = words(page.split("<header>")[0].split('<aside id="unfinished"')[1])
     assert "This run is not finished" in top
     assert "Stage 1 of 2 lacks its evaluation." in top
-    for name in ("reward", "ess", "timeline", "steps"):
+    for name in ("reward", "ess", "timeline"):
         assert f'id="figure-{name}"' in page
     assert "There is no second evaluation yet." in page
     assert stopped.rollouts[0].digest in page

@@ -17,6 +17,8 @@ from tasks.experiments.result import (
 )
 from tasks.experiments.runs import SystemRun
 from tasks.experiments.speedup import split_causes, times_of
+from tasks.report import drawing
+from tasks.report.drawing import Chart, Panel, Series
 from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
 from tests.experiments.planted import call
@@ -107,7 +109,14 @@ def result(system_runs: list[SystemRun]) -> ReproductionResult:
 
 
 @pytest.fixture(scope="session")
-def laboratory() -> list[LaboratoryResult]:
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> list[LaboratoryResult]:
+    folder = tmp_path_factory.mktemp("laboratory")
+    curves = Chart([Series("", HOSTILE, [0, 1, 2], [0.3, 0.4, 0.5])], {"": Panel(HOSTILE)}, "update")
+    for part in ("a", "b", "c"):
+        (folder / part).mkdir()
+        with drawing.style():
+            svg = drawing.to_svg(curves.draw(), f"laboratory-{part}", HOSTILE)
+        (folder / part / "curves.svg").write_text(svg, encoding="utf-8")
     arm = ArmResult.model_construct(by_seed=[0.5] * 3, vetoed=0.01, clipped=None, stopped=[])
     arms = [
         arm.model_copy(update={"name": name, "accuracy": value, "low": value - 0.05, "high": value + 0.04, "best": 0.7})
@@ -116,6 +125,7 @@ def laboratory() -> list[LaboratoryResult]:
     arms[1] = arms[1].model_copy(update={"stopped": ["a gate"]})
     return [
         LaboratoryResult.model_construct(
+            folder=str(folder / part),
             part=part,
             title=f"Part {part}",
             asks="Is it so?",
@@ -137,5 +147,11 @@ def drawn(
 
 
 @pytest.fixture(scope="session")
-def page(result: ReproductionResult, system_runs: list[SystemRun], drawn: dict[str, CaptionedFigure]) -> str:
-    return render_page(result, system_runs, drawn, {run.name: f"report/{run.seed:016x}" for run in system_runs})
+def page(
+    result: ReproductionResult,
+    system_runs: list[SystemRun],
+    laboratory: list[LaboratoryResult],
+    drawn: dict[str, CaptionedFigure],
+) -> str:
+    reports = {run.name: f"report/{run.seed:016x}" for run in system_runs}
+    return render_page(result, system_runs, laboratory, drawn, reports)

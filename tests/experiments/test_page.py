@@ -1,22 +1,22 @@
 """What the page says, and the data behind its figures."""
 
+import csv
 import re
 
 import pytest
-from pyarrow.csv import read_csv
 
 from tasks.experiments.page import render_page, write_page
 from tasks.experiments.result import markdown
 from tasks.formats import duration, number, saved
 from tasks.report.ledger import training_clock
-from tests.experiments.conftest import HOSTILE, SYSTEMS
+from tests.experiments.conftest import HOSTILE, MODELS, SYSTEMS
 from tests.report.pages import assert_self_contained, texts, words
+from tests.report.test_page_in_browser import assert_allowed, probe
 
 KINDS = [
     "accuracy",
     "reward",
     "vetoed",
-    "ledger",
     *(f"{kind}-{one}" for one in SYSTEMS[1:] for kind in ("causes", "execution")),
 ]
 
@@ -54,7 +54,7 @@ def test_headlines_say_how_the_reference_stands(page):
 def test_a_difference_that_is_told_apart_or_not(result, system_runs, low, high, p, verdict):
     told = {"difference": (low + high) / 2, "low": low, "high": high, "p_bootstrap": p, "equivalent": False}
     test = result.tests[0].model_copy(update=told)
-    page = render_page(result.model_copy(update={"tests": [test]}), system_runs, {}, {})
+    page = render_page(result.model_copy(update={"tests": [test]}), system_runs, [], {}, {})
     assert f"mu_grpo {verdict} grpo" in words(page)
 
 
@@ -62,17 +62,18 @@ def test_every_figure_is_there_with_its_data(drawn, page):
     expected = {f"{kind}-{model}" for kind in KINDS for model in ("tiny", "qwen2-5-math-7b")}
     assert set(drawn) == expected | {"laboratory-a", "laboratory-b"}
     for name, one in drawn.items():
-        assert one.data.num_rows > 0, name
+        assert sum(len(series.x) for series in one.series) > 0, name
         assert f'id="figure-{name}"' in page
         assert f"figures/{name}.csv" in page
         assert one.svg.count("<path") > 3, name
-        shown = " ".join(texts(one.svg))
-        for system in set(one.data.column_names) & {"system"} and set(one.data["system"].to_pylist()):
-            assert system in shown, name
         if one.model:
             assert name.endswith(one.model.lower().replace(".", "-"))
-            assert set(one.data["model"].to_pylist()) == {one.model}
+    for kind in ("accuracy", "execution-grpo"):
+        shown = " ".join(texts(drawn[f"{kind}-tiny"].svg))
+        assert "mu_grpo" in shown
+        assert "grpo" in shown.replace("mu_grpo", "")
     assert HOSTILE not in drawn["laboratory-a"].svg
+    assert "&lt;b&gt;7B" in page
 
 
 def test_the_page_is_written_with_its_figures_and_their_data(tmp_path, result, system_runs):
@@ -83,45 +84,46 @@ def test_the_page_is_written_with_its_figures_and_their_data(tmp_path, result, s
     assert "mu_grpo" in (tmp_path / "report.html").read_text(encoding="utf-8")
     names = {path.stem for path in (tmp_path / "figures").glob("*.csv")}
     assert names == {path.stem for path in (tmp_path / "figures").glob("*.svg")}
-    assert len(names) == 6
-    rows = read_csv(tmp_path / "figures/causes-grpo-tiny.csv").to_pylist()
-    assert [row["name"] for row in rows][:: len(rows) - 1] == ["grpo", "mu_grpo"]
-    assert sum(row["seconds"] for row in rows[1:-1]) == pytest.approx(rows[0]["seconds"] - rows[-1]["seconds"])
+    assert len(names) == 5
+    table = (tmp_path / "figures/causes-grpo-tiny.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(table.splitlines()))
+    assert [row["series"] for row in rows][:: len(rows) - 1] == ["grpo", "mu_grpo"]
+    saved_seconds = sum(float(row["x"]) for row in rows[1:-1])
+    assert saved_seconds == pytest.approx(float(rows[0]["x"]) - float(rows[-1]["x"]))
 
 
 def test_accuracy_is_drawn_over_the_time_of_training(drawn, system_runs):
-    rows = drawn["accuracy-tiny"].data.to_pylist()
     run = next(run for run in system_runs if (run.model, run.system, run.seed) == ("tiny", "mu_grpo", 0))
-    own = [row for row in rows if (row["system"], row["seed"]) == ("mu_grpo", 0)]
-    assert [row["updates"] for row in own] == [0, 32, 64, 96, 128]
+    (own,) = [one for one in drawn["accuracy-tiny"].series if one.name == "mu_grpo, seed 0"]
     # A stage: two shards, their verdicts and its policy, and half a second for storage after the first three.
     stage = (0.4 + 9) + (0.4 + 10) + (0.1 + 2.5) + (0.5 + 1.5 + 14) + 4 * 0.5
-    assert [row["seconds"] for row in own] == pytest.approx([stage * place for place in range(5)], abs=2.1)
-    assert [row["accuracy"] for row in own] == [policy.accuracy.value for policy in run.history.evaluated]
+    assert own.x == pytest.approx([stage * place for place in range(5)], abs=2.1)
+    assert own.y.tolist() == [policy.accuracy.value for policy in run.history.evaluated]
+    (mean,) = [one for one in drawn["accuracy-tiny"].series if one.name == "mu_grpo"]
+    assert mean.y == pytest.approx(own.y + 0.002)  # seed 1 is better by 0.004
 
 
 def test_an_execution_line_has_the_seconds_of_the_phases(drawn, system_runs):
-    rows = drawn["execution-grpo-tiny"].data.to_pylist()
+    series = drawn["execution-grpo-tiny"].series
     for system in ("mu_grpo", "grpo"):
         run = next(run for run in system_runs if (run.model, run.system, run.seed) == ("tiny", system, 0))
         for lane in ("generate", "optimize", "verify"):
-            own = [one for one in rows if (one["system"], one["lane"]) == (system, lane)]
-            seconds = sum(one["share"] * (one["end"] - one["start"]) for one in own)
+            seconds = sum(one.y.sum() for one in series if (one.panel, one.name) == (system, lane))
             assert seconds == pytest.approx(run.ledger.seconds[lane], rel=0.05), (system, lane)
 
 
 def test_a_waterfall_falls_from_the_baseline_to_the_reference(drawn, result, system_runs):
     runs = [run for run in system_runs if run.model == "tiny"]
     for baseline in ("grpo", "m2po"):
-        rows = drawn[f"causes-{baseline}-tiny"].data.to_pylist()
+        bars = drawn[f"causes-{baseline}-tiny"].series
         # Seeds that only one system has are left out: m2po has the first alone.
         seeds = {run.seed for run in runs if run.system == baseline}
         for place, system in ((0, baseline), (-1, "mu_grpo")):
             own = [training_clock(run.history)[-1] for run in runs if run.system == system and run.seed in seeds]
-            assert rows[place]["name"] == system
-            assert rows[place]["left"] == pytest.approx(sum(own) / len(own))
+            assert bars[place].name == system
+            assert bars[place].y == pytest.approx(sum(own) / len(own))
         causes = [one for one in result.causes if (one.model, one.baseline) == ("tiny", baseline)]
-        assert [(one["name"], one["seconds"]) for one in rows[1:-1]] == [(one.name, one.seconds) for one in causes]
+        assert [(one.name, one.x[0]) for one in bars[1:-1]] == [(one.name, one.seconds) for one in causes]
 
 
 def test_tables_have_every_number(page, result):
@@ -143,6 +145,18 @@ def test_settings_that_differ_are_told_from_those_that_do_not(page):
 
 
 def test_vetoed_tokens_are_those_of_systems_with_a_veto(drawn):
-    data = drawn["vetoed-tiny"].data
-    assert set(data["system"].to_pylist()) == {"mu_grpo"}
-    assert 0 < max(data["veto_fraction"].to_pylist()) < 0.1
+    series = drawn["vetoed-tiny"].series
+    assert {one.name for one in series} == {"mu_grpo"}
+    assert 0 < max(one.y.max() for one in series) < 0.1
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_every_figure_and_nothing_too_wide(page, tmp_path, width):
+    seen = probe(page, tmp_path, width)
+    assert len(seen["figures"]) == len(KINDS) * len(MODELS) + 2
+    for name, wide, high in seen["figures"]:
+        assert wide > 280, name
+        assert high > 80, name
+    assert seen["wide"] <= width
+    assert_allowed(page, tmp_path)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from tasks.report.history import load_history
-from tasks.report.ledger import Ledger, make_ledger
+from tasks.report.ledger import Ledger, at_work, make_ledger, steps_of
 from tasks.store import Store
 from tasks.store.provenance import gpus
 from tests.report.clock import Clock, process
@@ -142,3 +142,60 @@ def test_the_gpus_of_a_process_are_those_that_torch_sees(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert gpus() == 8
+
+
+def steps_by_name(run: SyntheticRun) -> dict[tuple[str, str], tuple[int, float]]:
+    """Artifacts and seconds at work by stage and task."""
+    found = steps_of(load_history(run.store, run.evaluations))
+    return {(stage, task): (len(made), at_work(made)) for stage, tasks in found.items() for task, made in tasks.items()}
+
+
+def test_steps_take_what_their_artifacts_took(mu_grpo):
+    steps = steps_by_name(mu_grpo)
+    for stage in ("stage 1", "stage 4"):
+        assert steps[stage, "generate"] == pytest.approx((2, 0.4 + 9 + 0.5 + 0.4 + 10 + 0.5))
+        assert steps[stage, "verify"] == pytest.approx((1, 0.1 + 2.5 + 0.5))
+        assert steps[stage, "optimize"] == pytest.approx((1, 0.5 + 1.5 + 14 + 0.5))
+        assert steps[stage, "evaluate"] == pytest.approx((1, 0.3 + 4 + 0.7 + 0.5))
+    assert steps["before", "prepare_policy"] == pytest.approx((1, 31.5))
+    assert list(dict.fromkeys(stage for stage, _ in steps)) == [
+        "before",
+        *(f"stage {number}" for number in range(1, 5)),
+    ]
+
+
+def test_a_step_that_alternates_is_one(grpo):
+    """It makes shards, verdicts and a policy, one after the other."""
+    seconds = 0.5 * 2 + 0.5 + 0.5 + 1.5 + 14.0 + 24.0 + 2.6 + 6.0 + 0.5
+    assert steps_by_name(grpo)["stage 3", "alternate"] == pytest.approx((4, seconds))
+
+
+class SideBySide(SyntheticRun):
+    """Both shards are generated at once."""
+
+    def _write(self, kind, *content, **facts):
+        started = self.clock.now
+        ref = super()._write(kind, *content, **facts)
+        if kind == "rollouts":
+            self.clock.now = started
+        return ref
+
+
+class Interrupted(SyntheticRun):
+    """An earlier attempt made all the updates, and the last one only wrote the policy."""
+
+    def _pass(self, draft, **phases):
+        super()._pass(draft, **({} if "logp" in phases else phases))
+        draft.earlier.update(phases)
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "seconds"),
+    [(SideBySide, "generate", 0.4 + 10 + 0.5), (Interrupted, "optimize", 0.5 + 1.5 + 14 + 0.5)],
+)
+def test_time_counts_once_and_that_of_an_interrupted_attempt_counts(tmp_path, kind, step, seconds):
+    clock = Clock()
+    run = kind(Store.open(tmp_path), clock)
+    with process(clock, "one"):
+        run.base().stages(1)
+    assert steps_by_name(run)["stage 1", step][1] == pytest.approx(seconds)

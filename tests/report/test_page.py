@@ -5,12 +5,9 @@ from tests.report.pages import Outline, assert_self_contained, words
 from tests.report.synthetic_rows import HOSTILE
 
 
-def test_self_contained(page):
-    assert_self_contained(page)
-
-
-def test_responses_are_escaped(page):
+def test_self_contained_and_responses_are_escaped(page):
     """A response is text from a model: it must not become part of the page."""
+    assert_self_contained(page)
     visible = HOSTILE.replace("\x07", "\u2407")
     assert Outline(page).responses.count("\n" + visible) == 2
     assert "<script>alert" not in page
@@ -34,13 +31,15 @@ def test_headline_and_tables(page):
     assert "here none saw one" in text
     assert "training, stage 1 262 238 11 1 512" in text
     assert "stage 1 512 0.512 1.0 % 64 11 1 3.2e-05" in text
+    assert "prepare benchmark prepare policy evaluate prepare prompts generate verify optimize" in text
+    assert "stage 1 – – 5.5 0.5 20.8 3.1 16.5" in text  # noqa: RUF001
 
 
-def test_says_what_is_chosen_here_and_what_the_paper_states(page):
+def test_says_what_is_chosen_here(page):
     text = words(page)
     assert "The veto's trigger is a choice of this project, not the paper's" in text
     assert "(token_ratio above 2)" in text
-    assert "objective.gate.high 5 paper" in text
+    assert "objective.gate.high 5 objective" in text
     assert "objective.veto.kappa 2 objective" in text
     assert "learning_rate 0.0001 warmup_updates" in text
 

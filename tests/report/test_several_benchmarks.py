@@ -112,7 +112,7 @@ def test_the_deck_of_the_mean_shows_every_benchmark(run: Measured) -> None:
     (page,) = draw_deck(run.store, run.evaluations[0], 0.0).values()
     text = words(page)
     assert re.search(r"accuracy 50\.0 % \(", text)
-    assert "benchmarks easy 0.750 hard 0.250" in text
+    assert "benchmarks easy hard 0.750 0.250" in text
     assert re.search(r"Evaluations artifact seconds benchmark accuracy evaluation/\w+ 5\.5 easy 0\.75", text)
 
 
