@@ -232,15 +232,13 @@ def check(
     artifact: Annotated[
         str | None, typer.Argument(help=f"{ARTIFACT}, or run for the latest run; everything without it.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Check the latest run of this seed.")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="Check the latest run of this algorithm.")] = None,
 ) -> None:
     """Verifies the digest of every file of artifacts and of all that they descend from; 1 when something is wrong."""
     from tasks.cli.store import check_tables
     from tasks.stored.check import check_store
 
     began = time.monotonic()
-    findings = check_store(_open(store), artifact, seed, algorithm)
+    findings = check_store(_open(store), artifact)
     _console().print(check_tables(findings, time.monotonic() - began))
     if findings.faults:
         raise typer.Exit(1)

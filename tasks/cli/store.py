@@ -20,7 +20,7 @@ from tasks.store.layout import Facts
 from tasks.store.lineage import Lineage, ancestry
 from tasks.store.records import Manifest
 from tasks.stored.check import Findings
-from tasks.stored.find import find_artifact
+from tasks.stored.runs import find_artifact
 from tasks.stored.garbage import Garbage, Item
 
 _COMMIT_DIGITS = 10

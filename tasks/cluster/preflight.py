@@ -17,7 +17,7 @@ from tasks.errors import ArtifactError
 from tasks.formats import some
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings, Role, quantity
-from tasks.store.places import bucket_of
+from tasks.store.store import bucket_of
 
 KUBEFLOW = "kubeflow.org/v1"
 """The API of the training operator."""

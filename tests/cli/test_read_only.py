@@ -80,7 +80,7 @@ def test_garbage_in_a_folder_that_is_only_read(open_to_all: Path) -> None:
     os.utime(free, (0, 0))
     with only_reading(store.root):
         found = find_garbage(Store.open(store.root, create=False))
-        assert check_store(store, None, None, None).faults == []
+        assert check_store(store).faults == []
         assert "response" in plain(inspect_stage(store, 1, 0, None, Chosen()))
         assert lineage_json(store, str(kept.policies[-1]))
     assert folders(*loose.policies) <= names(found)
@@ -108,6 +108,6 @@ def test_a_bucket_that_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert report_of(store, None, None, page).report == str(page)
             assert find_garbage(store).items == []
             assert len(all_runs(store)) == 1
-            assert check_store(store, None, None, None).faults == []
+            assert check_store(store).faults == []
             with pytest.raises(ArtifactError, match="denied"):
                 report_of(store, None, None, None)
