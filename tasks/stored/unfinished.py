@@ -118,7 +118,9 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
                 finished_stages=sum(one.digest in finished for one in stages[1:]),
                 averages=[averages[one.digest, of_seed] for one in stages if (one.digest, of_seed) in averages],
                 rollouts=rollouts,
-                verdicts=[one for one in known["verdicts"] if digests & {ref.digest for ref in one.parents["rollouts"]}],
+                verdicts=[
+                    one for one in known["verdicts"] if digests & {ref.digest for ref in one.parents["rollouts"]}
+                ],
             )
         )
     return sorted(runs, key=lambda run: -run.latest)

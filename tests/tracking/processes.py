@@ -10,13 +10,13 @@ import os
 import signal
 import sys
 
+from tasks import tracking
 from tasks.evaluate.metrics import average_evaluations
 from tasks.evaluate.step import evaluate_policy
 from tasks.report.step import write_report
 from tasks.settings import OperationSettings, TrackerSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.work import once
-from tasks import tracking
 from tasks.train.stage import optimize_stage
 from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, VERIFY
 from tests.tracking.test_tracking import dying_in

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tasks import tracking
 from tasks.errors import SettingsError
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
@@ -21,7 +22,6 @@ from tasks.settings.steps import WandbTracker
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.store.work import once
-from tasks import tracking
 from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
 from tasks.verify.step import verify_rollouts
