@@ -1,6 +1,6 @@
-"""Finds what no kept run refers to, and deletes it.
+"""Finds what no finished run refers to, and deletes it.
 
-An artifact stays when a kept run descends from it, when it or one that descends from it is young, and while any step is
+An artifact stays when a finished run descends from it, when it or one that descends from it is young, and while any step is
 at work: what a running step reads cannot be told from outside. So do the shards of later stages beside those of earlier
 ones. A step on another machine that takes no lease, because it saves no parts, is protected by age alone.
 """
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -20,12 +19,15 @@ from tasks.errors import ArtifactError
 from tasks.progress import bar
 from tasks.store import Store
 from tasks.store.files import disk_errors
-from tasks.store.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS
+from tasks.store.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS, Kind
 from tasks.store.lease import AtWork
-from tasks.store.lineage import Contents, Lineage, read_contents
+from tasks.store.lineage import Contents, read_contents
 from tasks.store.records import Manifest
+from tasks.stored.runs import run_key
 
 _HOUR = 3600.0
+_ENDS: tuple[Kind, ...] = ("report", "study", "laboratory", "reproduction")
+"""What finished runs end with."""
 
 
 @dataclass(frozen=True)
@@ -41,27 +43,22 @@ class Item:
 
 @dataclass(frozen=True)
 class Garbage:
-    """Files and folders that no kept run refers to, and how much stays."""
+    """Files and folders that no finished run refers to, and how much stays."""
 
     items: list[Item]
     """Items in the order in which they can be deleted."""
     runs: int
-    """Runs that are kept, with all their artifacts."""
+    """Finished runs, all artifacts of which stay."""
     kept: int
     """Artifacts that stay."""
     spared: int
-    """Those of them that belong to no kept run."""
+    """Those of them that belong to no finished run."""
     work: AtWork
     """The work of processes when the store was read."""
 
 
-def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Garbage:
-    """Find what no kept run refers to.
-
-    Args:
-        store: the store to look through.
-        keep: how many runs are kept of those that differ in nothing but what they gave, the latest ones; all when None.
-        hours: the age below which artifacts are spared.
+def find_garbage(store: Store, hours: float = 24) -> Garbage:
+    """Find what no finished run refers to; artifacts younger than some hours are spared.
 
     Raises:
         ArtifactError: a manifest cannot be read, so that nobody knows what it refers to; or the disk or server fails.
@@ -77,9 +74,10 @@ def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Ga
                 "folder."
             )
         before = time.time() - hours * _HOUR
-        runs, here = _finished_runs(contents, keep), contents.manifests.keys()
+        here = contents.manifests.keys()
         young = [name for name in here if _changed(contents, name) > before]
-        of_runs = contents.ancestors(name for run in runs for name in run) & here
+        ends = {name: manifest for name, manifest in contents.manifests.items() if manifest.kind in _ENDS}
+        of_runs = contents.ancestors(ends) & here
         in_use = contents.ancestors(here if work.keys else young) & here
         cut = {_cut(contents.manifests[name]) for name in in_use} - {None}
         stays = of_runs | in_use | {name for name, manifest in contents.manifests.items() if _cut(manifest) in cut}
@@ -92,32 +90,8 @@ def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Ga
             *_unfinished(contents, work, before),
             *_locks(store, work, before),
         ]
+        runs = {run_key(manifest) for manifest in ends.values()}
         return Garbage(items, len(runs), len(stays), len(stays - of_runs), work)
-
-
-def _finished_runs(lineage: Lineage, keep: int | None) -> list[list[str]]:
-    """Return the artifacts that finished runs end with, run by run, the latest first; so many of the same settings.
-
-    They are reports (several that were rendered of the same run are one), studies, comparisons of the laboratory and
-    reproductions.
-    """
-    runs: dict[str, dict[tuple[str, ...], list[str]]] = {}
-    for name, manifest in sorted(lineage.manifests.items(), key=lambda found: -found[1].timings.finished):
-        if manifest.kind in ("report", "study", "laboratory", "reproduction"):
-            run = tuple(ref.digest for ref in manifest.parents.get("evaluations", ())) or (manifest.digest,)
-            runs.setdefault(_same(lineage, manifest), {}).setdefault(run, []).append(name)
-    return [names for of_same in runs.values() for names in list(of_same.values())[:keep]]
-
-
-def _same(lineage: Lineage, manifest: Manifest) -> str:
-    """Return a key that is equal for runs of which the later one takes the place of the earlier one."""
-    key: list[Any] = [manifest.kind, manifest.settings, manifest.seed]
-    if manifest.kind == "report":
-        policies, facts = lineage.evaluated(manifest), manifest.known_facts
-        mu = max((policy.known_facts.get("updates_per_rollout", 0) for policy in policies), default=0)
-        base = lineage.policies(policies[0])[0].digest if policies else ""
-        key += [base, facts.get("algorithm"), mu, facts.get("other_settings")]
-    return json.dumps(key, sort_keys=True)
 
 
 def _cut(manifest: Manifest) -> str | None:
