@@ -1,8 +1,8 @@
 """Finds what no finished run refers to, and deletes it.
 
-An artifact stays when a finished run descends from it, when it or one that descends from it is young, and while any step is
-at work: what a running step reads cannot be told from outside. So do the shards of later stages beside those of earlier
-ones. A step on another machine that takes no lease, because it saves no parts, is protected by age alone.
+An artifact stays when a finished run descends from it, when it or one that descends from it is young, and while any
+step is at work: what a running step reads cannot be told from outside. So do the shards of later stages beside those of
+earlier ones. A step on another machine that takes no lease, because it saves no parts, is protected by age alone.
 """
 
 import json
