@@ -21,7 +21,7 @@ from flytekit.utils.asyn import run_sync
 from tasks.errors import DeploymentError, UserError
 from tasks.interruption import Interrupted
 from tasks.progress import end_when_it_hangs
-from tasks.store.provenance import code
+from tasks.provenance import code
 
 REGISTERED = "MU_GRPO_CODE"
 """Environment variable of a pod that holds the version of the code that its task was registered from."""

@@ -26,6 +26,7 @@ from tasks.flyte.inputs import (
     TrainingSetInputs,
     VerifyInputs,
 )
+from tasks.provenance import process
 from tasks.report.summary import RunSummary
 from tasks.settings import (
     ArithmeticSettings,
@@ -42,7 +43,6 @@ from tasks.settings import (
 from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store, StoreRef
 from tasks.store.fetch import fingerprint
-from tasks.store.provenance import process
 from tasks.stored.results import EvaluatedPolicy, RescoredRun
 from tasks.tracking import check_installed
 

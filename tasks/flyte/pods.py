@@ -7,8 +7,8 @@ from flytekit import Resources, Secret
 from flytekit.extras.accelerators import GPUAccelerator
 
 from tasks.flyte.attempts import REGISTERED
+from tasks.provenance import code
 from tasks.settings.deployment import DeploymentSettings, Role
-from tasks.store.provenance import code
 
 DEPLOYMENT = DeploymentSettings.current()
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tasks.store.files as disk
 from tasks.errors import ArtifactError, DamagedError
+from tasks.provenance import commit, execution, gpus, packages, process, waits
 from tasks.settings.base import STORES, Settings, is_place
 from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, Folder, check, disk_errors, flush, side_by_side, staged
 from tasks.store.layout import MANIFEST, MARKER, Kind
 from tasks.store.progress import Progress
-from tasks.store.provenance import commit, execution, gpus, packages, process, waits
 from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from filelock import FileLock, Timeout
 
 from tasks.interruption import goes_on
 from tasks.logs import logger
+from tasks.provenance import waiting
 from tasks.settings.base import Settings
 from tasks.store.files import disk_errors
 from tasks.store.layout import LEASES, MADE
-from tasks.store.provenance import waiting
 from tasks.store.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.store.store import Store
 

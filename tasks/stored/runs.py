@@ -18,11 +18,11 @@ import psutil
 
 from tasks.errors import DamagedError, DataError
 from tasks.formats import some
+from tasks.provenance import commit
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import KINDS, RUNS, Kind
 from tasks.store.lineage import Lineage, ancestry
-from tasks.store.provenance import commit
 from tasks.store.records import SCHEMA, Manifest
 
 LATEST = "latest"

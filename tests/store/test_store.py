@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError
+from tasks.provenance import process
 from tasks.store import Store
-from tasks.store.provenance import process
 from tests.store.writers import at_once, run_until_killed, write
 
 

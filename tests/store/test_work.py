@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError
+from tasks.provenance import EXECUTION
 from tasks.settings import OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.provenance import EXECUTION
 from tasks.store.work import once, work_key
 from tools import ROOT
 from tools.s3 import S3
