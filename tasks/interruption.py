@@ -4,16 +4,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from types import FrameType
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import NoReturn, TypeVar
 
 from tasks.errors import UserError
 
 _ASKED = threading.Event()
 _GOES_ON = "goes_on_after_sigterm"
-Inputs = ParamSpec("Inputs")
-Made = TypeVar("Made")
+Step = TypeVar("Step", bound=Callable[..., object])
 
 
 class Interrupted(UserError):
@@ -40,16 +38,11 @@ def heeded() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def heeding(step: Callable[Inputs, Made]) -> Callable[Inputs, Made]:
+def heeding(step: Step) -> Step:
     """Wrap a step that keeps running after SIGTERM until it has saved its state."""
-
-    @wraps(step)
-    def within(*inputs: Inputs.args, **named: Inputs.kwargs) -> Made:
-        with heeded():
-            return step(*inputs, **named)
-
-    setattr(within, _GOES_ON, True)
-    return within
+    wrapped = heeded()(step)
+    setattr(wrapped, _GOES_ON, True)
+    return wrapped
 
 
 def goes_on(step: Callable[..., object]) -> bool:

@@ -19,7 +19,10 @@ NOTE = ROOT / "tools" / "cache_versions.json"
 TASKS = [ROOT / "tasks" / "flyte" / name for name in ("tasks.py", "experiments.py")]
 # How artifacts are stored, errors are worded, progress is shown and settings are parsed: a change there that matters
 # changes the settings or the digests that enter a cache key.
-_NEUTRAL = ("tasks.store.", "tasks.errors.", "tasks.flyte.", "tasks.model.", "tasks.progress.", "tasks.settings.")
+_NEUTRAL = (
+    *("tasks.store.", "tasks.provenance.", "tasks.errors.", "tasks.flyte.", "tasks.model.", "tasks.progress."),
+    "tasks.settings.",
+)
 
 
 @cache

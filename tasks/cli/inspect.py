@@ -19,9 +19,8 @@ from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.records import Manifest
 from tasks.store.tables import read_table
-from tasks.stored.find import find_artifact
-from tasks.stored.reports import Responses, find_reports, run_of
-from tasks.stored.unfinished import find_unfinished
+from tasks.stored.runs import find_artifact, find_reports, run_of
+from tasks.stored.unfinished import Responses, find_unfinished
 
 _ROW = ["prompt_id", "sample_index"]
 _TEXTS = [*_ROW, "prompt", "answer", "response"]
@@ -62,16 +61,16 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
     Raises:
         DataError: there is no such run, stage, prompt or outcome.
     """
-    stages = [found for run in find_unfinished(store, seed, algorithm) if (found := run.stage(stage))]
-    responses = max(stages, key=lambda one: one.latest, default=None)
+    stages = ((run.latest, found) for run in find_unfinished(store, seed, algorithm) if (found := run.stage(stage)))
+    latest, responses = next(stages, (0.0, None))
     try:
         report = find_reports(store, seed, algorithm)[0]
     except DataError:
         if responses is None:
             raise
-    else:
-        if responses is None or responses.latest <= report.timings.finished:
-            responses = _of_run(store, report, stage)
+        return _groups(store, responses, chosen)
+    if responses is None or latest <= report.timings.finished:
+        responses = _of_run(store, report, stage)
     return _groups(store, responses, chosen)
 
 

@@ -221,15 +221,13 @@ def check(
     artifact: Annotated[
         str | None, typer.Argument(help=f"{ARTIFACT}, or run for the latest run; everything without it.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Check the latest run of this seed.")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="Check the latest run of this algorithm.")] = None,
 ) -> None:
     """Verifies the digest of every file of artifacts and of all that they descend from; 1 when something is wrong."""
     from tasks.cli.store import check_tables
     from tasks.stored.check import check_store
 
     began = time.monotonic()
-    findings = check_store(_open(store), artifact, seed, algorithm)
+    findings = check_store(_open(store), artifact)
     _console().print(check_tables(findings, time.monotonic() - began))
     if findings.faults:
         raise typer.Exit(1)
@@ -239,27 +237,23 @@ def check(
 def gc(
     store: StoreFolder,
     delete: Annotated[bool, typer.Option("--delete", help="Delete what is listed.")] = False,
-    keep: Annotated[
-        int | None,
-        typer.Option(min=1, help="Keep the latest N runs of the same settings, base policy and seed; all without it."),
-    ] = None,
     older_than: Annotated[
         float,
         typer.Option(min=0, help="Hours; what is younger stays, and so does everything while a step is at work."),
     ] = 24,
     names: Annotated[bool, typer.Option("--names", help="Name everything that is listed.")] = False,
 ) -> None:
-    """Lists what no kept run refers to: artifacts, unfinished work, and what dead processes left."""
+    """Lists what no finished run refers to: artifacts, unfinished work, and what dead processes left."""
     from tasks.cli.store import garbage_tables
     from tasks.stored.garbage import delete_garbage, find_garbage
 
     opened = _open(store)
-    garbage = find_garbage(opened, keep, older_than)
+    garbage = find_garbage(opened, older_than)
     if delete:
         garbage = delete_garbage(opened, garbage)
     _console().print(garbage_tables(garbage, older_than, delete, names))
     if garbage.items and not delete:
-        options = f"{f' --keep {keep}' if keep else ''}{f' --older-than {older_than:g}' if older_than != 24 else ''}"
+        options = f" --older-than {older_than:g}" if older_than != 24 else ""
         print(f"delete it: mu-grpo gc --store {shlex.quote(store)}{options} --delete")
 
 

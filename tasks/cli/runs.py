@@ -11,7 +11,7 @@ from tasks.report.summary import RunSummary, summarise
 from tasks.settings.base import flat
 from tasks.settings.run import chosen
 from tasks.store import Store
-from tasks.stored.reports import find_reports, run_key
+from tasks.stored.runs import find_reports, run_key
 from tasks.stored.unfinished import find_unfinished
 
 PAGE = Path("report.html")

@@ -20,8 +20,8 @@ from tasks.store.layout import Facts
 from tasks.store.lineage import Lineage, ancestry
 from tasks.store.records import Manifest
 from tasks.stored.check import Findings
-from tasks.stored.find import find_artifact
 from tasks.stored.garbage import Garbage, Item
+from tasks.stored.runs import find_artifact
 
 _COMMIT_DIGITS = 10
 _NONE = "-"

@@ -38,7 +38,7 @@ def measure(run: RunSettings, store: "Store", assumed: AssumptionSettings) -> tu
         DataError: there is no run, or it says nothing about the planned one.
     """
     from tasks.report.history import load_finished
-    from tasks.stored.reports import find_reports
+    from tasks.stored.runs import find_reports
 
     def alternates(report: "Manifest") -> bool:
         evaluation = store.manifest(report.parents["evaluations"][-1])

@@ -12,7 +12,7 @@ import requests
 from tasks.cluster.api import Finding, Object, Result, Unknown, checked
 from tasks.errors import ArtifactError
 from tasks.settings.deployment import VARIABLE
-from tasks.store.places import bucket_of
+from tasks.store.store import bucket_of
 
 OLDEST_FLYTE = (1, 16, 4)
 """Older ones stop when a shard of a map task is tried more often than they have counted on (flyteorg/flyte #6802)."""

@@ -25,6 +25,7 @@ from tasks.settings import (
 )
 from tasks.settings.data_sets import HELD_OUT
 from tasks.store import ArtifactRef, Store
+from tasks.store.layout import PROMPTS_FILE
 from tasks.store.tables import CHATS, PROMPTS, write_table
 from tasks.verify.pool import shared_verifier, shortened
 from tasks.verify.verdicts import Outcome
@@ -188,7 +189,7 @@ def with_template(rows: Sequence[Row], settings: PromptsSettings | BenchmarkSett
 
 def write_prompts(folder: Path, rows: Sequence[Row]) -> None:
     """Write the prompts table; only chats have a date."""
-    write_table(folder / "prompts.parquet", rows, CHATS if any(row["chat"] for row in rows) else PROMPTS)
+    write_table(folder / PROMPTS_FILE, rows, CHATS if any(row["chat"] for row in rows) else PROMPTS)
 
 
 def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSettings) -> list[Row]:

@@ -20,6 +20,7 @@ from tasks.formats import percent, some
 from tasks.logs import logger
 from tasks.settings import OperationSettings, PromptsSettings, TrainingSetSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
+from tasks.store.layout import PROMPTS_FILE, REMOVED_FILE, TRAINING_FILE
 from tasks.store.tables import REMOVED, TRAINING, TRAINING_CHATS, read_table, write_table
 
 _NAMED = 8
@@ -141,8 +142,8 @@ def prepare_training_set(
         found = {row["prompt_id"]: overlap for row in taken if (overlap := problems.find(row["prompt"]))}
         kept = [row for row in taken if row["prompt_id"] not in found]
         schema = TRAINING_CHATS if any(row.get("messages") for row in kept) else TRAINING
-        write_table(draft.path / "training.parquet", kept, schema)
-        write_table(draft.path / "removed.parquet", _removed(unusable, found), REMOVED)
+        write_table(draft.path / TRAINING_FILE, kept, schema)
+        write_table(draft.path / REMOVED_FILE, _removed(unusable, found), REMOVED)
         draft.facts.update(
             prompts=len(kept),
             rows=total,
@@ -189,7 +190,7 @@ def prepare_stage(
 
 
 def _training_set(store: Store, settings: PromptsSettings, training: ArtifactRef) -> pa.Table:
-    table = read_table(store.path(training) / "training.parquet")
+    table = read_table(store.path(training) / TRAINING_FILE)
     count, there = settings.prompts_per_stage, table.num_rows
     if there < count:
         raise DataError(
@@ -232,7 +233,7 @@ def _listed(unusable: Sequence[Unusable]) -> str:
 def _problems(store: Store, benchmarks: Sequence[ArtifactRef], words: int) -> Problems:
     problems = Problems(words)
     for folder in store.paths(benchmarks):
-        rows = read_table(folder / "prompts.parquet", ["prompt_id", "problem"]).to_pylist()
+        rows = read_table(folder / PROMPTS_FILE, ["prompt_id", "problem"]).to_pylist()
         problems.add(BenchmarkNote.read(folder).name, rows)
     return problems
 

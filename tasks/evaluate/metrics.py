@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.errors import DataError
-from tasks.statistics import Benchmarks, interval_of
+from tasks.statistics import interval_of
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE
 
@@ -162,15 +162,9 @@ def combine(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _mean_over(measured: Sequence[Mapping[str, Any]], name: str) -> dict[str, float] | None:
     found = [one["by_problem"][name] for one in measured]
-    if None in found:
-        return None
-    return _with_bounds({str(place): np.array([values_P]) for place, values_P in enumerate(found)})
+    return None if None in found else _estimate(*map(np.array, found))
 
 
-def _estimate(values_P: Floats) -> dict[str, float]:
-    return _with_bounds({"": values_P[None]})
-
-
-def _with_bounds(benchmarks: Benchmarks) -> dict[str, float]:
-    """Return ``value``, ``low`` and ``high`` of a mean over problems and benchmarks."""
-    return asdict(interval_of([benchmarks]))
+def _estimate(*benchmarks: Floats) -> dict[str, float]:
+    """Return ``value``, ``low`` and ``high`` of a mean over benchmarks of the values of their problems, [P] each."""
+    return asdict(interval_of([{str(place): values_P[None] for place, values_P in enumerate(benchmarks)}]))

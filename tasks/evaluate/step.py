@@ -19,7 +19,7 @@ from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE
 from tasks.store.tables import SAMPLES, read_table, to_table, write_table
-from tasks.tracking.journal import shown
+from tasks.tracking import shown
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
 from tasks.verify.step import pair
 from tasks.verify.verdicts import Outcome, Verdict

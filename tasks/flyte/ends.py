@@ -28,6 +28,7 @@ from tasks.flyte.inputs import (
     TrainingSetInputs,
     VerifyInputs,
 )
+from tasks.provenance import process
 from tasks.report.summary import RunSummary
 from tasks.settings import (
     ArithmeticSettings,
@@ -41,9 +42,8 @@ from tasks.settings import (
 from tasks.settings.evaluate import Measure, measures
 from tasks.store import Store, StoreRef
 from tasks.store.fetch import fingerprint
-from tasks.store.provenance import process
 from tasks.stored.results import EvaluatedPolicy, RescoredRun
-from tasks.tracking.journal import check_installed
+from tasks.tracking import check_installed
 
 
 class OpenRun(NamedTuple):
@@ -179,7 +179,7 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
     from tasks.report.summary import execution_since, summarise
     from tasks.store.layout import PAGE_FILE
-    from tasks.stored.reproducibility import write_reproducibility
+    from tasks.stored.runs import write_reproducibility
 
     opened = Store(inputs.store)
     write_reproducibility(opened, report, inputs.settings)
@@ -195,9 +195,10 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
 
 
 class FoundStage(NamedTuple):
-    """A stage of a stored run; see ``StoredStage``."""
+    """A stage of a stored run."""
 
     policies: list[Artifact]
+    """The base policy and those after every stage before this one; the last one sampled the rollouts."""
     rollouts: list[Artifact]
     verdicts: Artifact
 
@@ -217,25 +218,25 @@ class OpenRescore(NamedTuple):
 @always
 def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
     """Find the stages of the latest finished run of an algorithm and a seed."""
-    from tasks.stored.reports import stored_stages
+    from tasks.stored.runs import trained_policies
 
     opened = Store.open(store, create=False)
-    found = stored_stages(opened, algorithm, seed)
+    trained = trained_policies(opened, algorithm, seed)[1:]
     return OpenRescore(
         verify=VerifyInputs(store=opened.ref, seed=seed, settings=verify),
-        stages=list(range(len(found))),
-        rollouts=[one.rollouts for one in found],
-        verdicts=[one.verdicts for one in found],
+        stages=list(range(len(trained))),
+        rollouts=[policy.parents["rollouts"] for policy in trained],
+        verdicts=[policy.parents["verdicts"][0] for policy in trained],
     )
 
 
 @always
 def find_stage(store: StoreHandle, seed: int, algorithm: str, stage: int) -> FoundStage:
     """Find a stage of the latest finished run of an algorithm and a seed; ``stage`` counts from 0."""
-    from tasks.stored.reports import stored_stage
+    from tasks.stored.runs import trained_policies
 
-    found = stored_stage(Store(store), algorithm, seed, stage)
-    return FoundStage(found.policies, found.rollouts, found.verdicts)
+    *before, after = trained_policies(Store(store), algorithm, seed, stage)
+    return FoundStage([policy.ref for policy in before], after.parents["rollouts"], after.parents["verdicts"][0])
 
 
 class OpenEvaluation(NamedTuple):
@@ -258,10 +259,10 @@ def open_evaluation(
     seed: int,
 ) -> OpenEvaluation:
     """Find a stored policy, as ``policy/0123abcd`` or ``latest``, and resolve the benchmarks."""
-    from tasks.stored.find import find_policy
+    from tasks.stored.runs import find_artifact
 
     opened = Store.open(store, create=False)
-    found = find_policy(opened, policy)
+    found = find_artifact(opened, policy, "policy")
     measured = measures(with_commits(evaluate, operation.mirror), prompts, verify, evaluate.engine)
     return OpenEvaluation(policy=found, **_measurements(opened.ref, seed, measured, operation))
 

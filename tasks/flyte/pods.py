@@ -23,8 +23,8 @@ from flytekit.utils.asyn import run_sync
 from tasks.errors import DeploymentError, UserError
 from tasks.interruption import Interrupted
 from tasks.progress import end_when_it_hangs
+from tasks.provenance import code
 from tasks.settings.deployment import DeploymentSettings, Role
-from tasks.store.provenance import code
 
 DEPLOYMENT = DeploymentSettings.current()
 REGISTERED = "MU_GRPO_CODE"

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from tasks.errors import UserError
 from tasks.formats import duration, label, number, percent, percent_range, shown, size
+from tasks.provenance import process
 from tasks.report.look import render
 from tasks.report.parameters import OTHER_STEPS, parameters_of
 from tasks.store import ArtifactRef, Store, layout
-from tasks.store.provenance import process
 from tasks.store.records import Manifest
 from tasks.store.tables import read_table
 

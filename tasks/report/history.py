@@ -104,32 +104,6 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class PlannedStage:
-    """A stage of an unfinished run, and what is made of it."""
-
-    number: int
-    """Counts from 1."""
-    shards: int
-    """Shards of prompts; 0 where their number is not known."""
-    generated: int
-    """Shards of rollouts that are made."""
-    verified: bool
-    trained: bool
-    evaluated: bool
-
-    @property
-    def lacks(self) -> str:
-        """The first thing that is missing; empty when the stage is whole."""
-        if self.trained:
-            return "" if self.evaluated else "its evaluation"
-        if self.verified:
-            return "its policy"
-        if self.shards and self.generated < self.shards:
-            return f"{self.shards - self.generated} of {self.shards} shards of rollouts"
-        return "its verdicts" if self.generated else "its rollouts"
-
-
-@dataclass(frozen=True)
 class History:
     """A run, as far as it went."""
 
@@ -146,8 +120,8 @@ class History:
     """The preset, or ``base`` before the first stage."""
     updates_per_rollout: int
     seed: int
-    planned: tuple[PlannedStage, ...] = ()
-    """All stages of an unfinished run."""
+    reached: str = ""
+    """The last that an unfinished run made."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings of the run; empty where they are not known."""
 

@@ -102,7 +102,6 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
     return render(
         "report/page.html.j2",
         history=history,
-        lacking=next((stage for stage in history.planned if stage.lacks), None),
         base=base,
         final=final,
         gain=points(final.accuracy.value - base.accuracy.value) if final is not base else None,

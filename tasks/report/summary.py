@@ -11,13 +11,13 @@ from pydantic import ConfigDict, Field
 
 from tasks.formats import duration, label, number, percent, percent_range
 from tasks.model import FlyteModel
+from tasks.provenance import execution, waits
 from tasks.report.history import EvaluatedPolicy, History, Result, headline
 from tasks.report.ledger import Ledger, covered, training_seconds
 from tasks.report.tables import COLUMNS, text_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PAGE_FILE, SUMMARY_FILE
 from tasks.store.lineage import ancestry
-from tasks.store.provenance import execution, waits
 
 _ROWS = 12
 """Most rows of a table; a longer one is shown without its middle."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from tasks.provenance import image_tag
 from tasks.settings.base import WHOLE_RUN, Settings, in_bucket, read_yaml
 
 VARIABLE = "MU_GRPO_DEPLOYMENT"
@@ -30,12 +31,6 @@ def quantity(text: str) -> float:
             "is no quantity; allowed: a number with m, Ki, Mi, Gi, Ti, k, M, G, T or nothing, such as 64Gi"
         )
     return float(found[1]) * _FACTORS[found[2] or ""] * 10.0 ** int(found[3] or 0)
-
-
-def _tag_of_the_code() -> str:
-    from tasks.store.provenance import image_tag  # artifacts import settings
-
-    return image_tag()
 
 
 def _checked(text: str) -> str:
@@ -114,7 +109,7 @@ class DeploymentSettings(Settings):
 
     images: str = "mu-grpo"
     """Start of the images' names: ``registry.example/team/mu-grpo`` gives ``...-cpu``, ``...-rollout``, ..."""
-    tag: str = Field(default_factory=_tag_of_the_code, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
+    tag: str = Field(default_factory=image_tag, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
     """Tag of the images. Left out, it is what ``make images`` gives those of the code that registers: its commit."""
     pods: dict[Role, PodSettings] = Field(default_factory=dict, validate_default=True)
     """Pods by role; a role that is left out has a small CPU pod."""

@@ -12,21 +12,17 @@ _HASHED_BYTES = 64 * 2**20
 
 
 def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Copy the object at ``s3://bucket/key``, or those directly below ``s3://bucket/prefix``, into a folder.
+    """Copy the object at ``s3://bucket/key``, or those wanted directly below ``s3://bucket/prefix``, into a folder.
 
-    Args:
-        uri: the address.
-        folder: the folder to copy to.
-        setting: the setting that names the address, for errors.
-        wanted: whether an object is wanted, by its name below the address.
+    ``setting`` names the address in errors; objects are wanted by their names below the address.
 
     Raises:
         DataError: there is nothing there.
         FetchError: it could not be fetched.
     """
-    from tasks.store.s3_connection import TRANSFER_ERRORS, connect, patience, retrying
+    from tasks.store.s3 import TRANSFER_ERRORS, connect, retrying
 
-    again = retrying(patience())
+    again = retrying()
     try:
         files = connect(connections=8)
         keys = [str(key) for key in again(files.find, uri.rstrip("/"), maxdepth=1)]
@@ -50,10 +46,10 @@ def fingerprint(path: str | None) -> str:
         DataError: objects on S3 could not be listed.
     """
     if path and path.startswith("s3://"):
-        from tasks.store.s3_connection import TRANSFER_ERRORS, connect, patience, retrying
+        from tasks.store.s3 import TRANSFER_ERRORS, connect, retrying
 
         try:
-            found = retrying(patience())(connect(connections=1).find, path, detail=True)
+            found = retrying()(connect(connections=1).find, path, detail=True)
         except TRANSFER_ERRORS as error:
             raise DataError(f"{path} could not be listed: {error}") from error
         lines = [f"{name}={about.get('ETag')}/{about.get('size')}\n" for name, about in sorted(found.items())]
@@ -74,14 +70,8 @@ def snapshot(
 ) -> Path:
     """Return the folder with files of a model or data set of the Hugging Face hub; it is named by their commit.
 
-    Files that were fetched before are found again when the hub does not answer.
-
-    Args:
-        kind: the kind of repository.
-        name: its name on the hub.
-        revision: a commit, tag or branch; ``main`` when None.
-        wanted: patterns of files; with none, only the commit is asked for.
-        setting: the setting that names it, for errors.
+    Files that were fetched before are found again when the hub does not answer. With no patterns of ``wanted`` files
+    only the commit is asked for; ``setting`` names the repository in errors.
 
     Raises:
         FetchError: it could not be fetched.

@@ -1,15 +1,14 @@
-"""Files on a disk: digests, atomic writes, folders to prepare them in, and errors that a user can fix."""
+"""Files on a disk: a store's folder, digests, atomic writes, and errors that a user can fix."""
 
 import errno
 import hashlib
-import json
 import os
 import shutil
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -100,14 +99,6 @@ def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
             )
 
 
-def is_json(text: bytes | None) -> bool:
-    """Return True if a text is JSON; what a power failure leaves of a file is not."""
-    try:
-        return text is not None and bool(json.loads(text))
-    except ValueError:
-        return False
-
-
 def flush(path: Path) -> None:
     """Wait until a file or a folder is on the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -128,12 +119,63 @@ def atomic_path(target: Path) -> Iterator[Path]:
         staged.unlink(missing_ok=True)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file; a reader sees the old content or the new one, after a power failure too."""
-    with atomic_path(path) as staged:
-        staged.write_bytes(content)
-        flush(staged)
-        staged.replace(path)
+class Folder:
+    """Files of a store on this machine; keys are relative to it, as those of ``s3.Bucket``."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def listing(self, prefix: str) -> dict[str, StoredFile]:
+        """Return size and age of every file below a folder, by key."""
+        found = {}
+        for folder, _, names in os.walk(self._root / prefix, onerror=_raise_unless_gone):
+            for path in (Path(folder, name) for name in names):
+                with suppress(FileNotFoundError):  # Deleted while it was listed.
+                    state = path.stat()
+                    found[path.relative_to(self._root).as_posix()] = StoredFile(state.st_size, state.st_mtime)
+        return found
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of a file; None when there is none."""
+        path = self._root / key
+        return path.read_bytes() if path.is_file() else None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write a small file; a reader sees the old content or the new one, after a power failure too."""
+        with disk_errors(self._root), atomic_path(self._root / key) as staged:
+            staged.write_bytes(content)
+            flush(staged)
+            staged.replace(self._root / key)
+
+    def write_new(self, key: str, content: bytes) -> None:
+        """Write a file unless there is one already."""
+        with disk_errors(self._root), atomic_path(self._root / key) as staged:
+            staged.write_bytes(content)
+            with suppress(FileExistsError):
+                os.link(staged, self._root / key)
+
+    def digest(self, key: str, size: int) -> str | None:  # noqa: ARG002 - a file of any size
+        """Return the SHA-256 of a file; None when there is none."""
+        try:
+            return sha256(self._root / key)
+        except FileNotFoundError:
+            return None
+
+    def delete(self, keys: Sequence[str]) -> list[str]:
+        """Delete files, and the folders below an area that are empty then; none is refused without an OSError."""
+        for key in keys:
+            path = self._root / key
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
+            for folder in [path, *path.parents][: key.count("/")]:
+                with suppress(OSError):  # Not empty yet.
+                    folder.rmdir()
+        return []
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 @contextmanager
@@ -148,14 +190,12 @@ def staged(root: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def leftovers(root: Path) -> list[Path]:
-    """Return the staging folders of writers that died on this machine."""
-    found = []
+def sweep(root: Path) -> None:
+    """Remove the staging folders of writers that died on this machine."""
     for folder in (root / STAGING).glob("*-*-*"):
         host, pid, _ = folder.name.rsplit("-", 2)
         if host == socket.gethostname() and pid.isdigit() and not psutil.pid_exists(int(pid)):
-            found.append(folder)
-    return found
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

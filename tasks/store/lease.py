@@ -16,13 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from tasks.errors import ArtifactError
 from tasks.logs import logger
 from tasks.store.files import side_by_side
 from tasks.store.layout import LEASE, LEASES, PROGRESS
-from tasks.store.places import bucket_of
 from tasks.store.records import SCHEMA, Record
 
 if TYPE_CHECKING:
@@ -62,10 +59,8 @@ class Lease:
     """
 
     def __init__(self, store: "Store", folder: str, task: str) -> None:
-        brief = bucket_of(store.ref.uri, BEAT)
-        assert brief is not None
         assert store.remote is not None
-        self._patient, self._brief, self._local = store.remote, brief, store.local
+        self._patient, self._brief, self._local = store.remote, store.remote.within(BEAT), store.local
         self._folder, self._task, self._where = f"{folder}/{LEASE}", task, f"{store.ref.uri}/{folder}"
         self._number = 0
         self._record = LeaseRecord(
@@ -138,7 +133,7 @@ class Lease:
         """Create the lease with a number; return whether this process did, and not another one a moment before."""
         key, text = self._key(number), self._record.model_dump_json().encode()
         self._patient.write_new(key, text)
-        if _parsed(self._patient.read(key)) != self._record:
+        if LeaseRecord.parsed(self._patient.read(key)) != self._record:
             return False
         self._number = number
         self._local.write(key, text)
@@ -146,7 +141,7 @@ class Lease:
 
     def _is_of_this_copy(self, number: int, found: LeaseRecord) -> bool:
         """Return True if the holder used this local copy, whose lock this process has: the holder is dead."""
-        noted = _parsed(self._local.read(self._key(number)))
+        noted = LeaseRecord.parsed(self._local.read(self._key(number)))
         return noted is not None and noted.token == found.token
 
     def _beat(self) -> None:
@@ -167,7 +162,7 @@ class Lease:
     def _newest(self, bucket: "Bucket") -> tuple[int, LeaseRecord | None]:
         """Return number and content of the lease with the highest number; 0 without one."""
         number = max((int(key.rpartition("/")[2]) for key in bucket.listing(self._folder)), default=0)
-        return number, _parsed(bucket.read(self._key(number))) if number else None
+        return number, LeaseRecord.parsed(bucket.read(self._key(number))) if number else None
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{number:06d}"
@@ -216,7 +211,7 @@ class AtWork:
             _, key, *inside = place.split("/")
             if inside[:1] == [LEASE]:
                 newest[key] = place
-        found = zip(newest, map(_parsed, side_by_side(bucket.read, list(newest.values()))), strict=True)
+        found = zip(newest, map(LeaseRecord.parsed, side_by_side(bucket.read, list(newest.values()))), strict=True)
         return {key: record for key, record in found if record is not None and not record.released}
 
 
@@ -233,10 +228,3 @@ def _is_held(path: Path) -> bool:
     except (BlockingIOError, PermissionError):
         return True
     return False
-
-
-def _parsed(text: bytes | None) -> LeaseRecord | None:
-    try:
-        return LeaseRecord.model_validate_json(text) if text else None
-    except ValidationError:
-        return None  # What cannot be read holds nothing.

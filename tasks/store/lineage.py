@@ -10,7 +10,7 @@ from tasks.store.files import OBJECTS_AT_ONCE, StoredFile, side_by_side
 from tasks.store.layout import KINDS, MADE, MANIFEST, PROGRESS, RUNS
 from tasks.store.records import ArtifactRef, Manifest
 from tasks.store.store import Store
-from tasks.store.work import read_made
+from tasks.store.work import MadeRecord
 
 _OF_RUN = re.compile(rf"{RUNS}/([0-9a-f]{{16}})\.json")
 
@@ -137,7 +137,7 @@ def read_contents(store: Store) -> Contents:
     made = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
     records = {key: [f"report/{found[1]}"] for key in files if (found := _OF_RUN.fullmatch(key))}
     for key, text in zip(made, side_by_side(place.read, made, OBJECTS_AT_ONCE), strict=True):
-        if record := read_made(text):
+        if record := MadeRecord.parsed(text):
             records[key] = [ref.folder for ref in record.listed]
     return Contents(
         manifests={name: found for name, found in read.items() if isinstance(found, Manifest)},

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from tasks.errors import DamagedError
 from tasks.interruption import stop_if_asked
 from tasks.store.files import entries, flush, staged
 from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.store.lease import Lease
-from tasks.store.places import delete_folder
 from tasks.store.records import SCHEMA, FileEntry, Record
 from tasks.store.tables import read_table, save_table
 
@@ -114,13 +113,14 @@ class Progress:
             return None
         place = f"{name}-{number:06d}"
         for _ in self._store.places:
-            try:
-                if part := self._manifest(place):
+            text = self._note(place)
+            if text is None:
+                return None
+            if part := _Part.parsed(text):
+                with suppress(DamagedError):
                     self._store.fetch({f"{self._prefix}/{place}/{file}": one for file, one in part.files.items()})
                     return self._folder / place
-                return None
-            except DamagedError:
-                shutil.rmtree(self._folder / place, ignore_errors=True)
+            shutil.rmtree(self._folder / place, ignore_errors=True)
         self._delete(place)
         return None
 
@@ -160,21 +160,15 @@ class Progress:
                 keys = self._store.remote.listing(self._prefix)
                 self._store.remote.delete([key for key in keys if not key.startswith(kept)])
 
-    def _manifest(self, place: str) -> _Part | None:
-        text = self._store.read_note(f"{self._prefix}/{place}/{MANIFEST}")
-        try:
-            return None if text is None else _Part.model_validate_json(text)
-        except ValidationError as error:
-            raise DamagedError(f"{self._folder / place / MANIFEST}: not a manifest ({error})") from None
+    def _note(self, place: str) -> bytes | None:
+        return self._store.read_note(f"{self._prefix}/{place}/{MANIFEST}")
 
     def _spent(self) -> dict[str, float]:
         """Return the seconds by phase that the part saved last notes; each part notes more than those before it."""
         newest = {place.rpartition("-")[0]: place for place in sorted(self._places())}
-        spent: list[dict[str, float]] = [{}]
-        for place in newest.values():
-            with suppress(DamagedError):  # It is passed over later on, too.
-                spent += [part.phases for part in [self._manifest(place)] if part]
-        return max(spent, key=lambda phases: sum(phases.values()))
+        found = (_Part.parsed(self._note(place)) for place in newest.values())
+        spent = [part.phases for part in found if part]
+        return max(spent, key=lambda phases: sum(phases.values()), default={})
 
     def _numbers(self, name: str) -> list[int]:
         """Return the numbers of the parts of a name that are complete, ascending."""
@@ -188,4 +182,4 @@ class Progress:
 
     def _delete(self, place: str) -> None:
         if not self._store.follows:
-            delete_folder(self._store.places, f"{self._prefix}/{place}")
+            self._store.delete(f"{self._prefix}/{place}")

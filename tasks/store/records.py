@@ -2,7 +2,7 @@
 
 from typing import Any, Self, cast
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
 from tasks.model import FlyteModel
 from tasks.store.layout import Facts
@@ -15,6 +15,14 @@ class Record(FlyteModel):
     """Base of records: immutable, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def parsed(cls, text: bytes | None) -> Self | None:
+        """Return the record in a file; None when there is none, or when it cannot be read here."""
+        try:
+            return cls.model_validate_json(text) if text else None
+        except ValidationError:
+            return None
 
 
 class ArtifactRef(Record):

@@ -7,27 +7,31 @@ A store on S3 has a local copy of what was read and written, with the same layou
 import errno
 import hashlib
 import json
+import os
 import shutil
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tasks.store.files as disk
 from tasks.errors import ArtifactError, DamagedError
+from tasks.provenance import commit, execution, gpus, packages, process, waits
 from tasks.settings.base import STORES, Settings, is_place
-from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, check, disk_errors, flush, is_json, side_by_side, staged
+from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, Folder, check, disk_errors, flush, side_by_side, staged
 from tasks.store.layout import MANIFEST, MARKER, Kind
-from tasks.store.places import Folder, Place, bucket_of, local_copy, store_id
 from tasks.store.progress import Progress
-from tasks.store.provenance import commit, execution, gpus, packages, process, waits
 from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings
 
+if TYPE_CHECKING:
+    from tasks.store.s3 import Bucket
+
 Parents = Mapping[str, ArtifactRef | Sequence[ArtifactRef]]
+Place: TypeAlias = "Folder | Bucket"
+"""Files of a store by key: on this machine, or on an S3 server."""
 
 
 class Draft:
@@ -85,14 +89,13 @@ class Store:
     def __init__(self, ref: StoreRef, task: str = "", version: str = "", work: str = "", follows: bool = False) -> None:
         self.ref = ref
         self.remote = bucket_of(ref.uri)
-        self.root = Path(ref.uri) if self.remote is None else local_copy(ref)
+        self.root = Path(ref.uri) if self.remote is None else _cache() / ref.id
         """The folder of the artifacts, or of their local copy."""
         self.local = Folder(self.root)
         self.follows = follows
         self.progress = Progress(self, work)
         """Parts of the unfinished work."""
-        self._task = task
-        self._version = version
+        self._task, self._version = task, version
 
     @classmethod
     def open(cls, uri: str | Path, create: bool = True) -> "Store":
@@ -105,10 +108,15 @@ class Store:
             raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
         bucket = bucket_of(str(uri))
         root = Path(uri).expanduser().absolute()
-        found = store_id(bucket or Folder(root), create)
+        place: Place = bucket or Folder(root)
+        found = place.read(MARKER)
+        if found is None and create:
+            # Of processes that make the store at the same time the first one's id counts.
+            place.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
+            found = place.read(MARKER)
         if found is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
-        store = cls(StoreRef(uri=bucket.uri if bucket else str(root), id=found))
+        store = cls(StoreRef(uri=bucket.uri if bucket else str(root), id=json.loads(found)["id"]))
         store.remote = bucket  # Its connection is open.
         return store
 
@@ -119,8 +127,7 @@ class Store:
 
     def sweep(self) -> None:
         """Remove what writers that died on this machine left behind."""
-        for folder in disk.leftovers(self.root):
-            shutil.rmtree(folder, ignore_errors=True)
+        disk.sweep(self.root)
 
     @contextmanager
     def write(
@@ -196,13 +203,28 @@ class Store:
     def read_note(self, name: str) -> bytes | None:
         """Return a small JSON file that is no artifact; None when it is not there."""
         found = self.local.read(name)
-        return self.remote.read(name) if self.remote and not is_json(found) else found
+        # What a power failure leaves of a local copy is not JSON.
+        return self.remote.read(name) if self.remote and not _is_json(found) else found
 
     def write_note(self, name: str, text: str) -> Path:
         """Write a small file that is no artifact, over one that is there; return its path on this machine."""
         for place in self.places:
             place.write(name, text.encode())
         return self.root / name
+
+    def delete(self, name: str) -> list[str]:
+        """Delete a folder or a file everywhere, manifests first: what is half deleted does not count as there.
+
+        Returns:
+            The files that a server does not delete, each with its reason.
+        """
+        keys = [list(place.listing(name)) or [name] for place in self.places]
+        return [
+            refused
+            for manifests in (True, False)
+            for place, here in zip(self.places, keys, strict=True)
+            for refused in place.delete([key for key in here if key.endswith(f"/{MANIFEST}") is manifests])
+        ]
 
     def refs(self, kind: Kind) -> list[ArtifactRef]:
         """Return all artifacts of a kind, by the names of their folders; the digests are abbreviated."""
@@ -223,11 +245,7 @@ class Store:
         return _raised(self.read_manifests([ref])[0])
 
     def read_manifests(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[Manifest | ArtifactError]:
-        """Return the manifest of each artifact, or why there is none; that of a local copy only if ``copied``.
-
-        Raises:
-            ArtifactError: the disk or the server fails.
-        """
+        """Return the manifest of each artifact, or why there is none; that of a local copy only if ``copied``."""
         keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
         read = self.read_note if copied else self.places[-1].read
         return [
@@ -243,7 +261,7 @@ class Store:
             if version != SCHEMA:
                 return ArtifactError(f"{name}: schema version {version}; this code reads {SCHEMA}. Update the code.")
             return Manifest.model_validate_json(text)
-        except (ValueError, ValidationError, AttributeError) as error:
+        except (ValueError, AttributeError) as error:
             return DamagedError(f"{name}: not a manifest ({error}). {RESTORE}")
 
     def holds(self, ref: ArtifactRef) -> bool:
@@ -260,17 +278,17 @@ class Store:
         return f"{ref.folder}/{MANIFEST}" in there and expected.items() <= there.items()
 
     def path(self, ref: ArtifactRef, without: str | None = None) -> Path:
-        """Return the folder of an artifact, every file of which has been checked against its digest.
+        """Return the folder of an artifact; see ``paths``."""
+        return self.paths([ref], without)[0]
 
-        Files in the folder ``without`` of the artifact are neither fetched nor checked.
+    def paths(self, refs: Sequence[ArtifactRef], without: str | None = None) -> list[Path]:
+        """Return the folders of artifacts, every file of which has been checked against its digest.
+
+        Files in the folder ``without`` of an artifact are neither fetched nor checked.
 
         Raises:
             ArtifactError: a file is missing or differs.
         """
-        return self.paths([ref], without)[0]
-
-    def paths(self, refs: Sequence[ArtifactRef], without: str | None = None) -> list[Path]:
-        """Return the folders of many artifacts; as ``path``, but what must be fetched is fetched side by side."""
         manifests = [_raised(found) for found in self.read_manifests(refs)]
         for ref, manifest in zip(refs, manifests, strict=True):
             if manifest.digest != ref.digest:  # The folder is named by an abbreviated digest.
@@ -314,8 +332,29 @@ class Store:
                 self.remote.download(wrong, self.root)
 
 
+def bucket_of(uri: str, seconds: float | None = None) -> "Bucket | None":
+    """Return the objects at an ``s3://`` address, see ``Bucket``; None for a folder."""
+    if not uri.startswith("s3://"):
+        return None
+    from tasks.store.s3 import Bucket  # Its packages take a second to load.
+
+    return Bucket(uri, seconds)
+
+
+def _cache() -> Path:
+    """Return the folder of the local copies of stores on S3."""
+    base = os.environ.get("MU_GRPO_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "mu-grpo"
+    return Path(base).expanduser()
+
+
+def _is_json(text: bytes | None) -> bool:
+    try:
+        return text is not None and bool(json.loads(text))
+    except ValueError:
+        return False
+
+
 def _raised(found: Manifest | ArtifactError) -> Manifest:
-    """Return a manifest, or raise why there is none."""
     if isinstance(found, ArtifactError):
         raise found
     return found

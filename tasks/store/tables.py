@@ -26,14 +26,8 @@ MESSAGES = pa.field("messages", pa.string())  # the chat, as JSON, where the pro
 CHATS = PROMPTS.append(pa.field("date", pa.string())).append(MESSAGES)
 """Prompts of which some go through the tokenizer's chat template; ``date`` is what it takes for today."""
 
-TRAINING = pa.schema(
-    {
-        "prompt_id": pa.string(),
-        "prompt": pa.string(),  # what is asked
-        "answer": pa.string(),
-        "level": pa.int32(),
-    }
-)
+TRAINING = pa.schema([PROMPTS.field(name) for name in ("prompt_id", "prompt", "answer", "level")])
+"""Rows of a training set, whose prompt is what is asked."""
 TRAINING_CHATS = TRAINING.append(MESSAGES)
 """Rows of which some are chats."""
 

@@ -7,14 +7,13 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
 
 from tasks.interruption import goes_on
 from tasks.logs import logger
+from tasks.provenance import waiting
 from tasks.settings.base import Settings
 from tasks.store.files import disk_errors
 from tasks.store.layout import LEASES, MADE
-from tasks.store.provenance import waiting
 from tasks.store.records import SCHEMA, ArtifactRef, Record, StoreRef
 from tasks.store.store import Store
 
@@ -80,19 +79,11 @@ def once(
 
 def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] | None:
     """Return the artifacts that the work made, if they are whole."""
-    found = read_made(store.read_note(f"{MADE}/{key}.json"))
+    found = MadeRecord.parsed(store.read_note(f"{MADE}/{key}.json"))
     if found is None or not all(store.holds(one) for one in found.listed):
         return None
     logger().debug("%s: found in %s", task, store.ref.uri)
     return found.artifacts
-
-
-def read_made(text: bytes | None) -> MadeRecord | None:
-    """Return the record in a file; None when there is none, or when it is not readable here."""
-    try:
-        return MadeRecord.model_validate_json(text) if text else None
-    except ValidationError:
-        return None
 
 
 @contextmanager

@@ -4,18 +4,15 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tasks.errors import DataError
 from tasks.formats import size
 from tasks.progress import bar
 from tasks.store import Store
 from tasks.store.files import StoredFile, disk_errors
 from tasks.store.layout import MANIFEST
 from tasks.store.lineage import Contents, read_contents
-from tasks.store.places import Place
 from tasks.store.records import FileEntry
-from tasks.store.store import content_digest
-from tasks.stored.find import LATEST, find_artifact, match
-from tasks.stored.reports import find_reports
+from tasks.store.store import Place, content_digest
+from tasks.stored.runs import LATEST, find_artifact, find_reports, match
 
 RUN = "run"
 _FILES_AT_ONCE = 8
@@ -46,45 +43,40 @@ class Findings:
     """Bytes that were read."""
 
 
-def check_store(store: Store, wanted: str | None, seed: int | None = None, algorithm: str | None = None) -> Findings:
+def check_store(store: Store, wanted: str | None = None) -> Findings:
     """Verify the digests of artifacts and of all that they descend from.
 
     Args:
         store: the store of the artifacts.
-        wanted: an artifact as ``kind/digest``, ``latest`` for the last policy of the latest run, ``run`` for the
-            latest run; everything when None and neither seed nor algorithm is given.
-        seed: the seed of the run.
-        algorithm: the algorithm of the run.
+        wanted: an artifact as ``kind/digest`` (a run as ``report/digest``), ``latest`` for the last policy of the
+            latest run, ``run`` for the latest run; everything when None.
 
     Raises:
         DataError: there is no such artifact or run.
         ArtifactError: the disk or the server fails.
     """
-    of_run = seed is not None or algorithm is not None
-    if of_run and wanted not in (None, RUN):
-        raise DataError(f"{wanted!r} with a seed or an algorithm: these choose a run; name an artifact or give these.")
     with disk_errors(store.root):
         contents = read_contents(store)
-        if of_run or wanted == RUN:
-            scope = contents.ancestors([find_reports(store, seed, algorithm)[0].ref.folder])
-        elif wanted == LATEST:
-            scope = contents.ancestors([find_artifact(store, wanted).folder])
-        elif wanted is not None:
-            # Among all folders: one that has lost its manifest is there to be checked, too.
-            scope = contents.ancestors([match(contents.folders, wanted)])
-        else:
+        if wanted is None:
             made = (name for names in contents.records.values() for name in names)  # Nothing may descend from some.
-            scope = contents.ancestors([*contents.manifests, *contents.missing, *made])
-        return _check(store, contents, scope)
+            roots = [*contents.manifests, *contents.missing, *made]
+        elif wanted == RUN:
+            roots = [find_reports(store)[0].ref.folder]
+        elif wanted == LATEST:
+            roots = [find_artifact(store, wanted).folder]
+        else:
+            # Among all folders: one that has lost its manifest is there to be checked, too.
+            roots = [match(contents.folders, wanted)]
+        return _check(store.places[-1], contents, contents.ancestors(roots))
 
 
-def _check(store: Store, contents: Contents, scope: set[str]) -> Findings:
+def _check(place: Place, contents: Contents, scope: set[str]) -> Findings:
     whole = sorted(scope & contents.manifests.keys())
     expected = {f"{name}/{file}": entry for name in whole for file, entry in contents.manifests[name].files.items()}
     faults, read = [*_manifest_faults(contents, scope)], 0
 
     def one(key: str) -> Fault | None:
-        return _fault(store.places[-1], key, contents.files.get(key), expected[key])
+        return _fault(place, key, contents.files.get(key), expected[key])
 
     with bar("check", len(expected)) as progress, ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         for key, fault in zip(expected, pool.map(one, expected), strict=True):

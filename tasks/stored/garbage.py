@@ -1,8 +1,8 @@
-"""Finds what no kept run refers to, and deletes it.
+"""Finds what no finished run refers to, and deletes it.
 
-An artifact stays when a kept run descends from it, when it or one that descends from it is young, and while any step is
-at work: what a running step reads cannot be told from outside. So do the shards of later stages beside those of earlier
-ones. A step on another machine that takes no lease, because it saves no parts, is protected by age alone.
+An artifact stays when a finished run descends from it, when it or one that descends from it is young, and while any
+step is at work: what a running step reads cannot be told from outside. So do the shards of later stages beside those of
+earlier ones. A step on another machine that takes no lease, because it saves no parts, is protected by age alone.
 """
 
 import json
@@ -19,14 +19,15 @@ from tasks.errors import ArtifactError
 from tasks.progress import bar
 from tasks.store import Store
 from tasks.store.files import disk_errors
-from tasks.store.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS
+from tasks.store.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS, Kind
 from tasks.store.lease import AtWork
 from tasks.store.lineage import Contents, read_contents
-from tasks.store.places import delete_folder
 from tasks.store.records import Manifest
-from tasks.stored.reports import finished_runs
+from tasks.stored.runs import run_key
 
 _HOUR = 3600.0
+_ENDS: tuple[Kind, ...] = ("report", "study", "laboratory", "reproduction")
+"""What finished runs end with."""
 
 
 @dataclass(frozen=True)
@@ -42,27 +43,22 @@ class Item:
 
 @dataclass(frozen=True)
 class Garbage:
-    """Files and folders that no kept run refers to, and how much stays."""
+    """Files and folders that no finished run refers to, and how much stays."""
 
     items: list[Item]
     """Items in the order in which they can be deleted."""
     runs: int
-    """Runs that are kept, with all their artifacts."""
+    """Finished runs, all artifacts of which stay."""
     kept: int
     """Artifacts that stay."""
     spared: int
-    """Those of them that belong to no kept run."""
+    """Those of them that belong to no finished run."""
     work: AtWork
     """The work of processes when the store was read."""
 
 
-def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Garbage:
-    """Find what no kept run refers to.
-
-    Args:
-        store: the store to look through.
-        keep: how many runs are kept of those that differ in nothing but what they gave, the latest ones; all when None.
-        hours: the age below which artifacts are spared.
+def find_garbage(store: Store, hours: float = 24) -> Garbage:
+    """Find what no finished run refers to; artifacts younger than some hours are spared.
 
     Raises:
         ArtifactError: a manifest cannot be read, so that nobody knows what it refers to; or the disk or server fails.
@@ -77,67 +73,25 @@ def find_garbage(store: Store, keep: int | None = None, hours: float = 24) -> Ga
                 f"deleted. `mu-grpo check --store {shlex.quote(store.ref.uri)}` says how to fix it; or delete its "
                 "folder."
             )
-        return _Search(store, contents, work, time.time() - hours * _HOUR).garbage(keep)
-
-
-class _Search:
-    """A search through the contents of a store; files are old that were last changed ``before``, in Unix seconds."""
-
-    def __init__(self, store: Store, contents: Contents, work: AtWork, before: float) -> None:
-        self._store, self._contents, self._work, self._before = store, contents, work, before
-
-    def garbage(self, keep: int | None) -> Garbage:
-        """Return what goes when so many runs are kept."""
-        contents, runs = self._contents, finished_runs(self._contents, keep)
+        before = time.time() - hours * _HOUR
         here = contents.manifests.keys()
-        young = [name for name in here if self._changed(name) > self._before]
-        of_runs = contents.ancestors(name for run in runs for name in run) & here
-        in_use = contents.ancestors(here if self._work.keys else young) & here
+        young = [name for name in here if _changed(contents, name) > before]
+        ends = {name: manifest for name, manifest in contents.manifests.items() if manifest.kind in _ENDS}
+        of_runs = contents.ancestors(ends) & here
+        in_use = contents.ancestors(here if work.keys else young) & here
         cut = {_cut(contents.manifests[name]) for name in in_use} - {None}
         stays = of_runs | in_use | {name for name, manifest in contents.manifests.items() if _cut(manifest) in cut}
         # Children first: whatever is left after an interruption has its parents.
         edges = {name: {*contents.parents[name]} & here - stays for name in sorted(here - stays)}
         going = [*TopologicalSorter(edges).static_order()][::-1]
         items = [
-            *self._records({*going}),
-            *(self._item(name.partition("/")[0], name) for name in going),
-            *self._folders(),
-            *self._locks(),
+            *_records(contents, {*going}, before),
+            *(_folder(contents, name.partition("/")[0], name) for name in going),
+            *_unfinished(contents, work, before),
+            *_locks(store, work, before),
         ]
-        return Garbage(items, len(runs), len(stays), len(stays - of_runs), self._work)
-
-    def _records(self, going: set[str]) -> Iterator[Item]:
-        """Yield records, which go first: then none of them ever names an artifact that went."""
-        for key, names in self._contents.records.items():
-            file = self._contents.files[key]
-            lost = not {*names} <= self._contents.manifests.keys() and file.modified <= self._before
-            if lost or going & {*names}:
-                yield Item("records of runs" if key.startswith(f"{RUNS}/") else "records of work", key, file.bytes)
-
-    def _folders(self) -> Iterator[Item]:
-        """Yield unfinished work, and data that never got a manifest."""
-        for name in sorted(self._contents.folders.keys() - self._contents.manifests.keys()):
-            area, _, key = name.partition("/")
-            if self._changed(name) > self._before:
-                continue
-            if area == PROGRESS and key not in self._work.keys:
-                yield self._item("unfinished work", name)
-            if area in KINDS and not self._work.keys:
-                yield self._item("data without manifest", name)
-
-    def _locks(self) -> Iterator[Item]:
-        for path in sorted((self._store.root / LEASES).glob("*.lock")):
-            if path.stem not in self._work.keys and path.stat().st_mtime <= self._before:
-                yield Item("leases", f"{LEASES}/{path.name}", 0)
-
-    def _changed(self, name: str) -> float:
-        """Return when a folder was last changed; an artifact, when it was made or copied here."""
-        manifest = self._contents.manifests.get(name)
-        made = manifest.timings.finished if manifest else 0.0
-        return max([made, *(file.modified for file in self._contents.folders.get(name, {}).values())])
-
-    def _item(self, kind: str, name: str) -> Item:
-        return Item(kind, name, sum(file.bytes for file in self._contents.folders[name].values()))
+        runs = {run_key(manifest) for manifest in ends.values()}
+        return Garbage(items, len(runs), len(stays), len(stays - of_runs), work)
 
 
 def _cut(manifest: Manifest) -> str | None:
@@ -146,6 +100,44 @@ def _cut(manifest: Manifest) -> str | None:
         return None
     parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items()}
     return json.dumps([parents, manifest.settings, manifest.seed], sort_keys=True)
+
+
+def _records(contents: Contents, going: set[str], before: float) -> Iterator[Item]:
+    """Yield records, which go first: then none of them ever names an artifact that went."""
+    for key, names in contents.records.items():
+        file = contents.files[key]
+        lost = not {*names} <= contents.manifests.keys() and file.modified <= before
+        if lost or going & {*names}:
+            yield Item("records of runs" if key.startswith(f"{RUNS}/") else "records of work", key, file.bytes)
+
+
+def _unfinished(contents: Contents, work: AtWork, before: float) -> Iterator[Item]:
+    """Yield unfinished work, and data that never got a manifest."""
+    for name in sorted(contents.folders.keys() - contents.manifests.keys()):
+        area, _, key = name.partition("/")
+        if _changed(contents, name) > before:
+            continue
+        if area == PROGRESS and key not in work.keys:
+            yield _folder(contents, "unfinished work", name)
+        if area in KINDS and not work.keys:
+            yield _folder(contents, "data without manifest", name)
+
+
+def _locks(store: Store, work: AtWork, before: float) -> Iterator[Item]:
+    for path in sorted((store.root / LEASES).glob("*.lock")):
+        if path.stem not in work.keys and path.stat().st_mtime <= before:
+            yield Item("leases", f"{LEASES}/{path.name}", 0)
+
+
+def _changed(contents: Contents, name: str) -> float:
+    """Return when a folder was last changed; an artifact, when it was made or copied here."""
+    manifest = contents.manifests.get(name)
+    made = manifest.timings.finished if manifest else 0.0
+    return max([made, *(file.modified for file in contents.folders.get(name, {}).values())])
+
+
+def _folder(contents: Contents, kind: str, name: str) -> Item:
+    return Item(kind, name, sum(file.bytes for file in contents.folders[name].values()))
 
 
 def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
@@ -185,7 +177,7 @@ def _delete(store: Store, work: AtWork, name: str) -> bool:
 
 
 def _delete_folder(store: Store, name: str) -> None:
-    if refused := delete_folder(store.places, name):
+    if refused := store.delete(name):
         raise ArtifactError(
             f"{refused[0]}: still there after its deletion ({len(refused)} objects are). Allow these credentials to "
             "delete, then start the same command again."

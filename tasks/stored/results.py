@@ -4,14 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pydantic import ConfigDict
-from rich import box
-from rich.table import Table
 
 from tasks.formats import percent, percent_range
 from tasks.model import FlyteModel
 from tasks.report.history import load_history
 from tasks.report.summary import SummaryRow, summary_row
-from tasks.report.tables import render
+from tasks.report.tables import text_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import VERDICTS_FILE
 from tasks.store.tables import read_table
@@ -25,7 +23,7 @@ class EvaluatedPolicy(FlyteModel):
     policy: str
     """The policy, as ``kind/digest``."""
     evaluations: list[str]
-    """The evaluations, in the order of the benchmarks, as ``kind/digest``."""
+    """In the order of the benchmarks, as ``kind/digest``."""
     headline: str
     """The name of the accuracy."""
     problems: int
@@ -83,17 +81,15 @@ class RescoredRun(FlyteModel):
     stages: list[RescoredStage]
 
     def __str__(self) -> str:
-        table = Table("stage", box=box.SIMPLE_HEAD, padding=(0, 1))
-        for heading in ("responses", "reward before", "after", "changed"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("verdicts", no_wrap=True)
+        rows = []
         for number, stage in enumerate(self.stages, start=1):
             rewards = percent(stage.reward_before), percent(stage.reward_after)
             changed = sum(stage.changed.values())
-            table.add_row(str(number), str(stage.responses), *rewards, str(changed), stage.verdicts)
+            rows.append((str(number), str(stage.responses), *rewards, str(changed), stage.verdicts))
+        table = text_table(("stage", "responses", "reward before", "after", "changed", "verdicts"), rows)
         changes = sum((Counter(stage.changed) for stage in self.stages), Counter())
         lines = [f"  {count:6d}  {change}" for change, count in changes.most_common()]
-        return "\n".join([render(table, 100), "", *(lines or ["No outcome changed."])])
+        return "\n".join([table, "", *(lines or ["No outcome changed."])])
 
 
 def compare_verdicts(store: Store, before: Sequence[ArtifactRef], after: Sequence[ArtifactRef]) -> RescoredRun:

@@ -1,16 +1,31 @@
 """Finds runs without a report, by what they made."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
-from tasks.report.history import History, PlannedStage, load_history
-from tasks.store import Store
+from tasks.report.history import History, load_history
+from tasks.store import ArtifactRef, Store
 from tasks.store.layout import Kind
 from tasks.store.lineage import Lineage
 from tasks.store.records import Manifest
-from tasks.stored.reports import Responses
 
-_KINDS: tuple[Kind, ...] = ("policy", "prompts", "rollouts", "verdicts", "evaluation", "average", "report")
+_KINDS: tuple[Kind, ...] = ("policy", "rollouts", "verdicts", "evaluation", "average", "report")
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Rollouts that were verified together, and what was made of them."""
+
+    title: str
+    rollouts: list[ArtifactRef]
+    verdicts: ArtifactRef | None
+    policy: Manifest | None
+    """The policy that learned from them."""
+
+    @classmethod
+    def learned(cls, title: str, policy: Manifest) -> "Responses":
+        """Return the responses that a policy learned from."""
+        return cls(title, policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
 
 
 @dataclass(frozen=True)
@@ -24,8 +39,6 @@ class UnfinishedRun:
     """The first stages, which belong to a finished run too."""
     averages: list[Manifest]
     """The evaluations of these policies, in their order; a policy may have none."""
-    prompts: list[list[Manifest]]
-    """The shards of every stage that the run prepared."""
     rollouts: list[Manifest]
     """Rollouts by the last policy, for the next stage."""
     verdicts: list[Manifest]
@@ -34,28 +47,16 @@ class UnfinishedRun:
     @property
     def latest(self) -> float:
         """The time when it made its last artifact, in Unix seconds."""
-        return _latest([*self.policies, *self.averages, *self.rollouts, *self.verdicts])
+        made = chain(self.policies, self.averages, self.rollouts, self.verdicts)
+        return max(manifest.timings.finished for manifest in made)
 
     @property
-    def planned(self) -> tuple[PlannedStage, ...]:
-        """Every stage of the run, as far as its prompts tell, and at least the next one."""
-        made = len(self.policies) - 1
-        evaluated = {average.parents["policy"][0].digest for average in self.averages}
-        stages = []
-        for number in range(1, max(made + bool(self.rollouts), len(self.prompts)) + 1):
-            policy = self.policies[number] if number <= made else None
-            next_rollouts, next_verdicts = (self.rollouts, self.verdicts) if number == made + 1 else ([], [])
-            stages.append(
-                PlannedStage(
-                    number=number,
-                    shards=len(self.prompts[number - 1]) if number <= len(self.prompts) else 0,
-                    generated=len(policy.parents["rollouts"] if policy else next_rollouts),
-                    verified=policy is not None or bool(next_verdicts),
-                    trained=policy is not None,
-                    evaluated=policy is not None and policy.digest in evaluated,
-                )
-            )
-        return tuple(stages)
+    def reached(self) -> str:
+        """The last that it made, such as ``the verdicts of stage 2``."""
+        trained = len(self.policies) - 1
+        if self.rollouts:
+            return f"the {'verdicts' if self.verdicts else 'rollouts'} of stage {trained + 1}"
+        return f"the policy of stage {trained}" if trained else "the base policy"
 
     def history(self, store: Store) -> History:
         """Return the history that its report shows.
@@ -65,7 +66,7 @@ class UnfinishedRun:
         """
         loose = [manifest.ref for manifest in (*self.rollouts, *self.verdicts)]
         history = load_history(store, [average.ref for average in self.averages], self.policies[-1].ref, loose)
-        return replace(history, seed=self.seed, planned=self.planned)
+        return replace(history, seed=self.seed, reached=self.reached)
 
     def stage(self, number: int) -> Responses | None:
         """Return the responses of a stage that belongs to no finished run; ``number`` counts from 1."""
@@ -76,8 +77,7 @@ class UnfinishedRun:
             return None
         verdicts = self.verdicts[0] if self.verdicts else None
         shards = verdicts.parents["rollouts"] if verdicts else [one.ref for one in self.rollouts]
-        latest = _latest([*self.rollouts, *self.verdicts])
-        return Responses(title, shards, verdicts.ref if verdicts else None, None, latest)
+        return Responses(title, shards, verdicts.ref if verdicts else None, None)
 
 
 def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[UnfinishedRun]:
@@ -86,7 +86,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     A run that went no further than its base policy has no algorithm yet.
     """
     known = {kind: store.manifests(kind) for kind in _KINDS}
-    lineage = Lineage.of(manifest for manifests in known.values() for manifest in manifests)
+    lineage = Lineage.of(chain(*known.values()))
     trained = [policy for policy in known["policy"] if policy.parents.get("policy")]
     taken = {ref.digest for policy in trained for ref in policy.parents.get("rollouts", ())}
     untaken = [one for one in known["rollouts"] if one.digest not in taken and one.parents.get("policy")]
@@ -99,55 +99,33 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     }
     finished = {digest for digest, _ in reported}
     # A base policy has no seed of its own: it is that of every run that evaluated it or sampled from it.
-    ends = (
-        ({(policy.digest, policy.seed) for policy in trained} | averages.keys()) - {*map(_sampler, trained)} - reported
-    )
+    made = {(policy.digest, policy.seed) for policy in trained} | averages.keys()
+    ends = (made - {*map(_sampler, trained)} - reported) | {*map(_sampler, untaken)}
     policies = {policy.digest: policy for policy in known["policy"]}
     runs = []
-    for digest, of_seed in sorted(ends | {*map(_sampler, untaken)}):
-        policy = policies.get(digest)
-        if policy and seed in (None, of_seed) and algorithm in (None, policy.known_facts.get("preset")):
-            chain = lineage.policies(policy)
-            sampled = [one for one in untaken if _sampler(one) == (digest, of_seed)]
-            rollouts = [one for one in sampled if one.settings == sampled[0].settings]
-            shards = {one.digest for one in rollouts}
-            runs.append(
-                UnfinishedRun(
-                    seed=of_seed,
-                    policies=chain,
-                    finished_stages=sum(one.digest in finished for one in chain[1:]),
-                    averages=[averages[one.digest, of_seed] for one in chain if (one.digest, of_seed) in averages],
-                    prompts=_prompts(
-                        lineage, [one for one in known["prompts"] if one.seed == of_seed], chain, rollouts
-                    ),
-                    rollouts=rollouts,
-                    verdicts=[
-                        one for one in known["verdicts"] if shards & {ref.digest for ref in one.parents["rollouts"]}
-                    ],
-                )
+    for digest, of_seed in sorted(ends):
+        last = policies.get(digest)
+        if not last or seed not in (None, of_seed) or algorithm not in (None, last.known_facts.get("preset")):
+            continue
+        stages = lineage.policies(last)
+        sampled = [one for one in untaken if _sampler(one) == (digest, of_seed)]
+        rollouts = [one for one in sampled if one.settings == sampled[0].settings]
+        digests = {one.digest for one in rollouts}
+        runs.append(
+            UnfinishedRun(
+                seed=of_seed,
+                policies=stages,
+                finished_stages=sum(one.digest in finished for one in stages[1:]),
+                averages=[averages[one.digest, of_seed] for one in stages if (one.digest, of_seed) in averages],
+                rollouts=rollouts,
+                verdicts=[
+                    one for one in known["verdicts"] if digests & {ref.digest for ref in one.parents["rollouts"]}
+                ],
             )
+        )
     return sorted(runs, key=lambda run: -run.latest)
 
 
 def _sampler(made: Manifest) -> tuple[str, int]:
     """Return the digest of the policy that something was made with, and the seed of its run."""
     return made.parents["policy"][0].digest, made.seed
-
-
-def _latest(made: Sequence[Manifest]) -> float:
-    return max(manifest.timings.finished for manifest in made)
-
-
-def _prompts(
-    lineage: Lineage, prompts: list[Manifest], chain: list[Manifest], rollouts: list[Manifest]
-) -> list[list[Manifest]]:
-    """Return the shards of all stages: cut of one training set like one that the run took, or like the latest."""
-    shards = [one for one in prompts if "stage" in one.known_facts]
-    sampled = [*rollouts, *(one for policy in chain[1:] for one in lineage.parents_of(policy, "rollouts"))]
-    taken = {prompts.digest for one in sampled for prompts in lineage.parents_of(one, "prompts")}
-    like = next((one for one in shards if one.digest in taken), shards[0] if shards else None)
-    stages: dict[int, list[Manifest]] = {}
-    for one in shards:
-        if like is not None and (one.parents, one.settings) == (like.parents, like.settings):
-            stages.setdefault(one.known_facts["stage"], []).append(one)
-    return [stages.get(number, []) for number in range(max(stages, default=-1) + 1)]

@@ -25,6 +25,7 @@ from tasks.rollout.engine import load_engine
 from tasks.rollout.step import RolloutCounts, sample, timed_calls
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
+from tasks.store.layout import PROMPTS_FILE, ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.progress import Progress
 from tasks.store.tables import (
     ROLLOUTS,
@@ -35,7 +36,7 @@ from tasks.store.tables import (
     table_writer,
     to_table,
 )
-from tasks.tracking.journal import shown
+from tasks.tracking import shown
 from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
 from tasks.train.checkpoint import Resume
@@ -47,7 +48,6 @@ from tasks.verify.step import Tally, pair, verdict_table
 Prompt = Mapping[str, Any]
 """A row of the prompts table."""
 _REFRESH = "refresh"
-_ROLLOUTS, _VERDICTS = "rollouts.parquet", "verdicts.parquet"
 
 
 @heeding
@@ -96,12 +96,12 @@ def train_alternating(
         with (
             shown(operation.tracker, store, part, settings) as show,
             store.write("verdicts", settings=verify, parents={}, seed=seed) as judged,
-            table_writer(judged.path / _VERDICTS, VERDICTS) as add_verdicts,
+            table_writer(judged.path / VERDICTS_FILE, VERDICTS) as add_verdicts,
             closing(loop),
         ):
             with (
                 store.write("rollouts", settings=rollout, parents=parents, seed=seed) as rolled,
-                table_writer(rolled.path / _ROLLOUTS, rollouts_schema(rollout.max_new_tokens)) as add_rollouts,
+                table_writer(rolled.path / ROLLOUTS_FILE, rollouts_schema(rollout.max_new_tokens)) as add_rollouts,
                 bar(part, len(loop.refreshes)) as progress,
             ):
 
@@ -160,7 +160,7 @@ class Colocated:
         phase: Phase,
         progress: Progress | None = None,
     ) -> None:
-        rows = [row for path in store.paths(prompts) for row in read_table(path / "prompts.parquet").to_pylist()]
+        rows = [row for path in store.paths(prompts) for row in read_table(path / PROMPTS_FILE).to_pylist()]
         self.refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, stage))
         """The prompts of every refresh."""
         self.responses = len(rows) * rollout.responses_per_prompt
@@ -217,7 +217,7 @@ class Colocated:
             GateError: the verifier could not tell too often.
         """
         if (folder := self._find(number)) is not None:
-            rollouts, verdicts = read_table(folder / _ROLLOUTS), read_table(folder / _VERDICTS)
+            rollouts, verdicts = read_table(folder / ROLLOUTS_FILE), read_table(folder / VERDICTS_FILE)
             self.call_seconds.append(None)
         else:
             rollouts, verdicts = self._generate(self.refreshes[number])
@@ -225,8 +225,8 @@ class Colocated:
         if self._progress is not None and folder is None:
 
             def fill(into: Path) -> None:
-                save_table(into / _ROLLOUTS, rollouts)
-                save_table(into / _VERDICTS, verdicts)
+                save_table(into / ROLLOUTS_FILE, rollouts)
+                save_table(into / VERDICTS_FILE, verdicts)
 
             self._progress.put(_REFRESH, number, fill)
         return rollouts, verdicts

@@ -16,8 +16,9 @@ from tasks.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.store import ArtifactRef, Draft, Parents, Store
 from tasks.store.files import staged
+from tasks.store.layout import EXAMPLES_FILE, METRICS_FILE, ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.tables import EXAMPLES, metrics_schema, stream_table, write_table
-from tasks.tracking.journal import shown
+from tasks.tracking import shown
 from tasks.train.backends import open_backend
 from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
@@ -160,7 +161,7 @@ def stage_responses(
 
     def sampled() -> Iterator[pa.Table]:
         for shard, folder in zip(rollouts, store.paths(rollouts), strict=True):
-            for table in stream_table(folder / "rollouts.parquet", _SAMPLED):
+            for table in stream_table(folder / ROLLOUTS_FILE, _SAMPLED):
                 for other in set(table["policy"].unique().to_pylist()) - {policy.digest}:
                     raise DataError(
                         f"{shard}: sampled by policy {other[:16]}, but policy {policy.digest[:16]} is to be optimised. "
@@ -168,7 +169,7 @@ def stage_responses(
                     )
                 yield table
 
-    judged = stream_table(store.path(verdicts) / "verdicts.parquet", [*_NAMES, "reward"])
+    judged = stream_table(store.path(verdicts) / VERDICTS_FILE, [*_NAMES, "reward"])
     return collect(sampled(), judged, store.manifest(rollouts[0]).settings["responses_per_prompt"], scratch)
 
 
@@ -227,7 +228,7 @@ def save(
     with draft.phase("save"):
         save_policy(draft.path, trainer.backend, previous, trainer.settings.lora)
         save_optimizer(draft.path, trainer.backend, trainer.updates)
-        write_table(draft.path / "metrics.parquet", outcome.rows, metrics_schema(list(outcome.rows[0])))
-        write_table(draft.path / "examples.parquet", outcome.examples, EXAMPLES)
+        write_table(draft.path / METRICS_FILE, outcome.rows, metrics_schema(list(outcome.rows[0])))
+        write_table(draft.path / EXAMPLES_FILE, outcome.examples, EXAMPLES)
     facts: dict[str, Any] = {"stage": stage + 1, "updates": trainer.updates, "preset": trainer.settings.preset}
     draft.facts.update(facts, updates_per_rollout=updates_per_rollout, **outcome.facts())

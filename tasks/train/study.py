@@ -12,6 +12,7 @@ from tasks.progress import bar
 from tasks.rollout.engine import Sampling
 from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
+from tasks.store.layout import CURVE_FILE, METRICS_FILE, PROMPTS_FILE
 from tasks.store.tables import CURVE, metrics_schema, read_table, write_table
 from tasks.train.batches import Ints, Responses
 from tasks.train.colocated import Colocated
@@ -60,7 +61,7 @@ def run_study(
     }
     parents: Parents = {"policy": policy, "prompts": list(prompts), "held_out": [benchmark]}
     with store.write("study", settings=settings, parents=parents, seed=seed) as draft:
-        problems = read_table(store.path(benchmark) / "prompts.parquet").to_pylist()
+        problems = read_table(store.path(benchmark) / PROMPTS_FILE).to_pylist()
         sources = (policy, policy, prompts, 0, seed)
         loop = Colocated(store, rollout, verify, optimize, updates_per_rollout, *sources, lambda _: nullcontext())
         curve: list[dict[str, Any]] = []
@@ -102,9 +103,9 @@ def run_study(
                 stopped = error.message
                 loop.to_generation()
                 curve.append(_measure(loop, measured, problems, loop.trainer.updates, seed))
-        write_table(draft.path / "curve.parquet", curve, CURVE)
+        write_table(draft.path / CURVE_FILE, curve, CURVE)
         if metrics:
-            write_table(draft.path / "metrics.parquet", metrics, metrics_schema(list(metrics[0])))
+            write_table(draft.path / METRICS_FILE, metrics, metrics_schema(list(metrics[0])))
         draft.facts.update(
             preset=optimize.preset,
             updates=loop.trainer.updates,

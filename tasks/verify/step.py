@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from tasks.interruption import heeding
 from tasks.settings import VerifySettings
 from tasks.store import ArtifactRef, Store
+from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.tables import VERDICTS, stream_table, table_writer, to_table
 from tasks.verify.pool import Asked, Verifier, check_failures, shared_verifier
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict
@@ -38,12 +39,12 @@ def verify_rollouts(
     """
     with store.write("verdicts", settings=settings, parents={"rollouts": rollouts}, seed=seed) as draft:
         with draft.phase("load"):
-            paths = [folder / "rollouts.parquet" for folder in store.paths(rollouts)]
+            paths = [folder / ROLLOUTS_FILE for folder in store.paths(rollouts)]
             sizes = [pq.read_metadata(path).num_rows for path in paths]
         count = sum(len(range(0, size, _JUDGED_AT_ONCE)) for size in sizes)
         tally = Tally()
         verifier = shared_verifier(settings)
-        with draft.phase("verify"), table_writer(draft.path / "verdicts.parquet", VERDICTS) as add:
+        with draft.phase("verify"), table_writer(draft.path / VERDICTS_FILE, VERDICTS) as add:
             for number, rows in enumerate(_portions(paths, sizes, tally)):
                 title = f"stage {stage + 1} verify" + (f" {number + 1}/{count}" if count > 1 else "")
                 table = store.progress.table("judged", number, partial(_judge, rows, verifier, title))

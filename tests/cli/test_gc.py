@@ -99,32 +99,18 @@ def test_an_artifact_whose_files_were_just_copied_here_is_young(store: Store) ->
     assert names(find_garbage(store)) == folders(*run.evaluations)
 
 
-def test_runs_of_different_base_policies_do_not_take_each_others_place(store: Store) -> None:
-    finished(store, stages=1)
-    other = Run(store)
-    files = {"model.safetensors": "another model", "config.json": "{}"}
-    other.policies.append(other.write("prepare_policy", "policy", {"path": "c/d"}, {}, files, stage=0, updates=0))
-    other.evaluate()
-    other.stage().end()
+def test_every_finished_run_is_kept_and_one_that_was_rendered_again_is_one(store: Store) -> None:
+    run = finished(store, stages=1)
+    others = [
+        finished(store, stages=1, trained="b"),
+        finished(store, stages=1, mu=1),
+        finished(store, stages=1, seed=1),
+    ]
+    run.write("report", "report", {}, {"evaluations": run.evaluations}, {"page": "again"}, algorithm="grpo")
     age(store, DAYS)
-    assert not find_garbage(store, keep=1).items
-
-
-def test_the_latest_runs_of_every_algorithm_mu_and_seed_are_kept(store: Store) -> None:
-    rate = {"settings": {"optimize": {"learning_rate": 1e-5}}}
-    first, second, third = (finished(store, stages=1, trained=name) for name in ("a", "b", "c"))
-    others = [finished(store, stages=1, **other) for other in ({"mu": 1}, {"seed": 1}, {"preset": "relaxed"}, rate)]
-    # The third run's report, rendered again, is no run of its own.
-    third.write("report", "report", {}, {"evaluations": third.evaluations}, {"page": "again"}, algorithm="grpo")
-    age(store, DAYS)
-    assert not find_garbage(store).items
-    two = find_garbage(store, keep=2)
-    assert names(two) == folders(first.policies[1], first.evaluations[1], first.report)
-    assert two.runs == 2 + len(others)
-    one = find_garbage(store, keep=1)
-    assert names(one) == names(two) | folders(second.policies[1], second.evaluations[1], second.report)
-    delete_garbage(store, one)
-    assert not check_store(store, None).faults
+    garbage = find_garbage(store)
+    assert not garbage.items
+    assert garbage.runs == 1 + len(others)
 
 
 def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Store) -> None:
@@ -135,10 +121,9 @@ def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Stor
     ]
     made = run.write("laboratory", "laboratory", {"part": "a"}, {"studies": studies}, {"result.json": "{}"}, part="a")
     age(store, DAYS)
-    for keep in (None, 1):
-        garbage = find_garbage(store, keep=keep)
-        assert names(garbage) == folders(*run.evaluations)
-        assert on_disk(store) - names(garbage) == folders(run.policies[0], *studies, made)
+    garbage = find_garbage(store)
+    assert names(garbage) == folders(*run.evaluations)
+    assert on_disk(store) - names(garbage) == folders(run.policies[0], *studies, made)
 
 
 def test_records_go_with_what_they_are_about(store: Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tasks.cli.store import lineage_tables
 from tasks.errors import DataError
 from tasks.store import Store
-from tasks.stored.find import find_artifact, match
+from tasks.stored.runs import find_artifact, match
 from tests.cli.synthetic import Run, command, finished, plain, printed
 
 KINDS = ("policy", "rollouts", "verdicts", "prompts")
@@ -60,6 +60,13 @@ def test_latest_a_few_characters_and_a_whole_digest_name_it(store: Store) -> Non
     assert find_artifact(store, "latest") == ref
     assert find_artifact(store, f"policy/{ref.digest[:6]}") == ref
     assert find_artifact(store, f"policy/{ref.digest}") == ref
+
+
+def test_a_policy_is_asked_for_by_its_kind(store: Store) -> None:
+    run = finished(store, stages=1)
+    assert find_artifact(store, "latest", "policy") == find_artifact(store, str(run.policies[-1]), "policy")
+    with pytest.raises(DataError, match="names no policy; allowed: policy/digest, or latest"):
+        find_artifact(store, str(run.report), "policy")
 
 
 @pytest.mark.parametrize(

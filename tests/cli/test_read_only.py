@@ -68,7 +68,7 @@ def test_a_folder_that_is_only_read(open_to_all: Path) -> None:
         store = Store.open(run.store.root, create=False)
         assert report_of(store, run.seed, None, page).report == str(page)
         found = find_garbage(store)
-        assert check_store(store, None, None, None).faults == []
+        assert check_store(store).faults == []
         assert "response" in plain(inspect_stage(store, 1, 1, None, Chosen()))
         assert lineage_json(store, str(loose.policies[-1]))
         with pytest.raises(ArtifactError, match="Permission denied"):
@@ -99,6 +99,6 @@ def test_a_bucket_that_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert report_of(store, None, None, page).report == str(page)
             assert find_garbage(store).items == []
             assert len(all_runs(store)) == 1
-            assert check_store(store, None, None, None).faults == []
+            assert check_store(store).faults == []
             with pytest.raises(ArtifactError, match="denied"):
                 report_of(store, None, None, None)

@@ -18,7 +18,7 @@ from tasks.report.ledger import make_ledger
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.records import Manifest, Timings
-from tasks.stored.reports import find_reports
+from tasks.stored.runs import find_reports
 from tests.cost import COSTS
 from tools.forked import Runner
 from tools.runs import CONFIG

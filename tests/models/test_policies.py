@@ -16,7 +16,7 @@ from tasks.models.tiny import build_tokenizer
 from tasks.settings import ArithmeticSettings, PolicySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import fingerprint
-from tasks.store.s3_connection import connect
+from tasks.store.s3 import connect
 from tests.conftest import SMALL
 from tests.llama import TURN_END, byte_tokenizer, llama
 

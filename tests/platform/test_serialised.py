@@ -13,10 +13,10 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.models.literals import Literal
 
 from tasks.cluster.preflight import roles_of, workflow_of
+from tasks.provenance import code
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tasks.settings.experiment import read_experiment
-from tasks.store.provenance import code
 from tools.cache_versions import ROOT, declared, version
 from tools.serialised import Serialised, function_of, serialise
 from workflows.launch_plans import PLANS

@@ -3,10 +3,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tasks.provenance import gpus
 from tasks.report.history import load_history
 from tasks.report.ledger import Ledger, at_work, make_ledger, steps_of
 from tasks.store import Store
-from tasks.store.provenance import gpus
 from tests.report.clock import Clock, process
 from tests.report.synthetic import SyntheticRun, make_run
 

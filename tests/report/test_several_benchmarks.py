@@ -18,8 +18,8 @@ from tasks.report.summary import summarise
 from tasks.settings import EvaluationSettings
 from tasks.store import Store
 from tasks.store.tables import SAMPLES, write_table
-from tasks.stored.reproducibility import chain
 from tasks.stored.results import evaluated_policy
+from tasks.stored.runs import chain
 from tests.report.clock import Clock, process
 from tests.report.pages import words
 from tests.report.synthetic import SyntheticRun, page_of

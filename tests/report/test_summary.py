@@ -6,6 +6,7 @@ import pytest
 
 from tasks.cli.runs import all_runs
 from tasks.errors import DataError
+from tasks.provenance import EXECUTION
 from tasks.report.compare import ComparedRun, compare, comparison_markdown, differing
 from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
@@ -13,7 +14,6 @@ from tasks.report.step import write_report
 from tasks.report.summary import BenchmarkRow, Execution, RunSummary, execution_since, make_summary, summarise
 from tasks.store import ArtifactRef, Store
 from tasks.store.lineage import ancestry
-from tasks.store.provenance import EXECUTION
 from tests.report.clock import Clock, process
 from tests.report.synthetic import SyntheticRun, make_run
 from tools.docs.results import results_page

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import SettingsError
+from tasks.provenance import image_tag
 from tasks.settings.base import WHOLE_RUN
 from tasks.settings.deployment import VALUES, VARIABLE, DeploymentSettings, quantity
-from tasks.store.provenance import image_tag
 from tools import ROOT
 
 

@@ -70,15 +70,12 @@ class Attempt:
         self.pid = self._process.pid
 
     def did(self) -> list[str]:
-        """The parts that it began to make, and those that it has."""
         return self._log.read_text().splitlines() if self._log.exists() else []
 
     def said(self) -> str:
-        """The output, in one line."""
         return " ".join(self._output.read_text().split())
 
     def wait_for(self, text: str) -> None:
-        """Returns once it has done or said this."""
         for _ in range(2400):
             if text in self.did() or text in self.said():
                 return
@@ -87,15 +84,12 @@ class Attempt:
         raise TimeoutError(f"{text!r} never came: {self.said()}")
 
     def send(self, what: signal.Signals) -> None:
-        """Sends a signal."""
         self._process.send_signal(what)
 
     def go_on(self) -> None:
-        """Lets it end the part at which it is held."""
         self._go.touch()
 
     def ended(self) -> int:
-        """Its exit status, once it has ended."""
         return self._process.wait(timeout=120)
 
 

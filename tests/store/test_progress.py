@@ -16,7 +16,7 @@ from tasks import interruption
 from tasks.interruption import Interrupted
 from tasks.settings import TrackerSettings
 from tasks.store import Draft, Store
-from tasks.tracking.journal import shown
+from tasks.tracking import shown
 from tests.store.writers import run_until_killed
 from tools import ROOT
 from tools.s3 import S3, server
@@ -59,29 +59,18 @@ def newest(store: Store) -> int | None:
     return found[0] if found else None
 
 
-def test_the_newest_part_is_found_again(opened: Opened) -> None:
+def test_parts_are_found_again_replaced_kept_and_cleared(opened: Opened) -> None:
     store = opened()
     assert newest(store) is None
-    put(store, 2, "two")
-    put(store, 10, "ten")
-    put(store, 99, "other", "logp")
-    number, folder = opened().progress.newest("train") or (0, Path())
-    assert number == 10
-    assert (folder / "state.txt").read_text() == "ten"
-    kept = opened().progress.get("train", 2)
-    assert kept is not None
-    assert (kept / "state.txt").read_text() == "two"
-
-
-def test_parts_are_replaced_kept_and_cleared(opened: Opened) -> None:
-    store = opened()
-    for number in range(1, 6):
+    for number in (2, 9, 10):
         put(store, number, "before")
         put(store, number, f"after {number}")
-        store.progress.keep_newest("train", 2)
+    put(store, 99, "other", "logp")
+    assert newest(opened()) == 10
+    store.progress.keep_newest("train", 2)
     again = opened().progress
-    found = [again.get("train", number) for number in range(1, 6)]
-    assert [folder and (folder / "state.txt").read_text() for folder in found] == [None] * 3 + ["after 4", "after 5"]
+    found = [again.get("train", number) for number in (2, 9, 10)]
+    assert [folder and (folder / "state.txt").read_text() for folder in found] == [None, "after 9", "after 10"]
     store.progress.clear()
     assert newest(opened()) is None
 
@@ -157,23 +146,7 @@ def test_time_of_earlier_attempts_counts(opened: Opened) -> None:
     assert 0.3 < own < timings.seconds
 
 
-def test_a_table_is_made_once(opened: Opened) -> None:
-    made: list[int] = []
-
-    def make() -> pa.Table:
-        made.append(1)
-        return pa.table({"a": [1, 2]})
-
-    first = opened().progress.table("rollouts", 0, make)
-    assert opened().progress.table("rollouts", 0, make).equals(first)
-    assert len(made) == 1
-    opened().progress.table("rollouts", 1, make)
-    assert len(made) == 2
-
-
 def test_without_a_key_nothing_is_kept(store: Store) -> None:
-    put(store, 1, "x")
-    assert newest(store) is None
     assert store.progress.table("rollouts", 0, lambda: pa.table({"a": [1]})).num_rows == 1
     assert not (store.root / "progress").exists()
 

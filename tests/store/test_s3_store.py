@@ -32,17 +32,6 @@ def test_an_artifact_comes_back_on_another_machine(bucket: str, tmp_path: Path) 
     assert write(Store.open(tmp_path), "parent") == parent, "the digest is that of a folder"
 
 
-def test_the_manifest_is_written_last_and_without_it_nothing_is_there(bucket: str, s3: S3) -> None:
-    store = Store.open(bucket)
-    ref = write(store)
-    shutil.rmtree(store.root)
-    name = bucket.removeprefix("s3://")
-    s3.client().delete_object(Bucket=name, Key=f"{ref.folder}/manifest.json")
-    assert store.manifests("prompts") == []
-    with pytest.raises(ArtifactError, match=r"manifest\.json: missing, so prompts/.* is not in this store"):
-        store.path(ref)
-
-
 def test_a_writer_killed_before_the_manifest_leaves_no_artifact(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +79,7 @@ def test_a_corrupted_and_a_missing_object_are_named(bucket: str, s3: S3, monkeyp
         store.path(ref)
 
 
-def test_many_artifacts_come_together_in_their_order(bucket: str, s3: S3) -> None:
+def test_many_artifacts_come_together_in_their_order(bucket: str) -> None:
     store = Store.open(bucket)
     refs = [write(store, f"shard {number}") for number in range(40)]
     shutil.rmtree(store.root)
@@ -98,10 +87,6 @@ def test_many_artifacts_come_together_in_their_order(bucket: str, s3: S3) -> Non
     folders = store.paths(refs)
     assert [(folder / "sub/data.txt").read_text() for folder in folders] == [f"shard {number}" for number in range(40)]
     assert store.paths([]) == []
-    shutil.rmtree(store.root)
-    s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{refs[5].folder}/sub/data.txt")
-    with pytest.raises(ArtifactError, match=rf"{bucket}/{refs[5].folder}/sub/data.txt: missing, but the manifest"):
-        store.paths(refs)
 
 
 @pytest.mark.parametrize("left", [b"", bytes(300), b'{"schema_version": 1, "ki'], ids=["empty", "zeros", "half"])

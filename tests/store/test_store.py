@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError
+from tasks.provenance import process
 from tasks.store import Store
-from tasks.store.provenance import process
 from tests.store.writers import at_once, run_until_killed, write
 
 
@@ -51,7 +51,7 @@ def test_a_failing_writer_leaves_nothing(store: Store) -> None:
     assert not list((store.root / "staging").iterdir())
 
 
-def test_a_killed_writer_leaves_nothing_that_can_be_read_and_is_swept(store: Store) -> None:
+def test_what_a_killed_writer_leaves_cannot_be_read_and_is_swept_beside_a_living_one(store: Store) -> None:
     code = f"""
 import os, signal
 from tasks.store import Store
@@ -61,16 +61,10 @@ with Store.open({str(store.root)!r}).write("prompts", settings={{}}, parents={{}
 """
     run_until_killed(code)
     assert store.manifests("prompts") == []
-    assert len(list((store.root / "staging").iterdir())) == 1
-    store.sweep()
-    assert not list((store.root / "staging").iterdir())
-
-
-def test_sweep_spares_living_writers(store: Store) -> None:
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
+        assert len(list((store.root / "staging").iterdir())) == 2
         store.sweep()
-        (draft.path / "data.txt").write_text("whole")
-    assert (store.path(draft.ref) / "data.txt").read_text() == "whole"
+        assert [path.name for path in (store.root / "staging").iterdir()] == [draft.path.name]
 
 
 def test_two_writers_of_the_same_artifact_both_succeed(store: Store) -> None:
@@ -89,34 +83,28 @@ def test_a_corrupted_file_is_named_and_healed_by_writing_again(store: Store) -> 
     assert (store.path(ref) / "sub/data.txt").read_text() == "hello"
 
 
-@pytest.mark.parametrize("lost", ["sub/data.txt", "manifest.json"])
-def test_a_missing_file_is_named(store: Store, lost: str) -> None:
-    ref = write(store)
-    (store.root / ref.folder / lost).unlink()
-    with pytest.raises(ArtifactError, match=f"{lost}: missing"):
-        store.path(ref)
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("name", "text", "message"),
     [
-        ('{"schema_version": 99}', "schema version 99; this code reads 1"),
-        ('{"schema_version": 1}', r"manifest\.json: not a manifest"),
+        ("sub/data.txt", None, r"sub/data\.txt: missing"),
+        ("manifest.json", None, r"manifest\.json: missing, so prompts/.* is not in this store"),
+        ("manifest.json", '{"schema_version": 99}', "schema version 99; this code reads 1"),
+        ("manifest.json", '{"schema_version": 1}', r"manifest\.json: not a manifest"),
     ],
 )
-def test_a_manifest_that_cannot_be_read_is_named(store: Store, text: str, message: str) -> None:
+def test_what_is_missing_or_cannot_be_read_is_named(store: Store, name: str, text: str | None, message: str) -> None:
     ref = write(store)
-    (store.root / ref.folder / "manifest.json").write_text(text)
+    file = store.root / ref.folder / name
+    file.unlink()
+    if text:
+        file.write_text(text)
     with pytest.raises(ArtifactError, match=message):
         store.path(ref)
 
 
-def test_opening_what_is_no_store_says_so(tmp_path: Path) -> None:
+def test_a_store_made_by_many_at_once_has_one_id(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="no store here"):
         Store.open(tmp_path, create=False)
-
-
-def test_a_store_made_by_many_at_once_has_one_id(tmp_path: Path) -> None:
     opened = at_once([lambda: Store.open(tmp_path / "s")] * 8)
     assert len({store.ref.id for store in opened}) == 1
 

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -11,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError
+from tasks.provenance import EXECUTION
 from tasks.settings import OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.provenance import EXECUTION
 from tasks.store.work import once, work_key
 from tools import ROOT
 from tools.s3 import S3
@@ -126,19 +125,6 @@ print(once(Store.open(address).ref, "t", "1", slow, "x").digest)
 """
 
 
-def start(address: Path, log: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SLOW, str(address), str(log), "1"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
-def wait_for(log: Path) -> None:
-    for _ in range(600):
-        if log.exists():
-            return
-        time.sleep(0.05)
-    raise TimeoutError(f"{log} never came")
-
-
 AFTERWARDS = f"""{SLOW}
 def quick(store, text):
     with store.write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
@@ -171,11 +157,12 @@ def test_two_processes_do_work_once_and_the_wait_is_noted_in_what_is_made_next(t
 
 
 def test_the_work_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
-    first = start(tmp_path / "store", tmp_path / "log")
-    wait_for(tmp_path / "log")
-    os.kill(first.pid, signal.SIGKILL)
-    first.communicate()
-    second = start(tmp_path / "store", tmp_path / "log")
-    assert second.communicate(timeout=60)[0].strip()
-    assert second.returncode == 0
-    assert (tmp_path / "log").read_text() == "begun\nbegun\n"
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", SLOW, str(tmp_path / "store"), str(log), "1"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as first:
+        while not log.exists():
+            assert first.poll() is None
+            time.sleep(0.05)
+        first.kill()
+    assert subprocess.run(command, cwd=ROOT, timeout=60, check=True, capture_output=True).stdout.strip()
+    assert log.read_text() == "begun\nbegun\n"

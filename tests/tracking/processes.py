@@ -10,13 +10,13 @@ import os
 import signal
 import sys
 
+from tasks import tracking
 from tasks.evaluate.metrics import average_evaluations
 from tasks.evaluate.step import evaluate_policy
 from tasks.report.step import write_report
 from tasks.settings import OperationSettings, TrackerSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.work import once
-from tasks.tracking import journal
 from tasks.train.stage import optimize_stage
 from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, VERIFY
 from tests.tracking.test_tracking import dying_in
@@ -30,10 +30,10 @@ def main() -> None:
     place, kind, kill, *named = sys.argv[1:]
     store = Store.open(place)
     policy, held_out, verdicts, *rollouts = (store.manifest(ArtifactRef.of(name)).ref for name in named)
-    with journal.shown(TrackerSettings(), store, "part", {}) as show:
+    with tracking.shown(TrackerSettings(), store, "part", {}) as show:
         show("optimize", {"update": 1, "reward": 0.5})
     loaded()
-    journal.FLUSH_SECONDS = 0.0
+    tracking.FLUSH_SECONDS = 0.0
     operation = OperationSettings.parse({"updates_per_checkpoint": 2, "tracker": {"kind": kind, "run": "a-run"}})
     inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
     with dying_in(int(kill), lambda: os.kill(os.getpid(), signal.SIGKILL)):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tasks import tracking
 from tasks.errors import SettingsError
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
@@ -21,7 +22,6 @@ from tasks.settings.steps import WandbTracker
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.store.work import once
-from tasks.tracking import journal
 from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
 from tasks.verify.step import verify_rollouts
@@ -151,7 +151,7 @@ READ: Mapping[str, Any] = {"tensorboard": in_tensorboard, "wandb": in_wandb}
 
 @pytest.fixture(autouse=True)
 def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(tracking, "FLUSH_SECONDS", 0.0)
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.delenv("WANDB_MODE", raising=False)
 
@@ -188,7 +188,7 @@ def test_a_server_that_is_not_there_stops_nothing(learner: Learner, store: Store
 import sys
 from tasks.store import Store
 from tasks.settings import TrackerSettings
-from tasks.tracking.journal import shown
+from tasks.tracking import shown
 with shown(TrackerSettings(kind="wandb", run="a-run"), Store.open(sys.argv[1]), "part", {}) as show:
     show("optimize", {"update": 1, "reward": 0.5})
 print("went on")
@@ -214,9 +214,9 @@ print("went on")
 
 
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "find_spec", lambda name: None)
+    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"operation\.tracker\.kind: wandb is not installed; `pip install wandb`"):
-        journal.check_installed(operation("wandb").tracker)
+        tracking.check_installed(operation("wandb").tracker)
 
 
 def test_the_id_of_a_run_follows_from_its_settings() -> None:

@@ -16,7 +16,7 @@ from tasks.report.ledger import training_seconds
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
-from tasks.stored.find import find_artifact
+from tasks.stored.runs import find_artifact
 from tests.workflows.runs import refusal, succeeded
 from tools import ROOT
 from tools.forked import Runner

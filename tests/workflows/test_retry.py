@@ -19,10 +19,10 @@ from flytekit.core.utils import load_proto_from_file, write_proto_to_file
 
 from tasks.flyte.inputs import OptimizeInputs, RolloutInputs
 from tasks.flyte.tasks import generate, optimize
+from tasks.provenance import code
 from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.provenance import code
 from tasks.verify.step import verify_rollouts
 from tests.prepared import prepare_stage
 from tests.workflows import test_grpo

@@ -19,7 +19,7 @@ from tasks.report.history import History, load_history
 from tasks.report.ledger import make_ledger
 from tasks.settings import ArithmeticSettings
 from tasks.store import Store
-from tasks.stored.reports import find_reports
+from tasks.stored.runs import find_reports
 from tools import ROOT
 from tools.benchmarks.measured import Measured, Ratio, Values
 from tools.benchmarks.rollouts import base_policy

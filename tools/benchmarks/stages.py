@@ -23,7 +23,7 @@ from tasks.report.ledger import training_clock
 from tasks.settings import ArithmeticSettings, WarmStartSettings
 from tasks.settings.experiment import PlannedRun, read_experiment
 from tasks.store import Store
-from tasks.stored.reports import find_reports
+from tasks.stored.runs import find_reports
 from tools import ROOT
 from tools.benchmarks.measured import Measured, Ratio, Values, in_turn
 from tools.benchmarks.rollouts import base_policy

@@ -53,8 +53,7 @@ def shown(settings: TrackerSettings, store: Store, part: str, config: Mapping[st
 class _Journal:
     """A buffer of rows that notes which of them are shown before it shows them.
 
-    In this order a kill in between loses a few rows in the tracker, and never doubles one; all rows are in the
-    artifacts anyway.
+    A kill in between loses a few rows in the tracker, and never doubles one; all rows are in the artifacts anyway.
     """
 
     def __init__(self, tracker: "_TensorBoard | _Wandb", progress: Progress) -> None:
@@ -65,9 +64,8 @@ class _Journal:
         self._flushed = time.monotonic()
 
     def show(self, group: str, row: Mapping[str, Any]) -> None:
-        """Add a row; one that was shown before the work was interrupted is left out."""
         update = int(row["update"])
-        if update <= self._shown:
+        if update <= self._shown:  # before the work was interrupted
             return
         numbers = {f"{group}/{name}": float(value) for name, value in row.items() if isinstance(value, int | float)}
         self._waiting.append((update, numbers))
@@ -75,7 +73,6 @@ class _Journal:
             self.flush()
 
     def flush(self) -> None:
-        """Show all rows that wait."""
         self._flushed = time.monotonic()
         if self._waiting:
             self._shown = self._waiting[-1][0]
@@ -128,19 +125,16 @@ class _TensorBoard:
         self._writer = SummaryWriter(str(store.root / place), filename_suffix=self._suffix)
 
     def log(self, update: int, numbers: Mapping[str, float]) -> None:
-        """Show the numbers of an update."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, update)
 
     def flush(self) -> None:
-        """Write the file to disk, and on S3 as a whole: it has a few hundred bytes per update."""
         self._writer.flush()
-        if self._store.remote is not None:
+        if self._store.remote is not None:  # as a whole: the file has a few hundred bytes per update
             for file in (self._store.root / self._place).glob(f"*{self._suffix}"):
                 self._store.remote.write(f"{self._place}/{file.name}", file.read_bytes())
 
     def close(self) -> None:
-        """Close the file."""
         self._writer.close()
 
 
@@ -170,12 +164,10 @@ class _Wandb:
         self._run.define_metric("*", step_metric="update")
 
     def log(self, update: int, numbers: Mapping[str, float]) -> None:
-        """Send a row."""
         self._run.log({"update": update, **numbers})
 
     def flush(self) -> None:
-        """Do nothing, as the library sends by itself."""
+        pass  # The library sends by itself.
 
     def close(self) -> None:
-        """Wait until everything is sent."""
         self._run.finish()

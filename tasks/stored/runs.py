@@ -1,0 +1,193 @@
+"""Finished runs of a store: found by their reports or by what a user types, and recorded so that they can be repeated.
+
+The record of a run holds settings, code, packages, seed, machine and digests.
+"""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tasks.errors import DamagedError, DataError
+from tasks.formats import some
+from tasks.provenance import commit
+from tasks.settings import RunSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.layout import KINDS, RUNS, Kind
+from tasks.store.lineage import Lineage, ancestry
+from tasks.store.records import SCHEMA, Manifest
+
+LATEST = "latest"
+_FEWEST_CHARACTERS = 4
+_CANDIDATES = 12
+
+
+def find_reports(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[Manifest]:
+    """Return the manifests of the reports, the latest first.
+
+    Raises:
+        DataError: there is none.
+    """
+    found = [
+        manifest
+        for manifest in store.manifests("report")
+        if seed in (None, manifest.seed) and algorithm in (None, manifest.known_facts["algorithm"])
+    ]
+    if not found:
+        named = (("seed", seed), ("algorithm", algorithm))
+        wanted = ", ".join(f"{name} {value}" for name, value in named if value is not None)
+        which = f"no finished run{f' with {wanted}' if wanted else ''} in this store"
+        raise DataError(f"{store.ref.uri}: {which}. Run it, or name another.")
+    return found
+
+
+def run_of(store: Store, report: Manifest) -> Lineage:
+    """Return the lineage of a report by its evaluations and policies alone.
+
+    Raises:
+        ArtifactError: a policy or an evaluation of the run is missing.
+    """
+    found = ancestry(store, [report.ref], ("evaluations", "policy"))
+    for why in found.missing.values():
+        raise DamagedError(why)
+    return found
+
+
+def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None = None) -> list[Manifest]:
+    """Return the policies of the latest finished run of a preset, the base policy first.
+
+    Args:
+        store: the store of the run.
+        algorithm: the preset; any when it is empty.
+        seed: the seed of the run.
+        stage: the stage, from 0, whose policy is the last one; every stage when None.
+
+    Raises:
+        DataError: there is no such run, or it has fewer stages.
+    """
+    report = find_reports(store, seed, algorithm or None)[0]
+    run = run_of(store, report)
+    policies = run.policies(max(run.evaluated(report), key=lambda policy: policy.known_facts["stage"]))
+    stages = len(policies) - 1
+    if stage is not None and stage >= stages:
+        allowed = f"0 to {stages - 1}" if stages > 1 else "0"
+        raise DataError(f"stage {stage}: the stored run has {stages}; allowed: {allowed}.")
+    return policies if stage is None else policies[: stage + 2]
+
+
+def find_artifact(store: Store, wanted: str, kind: Kind | None = None) -> ArtifactRef:
+    """Return the artifact of ``kind/digest``, whose digest may be abbreviated, or the last policy of the latest run.
+
+    Raises:
+        DataError: there is none, or more than one (candidates are named), or it is not of the ``kind``.
+    """
+    if kind and wanted != LATEST and not wanted.startswith(f"{kind}/"):
+        raise DataError(f"{wanted!r}: names no {kind}; allowed: {kind}/digest, or {LATEST}.")
+    if wanted == LATEST:
+        # Workflows give a report its evaluations in the order of stages.
+        return store.manifest(find_reports(store)[0].parents["evaluations"][-1]).parents["policy"][0]
+    found = match([ref.folder for ref in store.refs(_kind_of(wanted))], wanted)
+    return store.manifest(ArtifactRef.of(found)).ref
+
+
+def match(names: Iterable[str], wanted: str) -> str:
+    """Return the one of some artifacts that ``kind/digest`` names, whose digest may be abbreviated.
+
+    Raises:
+        DataError: there is none, or more than one; candidates are named.
+    """
+    kind = _kind_of(wanted)
+    candidates = sorted(name for name in names if name.startswith(f"{kind}/"))
+    # Folders have 16 characters of a digest; somebody may have copied all of it.
+    found = [name for name in candidates if name.startswith(wanted[: len(kind) + 17])]
+    if len(found) > 1:
+        raise DataError(f"{wanted!r}: names {len(found)} artifacts: {some(found, _CANDIDATES)}. Give more characters.")
+    if not found:
+        here = some(candidates, _CANDIDATES) if candidates else f"no {kind}"
+        raise DataError(f"{wanted!r}: no such artifact in this store. There is {here}.")
+    return found[0]
+
+
+def _kind_of(wanted: str) -> Kind:
+    kind, _, digest = wanted.partition("/")
+    if kind not in KINDS or not digest:
+        raise DataError(
+            f"{wanted!r}: names no artifact; allowed: kind/digest, as in policy/0123abcd, with one of the kinds "
+            f"{', '.join(KINDS)}; or {LATEST}, the last policy of the latest run."
+        )
+    if len(digest) < _FEWEST_CHARACTERS:
+        raise DataError(f"{wanted!r}: give at least {_FEWEST_CHARACTERS} characters of the digest.")
+    return kind
+
+
+def run_key(report: Manifest) -> str:
+    """Return a key that is equal for reports that were rendered of the same run."""
+    evaluations = [ref.digest for ref in report.parents.get("evaluations", ())]
+    return json.dumps([report.settings, evaluations or report.digest], sort_keys=True)
+
+
+def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> Path:
+    """Write the record of a run into its store; return its path on this machine.
+
+    The machine is that of the task that ends the run; every artifact's manifest holds the packages and the commit of
+    the task that made it.
+
+    Raises:
+        ArtifactError: an artifact of the run is missing, or the store cannot be written.
+    """
+    packages = (one.metadata for one in distributions())
+    record = {
+        "schema_version": SCHEMA,
+        "settings": settings.model_dump(mode="json"),
+        "seed": settings.seed,
+        "commit": commit(),
+        "packages": dict(sorted((one["Name"], one["Version"]) for one in packages if one["Name"])),
+        "machine": _machine(),
+        "report": report.digest,
+        "stages": chain(store, report),
+    }
+    return store.write_note(f"{RUNS}/{report.digest[:16]}.json", json.dumps(record, indent=1))
+
+
+def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
+    """Return the digests of a run, stage by stage; the first entry is the base policy."""
+    manifest = store.manifest(report)
+    run = run_of(store, manifest)
+    stages = {
+        policy.digest: {
+            "stage": policy.known_facts["stage"],
+            "policy": policy.digest,
+            "code_version": f"{policy.task} {policy.code_version}",
+            "rollouts": [ref.digest for ref in policy.parents.get("rollouts", [])],
+            "verdicts": [ref.digest for ref in policy.parents.get("verdicts", [])],
+            "evaluations": [ref.digest for ref in evaluation.parents.get("evaluations", [evaluation.ref])],
+        }
+        for policy, evaluation in zip(run.evaluated(manifest), run.parents_of(manifest, "evaluations"), strict=True)
+    }
+    return sorted(stages.values(), key=lambda stage: stage["stage"])
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    """Return a description of the machine of this process; GPUs with memory and driver, as nvidia-smi names them."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    has_gpus = shutil.which("nvidia-smi") is not None
+    asked = subprocess.run(query, capture_output=True, text=True, check=False).stdout if has_gpus else ""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.is_file() else []
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""),
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpus": asked.splitlines(),
+    }

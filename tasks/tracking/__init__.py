@@ -1,1 +1,0 @@
-"""Numbers of a run in wandb or TensorBoard while it goes on."""
