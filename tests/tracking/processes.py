@@ -18,7 +18,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.work import once
 from tasks.tracking import journal
 from tasks.train.stage import optimize_stage
-from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, VERIFY
+from tests.prepared import EVALUATE, OPTIMIZE, VERIFY
 from tests.tracking.test_tracking import dying_in
 
 
