@@ -33,7 +33,8 @@ SMALL = TinyPolicySettings(
 
 LONGEST = (
     *("test_driven", "test_reproduce", "test_mu_grpo", "test_laboratory", "test_processes", "test_kills"),
-    *("test_backends", "test_measured", "test_grpo", "test_killed", "test_decks", "test_stored_runs", "test_retry"),
+    *("test_backends", "test_measured", "test_answer_forms", "test_alternating_processes", "test_grpo", "test_killed"),
+    *("test_stored_runs", "test_retry", "test_decks"),
 )
 """Files that take the longest, in this order: with files side by side, these must not be the last to begin."""
 WHOLE = {

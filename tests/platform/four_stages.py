@@ -42,8 +42,7 @@ def run_here(folder: Path, workflow: str = "mu_grpo") -> Runner:
     """The run on this machine, by the command that a user types."""
     folder.mkdir(exist_ok=True)
     runner = Runner(folder)
-    done = runner.run(workflow, "--overrides", CHANGES)
-    assert done.returncode == 0, done.stdout + done.stderr
+    runner.made(workflow, "--overrides", CHANGES)
     return runner
 
 

@@ -79,8 +79,7 @@ def test_a_part_that_is_unrolled_makes_the_very_artifacts_of_the_command(
 ) -> None:
     """The last stage of the stored run, trained anew with another objective."""
     changes = f"{CHANGES} optimize.preset=reinforce"
-    done = here.run("retrain", "--from_stage", "3", "--overrides", changes)
-    assert done.returncode == 0, done.stdout + done.stderr
+    here.made("retrain", "--from_stage", "3", "--overrides", changes)
     before = len(driven.attempts)
     driven.run(retrain.name, inputs(retrain, pods.bucket, changes, from_stage=3))
     pods_of = {function_of(attempt.task) for attempt in driven.attempts[before:]}

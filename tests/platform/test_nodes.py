@@ -1,8 +1,6 @@
 """Training on several nodes: two pods as the training operator starts them, from the task's registered command line."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,8 @@ from tasks.train.stage import optimize_stage
 from tests.platform.propeller import Attempt, Propeller, literals
 from tests.prepared import OPTIMIZE, Learner, prepare_verdicts
 from tests.train.together import farthest
-from tools.runs import ROOT
+from tools import ROOT
+from tools.forked import Program
 from tools.s3 import S3, free_port
 from tools.serialised import serialise
 
@@ -51,19 +50,8 @@ def test_two_nodes_make_the_policy_of_one(learner: Learner, s3: S3, bucket: str,
             "MU_GRPO_DEPLOYMENT": str(deployment),
             "OMP_NUM_THREADS": "1",
         }
-        program = Path(sys.executable).parent / attempt.arguments[0]
-        pods = [
-            subprocess.Popen(
-                [program, *attempt.arguments[1:]],
-                cwd=ROOT,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for _ in range(NODES)
-        ]
-        return "\n".join(pod.communicate(timeout=240)[0] for pod in pods)
+        pods = [Program(attempt.arguments, environment, together=True) for _ in range(NODES)]
+        return "\n".join(pod.end(240).stdout for pod in pods)
 
     backend = BackendSettings(kind="deepspeed", processes=1, deepspeed=str(ROOT / "configs/deepspeed/zero2.json"))
     settings = OPTIMIZE.model_copy(update={"backend": backend})
