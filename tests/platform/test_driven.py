@@ -11,7 +11,7 @@ import pytest
 
 from tasks.store import Store
 from tests.platform import own
-from tests.platform.four_stages import CHANGES, drive, inputs, register, run_here, same_artifacts, saved, stop
+from tests.platform.four_stages import CHANGES, drive, inputs, run_here, same_artifacts, saved, stop
 from tests.platform.propeller import Attempt, Propeller
 from tools import ROOT
 from tools.forked import Program, Runner
@@ -59,7 +59,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Runner:
 @pytest.fixture(scope="module")
 def driven(pods: Pods, here: Runner) -> Propeller:
     """Four stages, of which two trainings are stopped, with the resources and secrets of a cluster with GPUs."""
-    found = register("localhost/mu-grpo-cpu:test", pods.folder, ROOT / "configs/deployments/gpu-4.yaml")
+    found = serialise(pods.folder, ROOT / "configs/deployments/gpu-4.yaml")
     return drive(found, pods.s3, pods.bucket, pods.start, here)
 
 
