@@ -41,9 +41,10 @@ WHOLE = {
     *("cli", "cluster", "code", "docs", "faults", "flyte", "gpu", "images", "k8s"),
     *("platform", "preflight", "tracking", "workflows"),
     *("test_alternating_processes", "test_backends", "test_batch_statistics", "test_measured", "test_spread"),
-    *("test_figures", "test_hostile", "test_page_in_browser"),
+    *("test_figures", "test_hostile", "test_logs", "test_page_in_browser", "test_progress", "test_resident"),
+    *("test_verifier",),
 }
-"""Folders and files whose tests start servers, whole runs or programs, or draw many figures."""
+"""Folders and files whose tests start servers, whole runs or other processes, or draw many figures."""
 TOGETHER = ("tests/experiments", "tests/report")
 """Folders whose files share runs and figures."""
 
