@@ -28,9 +28,8 @@ def experiment() -> dict[str, Any]:
     policy = {"policy": common.pop("policy")}
     policy["policy"]["tiny"]["warm_start"] |= {"working_updates": 40, "guessing_updates": 20}
     common["prompts"] |= {"prompts_per_stage": 32, "prompts_per_shard": 32}
-    common["rollout"]["responses_per_prompt"] = 4
-    common["optimize"] = {"responses_per_update": 32, "learning_rate": 3e-4}
-    easy = {"name": "easy", "problems": 10, "source": {"arithmetic": {"levels": [1]}}}
+    common["optimize"] = {"responses_per_update": 64, "learning_rate": 3e-4}
+    easy = {"name": "easy", "problems": 20, "source": {"arithmetic": {"levels": [1]}}}
     hard = {"name": "hard", "problems": 10, "source": {"arithmetic": {"levels": [2]}}}
     common["evaluate"] = {"benchmarks": [easy, hard], "samples_per_problem": 2, "max_new_tokens": 16}
     return {
