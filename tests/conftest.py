@@ -12,8 +12,10 @@ import torch
 from hypothesis import settings
 
 from tasks.models.step import prepare_policy
-from tasks.settings import ArithmeticSettings, PolicySettings, TinyPolicySettings, WarmStartSettings
+from tasks.settings import ArithmeticSettings, PolicySettings, RunSettings, TinyPolicySettings, WarmStartSettings
 from tasks.store import ArtifactRef, Store
+from tests.prepared import Learner, made_once
+from tools.runs import CONFIG
 from tools.s3 import S3, server
 
 settings.register_profile("busy", deadline=None)  # for a machine that does much else
@@ -29,15 +31,20 @@ SMALL = TinyPolicySettings(
 )
 
 
-FIRST = ("platform", "images", "workflows", "faults")
-"""Folders with the longest files: with files side by side, these must not be the last to begin."""
+LONGEST = (
+    *("test_driven", "test_reproduce", "test_mu_grpo", "test_laboratory", "test_processes", "test_kills"),
+    *("test_backends", "test_measured", "test_answer_forms", "test_alternating_processes", "test_grpo", "test_killed"),
+    *("test_stored_runs", "test_retry", "test_decks"),
+)
+"""Files that take the longest, in this order: with files side by side, these must not be the last to begin."""
 WHOLE = {
-    *FIRST,
-    *("cli", "cluster", "code", "docs", "flyte", "gpu", "k8s", "preflight", "tracking"),
+    *("cli", "cluster", "code", "docs", "faults", "flyte", "gpu", "images", "k8s"),
+    *("platform", "preflight", "tracking", "workflows"),
     *("test_alternating_processes", "test_backends", "test_batch_statistics", "test_measured", "test_spread"),
-    *("test_figures", "test_hostile", "test_page_in_browser"),
+    *("test_figures", "test_hostile", "test_logs", "test_page_in_browser", "test_progress", "test_resident"),
+    *("test_verifier",),
 }
-"""Folders and files whose tests start servers, whole runs or programs, or draw many figures."""
+"""Folders and files whose tests start servers, whole runs or other processes, or draw many figures."""
 TOGETHER = ("tests/experiments", "tests/report")
 """Folders whose files share runs and figures."""
 
@@ -47,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if WHOLE & {item.path.parent.name, item.path.stem} or "s3" in getattr(item, "fixturenames", ()):
             item.add_marker("whole")
-    items.sort(key=lambda item: item.path.parent.name not in FIRST)
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist, without which tests follow each other
@@ -90,6 +97,20 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef]
     """A store with a tiny policy in it. Tests read it and may add to the store, never change what is there."""
     store = Store.open(tmp_path_factory.mktemp("small") / "store")
     return store, prepare_policy(store, PolicySettings(tiny=SMALL), ArithmeticSettings(), "", 0)
+
+
+@pytest.fixture(scope="module")
+def learner(tmp_path_factory: pytest.TempPathFactory) -> Learner:
+    """A store of a file's own, with a policy that is right now and then."""
+    settings = RunSettings.read(CONFIG, "policy.tiny.warm_start.guessing_updates=10")
+
+    def make(folder: Path) -> None:
+        prepare_policy(Store.open(folder / "store"), settings.policy, ArithmeticSettings(levels=[1]), "", 0)
+
+    _, copy = made_once(tmp_path_factory, "learner", make)
+    store = Store.open(copy / "store")
+    (policy,) = store.manifests("policy")
+    return store, policy.ref
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What several tests start from: folders that are made once, and prompts as a run's workflow prepares them."""
+"""What several tests start from: folders that are made once, and a stage as a run's workflow prepares it, in small."""
 
 import os
 import shutil
@@ -10,11 +10,29 @@ from filelock import FileLock
 
 from tasks.data import training
 from tasks.data.benchmarks import prepare_benchmark
-from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
+from tasks.rollout.step import generate_shard
+from tasks.settings import (
+    ArithmeticSettings,
+    EvaluateSettings,
+    EvaluationSettings,
+    OperationSettings,
+    OptimizeSettings,
+    PromptsSettings,
+    RolloutSettings,
+    VerifySettings,
+)
 from tasks.settings.evaluate import measures
 from tasks.store import ArtifactRef, Store
+from tasks.verify.step import verify_rollouts
 
+PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
+ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)
+IN_PARTS = ROLLOUT.model_copy(update={"responses_per_part": 8})
 VERIFY = VerifySettings(workers=1)
+EVALUATE = EvaluationSettings(samples_per_problem=2, max_new_tokens=12, responses_per_part=8)
+OPTIMIZE = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-4})
+"""A stage of 4 updates, for the policy ``learner``."""
+Learner = tuple[Store, ArtifactRef]
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> tuple[Path, Path]:
@@ -55,3 +73,11 @@ def prepare_training(store: Store, prompts: PromptsSettings, *benchmarks: Artifa
 def prepare_stage(store: Store, prompts: PromptsSettings, stage: int, seed: int) -> list[ArtifactRef]:
     """The shards of a stage; of a run without benchmarks."""
     return training.prepare_stage(store, prompts, prepare_training(store, prompts), stage, seed)
+
+
+def prepare_verdicts(
+    store: Store, policy: ArtifactRef, prompts: PromptsSettings = PROMPTS, rollout: RolloutSettings = ROLLOUT
+) -> tuple[list[ArtifactRef], ArtifactRef]:
+    """The rollouts of a first stage, and their verdicts."""
+    rollouts = [generate_shard(store, rollout, policy, shard, 0, 0) for shard in prepare_stage(store, prompts, 0, 0)]
+    return rollouts, verify_rollouts(store, VERIFY, rollouts, 0, 0)

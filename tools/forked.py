@@ -18,18 +18,23 @@ from pathlib import Path
 from tools import ROOT
 from tools.runs import Runner as Started
 
-# Nothing of the project and of flytekit, which read the environment when they are imported.
+# Nothing of tasks/flyte and workflows/, which read the environment when they are imported; flytekit does too, and reads
+# it again in every program.
 _LOADED = [
-    "docker",
-    "grpc",
+    "flytekit.bin.entrypoint",
+    "flytekit.clis.sdk_in_container.pyflyte",
     "kubernetes.client",
-    "mashumaro.jsonschema",
     "matplotlib.figure",
-    "pyarrow.parquet",
     "s3fs",
     "scipy.stats",
     "sympy",
-    "torch",
+    "tasks.evaluate.step",
+    "tasks.models.step",
+    "tasks.report.step",
+    "tasks.rollout.transformers_engine",
+    "tasks.train.colocated",
+    "tasks.train.stage",
+    "tasks.verify.step",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
     "transformers.models.qwen3.modeling_qwen3",
@@ -93,6 +98,7 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, places: 
     tempfile.tempdir = None  # It is chosen anew, by the environment.
     for stream, place in ((1, places[0]), (2, places[-1])):
         os.dup2(os.open(place, os.O_WRONLY | os.O_APPEND), stream)
+    _read_again()
     try:
         if command[0] == "-m":
             sys.argv = command[1:]
@@ -103,6 +109,20 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, places: 
             sys.exit(program.load()())
     finally:
         atexit._run_exitfuncs()
+
+
+def _read_again() -> None:
+    """Do what flytekit does with the environment when it is imported."""
+    from flytekit.configuration import DataConfig
+    from flytekit.core import data_persistence
+    from flytekit.core.context_manager import FlyteContextManager
+    from flytekit.loggers import initialize_global_loggers
+
+    initialize_global_loggers()
+    folder = tempfile.mkdtemp(prefix="flyte-")
+    files = data_persistence.default_local_file_access_provider
+    files.__init__(f"{folder}/sandbox", f"{folder}/raw", DataConfig.auto())
+    FlyteContextManager.initialize()
 
 
 def run(command: list[str], environment: Mapping[str, str], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -18,12 +18,7 @@ from tasks.stored.unfinished import find_unfinished
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.cli.synthetic import printed, refused, words
-from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, PROMPTS, ROLLOUT, VERIFY
-from tests.prepared import prepare_held_out, prepare_training
-from tests.workflows import test_grpo
-
-learner = test_grpo.learner
-Learner = tuple[Store, ArtifactRef]
+from tests.prepared import EVALUATE, IN_PARTS, OPTIMIZE, PROMPTS, VERIFY, Learner, prepare_held_out, prepare_training
 
 
 class Run:
@@ -49,7 +44,7 @@ class Run:
     def generate(self, shards: int) -> None:
         stage, policy = len(self.policies) - 1, self.policies[-1]
         prompts = self.prompts[stage][:shards]
-        self.rollouts = [generate_shard(self.of("generate"), ROLLOUT, policy, one, stage, 0) for one in prompts]
+        self.rollouts = [generate_shard(self.of("generate"), IN_PARTS, policy, one, stage, 0) for one in prompts]
 
     def train(self) -> None:
         stage, policy = len(self.policies) - 1, self.policies[-1]

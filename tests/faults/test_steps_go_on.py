@@ -7,58 +7,50 @@ import pytest
 
 from tasks.evaluate.step import evaluate_policy
 from tasks.rollout.step import generate_shard
-from tasks.settings import (
-    ArithmeticSettings,
-    EvaluationSettings,
-    OperationSettings,
-    OptimizeSettings,
-    PromptsSettings,
-    RolloutSettings,
-    VerifySettings,
-)
+from tasks.settings import OperationSettings
 from tasks.store import ArtifactRef, Store
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.faults.steps import Killed, killed_after
-from tests.prepared import prepare_held_out, prepare_stage
-from tests.workflows import test_grpo
+from tests.prepared import (
+    EVALUATE,
+    IN_PARTS,
+    OPTIMIZE,
+    PROMPTS,
+    VERIFY,
+    Learner,
+    prepare_held_out,
+    prepare_stage,
+    prepare_verdicts,
+)
 
-learner = test_grpo.learner
-Learner = tuple[Store, ArtifactRef]
 Step = Callable[[Store], ArtifactRef]
-
-PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
-ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=12, responses_per_part=8)
-VERIFY = VerifySettings(workers=1)
-EVALUATE = EvaluationSettings(samples_per_problem=2, max_new_tokens=12, responses_per_part=8)
-OPTIMIZE = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-4})
 OFTEN = OperationSettings(updates_per_checkpoint=1)
 
 
 def generation(learner: Learner) -> Step:
     base, policy = learner
     shard = prepare_stage(base, PROMPTS, 0, 0)[0]
-    return lambda store: generate_shard(store, ROLLOUT, policy, shard, 0, 0)
+    return lambda store: generate_shard(store, IN_PARTS, policy, shard, 0, 0)
 
 
 def verification(learner: Learner) -> Step:
     base, policy = learner
-    rollouts = [generate_shard(base, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(base, PROMPTS, 0, 0)]
+    rollouts, _ = prepare_verdicts(base, policy, rollout=IN_PARTS)
     return lambda store: verify_rollouts(store, VERIFY, rollouts, 0, 0)
 
 
 def optimization(learner: Learner) -> Step:
     base, policy = learner
-    rollouts = [generate_shard(base, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(base, PROMPTS, 0, 0)]
-    verdicts = verify_rollouts(base, VERIFY, rollouts, 0, 0)
+    rollouts, verdicts = prepare_verdicts(base, policy, rollout=IN_PARTS)
     return lambda store: optimize_stage(store, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0, OFTEN)
 
 
 def alternation(learner: Learner) -> Step:
     base, policy = learner
     shards = prepare_stage(base, PROMPTS, 0, 0)
-    return lambda store: train_alternating(store, ROLLOUT, VERIFY, OPTIMIZE, 1, policy, policy, shards, 0, 0, OFTEN)
+    return lambda store: train_alternating(store, IN_PARTS, VERIFY, OPTIMIZE, 1, policy, policy, shards, 0, 0, OFTEN)
 
 
 def evaluation(learner: Learner) -> Step:

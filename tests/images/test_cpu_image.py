@@ -17,10 +17,11 @@ from packaging.utils import canonicalize_name
 
 from tasks.settings import CodeSettings
 from tests.images.podman import BASE, Podman, torch_for_cpus_is_reached
-from tests.platform.four_stages import drive, register, run_here, saved, stop
+from tests.platform.four_stages import drive, run_here, saved, stop
 from tests.platform.propeller import Attempt
 from tools import ROOT
 from tools.s3 import S3
+from tools.serialised import serialise
 
 pytestmark = pytest.mark.timeout(2400)
 GPU_IMAGES = ("rollout", "train", "alternate")
@@ -179,4 +180,7 @@ def test_stages_from_their_serialised_form_make_what_the_run_here_makes(
 ) -> None:
     """Every task from its registered command line, in the image, on S3; trainings are stopped in the middle."""
     name, here = bucket.removeprefix("s3://"), run_here(tmp_path / "here", workflow)
-    drive(register(image, tmp_path), s3, name, Pods(podman, s3, name).start, here, stages)
+    images, _, tag = image.partition("-cpu:")
+    deployment = tmp_path / "deployment.yaml"
+    deployment.write_text(f"images: {images}\ntag: {tag}\n")
+    drive(serialise(tmp_path, deployment), s3, name, Pods(podman, s3, name).start, here, stages)

@@ -15,7 +15,7 @@ from tools import ROOT
 from tools.forked import Runner
 from tools.runs import CONFIG
 from tools.s3 import S3
-from tools.serialised import Serialised, serialise
+from tools.serialised import Serialised
 from workflows.mu_grpo import mu_grpo, mu_grpo_1
 
 CHANGES = (
@@ -42,21 +42,8 @@ def run_here(folder: Path, workflow: str = "mu_grpo") -> Runner:
     """The run on this machine, by the command that a user types."""
     folder.mkdir(exist_ok=True)
     runner = Runner(folder)
-    done = runner.run(workflow, "--overrides", CHANGES)
-    assert done.returncode == 0, done.stdout + done.stderr
+    runner.made(workflow, "--overrides", CHANGES)
     return runner
-
-
-def register(image: str, folder: Path, base: Path | None = None) -> Serialised:
-    """Register for a deployment whose images are ``localhost/<name>-<role>:<tag>``."""
-    name, _, tag = image.removeprefix("localhost/").partition(":")
-    text = f"images: localhost/{name.removesuffix('-cpu')}\ntag: {tag}\n"
-    if base is not None:
-        lines = base.read_text().splitlines(keepends=True)
-        text += "".join(line for line in lines if not line.startswith(("images:", "tag:")))
-    deployment = folder / "deployment.yaml"
-    deployment.write_text(text)
-    return serialise(folder, deployment)
 
 
 def inputs(graph: PythonFunctionWorkflow, bucket: str, changes: str = CHANGES, **given: Any) -> Literals:

@@ -11,7 +11,7 @@ import pytest
 
 from tasks.store import Store
 from tests.platform import own
-from tests.platform.four_stages import CHANGES, drive, inputs, register, run_here, same_artifacts, saved, stop
+from tests.platform.four_stages import CHANGES, drive, inputs, run_here, same_artifacts, saved, stop
 from tests.platform.propeller import Attempt, Propeller
 from tools import ROOT
 from tools.forked import Program, Runner
@@ -59,7 +59,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Runner:
 @pytest.fixture(scope="module")
 def driven(pods: Pods, here: Runner) -> Propeller:
     """Four stages, of which two trainings are stopped, with the resources and secrets of a cluster with GPUs."""
-    found = register("localhost/mu-grpo-cpu:test", pods.folder, ROOT / "configs/deployments/gpu-4.yaml")
+    found = serialise(pods.folder, ROOT / "configs/deployments/gpu-4.yaml")
     return drive(found, pods.s3, pods.bucket, pods.start, here)
 
 
@@ -79,8 +79,7 @@ def test_a_part_that_is_unrolled_makes_the_very_artifacts_of_the_command(
 ) -> None:
     """The last stage of the stored run, trained anew with another objective."""
     changes = f"{CHANGES} optimize.preset=reinforce"
-    done = here.run("retrain", "--from_stage", "3", "--overrides", changes)
-    assert done.returncode == 0, done.stdout + done.stderr
+    here.made("retrain", "--from_stage", "3", "--overrides", changes)
     before = len(driven.attempts)
     driven.run(retrain.name, inputs(retrain, pods.bucket, changes, from_stage=3))
     pods_of = {function_of(attempt.task) for attempt in driven.attempts[before:]}

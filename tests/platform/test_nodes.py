@@ -1,8 +1,6 @@
 """Training on several nodes: two pods as the training operator starts them, from the task's registered command line."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,33 +11,25 @@ from safetensors.torch import load_file
 
 from tasks.flyte.inputs import OptimizeInputs
 from tasks.flyte.tasks import optimize
-from tasks.rollout.step import generate_shard
 from tasks.settings import BackendSettings, OperationSettings
-from tasks.store import ArtifactRef, Store
 from tasks.train.stage import optimize_stage
-from tasks.verify.step import verify_rollouts
 from tests.platform.propeller import Attempt, Propeller, literals
-from tests.prepared import prepare_stage
+from tests.prepared import OPTIMIZE, Learner, prepare_verdicts
 from tests.train.together import farthest
-from tests.workflows import test_grpo
-from tools.runs import ROOT
+from tools import ROOT
+from tools.forked import Program
 from tools.s3 import S3, free_port
 from tools.serialised import serialise
 
 pytest.importorskip("deepspeed")
-learner = test_grpo.learner
 NODES = 2
 
 
 @pytest.mark.long
-def test_two_nodes_make_the_policy_of_one(
-    learner: tuple[Store, ArtifactRef], s3: S3, bucket: str, tmp_path: Path
-) -> None:
+def test_two_nodes_make_the_policy_of_one(learner: Learner, s3: S3, bucket: str, tmp_path: Path) -> None:
     store, policy = learner
-    shards = prepare_stage(store, test_grpo.PROMPTS, 0, 0)
-    rollouts = [generate_shard(store, test_grpo.ROLLOUT, policy, shard, 0, 0) for shard in shards]
-    verdicts = verify_rollouts(store, test_grpo.VERIFY, rollouts, 0, 0)
-    alone = optimize_stage(store, test_grpo.optimize(), policy, policy, rollouts, verdicts, 0, 0)
+    rollouts, verdicts = prepare_verdicts(store, policy)
+    alone = optimize_stage(store, OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0)
 
     deployment = tmp_path / "deployment.yaml"
     deployment.write_text(f"{{train_nodes: {NODES}, pods: {{train: {{retries: 0}}}}}}")
@@ -60,22 +50,11 @@ def test_two_nodes_make_the_policy_of_one(
             "MU_GRPO_DEPLOYMENT": str(deployment),
             "OMP_NUM_THREADS": "1",
         }
-        program = Path(sys.executable).parent / attempt.arguments[0]
-        pods = [
-            subprocess.Popen(
-                [program, *attempt.arguments[1:]],
-                cwd=ROOT,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for _ in range(NODES)
-        ]
-        return "\n".join(pod.communicate(timeout=240)[0] for pod in pods)
+        pods = [Program(attempt.arguments, environment, together=True) for _ in range(NODES)]
+        return "\n".join(pod.end(240).stdout for pod in pods)
 
     backend = BackendSettings(kind="deepspeed", processes=1, deepspeed=str(ROOT / "configs/deepspeed/zero2.json"))
-    settings = test_grpo.optimize().model_copy(update={"backend": backend})
+    settings = OPTIMIZE.model_copy(update={"backend": backend})
     given = {
         "inputs": OptimizeInputs(store=store.ref, seed=0, settings=settings, operation=OperationSettings()),
         "reference": policy,

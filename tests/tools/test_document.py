@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import DataError
-from tools.benchmarks.document import FIGURE, section, write_page
+from tools.benchmarks.document import FIGURE, write_page
 from tools.benchmarks.measured import Measured, Ratio
 
 MACHINE = {"cores": 2, "torch": "2.13", "when": "2026-01-02"}
@@ -26,24 +26,6 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_section_has_ways_ratios_facts_and_the_finding() -> None:
-    text = section(measured(finding="Copies cost most."))
-    assert "| ours | 4,000 | 3,000 to 5,000 |" in text
-    assert "| ours / theirs | 1.5 | 1.4 to 1.7 | at least 1.6 | **short** |" in text
-    assert "| ours / 1 s | 0.5 | 0.5 to 0.6 | at most 1 | holds |" in text
-    assert "rows: 12,345." in text
-    assert "Found: Copies cost most." in text
-    assert "3 times in turn (`python -m tools.benchmarks one`)" in text
-
-
-def test_a_fact_of_many_parts_is_a_table() -> None:
-    parts = {"load": 1.5, "work": 20.0, "save": 0.25, "start": 3.0, "rest": 0.5}
-    text = section(measured(facts={"rows": 7, "s": parts, "of a run": {"ours": parts, "theirs": {"load": 9.0}}}))
-    assert "rows: 7.\n" in text
-    assert "| s | |\n|---|---|\n| load | 1.5 |\n" in text
-    assert "| of a run | ours | theirs |\n|---|---|---|\n| load | 1.5 | 9 |\n| work | 20 | |\n" in text
-
-
 def test_what_is_kept_becomes_the_page_and_the_gpu_part_stays(page: Path, tmp_path: Path) -> None:
     measured().write(tmp_path / "kept")
     measured("two", machine=MACHINE | {"torch": "2.14", "when": "2026-01-03"}).write(tmp_path / "kept")
@@ -60,12 +42,6 @@ def test_what_is_kept_becomes_the_page_and_the_gpu_part_stays(page: Path, tmp_pa
     assert "one: ours / theirs" in figure
     write_page(page, tmp_path / "kept")
     assert (page.read_text(), (page.parent / FIGURE).read_text()) == (text, figure)
-
-
-def test_nothing_kept_is_said(page: Path, tmp_path: Path) -> None:
-    write_page(page, tmp_path / "nothing")
-    assert "Nothing is kept yet" in page.read_text()
-    assert not (page.parent / FIGURE).exists()
 
 
 def test_a_page_without_marks_is_left_alone(page: Path, tmp_path: Path) -> None:

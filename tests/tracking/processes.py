@@ -18,7 +18,7 @@ from tasks.settings import OperationSettings, TrackerSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.work import once
 from tasks.train.stage import optimize_stage
-from tests.faults.test_steps_go_on import EVALUATE, OPTIMIZE, VERIFY
+from tests.prepared import EVALUATE, OPTIMIZE, VERIFY
 from tests.tracking.test_tracking import dying_in
 
 

@@ -1,25 +1,27 @@
 """A process that is killed and one that goes on: one run in the tracker, every number once, and no key anywhere."""
 
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tasks.rollout.step import generate_shard
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
-from tasks.verify.step import verify_rollouts
-from tests.faults.test_steps_go_on import PROMPTS, ROLLOUT, VERIFY
-from tests.prepared import prepare_held_out, prepare_stage
-from tests.tracking.test_tracking import KEY, Shown, copied, expected, in_tensorboard, in_wandb, messages, rounded
-from tests.workflows import test_grpo
-from tools import ROOT
+from tests.prepared import IN_PARTS, PROMPTS, Learner, prepare_held_out, prepare_verdicts
+from tests.tracking.test_tracking import (
+    KEY,
+    LONGER,
+    Shown,
+    copied,
+    expected,
+    in_tensorboard,
+    in_wandb,
+    messages,
+    rounded,
+)
+from tools.forked import run
 
-learner = test_grpo.learner
-Learner = tuple[Store, ArtifactRef]
 KILLED_IN = 4
 
 
@@ -50,11 +52,7 @@ def ended(kind: str, learner: Learner, folder: Path) -> Ended:
     store, home = Store.open(folder / "store"), folder / "home"
     home.mkdir()
     policy = copied(*learner, store)
-    rollouts = [
-        generate_shard(store, ROLLOUT, policy, shard, 0, 0)
-        for shard in prepare_stage(store, PROMPTS.model_copy(update={"prompts_per_stage": 32}), 0, 0)
-    ]
-    verdicts = verify_rollouts(store, VERIFY, rollouts, 0, 0)
+    rollouts, verdicts = prepare_verdicts(store, policy, LONGER, IN_PARTS)
     named = [str(ref) for ref in (policy, prepare_held_out(store, PROMPTS, 6), verdicts, *rollouts)]
     environment = {
         **os.environ,
@@ -65,14 +63,7 @@ def ended(kind: str, learner: Learner, folder: Path) -> Ended:
     }
     output = ""
     for kill, code in ((KILLED_IN, -9), (0, 0)):
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.tracking.processes", str(store.root), kind, str(kill), *named],
-            env=environment,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run(["-m", "tests.tracking.processes", str(store.root), kind, str(kill), *named], environment)
         output += done.stdout + done.stderr
         assert done.returncode == code, output
     digest = output.rsplit("loaded:", 1)[0].splitlines()[-1].split()[0]

@@ -16,7 +16,6 @@ import pytest
 
 from tasks import tracking
 from tasks.errors import SettingsError
-from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, RunSettings
 from tasks.settings.steps import WandbTracker
 from tasks.store import ArtifactRef, Store
@@ -24,16 +23,13 @@ from tasks.store.tables import read_table
 from tasks.store.work import once
 from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
-from tasks.verify.step import verify_rollouts
 from tests.faults.steps import Killed
-from tests.faults.test_steps_go_on import OPTIMIZE, PROMPTS, ROLLOUT, VERIFY
-from tests.prepared import prepare_stage
-from tests.workflows import test_grpo
+from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_verdicts
+from tools import ROOT
 
-learner = test_grpo.learner
-Learner = tuple[Store, ArtifactRef]
 Shown = Counter[tuple[str, int, float]]
 KEY = "b8c1" * 10
+LONGER = PROMPTS.model_copy(update={"prompts_per_stage": 32})
 
 
 def operation(kind: str, **tracker: str) -> OperationSettings:
@@ -74,9 +70,7 @@ def copied(base: Store, policy: ArtifactRef, store: Store) -> ArtifactRef:
 
 def train(learner: Learner, store: Store, settings: OperationSettings, kills: list[int]) -> ArtifactRef:
     policy = copied(*learner, store)
-    shards = prepare_stage(store, PROMPTS.model_copy(update={"prompts_per_stage": 32}), 0, 0)
-    rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in shards]
-    verdicts = verify_rollouts(store, VERIFY, rollouts, 0, 0)
+    rollouts, verdicts = prepare_verdicts(store, policy, LONGER, IN_PARTS)
     inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
     for kill in kills:
         with dying_in(kill, raise_killed), pytest.raises(Killed):
@@ -206,7 +200,7 @@ print("went on")
         text=True,
         check=False,
         timeout=120,
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
     )
     assert "went on" in done.stdout, done.stdout + done.stderr
     assert "wandb: not reached" in done.stdout
@@ -220,7 +214,7 @@ def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_id_of_a_run_follows_from_its_settings() -> None:
-    file = Path(__file__).parents[2] / "configs/tiny-cpu.yaml"
+    file = ROOT / "configs/tiny-cpu.yaml"
 
     def name(overrides: str) -> str:
         run = RunSettings.read(file, f"operation.tracker.kind=wandb {overrides}").named_operation

@@ -5,7 +5,6 @@ import re
 from functools import partial
 from pathlib import Path
 
-import pytest
 from flytekit import map_task
 
 from tasks.flyte.inputs import RolloutInputs
@@ -21,13 +20,8 @@ LARGEST = 150_000
 """Bytes of a deck that is no report."""
 
 
-@pytest.fixture(scope="module")
-def decks(finished: tuple[Runner, str]) -> list[str]:
-    """Every deck that was written, Flyte's frame around it included."""
-    return decks_of(finished[0])
-
-
 def decks_of(runner: Runner) -> list[str]:
+    """Every deck that was written, Flyte's frame around it included."""
     return [path.read_text() for path in (runner.folder / "tmp").rglob("deck.html")]
 
 
@@ -46,17 +40,12 @@ def deck_of(decks: list[str], manifest: Manifest) -> str:
     return found
 
 
-@pytest.fixture(scope="module")
-def made(finished: tuple[Runner, str]) -> list[Manifest]:
-    """What the run made."""
-    store = Store.open(finished[0].folder / "pristine")
+def test_every_task_shows_what_it_made(finished: tuple[Runner, str]) -> None:
+    store, decks = Store.open(finished[0].folder / "pristine"), decks_of(finished[0])
     kinds = ("prompts", "policy", "verdicts", "average", "report")
-    found = [manifest for kind in kinds for manifest in store.manifests(kind)]
-    return [manifest for manifest in found if "benchmark" not in manifest.facts]  # those of map tasks have none
-
-
-def test_every_task_shows_what_it_made(decks: list[str], made: list[Manifest]) -> None:
-    for manifest in made:
+    for manifest in (one for kind in kinds for one in store.manifests(kind)):
+        if "benchmark" in manifest.facts:
+            continue  # A map task has no deck on this machine.
         deck = deck_of(decks, manifest)
         assert tabs(deck) == (["report", "artifact"] if manifest.kind == "report" else [manifest.task])
         text = words(deck)
@@ -66,26 +55,9 @@ def test_every_task_shows_what_it_made(decks: list[str], made: list[Manifest]) -
             assert re.search(rf" {phase.replace('_', ' ')} \d+\.\d s ", text), phase
         for refs in manifest.parents.values():
             assert str(refs[0]) in text
-        for name in ("responses_per_update", "prompts_per_stage", "deadline_seconds", "samples_per_problem"):
-            if name in manifest.settings:
-                assert f"{name} {manifest.settings[name]:g}" in text
         if manifest.kind != "report":
             assert len(deck.encode()) < LARGEST
         assert "Source Code" not in deck
-
-
-def test_every_kind_shows_what_is_looked_at(decks: list[str], made: list[Manifest]) -> None:
-    shown = {manifest.task: words(deck_of(decks, manifest)) for manifest in made}
-    assert "First rows of prompts.parquet prompt_id prompt answer" in shown["prepare_prompts"]
-    assert "model type qwen3" in shown["prepare_policy"]
-    assert "warm start" in shown["prepare_policy"]
-    for metric in ("reward", "loss", "clip_fraction", "veto_fraction", "entropy", "kl_k3"):
-        assert f" {metric} " in shown["optimize"]
-    for what in ("outcomes correct", "First rows of verdicts.parquet", "First rows of rollouts.parquet"):
-        assert what in shown["verify"]
-    assert re.search(r"rollouts/[0-9a-f]{16} [\d.]+ \d 512 \d", shown["verify"])
-    assert re.search(r"accuracy \d+\.\d % \(\d+\.\d to \d+\.\d\)", shown["average"])
-    assert "First rows of samples.parquet" in shown["average"]
 
 
 def test_a_shard_in_a_pod_shows_what_it_made(finished: tuple[Runner, str], tmp_path: Path) -> None:

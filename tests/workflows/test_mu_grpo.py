@@ -245,7 +245,6 @@ def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--overrides", "rollout.temperature=0.5"], "temperature 0.5 in training rollouts; allowed: 1.0"),
         (["--rollout", '{"responses_per_prompt": 8, "max_tokens": 3}'], "rollout.max_tokens: unknown field (value 3)"),
         (["--overrides", "prompts.prompts_per_stage=704"], "but there are 661 training prompts"),
     ],

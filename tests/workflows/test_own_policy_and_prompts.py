@@ -4,40 +4,32 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
-
 from tasks.data.arithmetic import split
 from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings
 from tasks.settings.run import RunSettings
 from tasks.store import Store
-from tests.workflows.runs import refusal, succeeded
+from tests.workflows.runs import succeeded
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
 
 CHANGES = "prompts.prompts_per_stage=32 evaluate.problems=10 optimize.responses_per_update=128"
 
 
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a Hugging Face policy, and problems as JSON lines."""
-    folder = tmp_path_factory.mktemp("own")
-    store = Store.open(folder / "elsewhere")
+def test_an_own_policy_and_own_prompts(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "elsewhere")
     settings = RunSettings.read(
         CONFIG, "policy.tiny.warm_start.working_updates=60 policy.tiny.warm_start.guessing_updates=20"
     ).policy
     made = prepare_policy(store, settings, ArithmeticSettings(levels=[1]), "", 0)
-    shutil.copytree(store.path(made), folder / "policy")
-    (folder / "policy" / "manifest.json").unlink()
+    shutil.copytree(store.path(made), tmp_path / "policy")
+    (tmp_path / "policy" / "manifest.json").unlink()
     rows = [{"prompt": problem.prompt, "answer": str(problem.answer)} for problem in split([1], 0.1)[0][:300]]
-    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+    (tmp_path / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-
-def test_an_own_policy_and_own_prompts(own: Path) -> None:
-    runner = Runner(own)
-    policy = ["--policy", json.dumps({"path": str(own / "policy")})]
-    prompts = ["--prompts", json.dumps({"path": str(own / "problems.jsonl"), "prompts_per_stage": 32})]
+    runner = Runner(tmp_path)
+    policy = ["--policy", json.dumps({"path": str(tmp_path / "policy")})]
+    prompts = ["--prompts", json.dumps({"path": str(tmp_path / "problems.jsonl"), "prompts_per_stage": 32})]
     done = succeeded(runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES))
     assert "warm start" not in steps(done.stdout)
     assert "mu_grpo, mu 2, seed 0: 2 updates" in done.stdout
@@ -45,15 +37,7 @@ def test_an_own_policy_and_own_prompts(own: Path) -> None:
     again = runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES)
     assert steps(again.stdout) == []
 
-    with (own / "problems.jsonl").open("a") as lines:
+    with (tmp_path / "problems.jsonl").open("a") as lines:
         lines.write('{"prompt": "1+1=", "answer": "2"}\n')
     changed = succeeded(runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES))
     assert "stage 1 generate" in steps(changed.stdout)
-
-
-def test_a_bad_file_of_prompts_is_a_message(own: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.jsonl").write_text('{"prompt": "1+1="}')
-    prompts = json.dumps({"path": str(tmp_path / "bad.jsonl"), "prompts_per_stage": 32})
-    policy = json.dumps({"path": str(own / "policy")})
-    text = refusal(Runner(own).run("mu_grpo_1", "--policy", policy, "--prompts", prompts, "--overrides", CHANGES))
-    assert "no field 'answer'; found ['prompt']" in text

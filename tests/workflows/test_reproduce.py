@@ -10,7 +10,11 @@ from typer.testing import CliRunner
 
 from tasks.cli.main import app
 from tasks.errors import SettingsError
+from tasks.experiments.runs import load_run
+from tasks.experiments.speedup import BARRIER, BATCHES, UNEXPLAINED, split_causes
+from tasks.report.ledger import training_clock
 from tasks.settings import ExperimentSettings
+from tasks.settings.experiment import read_experiment
 from tasks.store import Store
 from tests.workflows.runs import experiment, succeeded
 from tests.workflows.test_decks import deck_of, decks_of, words
@@ -22,9 +26,7 @@ from tools.runs import steps
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, Path, str]:
     folder = tmp_path_factory.mktemp("reproduce")
     config = folder / "experiment.yaml"
-    config.write_text(
-        yaml.safe_dump({"store": str(folder / "store"), "experiment": experiment(seeds=[0])}, sort_keys=False)
-    )
+    config.write_text(yaml.safe_dump({"store": str(folder / "store"), "experiment": experiment()}, sort_keys=False))
     runner = Runner(folder, config)
     done = succeeded(runner.run("reproduce"))
     return runner, config, done.stdout
@@ -66,6 +68,37 @@ def test_what_runs_share_is_done_once(reproduced: tuple[Runner, Path, str]) -> N
     first = [one for one in store.manifests("rollouts") if one.parents["policy"] in base]
     assert sorted(one.task for one in first) == ["alternate", "generate"]
     assert len([one for one in store.manifests("average") if one.parents["policy"] in base]) == 1
+
+
+def test_causes_add_up_to_the_difference_of_two_runs(reproduced: tuple[Runner, Path, str]) -> None:
+    """The engine's calls of both runs are known, and the causes of their difference add up to it."""
+    store = Store.open(reproduced[0].store)
+    reports = {one.facts["algorithm"]: one.ref for one in store.manifests("report")}
+    runs = [load_run(store, "tiny", name, 0, reports[name]) for name in ("mu_grpo", "grpo")]
+    for run in runs:
+        assert run.calls is not None
+        generated = run.ledger.seconds["generate"]
+        assert 0.5 * generated < sum(one.seconds for one in run.calls) <= generated
+        tokens = [one.facts["responses"] * one.facts["response_tokens"] for one in run.history.of_kind("verdicts")]
+        assert run.response_tokens == pytest.approx(sum(tokens))
+        assert sum(one.needed_F[1] for one in run.calls) == run.response_tokens
+    causes = {one.name: one.seconds for one in split_causes(runs, "mu_grpo", ["grpo"])}
+    assert {BARRIER, BATCHES, UNEXPLAINED} <= causes.keys()
+    ours, theirs = (training_clock(run.history)[-1] for run in runs)
+    assert sum(causes.values()) == pytest.approx(theirs - ours, abs=0.01)
+
+
+def test_the_command_of_a_run_finds_that_run(reproduced: tuple[Runner, Path, str]) -> None:
+    runner, config, _ = reproduced
+    (run,) = (one for one in read_experiment(config)[0].runs(str(runner.store)) if one.system == "grpo")
+    alone = Runner(runner.folder, runner.folder / "grpo.yaml")
+    alone.config.write_text(yaml.safe_dump(run.settings.given()))
+    done = succeeded(alone.run("grpo"))
+    assert steps(done.stdout) == []
+    assert "grpo, mu 1, seed 0: 16 updates" in done.stdout
+    table = CliRunner().invoke(app, ["compare", "--store", str(runner.store)]).stdout
+    for part in ("mu_grpo, mu 4", "grpo, mu 1", "m2po, mu 4", "wall-clock"):
+        assert part in table
 
 
 def test_its_deck_is_the_page(reproduced: tuple[Runner, Path, str]) -> None:
@@ -111,7 +144,7 @@ def test_what_is_missing_is_named_and_the_rest_compared(reproduced: tuple[Runner
         ({"margin": 0}, "experiment.margin: got 0"),
         ({"systems": {"mu_grpo": {}}}, "experiment.systems"),
         (
-            {"common": {**experiment([0])["common"], "optimize": {"responses_per_update": 7}}},
+            {"common": {**experiment()["common"], "optimize": {"responses_per_update": 7}}},
             "model 'tiny' with system 'mu_grpo': .*optimize",
         ),
     ],
@@ -119,4 +152,4 @@ def test_what_is_missing_is_named_and_the_rest_compared(reproduced: tuple[Runner
 )
 def test_a_mistake_is_a_message_before_anything_runs(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=message):
-        ExperimentSettings.parse({**experiment([0]), **change}).runs(str(tmp_path))
+        ExperimentSettings.parse({**experiment(), **change}).runs(str(tmp_path))

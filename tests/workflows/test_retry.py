@@ -20,19 +20,13 @@ from flytekit.core.utils import load_proto_from_file, write_proto_to_file
 from tasks.flyte.inputs import OptimizeInputs, RolloutInputs
 from tasks.flyte.tasks import generate, optimize
 from tasks.provenance import code
-from tasks.rollout.step import generate_shard
 from tasks.settings import OperationSettings, OptimizeSettings
-from tasks.store import ArtifactRef, Store
-from tasks.verify.step import verify_rollouts
-from tests.prepared import prepare_stage
-from tests.workflows import test_grpo
+from tests.prepared import PROMPTS, ROLLOUT, Learner, prepare_stage, prepare_verdicts
 from tests.workflows.failing import fail
 from tests.workflows.runs import succeeded
-from tests.workflows.test_grpo import PROMPTS, ROLLOUT, VERIFY
 from tools import ROOT
 from tools.forked import Program
 
-learner = test_grpo.learner
 ZERO = json.loads((ROOT / "configs/deepspeed/zero3.json").read_text())
 GROUP = {"kind": "deepspeed", "processes": 2, "deepspeed": ZERO}
 SETTINGS = SerializationSettings(image_config=ImageConfig.auto(img_name="image:tag"))
@@ -65,10 +59,10 @@ def pod_of(task: PythonFunctionTask | ArrayNodeMapTask, values: Mapping[str, Any
 
 
 @pytest.fixture
-def training(learner: tuple[Store, ArtifactRef], tmp_path: Path, request: pytest.FixtureRequest) -> Pod:
+def training(learner: Learner, tmp_path: Path, request: pytest.FixtureRequest) -> Pod:
     """A training of many small updates, by the backend that a test names."""
     store, policy = learner
-    rollouts = [generate_shard(store, ROLLOUT, policy, shard, 0, 0) for shard in prepare_stage(store, MANY, 0, 0)]
+    rollouts, verdicts = prepare_verdicts(store, policy, MANY)
     settings = {"preset": "mu_grpo", "responses_per_update": 4, "learning_rate": 1e-4}
     settings["backend"] = getattr(request, "param", {})
     values = {
@@ -81,7 +75,7 @@ def training(learner: tuple[Store, ArtifactRef], tmp_path: Path, request: pytest
         "reference": policy,
         "policy": policy,
         "rollouts": rollouts,
-        "verdicts": verify_rollouts(store, VERIFY, rollouts, 0, 0),
+        "verdicts": verdicts,
         "stage": 0,
     }
     return pod_of(optimize, values, tmp_path)
@@ -108,9 +102,7 @@ def stopped(first: Program, saved: Callable[[], bool], folder: Path) -> errors_p
     ids=["torch", "deepspeed"],
     indirect=True,
 )
-def test_a_stopped_task_asks_for_a_retry_that_goes_on(
-    learner: tuple[Store, ArtifactRef], training: Pod, tmp_path: Path
-) -> None:
+def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, training: Pod, tmp_path: Path) -> None:
     store, _ = learner
     error = stopped(training(0), lambda: any(store.root.glob("progress/*/train-*/manifest.json")), tmp_path)
     assert "stopped by SIGTERM after update" in error.message
@@ -127,7 +119,7 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(
     assert not list(store.root.glob("progress/*"))
 
 
-def test_a_stopped_shard_of_a_map_task_does_too(learner: tuple[Store, ArtifactRef], tmp_path: Path) -> None:
+def test_a_stopped_shard_of_a_map_task_does_too(learner: Learner, tmp_path: Path) -> None:
     store, policy = learner
     settings = ROLLOUT.model_copy(update={"responses_per_part": 8})
     inputs = RolloutInputs(store=store.ref, seed=1, settings=settings)
@@ -143,8 +135,8 @@ def test_a_stopped_shard_of_a_map_task_does_too(learner: tuple[Store, ArtifactRe
     assert not list(store.root.glob("progress/*"))
 
 
-def test_a_task_of_other_code_than_its_images_is_refused(training: Pod, tmp_path: Path) -> None:
-    output = training(0, MU_GRPO_CODE="0123456789ab 0.0.9 4711abcd4711").end().stdout
+def test_a_task_of_other_code_than_its_images_is_refused(tmp_path: Path) -> None:
+    output = pod_of(fail, {"kind": "ok"}, tmp_path)(0, MU_GRPO_CODE="0123456789ab 0.0.9 4711abcd4711").end().stdout
     error = load_proto_from_file(errors_pb2.ErrorDocument, str(tmp_path / "outputs-0/error.pb")).error
     assert error.kind == errors_pb2.ContainerError.NON_RECOVERABLE, output
     assert error.origin == execution_pb2.ExecutionError.USER

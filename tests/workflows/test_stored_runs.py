@@ -55,7 +55,6 @@ def test_from_the_first_stage_later_ones_are_generated_anew(copied: Runner) -> N
     ("workflow", "options", "message"),
     [
         ("rescore", ["--seed", "7"], "no finished run with seed 7 in this store"),
-        ("rescore", ["--store", "/nowhere"], "/nowhere: no store here"),
         ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
     ],
 )
