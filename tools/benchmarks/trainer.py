@@ -65,7 +65,6 @@ def stage(preset: str) -> dict[str, float]:
     )
     scorer = Scorer(FROZEN.shape.model(PACKED_ATTENTION), settings.logp_chunk_tokens)
     backend = _Timed(open_backend(scorer, settings))
-    trainer = Trainer(backend, settings, FROZEN.longest)
     batches = list(np.arange(UPDATES * PER_UPDATE).reshape(UPDATES, PER_UPDATE))
     spent: dict[str, float] = {}
 
@@ -80,7 +79,7 @@ def stage(preset: str) -> dict[str, float]:
         def __exit__(self, *_: object) -> None:
             spent[self.name] = time.perf_counter() - self.start
 
-    trainer.train(FROZEN.collected(), batches, 0, Phase)
+    Trainer(backend, settings, FROZEN.longest, phase=Phase).train(FROZEN.collected(), batches, 0)
     inside = dict(backend.seconds)
     own = spent["optimize"] - sum(inside.values())
     return {name: 1000 * value / UPDATES for name, value in {"the trainer's own": own, **inside}.items()}
