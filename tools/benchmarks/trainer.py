@@ -64,7 +64,7 @@ def stage(preset: str) -> dict[str, float]:
         {"preset": preset, "responses_per_update": PER_UPDATE, "learning_rate": 1e-6, "max_logp_mismatch": 1e9}
     )
     scorer = Scorer(FROZEN.shape.model(PACKED_ATTENTION), settings.logp_chunk_tokens)
-    backend = _Timed(open_backend(scorer, settings))
+    backend: Any = _Timed(open_backend(scorer, settings))
     batches = list(np.arange(UPDATES * PER_UPDATE).reshape(UPDATES, PER_UPDATE))
     spent: dict[str, float] = {}
 

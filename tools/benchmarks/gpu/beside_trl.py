@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -56,7 +57,8 @@ class RealShape(Shape):
 def sides(options: argparse.Namespace, folder: Path) -> dict[str, Side]:
     """The makers of each side, with every micro-batch of TRL's that is tried."""
     gpu = options.device == "cuda"
-    backend, more = ({"dtype": "bfloat16"}, {"bf16": True}) if gpu else ({}, ON_CPU)
+    backend: dict[str, Any] = {"dtype": "bfloat16"} if gpu else {}
+    more = {"bf16": True} if gpu else ON_CPU
     made: dict[str, Side] = {
         OURS: lambda frozen: Ours(frozen, options.budget, **backend),
         OURS_AGAIN: lambda frozen: Ours(frozen, options.budget, checkpointing=True, **backend),
@@ -85,16 +87,18 @@ class Updates:
     def of(self, name: str, make: Side) -> float:
         """Seconds of a side's second update."""
         try:
-            side = make(self.frozen)
-            side.update()
-            free()
-            self.held[name] = held() / GIB
-            seconds = side.update()
-            self.peaks.setdefault(name, []).append(peak() / GIB)
-            return seconds
+            return self._measured(name, make)
         finally:
-            side = None
             free()
+
+    def _measured(self, name: str, make: Side) -> float:
+        side = make(self.frozen)
+        side.update()
+        free()
+        self.held[name] = held() / GIB
+        seconds = side.update()
+        self.peaks.setdefault(name, []).append(peak() / GIB)
+        return seconds
 
 
 def updates(options: argparse.Namespace, frozen: Frozen, made: Mapping[str, Side]) -> list[Measured]:
