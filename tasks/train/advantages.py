@@ -90,18 +90,15 @@ def group_advantages(
     that of 2505.22257, ``none`` leaves the difference as it is (Dr.GRPO, 2503.20783). Equal rewards differ from their
     baseline by exactly 0. A prompt's only response has baseline 0, as in verl; it has no standard deviation.
 
-    Args:
-        reward_R: NaN where there is none.
-        group_R: int64, the same number for responses to the same prompt, in any order.
-        settings: baseline, its offset, and scale.
-        balance: leaves out random responses below their group's mean until they are no more than those above it, and
-            compares the others among themselves (RED-Drop, 2509.24203).
+    ``reward_R`` is NaN where there is none, ``group_R`` the same number for responses to the same prompt, in any order.
+    ``balance`` leaves out random responses below their group's mean until they are no more than those above it, and
+    compares the others among themselves (RED-Drop, 2509.24203).
 
     Raises:
         SettingsError: a group has one response and the scale is its standard deviation.
     """
     scored = _Groups.of(group_R, ~reward_R.isnan())
-    group_R, alone_G = scored.group_R, scored.size_G == 1
+    alone_G = scored.size_G == 1
     if settings.scale not in ("none", "batch_std") and alone_G.any():
         raise SettingsError(
             f"optimize.objective.advantage.scale {settings.scale!r}: group {int(scored.name_G[alone_G][0])} has one "
@@ -115,11 +112,11 @@ def group_advantages(
     relative_G = torch.full_like(alone_G, settings.baseline != "none") & ~alone_G
     baseline_G = torch.where(relative_G, _baseline(score_R, highest_G, kept, settings), 0)
     # Rounding of the baseline can leave equal rewards a little off it; their range is exactly 0.
-    centred_R = torch.where((relative_G & ~varies_G)[group_R], 0, score_R - baseline_G[group_R])
+    centred_R = torch.where((relative_G & ~varies_G)[scored.group_R], 0, score_R - baseline_G[scored.group_R])
     scale_G = _scale(score_R, kept, settings)
     if settings.scale != "batch_std":
         scale_G = torch.where(varies_G, scale_G, 1)
-    advantage_R = torch.where(kept.kept_R, (centred_R - settings.baseline_offset) / scale_G[group_R], 0)
+    advantage_R = torch.where(kept.kept_R, (centred_R - settings.baseline_offset) / scale_G[scored.group_R], 0)
     return Advantages(
         advantage_R=advantage_R.to(reward_R.dtype),
         groups=len(varies_G),

@@ -23,6 +23,8 @@ Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
+_NAMES = ("prompt_id", "sample_index")
+"""Columns that together name a response."""
 
 
 class Column:
@@ -134,11 +136,13 @@ def collect(
     reward, group, truncated = (Column(dtype, folder) for dtype in (np.float32, np.int64, np.bool_))
     made, judged = Rows(rollouts), Rows(verdicts)
     whole_groups = -(-ROWS_AT_ONCE // group_size) * group_size
-    while (table := made.take(whole_groups)).num_rows:
+    while (table := made.take(whole_groups)).num_rows + (beside := judged.take(whole_groups)).num_rows:
+        if table.num_rows != beside.num_rows or not all(table[name].equals(beside[name]) for name in _NAMES):
+            raise DataError(
+                f"verdicts name {judged.taken + judged.rest()} responses and rollouts {made.taken + made.rest()}, or "
+                "in another order: verify again."
+            )
         table, first = table.combine_chunks(), made.taken - table.num_rows
-        beside = judged.take(table.num_rows)
-        if not _same_responses(table, beside):
-            raise _other_responses(made, judged)
         _check_groups(table, group_size)
         prompts.add(table["prompt_token_ids"])
         responses.add(table["response_token_ids"])
@@ -146,8 +150,6 @@ def collect(
         reward.add(beside["reward"].to_numpy())
         group.add((first + np.arange(table.num_rows)) // group_size)
         truncated.add(pc.equal(table["finish_reason"], "length").to_numpy())
-    if judged.take(1).num_rows:
-        raise _other_responses(made, judged)
     return Responses(
         prompt_tokens=prompts.ragged(),
         response_tokens=responses.ragged(),
@@ -173,19 +175,6 @@ class _Lists:
     def ragged(self) -> Ragged:
         offsets = self._lengths.mapped()
         return Ragged(self._flat.mapped(), offsets.cumsum(out=offsets))
-
-
-def _same_responses(table: pa.Table, beside: pa.Table) -> bool:
-    return table.num_rows == beside.num_rows and all(
-        bool(pc.all(pc.equal(table[name], beside[name])).as_py()) for name in ("prompt_id", "sample_index")
-    )
-
-
-def _other_responses(made: Rows, judged: Rows) -> DataError:
-    return DataError(
-        f"verdicts name {judged.taken + judged.rest()} responses and rollouts {made.taken + made.rest()}, or in "
-        "another order: verify again."
-    )
 
 
 def _check_groups(table: pa.Table, group_size: int) -> None:

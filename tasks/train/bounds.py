@@ -31,7 +31,7 @@ def update_bounds(log_ratio_N: Tensor, advantage_N: Tensor, settings: GateSettin
     if settings.interval is not None:
         return Bounds(*settings.interval)
     rows = torch.stack([log_ratio_N.double(), advantage_N.double()], dim=1)
-    log_ratio_N, advantage_N = distributed.gather_rows(rows).unbind(1)
+    log_ratio_N, advantage_N = torch.cat(distributed.gather(rows)).unbind(1)
     match settings:
         case SecondMomentGate():
             return _second_moment(log_ratio_N, advantage_N, settings.second_moment)

@@ -31,16 +31,8 @@ from tasks.train.outcome import Outcome
 
 _MOMENTS = f"{OPTIMIZER}/moments.safetensors"
 _PROGRESS = f"{OPTIMIZER}/progress.json"
-_TAKEN_ALONG = (
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab*",
-    "merges.txt",
-    "chat_template*",
-    GENERATION,
-    "*.py",
-)
+_TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
+_TAKEN_ALONG = (*_TOKENIZER, GENERATION, "*.py")
 
 
 def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettings | None = None) -> None:
@@ -95,13 +87,6 @@ def load_optimizer(folder: Path, backend: Backend) -> int:
     return updates
 
 
-def save_weights(path: Path, backend: Backend) -> None:
-    """Write the parameters alone, bit by bit; ``backend.set_weights`` takes them back."""
-    weights = distributed.gather_on_rank0(backend.weights())
-    if distributed.rank() == 0:
-        save_file(weights, path)
-
-
 Columns = dict[str, npt.NDArray[np.float32]]
 """Log-probabilities of response tokens, by policy."""
 _WEIGHTS, _COLUMNS, _OUTCOME = "weights.safetensors", "columns.safetensors", "outcome.json"
@@ -143,7 +128,9 @@ class Resume:
         """
 
         def fill(folder: Path) -> None:
-            save_weights(folder / _WEIGHTS, backend)
+            weights = distributed.gather_on_rank0(backend.weights())
+            if distributed.rank() == 0:
+                save_file(weights, folder / _WEIGHTS)
             save_optimizer(folder, backend, updates)
             save_columns({name: one for name, one in columns.items() if name != "engine"}, folder / _COLUMNS)
             (folder / _OUTCOME).write_text(json.dumps(asdict(outcome)))

@@ -5,8 +5,9 @@ all responses together.
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,20 +27,12 @@ from tasks.rollout.step import RolloutCounts, sample, timed_calls
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PROMPTS_FILE, ROLLOUTS_FILE, VERDICTS_FILE
-from tasks.store.progress import Progress
-from tasks.store.tables import (
-    ROLLOUTS,
-    VERDICTS,
-    read_table,
-    rollouts_schema,
-    save_table,
-    table_writer,
-    to_table,
-)
+from tasks.store.tables import ROLLOUTS, VERDICTS, read_table, rollouts_schema, save_table, table_writer, to_table
 from tasks.tracking import shown
 from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
 from tasks.train.checkpoint import Resume
+from tasks.train.outcome import Outcome, Row
 from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_of
 from tasks.train.trainer import Phase
 from tasks.verify.pool import check_failures, shared_verifier
@@ -89,10 +82,8 @@ def train_alternating(
     part = f"stage {stage + 1} alternate"
     with store.write("policy", settings=settings, parents=parents, seed=seed) as draft:
         with draft.phase("load"):
-            sources = (reference, policy, prompts, stage, seed)
-            loop = Colocated(
-                store, rollout, verify, optimize, updates_per_rollout, *sources, draft.phase, store.progress
-            )
+            inputs = (rollout, verify, optimize, updates_per_rollout, reference, policy, prompts, stage, seed)
+            loop = Colocated(store, *inputs, draft.phase, operation)
         with (
             shown(operation.tracker, store, part, settings) as show,
             store.write("verdicts", settings=verify, parents={}, seed=seed) as judged,
@@ -105,25 +96,12 @@ def train_alternating(
                 bar(part, len(loop.refreshes)) as progress,
             ):
 
-                def refresh(number: int) -> tuple[Responses, Sequence[Ints]]:
-                    progress.reach(number)
-                    rollouts, verdicts = loop.refresh(number)
+                def refreshed(rollouts: pa.Table, verdicts: pa.Table) -> None:
                     add_rollouts(rollouts)
                     add_verdicts(verdicts)
-                    return loop.batches(rollouts, verdicts)
+                    progress.advance()
 
-                outcome = make_updates(
-                    loop.trainer,
-                    refresh,
-                    refreshes=len(loop.refreshes),
-                    updates_per_rollout=updates_per_rollout,
-                    responses=loop.responses,
-                    stage=stage,
-                    phase=draft.phase,
-                    after_update=partial(show, "optimize"),
-                    resume=Resume(store.progress, operation),
-                    kept=loop.kept,
-                )
+                outcome = loop.train(partial(show, "optimize"), refreshed)
                 rolled.facts.update(
                     **timed_calls(loop.call_seconds, distributed.gather(loop.engine.work)),
                     **loop.counts.facts(part),
@@ -135,37 +113,39 @@ def train_alternating(
     return draft.ref
 
 
+@dataclass
 class Colocated:
     """An engine that generates and a trainer that learns, in turn, on the same devices, until it is closed.
-
-    The arguments are those of ``train_alternating``; ``phase`` times the phases of a refresh, and ``progress`` keeps
-    its rollouts and verdicts.
 
     Raises:
         SettingsError: refreshes do not divide the prompts.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        rollout: RolloutSettings,
-        verify: VerifySettings,
-        optimize: OptimizeSettings,
-        updates_per_rollout: int,
-        reference: ArtifactRef,
-        policy: ArtifactRef,
-        prompts: Sequence[ArtifactRef],
-        stage: int,
-        seed: int,
-        phase: Phase,
-        progress: Progress | None = None,
-    ) -> None:
-        rows = [row for path in store.paths(prompts) for row in read_table(path / PROMPTS_FILE).to_pylist()]
-        self.refreshes = plan_refreshes(rows, rollout, optimize, updates_per_rollout, (seed, stage))
-        """The prompts of every refresh."""
+    store: Store
+    rollout: RolloutSettings
+    verify: VerifySettings
+    optimize: OptimizeSettings
+    updates_per_rollout: int
+    reference: ArtifactRef
+    policy: ArtifactRef
+    prompts: Sequence[ArtifactRef]
+    stage: int
+    seed: int
+    phase: Phase = lambda _: nullcontext()
+    """Times the phases of a refresh and of training."""
+    operation: OperationSettings | None = None
+    """How often states and refreshes are saved, from which an interrupted stage goes on; None for never."""
+
+    def __post_init__(self) -> None:
+        """Plan the refreshes, and load the engine, the trainer and the verifier."""
+        rollout, optimize, processes = self.rollout, self.optimize, distributed.world_size()
+        folders = self.store.paths(self.prompts)
+        rows = [row for folder in folders for row in read_table(folder / PROMPTS_FILE).to_pylist()]
+        self.refreshes = self._plan(rows)
+        """The prompts of every refresh, in the order in which their groups are consumed."""
         self.responses = len(rows) * rollout.responses_per_prompt
         """Responses of the whole stage."""
-        folder, base = store.path(policy), base_policy(store, optimize, reference)
+        folder, base = self.store.path(self.policy), base_policy(self.store, optimize, self.reference)
         self.start = start_of(optimize, folder, base)
         """The folder whose weights are loaded."""
         release()
@@ -175,26 +155,62 @@ class Colocated:
         with ExitStack() as stack:
             stack.callback(self.engine.close)
             self.engine.rest()
-            self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, seed, base)
-            workers = -(-verify.workers // distributed.world_size())
-            self.verifier = shared_verifier(verify.model_copy(update={"workers": workers}))
+            self.trainer = load_trainer(folder, optimize, rollout.max_new_tokens, self.seed, base)
+            self.trainer.phase = self.phase
+            if self.operation is not None:
+                self.trainer.resume = Resume(self.store.progress, self.operation)
+            workers = -(-self.verify.workers // processes)
+            self.verifier = shared_verifier(self.verify.model_copy(update={"workers": workers}))
             self.call_seconds: list[float | None] = []
             """Seconds of generation of every refresh; None where its responses were found."""
             self.tally = Tally()
             self.counts = RolloutCounts(self.tokenizer, folder, rollout, rows, self.engine.context_tokens)
-            self._rollout, self._verify, self._optimize = rollout, verify, optimize
-            self._policy_digest, self._stage, self._seed, self._phase = policy.digest, stage, seed, phase
-            self._progress = progress
             stack.pop_all()
 
     def close(self) -> None:
         """Release the engine."""
         self.engine.close()
 
+    def _plan(self, rows: Sequence[Prompt]) -> list[list[Prompt]]:
+        batches = self.updates_per_rollout // self.optimize.objective.schedule.updates_per_batch
+        groups = self.optimize.responses_per_update * batches // self.rollout.responses_per_prompt
+        if not groups or len(rows) % groups:
+            raise SettingsError(
+                f"updates_per_rollout: {self.updates_per_rollout} takes {groups} prompts per refresh, which does not "
+                f"divide the {len(rows)} prompts of a stage."
+            )
+        ordered = [rows[place] for place in group_order(len(rows), (self.seed, self.stage))]
+        return [ordered[start : start + groups] for start in range(0, len(rows), groups)]
+
+    def train(
+        self,
+        after_update: Callable[[Row], None],
+        refreshed: Callable[[pa.Table, pa.Table], None] = lambda _rollouts, _verdicts: None,
+        must_teach: bool = True,
+    ) -> Outcome:
+        """Make all updates of the stage; ``refreshed`` gets rollouts and verdicts before the updates on them.
+
+        With ``must_teach`` it is an error if all advantages of the stage are zero.
+        """
+
+        def rollouts(number: int) -> tuple[Responses, Sequence[Ints]]:
+            rollouts, verdicts = self.refresh(number)
+            refreshed(rollouts, verdicts)
+            with self.phase("switch"):
+                responses = collect([rollouts], [verdicts], self.rollout.responses_per_prompt)
+            return responses, list(np.arange(rollouts.num_rows).reshape(-1, self.optimize.responses_per_update))
+
+        def kept(refreshes: int) -> bool:
+            return all(self._find(number) is not None for number in range(refreshes))
+
+        self.trainer.after_update = after_update
+        count, mu = len(self.refreshes), self.updates_per_rollout
+        return make_updates(self.trainer, self.stage, rollouts, count, mu, self.responses, kept, must_teach)
+
     def to_generation(self) -> None:
         """Wake the engine, with the weights as they are now."""
-        with self._phase("switch"):
-            backend, lora = self.trainer.backend, self._optimize.lora
+        with self.phase("switch"):
+            backend, lora = self.trainer.backend, self.optimize.lora
             weights: Iterable[tuple[str, Tensor]] = backend.weights()
             if lora is not None:
                 weights = merged(backend.frozen(), dict(weights), lora)
@@ -202,18 +218,14 @@ class Colocated:
 
     def to_training(self) -> None:
         """Let the engine rest, so that the trainer has the memory."""
-        with self._phase("switch"):
+        with self.phase("switch"):
             self.engine.rest()
 
-    def kept(self, refreshes: int) -> bool:
-        """Return whether the tables of the first refreshes were kept."""
-        return all(self._find(number) is not None for number in range(refreshes))
-
     def refresh(self, number: int) -> tuple[pa.Table, pa.Table]:
-        """Return rollouts and verdicts of a refresh, which are made unless they were kept.
+        """Return the rollouts and verdicts of a refresh, by the policy as it is now.
 
         Raises:
-            DataError: more responses of the stage are missing than ``rollout.max_missing_share`` allows.
+            DataError: too many of the stage's responses are missing.
             GateError: the verifier could not tell too often.
         """
         if (folder := self._find(number)) is not None:
@@ -222,38 +234,32 @@ class Colocated:
         else:
             rollouts, verdicts = self._generate(self.refreshes[number])
         self.count(rollouts, verdicts)
-        if self._progress is not None and folder is None:
+        if self.operation is not None and folder is None:
 
             def fill(into: Path) -> None:
                 save_table(into / ROLLOUTS_FILE, rollouts)
                 save_table(into / VERDICTS_FILE, verdicts)
 
-            self._progress.put(_REFRESH, number, fill)
+            self.store.progress.put(_REFRESH, number, fill)
         return rollouts, verdicts
 
     def _generate(self, prompts: Sequence[Prompt]) -> tuple[pa.Table, pa.Table]:
         self.to_generation()
-        with self._phase("generate"):
+        with self.phase("generate"):
             began = time.perf_counter()
-            name = f"{self._policy_digest}+{self.trainer.updates}"
+            name = f"{self.policy.digest}+{self.trainer.updates}"
             places = np.array_split(np.arange(len(prompts)), distributed.world_size())[distributed.rank()]
             own = [prompts[place] for place in places]
             sampled = sample(
-                self.engine, self.tokenizer, self._rollout, own, name, self._stage, self._seed, unfit=self.counts.unfit
+                self.engine, self.tokenizer, self.rollout, own, name, self.stage, self.seed, unfit=self.counts.unfit
             )
             rollouts = _gathered(to_table(sampled, ROLLOUTS))
             self.call_seconds.append(time.perf_counter() - began)
-        with self._phase("verify"):
+        with self.phase("verify"):
             judged = self.verifier.verify([pair(row) for row in sampled])
             verdicts = _gathered(verdict_table(sampled, judged))
         self.to_training()
         return rollouts, verdicts
-
-    def batches(self, rollouts: pa.Table, verdicts: pa.Table) -> tuple[Responses, Sequence[Ints]]:
-        """Return the responses of a refresh and the rows of its batches, which follow each other."""
-        with self._phase("switch"):
-            responses = collect([rollouts], [verdicts], self._rollout.responses_per_prompt)
-        return responses, list(np.arange(rollouts.num_rows).reshape(-1, self._optimize.responses_per_update))
 
     def count(self, rollouts: pa.Table, verdicts: pa.Table) -> None:
         """Count the tables of a refresh, and check the limits of the stage.
@@ -264,37 +270,13 @@ class Colocated:
         """
         self.tally.add_rollouts(rollouts)
         self.tally.add_verdicts(verdicts)
-        check_failures(self.tally.failed, self._verify, self.responses)
+        check_failures(self.tally.failed, self.verify, self.responses)
         self.counts.add(rollouts)
 
     def _find(self, number: int) -> Path | None:
-        progress = self._progress
-        if progress is None:
+        if self.operation is None:
             return None
-        return distributed.find_on_all_ranks(_REFRESH, number, lambda: progress.get(_REFRESH, number))
-
-
-def plan_refreshes(
-    rows: Sequence[Prompt],
-    rollout: RolloutSettings,
-    optimize: OptimizeSettings,
-    updates_per_rollout: int,
-    seed: Sequence[int],
-) -> list[list[Prompt]]:
-    """Return the prompts of every refresh, in the order in which their groups are consumed.
-
-    Raises:
-        SettingsError: refreshes do not divide the prompts.
-    """
-    batches = updates_per_rollout // optimize.objective.schedule.updates_per_batch
-    groups = optimize.responses_per_update * batches // rollout.responses_per_prompt
-    if not groups or len(rows) % groups:
-        raise SettingsError(
-            f"updates_per_rollout: {updates_per_rollout} takes {groups} prompts per refresh, which does not divide the "
-            f"{len(rows)} prompts of a stage."
-        )
-    ordered = [rows[place] for place in group_order(len(rows), seed)]
-    return [ordered[start : start + groups] for start in range(0, len(rows), groups)]
+        return distributed.find_on_all_ranks(_REFRESH, number, lambda: self.store.progress.get(_REFRESH, number))
 
 
 def _gathered(table: pa.Table) -> pa.Table:

@@ -37,16 +37,10 @@ def rank() -> int:
 
 def gather(own: Own) -> list[Own]:
     """Gather what each process gives, in the order of their ranks, in every process."""
-    if world_size() == 1:
-        return [own]
-    found: list[Any] = [None] * world_size()
-    dist.all_gather_object(found, own)
+    found = [own] * world_size()
+    if len(found) > 1:
+        dist.all_gather_object(found, own)
     return found
-
-
-def gather_rows(rows: Tensor) -> Tensor:
-    """Gather the rows of all processes, which may have different numbers of them."""
-    return torch.cat(gather(rows))
 
 
 def all_reduce_sum(values: Tensor) -> Tensor:
@@ -59,20 +53,13 @@ def all_reduce_sum(values: Tensor) -> Tensor:
 
 def broadcast_int(number: int) -> int:
     """Return rank 0's number, in every process."""
-    if world_size() == 1:
-        return number
-    said = torch.tensor([number])
-    dist.broadcast(said, 0)
-    return int(said)
+    return gather(number)[0]
 
 
 def gather_on_rank0(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """Return named tensors on the CPU at rank 0, and nothing elsewhere; every process must go through all of them."""
-    kept = {}
-    for name, tensor in tensors:
-        if rank() == 0:
-            kept[name] = tensor.detach().cpu().contiguous()
-    return kept
+    leads = rank() == 0
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors if leads}
 
 
 def find_on_all_ranks(name: str, number: int, find: Callable[[], Own | None]) -> Own | None:
@@ -95,10 +82,7 @@ def find_on_all_ranks(name: str, number: int, find: Callable[[], Own | None]) ->
 def once_together(
     ref: StoreRef, name: str, version: str, logic: Callable[..., Made], *inputs: Any, **named: Any
 ) -> Made | None:
-    """Call ``work.once`` in each process of a group, which torchrun started.
-
-    Returns:
-        What the step made, in the leader; None elsewhere.
+    """Call ``work.once`` in each process of a group, which torchrun started; return what was made, in the leader.
 
     Raises:
         SettingsError: there are more processes than GPUs.

@@ -21,17 +21,7 @@ from torch import Tensor
 from tasks.settings import objective as kinds
 from tasks.settings.objective import ObjectiveSettings
 from tasks.train.bounds import Bounds
-from tasks.train.penalty import penalty
-from tasks.train.tokens import (
-    TokenBatch,
-    at_level,
-    log_ratio,
-    required,
-    running_count,
-    running_mean,
-    running_sum,
-    smallest_before,
-)
+from tasks.train.tokens import TokenBatch, at_level, log_ratio, required, running_count, running_mean, running_sum
 
 LOG_TOLERANCE = 1e-5
 """A statistic of the veto that is this close to kappa, in nats, equals it and is no trigger: log-probabilities in
@@ -43,13 +33,11 @@ class ObjectiveResult:
     """Loss of a micro-batch, and what happened to its tokens; everything but ``loss_sum`` is detached.
 
     Loss and gradient of an update are the sums over its micro-batches, divided by the sum of their denominators where
-    that is not 0. Any split of an update into micro-batches gives the same.
+    that is not 0. Any split of an update into micro-batches gives the same. Both are scalars, float64 and int64.
     """
 
     loss_sum: Tensor
-    """Scalar, float64."""
     denominator: Tensor
-    """Scalar, int64."""
     coefficient_T: Tensor
     """Weight times advantage; 0 for clipped, vetoed and rejected tokens. Minus this is the surrogate's gradient."""
     surrogate_T: Tensor
@@ -59,7 +47,6 @@ class ObjectiveResult:
     trigger_T: Tensor
     """bool: the statistic of the veto is beyond its threshold."""
     vetoed_T: Tensor
-    """bool."""
     rejected_T: Tensor
     """bool: a correction of the sampling policy leaves the token out (MIS, the cap of decoupled PPO)."""
 
@@ -67,13 +54,10 @@ class ObjectiveResult:
 def objective(
     tokens: TokenBatch, settings: ObjectiveSettings, max_response_tokens: int, bounds: Bounds | None = None
 ) -> ObjectiveResult:
-    """Compute the loss of a micro-batch, summed over its tokens.
+    """Compute the loss of a micro-batch, summed over its tokens, which are in float32 or float64.
 
-    Args:
-        tokens: tokens of the micro-batch, in float32 or float64.
-        settings: settings of the objective.
-        max_response_tokens: largest length of a response; aggregation const divides by it (arXiv 2503.20783).
-        bounds: the update's interval, from ``update_bounds``; None for that of the settings.
+    Aggregation ``const`` divides by ``max_response_tokens`` (arXiv 2503.20783). ``bounds`` is the update's interval,
+    from ``update_bounds``; without it, that of the settings is taken.
 
     Raises:
         ValueError: the settings need a column or bounds that were not given.
@@ -83,12 +67,9 @@ def objective(
     low_T, high_T = _interval(tokens, settings.gate, bounds)
     passes_T = _gate(gate_ratio_T, advantage_T, low_T, high_T, settings.gate)
     weight_T = _weight(ratio_T, advantage_T, settings.weight)
-    if isinstance(settings.weight, kinds.RatioWeight) and isinstance(
-        settings.gate, kinds.IntervalGate | kinds.CentredGate
-    ):
+    surrogate_T = torch.where(passes_T, -weight_T * advantage_T, 0)
+    if isinstance(settings.weight, kinds.RatioWeight) and settings.gate.kind in ("one_side", "two_side", "centred"):
         surrogate_T = _ppo(ratio_T, advantage_T, low_T, high_T, settings.gate)
-    else:
-        surrogate_T = torch.where(passes_T, -weight_T * advantage_T, 0)
     correction_T, rejected_T = _correction(tokens, settings)
     trigger_T, vetoed_T = veto(tokens, settings.veto)
 
@@ -122,9 +103,7 @@ def _ratios(tokens: TokenBatch, settings: kinds.RatioSettings) -> tuple[Tensor, 
     if isinstance(settings, kinds.ProximalRatio):
         log_T = log_ratio(tokens.logp_T, required(tokens.proximal_logp_T, "the proximal policy"))
     ratio_T = at_level(log_T, tokens, settings.level).exp()
-    if settings.level != "prefix_minimum":
-        return ratio_T, ratio_T
-    return ratio_T, (log_T + smallest_before(log_T, tokens)).exp()
+    return log_T.exp() if settings.level == "prefix_minimum" else ratio_T, ratio_T
 
 
 def _interval(tokens: TokenBatch, settings: kinds.GateSettings, bounds: Bounds | None) -> tuple[Tensor, Tensor]:
@@ -158,9 +137,9 @@ def _gate(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, s
             passes_T = (above_low_T & below_high_T) | back_T
         case _:
             raise NotImplementedError(f"gate.kind {settings.kind}")
-    if settings.dual_clip is not None:
-        passes_T = passes_T & ~((advantage_T < 0) & (ratio_T > settings.dual_clip))
-    return passes_T
+    if settings.dual_clip is None:
+        return passes_T
+    return passes_T & ~((advantage_T < 0) & (ratio_T > settings.dual_clip))
 
 
 def _ppo(ratio_T: Tensor, advantage_T: Tensor, low_T: Tensor, high_T: Tensor, gate: kinds.GateSettings) -> Tensor:
@@ -219,10 +198,9 @@ def veto(tokens: TokenBatch, settings: kinds.VetoSettings) -> tuple[Tensor, Tens
     """Return trigger tokens and vetoed tokens, bool: the negative-advantage veto (NAV) of arXiv 2605.17570.
 
     The paper states its effect: no update after a trigger in responses with negative advantage. Threshold and direction
-    of the trigger are readings of it, hence settings. With tau the position of a response's ``trigger_count``-th
-    trigger, the scopes veto tokens from tau on, or after it (docs/objective.md has the table); a window of W ends the
-    suffix scopes W tokens after tau, and later triggers do not move it. Triggers are found with scope ``off`` too, so
-    that runs without the veto can be compared.
+    of the trigger are readings of it, hence settings; triggers are found with scope ``off`` too. With tau the position
+    of a response's ``trigger_count``-th trigger, the scopes veto tokens from tau on, or after it; a window of W ends
+    the suffix scopes W tokens after tau, and later triggers do not move it.
     """
     trigger_T = _triggers(tokens, settings)
     if not isinstance(settings, kinds.SuffixVeto | kinds.ResponseVeto):
@@ -267,6 +245,35 @@ def _triggers(tokens: TokenBatch, settings: kinds.VetoSettings) -> Tensor:
         "both": log_T.abs() > LOG_TOLERANCE - log_kappa,
     }[settings.direction]
     return trigger_T & (tokens.advantage_T < 0) if settings.advantage_sign == "negative" else trigger_T
+
+
+def penalty(tokens: TokenBatch, settings: kinds.RegulariserSettings) -> Tensor:
+    """Return what every token adds to the loss, coefficient included, with its gradient; [T], or a scalar of 0.
+
+    The KL to the base policy uses Schulman's estimators ("Approximating KL divergence"); ``unbiased`` multiplies them
+    by the importance ratio, gradient included (DeepSeek-V3.2, arXiv 2512.02556). The squared log-ratio to the behavior
+    policy is OPMD's, with its factor 1/2 absorbed (arXiv 2509.24203).
+    """
+    match settings:
+        case kinds.NoPenalty() | kinds.ReferencePenalty(coefficient=0):
+            return tokens.logp_T.new_zeros(())
+        case kinds.TokenPenalty(kind="likelihood", coefficient=coefficient):
+            return -coefficient * tokens.logp_T
+        case kinds.TokenPenalty(kind="behavior_l2", coefficient=coefficient):
+            return coefficient * _clamped(tokens.logp_T, tokens.behavior_logp_T) ** 2
+        case kinds.ReferencePenalty(coefficient=coefficient, estimator=estimator):
+            x_T = _clamped(tokens.logp_T, required(tokens.reference_logp_T, "the base policy"))
+            kl_T = {"k1": x_T, "k2": x_T**2 / 2, "k3": (-x_T).exp() - 1 + x_T}[estimator]
+            if settings.unbiased:
+                kl_T = kl_T * _clamped(tokens.logp_T, tokens.behavior_logp_T).exp()
+            return coefficient * kl_T
+    raise NotImplementedError(f"regulariser.kind {settings.kind}")
+
+
+def _clamped(logp_T: Tensor, other_logp_T: Tensor) -> Tensor:
+    """Return the log-ratio with its gradient, clamped in value alone, so that a far token is still pulled back."""
+    difference_T = logp_T - other_logp_T
+    return difference_T - difference_T.detach() + log_ratio(logp_T, other_logp_T)
 
 
 def _aggregation(

@@ -4,6 +4,7 @@ Shapes: T response tokens of a micro-batch, R responses, r those of a micro-batc
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,39 +27,33 @@ _AT_ONCE = 2**20
 """Number of values of a column that are looked at together."""
 
 
+@dataclass
 class StageTokens:
-    """Responses of a stage or of a refresh, the selection of those that take part, and a column of logp per policy.
+    """Responses of a stage or of a refresh, the selection of those that take part, and a column of logp per policy."""
 
-    The seed of random choices is the run's seed, the stage, and the updates before these responses.
-    """
+    responses: Responses
+    backend: Backend
+    settings: OptimizeSettings
+    max_response_tokens: int
+    seed: tuple[int, int, int]
+    """Of random choices: the run's seed, the stage, and the updates before these responses."""
 
-    def __init__(
-        self,
-        responses: Responses,
-        backend: Backend,
-        settings: OptimizeSettings,
-        max_response_tokens: int,
-        seed: tuple[int, int, int],
-    ) -> None:
-        self.responses = responses
-        self.number = seed[1]
+    def __post_init__(self) -> None:
+        """Select by what is known before the policy has scored the responses."""
+        self.number = self.seed[1]
         """The stage, counted from 0."""
-        self.logp: Columns = {"engine": np.asarray(responses.engine_logp.flat, dtype=np.float32)}
+        self.logp: Columns = {"engine": np.asarray(self.responses.engine_logp.flat, dtype=np.float32)}
         """Log-probabilities of all response tokens by policy: engine, behavior, and where used reference and proximal.
 
         They are 0 for responses that do not take part.
         """
-        self._backend, self._settings = backend, settings
-        self._max_response_tokens, self._seed = max_response_tokens, seed
         self._select()
 
     def _select(self) -> None:
         self._not_finite_R: Flags = np.zeros(len(self.responses.group_R), dtype=bool)
         for name in {"engine", "behavior"} & self.logp.keys():
             self._not_finite_R |= ~finite_responses(self.logp[name], self.responses)
-        self.selection = select(
-            self.responses, self._settings, self._max_response_tokens, self._not_finite_R, self._seed
-        )
+        self.selection = select(self.responses, self.settings, self.max_response_tokens, self._not_finite_R, self.seed)
 
     def restore(self, columns: Columns) -> None:
         """Go on with the columns of an interrupted training."""
@@ -71,7 +66,7 @@ class StageTokens:
         ``resume`` keeps the columns under ``first``, the updates before these responses, or has them already.
         """
         known = resume.logp(first) if resume else {}
-        self.restore(known or {"behavior": self.logp_of(batches, self._backend, "logp")})
+        self.restore(known or {"behavior": self.logp_of(batches, self.backend, "logp")})
         if reference is not None and "reference" not in known:
             self.logp["reference"] = self.logp_of(batches, reference, "reference logp")
         if resume and not known:
@@ -87,22 +82,22 @@ class StageTokens:
         outcome.groups += found.groups
         outcome.zero_variance_groups += found.zero_variance_groups
         outcome.unscored += found.unscored
-        outcome.teaches |= bool(self.selection.advantage_R.any())
+        outcome.teaches |= bool(found.advantage_R.any())
         outcome.dropped += int(self._not_finite_R.sum())
-        if outcome.dropped > self._settings.max_dropped_share * outcome.responses:
+        if outcome.dropped > self.settings.max_dropped_share * outcome.responses:
             raise GateError(
                 f"optimize: {outcome.dropped} of {outcome.responses} responses "
                 f"({outcome.dropped / outcome.responses:.1%}) have log-probabilities that are not finite; "
-                f"optimize.max_dropped_share allows {self._settings.max_dropped_share:.1%}. Look at the engine's "
+                f"optimize.max_dropped_share allows {self.settings.max_dropped_share:.1%}. Look at the engine's "
                 "precision."
             )
         mean, largest = self._mismatch(batches)
         outcome.mismatches.append(mean)
         outcome.logp_mismatch_max = max(outcome.logp_mismatch_max, largest)
-        if not mean <= self._settings.max_logp_mismatch:
+        if not mean <= self.settings.max_logp_mismatch:
             raise GateError(
                 f"optimize: engine and trainer log-probabilities differ by {mean:.4f} on average (largest "
-                f"{largest:.4f}); optimize.max_logp_mismatch allows {self._settings.max_logp_mismatch}. Check that the "
+                f"{largest:.4f}); optimize.max_logp_mismatch allows {self.settings.max_logp_mismatch}. Check that the "
                 "rollouts come from this policy and that the engine's precision is the trainer's."
             )
 
@@ -136,14 +131,14 @@ class StageTokens:
     def micro_rows(self, rows: Ints) -> list[Ints]:
         """Return the rows of this process's micro-batches in an update over some rows."""
         active = self.selection.active_rows(rows)
-        tokens, budget = self.responses.sequence_tokens(active), self._settings.tokens_per_micro_batch
-        parts = micro_batches(tokens, np.arange(len(active)), budget, padded=not self._backend.packed)
+        tokens, budget = self.responses.sequence_tokens(active), self.settings.tokens_per_micro_batch
+        parts = micro_batches(tokens, np.arange(len(active)), budget, padded=not self.backend.packed)
         return [active[part] for part in shares(parts, tokens, distributed.world_size())[distributed.rank()]]
 
     def forward(self, rows: Ints) -> tuple[TokenBatch, Tensor]:
         """Return a micro-batch as the objective takes it, with what the current policy gives it, and its entropy."""
         packed = self._micro_batch(rows)
-        logp_T, entropy_T = self._backend(packed)
+        logp_T, entropy_T = self.backend(packed)
         places, device = self.responses.response_tokens.places(rows), logp_T.device
         advantage_r = self.selection.advantage_R.index_select(0, torch.from_numpy(rows))
         tokens = TokenBatch(
@@ -162,7 +157,7 @@ class StageTokens:
         One that is not fixed needs the log-ratios of all their tokens first: those of the current to the behavior
         policy, or to the proximal policy where there is one.
         """
-        gate = self._settings.objective.gate
+        gate = self.settings.objective.gate
         log_ratios, advantages = [torch.zeros(0)], [torch.zeros(0)]
         for rows in micro_rows if gate.interval is None else ():
             tokens, _ = self.forward(rows)

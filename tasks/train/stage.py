@@ -24,7 +24,7 @@ from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
 from tasks.train.diagnostics import noted_updates
 from tasks.train.outcome import Outcome
-from tasks.train.trainer import AfterUpdate, Phase, Trainer
+from tasks.train.trainer import Trainer
 
 _OUT_OF_MEMORY_FIX = (
     "Lower optimize.tokens_per_micro_batch or optimize.logp_chunk_tokens, set optimize.backend.gradient_checkpointing, "
@@ -75,78 +75,54 @@ def optimize_stage(
             responses = stage_responses(store, policy, rollouts, verdicts, scratch)
             folder, base = store.path(policy), base_policy(store, settings, reference)
             trainer = load_trainer(folder, settings, made["max_new_tokens"], seed, base)
+        trainer.phase, trainer.after_update = draft.phase, partial(show, "optimize")
+        trainer.resume = Resume(store.progress, operation)
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         updates = len(batches) * settings.objective.schedule.updates_per_batch
-        outcome = make_updates(
-            trainer,
-            lambda _: (responses, batches),
-            refreshes=1,
-            updates_per_rollout=updates,
-            responses=len(responses.group_R),
-            stage=stage,
-            phase=draft.phase,
-            after_update=partial(show, "optimize"),
-            resume=Resume(store.progress, operation),
-        )
+        outcome = make_updates(trainer, stage, lambda _: (responses, batches), 1, updates, len(responses.group_R))
         save(draft, trainer, start_of(settings, folder, base), outcome, stage, updates)
     return draft.ref
 
 
 def make_updates(
     trainer: Trainer,
+    stage: int,
     rollouts: Rollouts,
     refreshes: int,
     updates_per_rollout: int,
     responses: int,
-    stage: int,
-    phase: Phase,
-    after_update: AfterUpdate,
-    resume: Resume | None = None,
     kept: Callable[[int], bool] = lambda _: True,
     must_teach: bool = True,
 ) -> Outcome:
     """Make all updates of a stage, with new rollouts every ``updates_per_rollout`` of them.
 
     The staged workflow has one refresh; GRPO at mu = 4 has one for every four updates. An interrupted stage goes on
-    from the newest state of ``resume``.
+    from the newest state of ``trainer.resume``, where the rollouts of all refreshes before it were ``kept``.
 
     Args:
         trainer: the policy, and how it is trained.
+        stage: counts from 0.
         rollouts: asked for the refreshes one after the other, each once the updates on those before it are made.
         refreshes: refreshes of the stage.
         updates_per_rollout: mu.
         responses: responses of the stage.
-        stage: counts from 0.
-        phase: times the phases logp and optimize.
-        after_update: called with the diagnostics of every update, those before an interruption first.
-        resume: saves where training stands.
         kept: whether the rollouts of so many refreshes can be given again after an interruption.
         must_teach: it is an error if all advantages of the stage are zero.
 
     Raises:
         SettingsError: the memory does not hold the training; or see ``Trainer.train``.
     """
-    outcome = Outcome(responses, noted_updates(refreshes * updates_per_rollout))
+    outcome, resume = Outcome(responses, noted_updates(refreshes * updates_per_rollout)), trainer.resume
     if resume and (state := resume.restore(trainer.backend, lambda done: kept(-(-done // updates_per_rollout)))):
         trainer.updates, outcome = state
         for row in outcome.rows:
-            after_update(row)
+            trainer.after_update(row)
     for number in range(refreshes):
-        first, last = number * updates_per_rollout, number == refreshes - 1
+        first, last = number * updates_per_rollout, must_teach and number == refreshes - 1
         collected, batches = rollouts(number)
         if len(outcome.rows) < first + updates_per_rollout:
             with enough_memory("optimize", _OUT_OF_MEMORY_FIX):
-                trainer.train(
-                    collected,
-                    batches,
-                    stage,
-                    phase,
-                    outcome=outcome,
-                    first=first,
-                    last=last and must_teach,
-                    after_update=after_update,
-                    resume=resume,
-                )
+                trainer.train(collected, batches, stage, outcome, first, last)
     return outcome
 
 
@@ -179,7 +155,7 @@ def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict
 
 
 def base_policy(store: Store, settings: OptimizeSettings, reference: ArtifactRef) -> Path | None:
-    """Return the folder of the base policy, where the objective or adapters need it."""
+    """Return the folder of that parent."""
     return store.path(reference, without=OPTIMIZER) if reference_parent(settings, reference) else None
 
 

@@ -1,7 +1,7 @@
 """Train in one process and evaluate at equal distances: the unit of the laboratory."""
 
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,8 @@ from tasks.settings import EvaluationSettings, OptimizeSettings, RolloutSettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import CURVE_FILE, METRICS_FILE, PROMPTS_FILE
 from tasks.store.tables import CURVE, metrics_schema, read_table, write_table
-from tasks.train.batches import Ints, Responses
 from tasks.train.colocated import Colocated
 from tasks.train.outcome import Row
-from tasks.train.stage import make_updates
 from tasks.verify import Outcome
 from tasks.verify.step import pair
 
@@ -62,8 +60,8 @@ def run_study(
     parents: Parents = {"policy": policy, "prompts": list(prompts), "held_out": [benchmark]}
     with store.write("study", settings=settings, parents=parents, seed=seed) as draft:
         problems = read_table(store.path(benchmark) / PROMPTS_FILE).to_pylist()
-        sources = (policy, policy, prompts, 0, seed)
-        loop = Colocated(store, rollout, verify, optimize, updates_per_rollout, *sources, lambda _: nullcontext())
+        inputs = (rollout, verify, optimize, updates_per_rollout, policy, policy, prompts, 0, seed)
+        loop = Colocated(store, *inputs)
         curve: list[dict[str, Any]] = []
         metrics: list[Row] = []
         stopped = ""
@@ -75,9 +73,6 @@ def run_study(
             loop.to_generation()
             curve.append(_measure(loop, measured, problems, 0, seed))
 
-            def refresh(number: int) -> tuple[Responses, Sequence[Ints]]:
-                return loop.batches(*loop.refresh(number))
-
             def after_update(row: Row) -> None:
                 metrics.append(row)  # At once: what ends in a collapse gives no outcome.
                 done = row["update"]
@@ -88,17 +83,7 @@ def run_study(
                     loop.to_training()
 
             try:
-                make_updates(
-                    loop.trainer,
-                    refresh,
-                    refreshes=len(loop.refreshes),
-                    updates_per_rollout=updates_per_rollout,
-                    responses=loop.responses,
-                    stage=0,
-                    phase=lambda _: nullcontext(),
-                    after_update=after_update,
-                    must_teach=False,
-                )
+                loop.train(after_update, must_teach=False)
             except GateError as error:
                 stopped = error.message
                 loop.to_generation()

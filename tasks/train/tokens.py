@@ -67,13 +67,13 @@ def log_ratio(logp_T: Tensor, other_logp_T: Tensor) -> Tensor:
 
 
 def at_level(log_T: Tensor, tokens: TokenBatch, level: str) -> Tensor:
-    """Return log-ratios per token, or the same for all tokens of a response at the sequence levels."""
+    """Return log-ratios per token, the same for all of a response at a sequence level, or with the smallest before."""
     if level == "sequence_geometric":
         return running_mean(log_T, tokens.first_T)[tokens.last_T].to(log_T.dtype)
     if level == "sequence_product":
         product_T = running_sum(log_T, tokens.first_T)[tokens.last_T].to(log_T.dtype)
         return product_T.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return log_T
+    return log_T + _smallest_before(log_T, tokens) if level == "prefix_minimum" else log_T
 
 
 def required(logp_T: Tensor | None, policy: str) -> Tensor:
@@ -107,7 +107,7 @@ def running_mean(x_T: Tensor, first_T: Tensor) -> Tensor:
     return running_sum(x_T, first_T) / running_count(torch.ones_like(first_T), first_T)
 
 
-def smallest_before(log_ratio_T: Tensor, tokens: TokenBatch) -> Tensor:
+def _smallest_before(log_ratio_T: Tensor, tokens: TokenBatch) -> Tensor:
     """Return the smallest of the clamped log-ratios before each token of its response, at most 0."""
     if not len(log_ratio_T):
         return log_ratio_T

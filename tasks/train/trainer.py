@@ -5,7 +5,7 @@ Shapes: T response tokens of a micro-batch, R responses.
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +24,6 @@ from tasks.train.outcome import Outcome, Row
 from tasks.train.scoring import StageTokens
 
 Phase = Callable[[str], AbstractContextManager[None]]
-AfterUpdate = Callable[[Row], None]
 
 
 @dataclass
@@ -43,18 +42,21 @@ class Trainer:
     """The base policy, for an objective with a KL to it."""
     updates: int = 0
     """Updates of the run so far."""
+    phase: Phase = lambda _: nullcontext()
+    """Times the phases logp and optimize."""
+    after_update: Callable[[Row], None] = lambda _: None
+    """Called with the diagnostics of every update."""
+    resume: Resume | None = None
+    """Saves where training stands."""
 
     def train(
         self,
         responses: Responses,
         batches: Sequence[Ints],
         stage: int,
-        phase: Phase,
         outcome: Outcome | None = None,
         first: int = 0,
         last: bool = True,
-        after_update: AfterUpdate | None = None,
-        resume: Resume | None = None,
     ) -> Outcome:
         """Make ``schedule.updates_per_batch`` updates per element of ``batches``, over the rows that it names.
 
@@ -62,12 +64,9 @@ class Trainer:
             responses: sampled by the policy as it was before the first of these updates.
             batches: rows of every batch, in order; no row is in two.
             stage: counts from 0.
-            phase: times the phases logp and optimize.
             outcome: of the stage so far, which is added to; None if these responses are the whole stage.
             first: updates of the stage before these responses. What ``outcome`` has more was made with them.
             last: no other responses of the stage follow, so that it is an error if all advantages were zero.
-            after_update: called after every update with its diagnostics.
-            resume: saves where training stands.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero.
@@ -78,17 +77,17 @@ class Trainer:
         outcome = outcome or Outcome(len(responses.group_R))
         schedule = self.settings.objective.schedule
         total, done = len(batches) * schedule.updates_per_batch, len(outcome.rows) - first
-        with phase("logp"):
+        with self.phase("logp"):
             seed = (self.seed, stage, self.updates - done)
             work = StageTokens(responses, self.backend, self.settings, self.max_response_tokens, seed)
-            if resume and done:
-                work.restore(resume.columns)
+            if self.resume and done:
+                work.restore(self.resume.columns)
             else:
-                work.score(batches, first, self.reference, resume)
+                work.score(batches, first, self.reference, self.resume)
                 work.count(outcome, batches)
                 if last:
                     outcome.check_teaches(first + total, mean_reward(responses.reward_R))
-        with phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
+        with self.phase("optimize"), bar(f"stage {stage + 1} optimize", total) as progress:
             progress.reach(done)
             for staleness in range(done, total):
                 batch = staleness // schedule.updates_per_batch
@@ -103,10 +102,9 @@ class Trainer:
                 outcome.rows.append({**place, **row})
                 outcome.examples += close_up.examples(place) if close_up else []
                 progress.advance(note=f"reward {row['reward']:.3f}")
-                if after_update:
-                    after_update(outcome.rows[-1])
-                if resume and not (last and staleness + 1 == total) and resume.due(len(outcome.rows)):
-                    resume.save(self.backend, self.updates, outcome, work.logp)
+                self.after_update(outcome.rows[-1])
+                if self.resume and not (last and staleness + 1 == total) and self.resume.due(len(outcome.rows)):
+                    self.resume.save(self.backend, self.updates, outcome, work.logp)
         return outcome
 
     def _update(self, work: StageTokens, rows: Ints, close_up: CloseUp | None = None) -> Row:
@@ -122,8 +120,7 @@ class Trainer:
             statistics.add(result, tokens, entropy_T)
             if close_up:
                 close_up.add(own, tokens, result)
-        warm = min(1.0, (self.updates + 1) / (self.settings.warmup_updates + 1))
-        learning_rate = self.settings.learning_rate * warm
+        learning_rate = self.settings.learning_rate * min(1.0, (self.updates + 1) / (self.settings.warmup_updates + 1))
         grad_norm = self.backend.step(int(distributed.all_reduce_sum(denominator.cpu())), learning_rate)
         if not math.isfinite(grad_norm):
             raise GateError(

@@ -12,21 +12,22 @@ from tasks.models.lora import ADAPTER, add_adapters
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.settings import LoraSettings, OptimizeSettings
-from tasks.train.batches import Responses, plan_batches
+from tasks.train.batches import Responses
 from tasks.train.checkpoint import save_optimizer, save_policy
 from tasks.train.stage import load_trainer
 from tasks.train.trainer import Trainer
 from tests.models.families import FAMILIES, model
-from tests.train import test_trainer
-from tests.train.test_trainer import Small, untimed
+from tests.train import conftest
+from tests.train import small as plain
+from tests.train.small import Small, batches
 
 peft = pytest.importorskip("peft")
-responses = test_trainer.responses
+responses = conftest.responses
 LORA = {"rank": 4, "alpha": 16.0}
 
 
 def settings(**changes: object) -> OptimizeSettings:
-    return test_trainer.settings(lora=LORA, learning_rate=1e-2, max_logp_mismatch=100, **changes)
+    return plain.settings(lora=LORA, learning_rate=1e-2, max_logp_mismatch=100, **changes)
 
 
 def logp(scorer: Scorer, responses: Responses) -> torch.Tensor:
@@ -45,7 +46,7 @@ def trained(small: Small, responses: Responses, folder: Path, updates: int = 3) 
     """Adapters of the small policy after some updates, in a folder too."""
     base = small[0].path(small[1])
     trainer = load_trainer(base, settings(), 12, 0, base)
-    trainer.train(responses, plan_batches(responses, 16, (0, 0))[:updates], 0, untimed)
+    trainer.train(responses, batches(responses)[:updates], 0)
     folder.mkdir()
     save_policy(folder, trainer.backend, base, settings().lora)
     save_optimizer(folder, trainer.backend, trainer.updates)
@@ -67,7 +68,7 @@ def test_the_first_update_has_ratio_one_and_moves_adapters_alone(
     base = small[0].path(small[1])
     trainer = load_trainer(base, settings(), 12, 0, base)
     before = {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}
-    outcome = trainer.train(responses, plan_batches(responses, 16, (0, 0)), 0, untimed)
+    outcome = trainer.train(responses, batches(responses), 0)
     assert outcome.rows[0]["ratio_max_negative"] == outcome.rows[0]["ratio_p01_positive"] == 1.0
     moved = {name for name, p in trainer.backend.model.named_parameters() if not torch.equal(p, before[name])}
     assert moved == trainer.backend.shapes().keys()
@@ -90,7 +91,7 @@ def test_the_next_stage_goes_on_from_the_adapters(small: Small, responses: Respo
     resumed = load_trainer(tmp_path / "policy", settings(), 12, 0, base)
     assert resumed.updates == 2
     for trainer in (straight, resumed):
-        trainer.train(responses, plan_batches(responses, 16, (0, 0))[2:], 1, untimed)
+        trainer.train(responses, batches(responses)[2:], 1)
     for ours, theirs in zip(straight.backend.weights(), resumed.backend.weights(), strict=True):
         assert torch.equal(ours[1], theirs[1])
     moments = load_file(tmp_path / "policy/optimizer/moments.safetensors")
@@ -109,8 +110,8 @@ def test_a_policy_whose_weights_were_trained_takes_no_adapters(
     small: Small, responses: Responses, tmp_path: Path
 ) -> None:
     base = small[0].path(small[1])
-    trainer = load_trainer(base, test_trainer.settings(), 12, 0)
-    trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed)
+    trainer = load_trainer(base, plain.settings(), 12, 0)
+    trainer.train(responses, batches(responses)[:1], 0)
     save_policy(tmp_path, trainer.backend, base)
     save_optimizer(tmp_path, trainer.backend, 1)
     with pytest.raises(DataError, match=r"all weights of this policy were trained, so optimize\.lora cannot go on"):

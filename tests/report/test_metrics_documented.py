@@ -1,7 +1,6 @@
 """docs/metrics.md names every number that a run gives, and only settings that exist."""
 
 import re
-from contextlib import nullcontext
 from types import NoneType, UnionType
 from typing import Any, get_args
 
@@ -48,7 +47,7 @@ def rows(small) -> list[dict[str, Any]]:
     responses = collect([to_table(sampled, ROLLOUTS)], [verdicts], 4)
     settings = OptimizeSettings(preset="mu_grpo", responses_per_update=8, learning_rate=1e-3, max_logp_mismatch=100.0)
     trainer = load_trainer(store.path(policy), settings, 3, 0)
-    return trainer.train(responses, plan_batches(responses, 8, (0, 0)), 0, lambda _: nullcontext()).rows
+    return trainer.train(responses, plan_batches(responses, 8, (0, 0)), 0).rows
 
 
 def test_every_column_of_a_row_is_named(rows):

@@ -1,9 +1,16 @@
-"""Small tensors: threads would only wait for each other."""
+"""Small tensors, for which threads would only wait for each other, and what tests of training start from."""
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
+
+from tasks.settings import EngineSettings
+from tasks.store import ArtifactRef
+from tasks.train.batches import Responses
+from tests.prepared import prepare_stage
+from tests.train.small import LONGEST, PROMPTS, Small, rewarded, sampled
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -12,3 +19,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def responses(small: Small) -> Responses:
+    """Sampled by the policy itself, with rewards drawn by chance."""
+    problems = [f"{10 + 7 * i}+{2 + i % 8}=" for i in range(12)]
+    rows = sampled(small[0].path(small[1]), problems, LONGEST, EngineSettings())
+    return rewarded(rows, np.random.default_rng(0).integers(0, 2, len(rows)).astype(float))
+
+
+@pytest.fixture(scope="module")
+def shards(small: Small) -> list[ArtifactRef]:
+    """The prompts of a stage."""
+    return prepare_stage(small[0], PROMPTS, 0, 0)

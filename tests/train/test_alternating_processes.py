@@ -8,49 +8,32 @@ from safetensors.torch import load_file
 from tasks.flyte.inputs import AlternateInputs
 from tasks.flyte.tasks import alternate
 from tasks.rollout.step import generate_shard
-from tasks.settings import (
-    ArithmeticSettings,
-    OperationSettings,
-    OptimizeSettings,
-    PromptsSettings,
-    RolloutSettings,
-    VerifySettings,
-)
+from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
-from tests.prepared import prepare_stage
+from tests.train.small import LORA, Small, zero
 from tests.train.test_diagnostics import alike
 from tests.train.together import Job, alternated, farthest
-from tools import ROOT
 
 pytest.importorskip("deepspeed")
-Small = tuple[Store, ArtifactRef]
-PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
 WHOLE = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)
 ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=2)
 """Too short for answers, so that no verifier has to start."""
 VERIFY = VerifySettings(workers=1)
 STAGE = 4
 """Updates of the stage."""
-LORA = {"rank": 4, "alpha": 16}
 OFTEN = OperationSettings(updates_per_checkpoint=2)
 
 
-def optimize(zero: int = 0, dtype: str = "float32", **changes: object) -> OptimizeSettings:
+def optimize(stage: str = "", dtype: str = "float32", **changes: object) -> OptimizeSettings:
     """Of an objective that wrong answers alone teach too."""
     values = {"preset": "asymre", "responses_per_update": 16, "learning_rate": 1e-3, **changes}
-    if zero:
-        file = ROOT / f"configs/deepspeed/zero{zero}.json"
-        values["backend"] = {"kind": "deepspeed", "processes": 2, "deepspeed": str(file), "dtype": dtype}
+    if stage:
+        values["backend"] = zero(stage, dtype=dtype)
     return OptimizeSettings.parse(values)
-
-
-@pytest.fixture(scope="module")
-def shards(small: Small) -> list[ArtifactRef]:
-    return prepare_stage(small[0], PROMPTS, 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +47,13 @@ def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.Temp
         return Job(name, inputs, {"operation": OFTEN}, stopped)
 
     jobs = [
-        job("whole", optimize(2)),
-        job("zero1", optimize(1)),
-        job("zero2", optimize(2)),
-        job("stopped", optimize(2), stopped=True),
-        job("zero3", optimize(3)),
-        job("adapters", optimize(3, lora=LORA)),
-        job("bfloat16", optimize(2, dtype="bfloat16")),
+        job("whole", optimize("2")),
+        job("zero1", optimize("1")),
+        job("zero2", optimize("2")),
+        job("stopped", optimize("2"), stopped=True),
+        job("zero3", optimize("3")),
+        job("adapters", optimize("3", lora=LORA)),
+        job("bfloat16", optimize("2", dtype="bfloat16")),
     ]
     return alternated(2, store.ref, tmp_path_factory.mktemp("pairs"), jobs)
 
@@ -150,7 +133,7 @@ def test_flyte_starts_the_processes(
         seed=0,
         rollout=ROLLOUT,
         verify=VERIFY,
-        optimize=optimize(2),
+        optimize=optimize("2"),
         updates_per_rollout=2,
         operation=OFTEN,
     )

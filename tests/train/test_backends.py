@@ -15,20 +15,12 @@ from transformers import AutoModelForCausalLM
 from tasks.models.checks import check_folder
 from tasks.models.loading import load_tokenizer
 from tasks.train.batches import Responses, micro_batches, shares
-from tests.train import test_trainer
+from tests.train.small import LORA, Small, zero
 from tests.train.test_diagnostics import alike
-from tests.train.test_trainer import Small
 from tests.train.together import FIRST, HALF, LAST, Tensors, farthest, joined, moments, work, work_all
-from tools import ROOT
 
 pytest.importorskip("deepspeed")
-responses = test_trainer.responses
 STAGES = ["1", "2", "3", "3-offload"]
-LORA = {"rank": 4, "alpha": 16}
-
-
-def zero(stage: str) -> dict[str, object]:
-    return {"kind": "deepspeed", "deepspeed": str(ROOT / f"configs/deepspeed/zero{stage}.json"), "processes": 2}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +39,7 @@ def pairs(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathF
     common = folder, responses
     jobs = [((*common, out / stage, begin, zero(stage)), {}) for stage in STAGES for begin in (0, HALF)]
     for stage in ("2", "3"):
-        jobs.append(((*common, out / f"bf16-{stage}", 0, {**zero(stage), "dtype": "bfloat16"}), {}))
+        jobs.append(((*common, out / f"bf16-{stage}", 0, zero(stage, dtype="bfloat16")), {}))
         jobs.append(((*common, out / f"lora-{stage}", 0, zero(stage)), {"lora": LORA}))
     joined(2, out / "meeting", work_all, jobs)
     return out

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tasks.settings import ObjectiveSettings
+from tasks.train import distributed
 from tasks.train.bounds import Bounds, update_bounds
-from tasks.train.distributed import gather_rows
 from tasks.train.objective import objective
 from tests.train.batches import bounds_of
 from tests.train.test_objective import LONGEST, Response, batch_of, close, preset, some_responses, steady, update
+from tests.train.together import joined
 
 E = math.e
 UNBOUNDED = Bounds(0.0, math.inf)
@@ -236,22 +236,18 @@ def shares(count: int, cut: int) -> tuple[Tensor, Tensor, int]:
 UPDATES = [shares(7, 5), shares(7, 7), shares(40, 1), shares(3, 0), shares(0, 0)]
 
 
-def one_process(rank: int, folder: str) -> None:
+def find(out: Path) -> None:
     """What a process of a distributed trainer finds, written to a file of its own."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     intervals, rows = [], []
     for log_ratio_N, advantage_N, cut in UPDATES:
-        mine = slice(0, cut) if rank == 0 else slice(cut, None)
-        gates = [settings.gate for settings in ALL]
-        intervals.append([tuple(update_bounds(log_ratio_N[mine], advantage_N[mine], g)) for g in gates])
-        rows.append(gather_rows(log_ratio_N[mine, None]))
-    dist.destroy_process_group()
-    torch.save((intervals, rows), f"{folder}/{rank}.pt")
+        mine = slice(0, cut) if distributed.rank() == 0 else slice(cut, None)
+        intervals.append([tuple(update_bounds(log_ratio_N[mine], advantage_N[mine], one.gate)) for one in ALL])
+        rows.append(torch.cat(distributed.gather(log_ratio_N[mine])))
+    torch.save((intervals, rows), out / f"{distributed.rank()}.pt")
 
 
 def test_two_processes_find_the_interval_of_one_that_has_all_tokens(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(one_process, args=(str(tmp_path),), nprocs=2)
+    joined(2, tmp_path / "meeting", find, tmp_path)
     alone = [
         [tuple(update_bounds(log_ratio_N, advantage_N, settings.gate)) for settings in ALL]
         for log_ratio_N, advantage_N, _ in UPDATES
@@ -260,4 +256,4 @@ def test_two_processes_find_the_interval_of_one_that_has_all_tokens(tmp_path: Pa
     for rank in range(2):
         intervals, rows = torch.load(tmp_path / f"{rank}.pt")
         assert intervals == alone
-        assert all(torch.equal(got[:, 0], log_ratio_N) for got, (log_ratio_N, _, _) in zip(rows, UPDATES, strict=True))
+        assert all(torch.equal(got, log_ratio_N) for got, (log_ratio_N, _, _) in zip(rows, UPDATES, strict=True))

@@ -10,32 +10,24 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from tasks.errors import GateError, SettingsError
 from tasks.models.loading import load_tokenizer
 from tasks.rollout.engine import Engine, load_engine
-from tasks.settings import ArithmeticSettings, OptimizeSettings, PromptsSettings, RolloutSettings, VerifySettings
+from tasks.settings import OptimizeSettings, RolloutSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import ROLLOUTS, to_table
 from tasks.train import colocated as loops
 from tasks.train.colocated import Colocated
 from tasks.verify.step import verdict_table
 from tasks.verify.verdicts import Outcome, Verdict
-from tests.prepared import prepare_stage
-from tests.train.test_trainer import untimed
+from tests.train.small import Small
 
-Small = tuple[Store, ArtifactRef]
-PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=16, arithmetic=ArithmeticSettings(levels=[1]))
 ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=2)
 OPTIMIZE = OptimizeSettings(preset="grpo", responses_per_update=16)
-
-
-@pytest.fixture(scope="module")
-def shards(small: Small) -> list[ArtifactRef]:
-    return prepare_stage(small[0], PROMPTS, 0, 0)
 
 
 def loop_of(
     store: Store, policy: ArtifactRef, shards: list[ArtifactRef], optimize: OptimizeSettings = OPTIMIZE
 ) -> Colocated:
     verify = VerifySettings(workers=1, max_failure_share=0.05)
-    return Colocated(store, ROLLOUT, verify, optimize, 4, policy, policy, shards, 0, 0, untimed)
+    return Colocated(store, ROLLOUT, verify, optimize, 4, policy, policy, shards, 0, 0)
 
 
 def test_the_verifier_may_fail_so_often_in_a_stage_not_in_a_refresh(small: Small, shards: list[ArtifactRef]) -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from tasks.settings import ObjectiveSettings
 from tasks.train.advantages import select
-from tasks.train.batches import Responses, plan_batches
+from tasks.train.batches import Responses
 from tasks.train.diagnostics import CloseUp, UpdateStatistics, noted_updates
 from tasks.train.objective import objective
 from tasks.train.objective import veto as veto_of
 from tasks.train.outcome import EDGES, Outcome, Row
-from tasks.train.stage import load_trainer
 from tasks.train.tokens import TokenBatch
-from tests.train import test_trainer
+from tests.train.small import Small, settings, train, trainer_of
+from tests.train.small import batches as planned
 from tests.train.test_advantages import responses_of
 from tests.train.test_objective import (
     LONGEST,
@@ -32,9 +32,7 @@ from tests.train.test_objective import (
     some_responses,
     steady,
 )
-from tests.train.test_trainer import Small, settings, untimed
 
-responses = test_trainer.responses
 RATIOS = ["mean", "max", "p01", "p50", "p99"]
 HISTOGRAMS = list(EDGES)
 COLUMNS = [
@@ -182,11 +180,8 @@ SENSITIVE = {"veto": {"kappa": 1.02}}
 
 
 def trained(small: Small, responses: Responses, **changes: Any) -> Outcome:
-    store, policy = small
-    chosen = settings(**{"objective": SENSITIVE, **changes})
-    trainer = load_trainer(store.path(policy), chosen, 12, 0)
-    plan = plan_batches(responses, 16, (0, 0))
-    return trainer.train(responses, plan, 0, untimed, Outcome(len(responses.group_R), noted=[0, 2]))
+    trainer = trainer_of(small, objective=SENSITIVE, **changes)
+    return trainer.train(responses, planned(responses), 0, Outcome(len(responses.group_R), noted=[0, 2]))
 
 
 @given(st.integers(1, 5000))
@@ -229,11 +224,9 @@ def test_best_and_worst_are_of_one_group(small: Small, responses: Responses) -> 
 
 
 def test_noting_changes_no_weight_and_no_number(small: Small, responses: Responses) -> None:
-    store, policy = small
-    plain = load_trainer(store.path(policy), settings(objective=SENSITIVE), 12, 0)
-    rows = plain.train(responses, plan_batches(responses, 16, (0, 0)), 0, untimed)
-    assert rows.examples == []
-    assert rows.rows == trained(small, responses).rows
+    _, plain, _ = train(small, responses, objective=SENSITIVE)
+    assert plain.examples == []
+    assert plain.rows == trained(small, responses).rows
 
 
 def test_micro_batches_do_not_change_what_is_noted(small: Small, responses: Responses) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tasks.settings import OptimizeSettings
 from tasks.store.tables import ROLLOUTS, VERDICTS, stream_table, table_writer
 from tasks.train.advantages import select
-from tasks.train.batches import Column, Responses, collect, plan_batches, zeros
+from tasks.train.batches import Responses, collect, plan_batches
 from tasks.train.scoring import finite_responses
 from tools.benchmarks.rows import GROUP_SIZE, judged, responses
 
@@ -76,17 +76,3 @@ def test_streamed_responses_are_those_of_whole_tables(tmp_path: Path) -> None:
     for name in ("prompt_tokens", "response_tokens", "engine_logp"):
         assert np.array_equal(getattr(streamed, name).flat, getattr(whole, name).flat)
         assert np.array_equal(getattr(streamed, name).offsets, getattr(whole, name).offsets)
-
-
-def test_a_column_is_what_was_added(tmp_path: Path) -> None:
-    column = Column(np.float32, tmp_path)
-    column.add([1, 2])
-    column.add(np.array([], np.float64))
-    column.add(np.array([3.5]))
-    assert column.mapped().tolist() == [1, 2, 3.5]
-    assert Column(np.int64, tmp_path).mapped().tolist() == []
-    written = zeros(3, np.float32, tmp_path)
-    written[1] = 2
-    assert written.tolist() == [0, 2, 0]
-    assert len(zeros(0, np.float32, tmp_path)) == 0
-    assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,18 @@ from tasks.train.bounds import Bounds
 from tasks.train.objective import ObjectiveResult, objective
 from tasks.train.tokens import TokenBatch
 from tests.train.batches import OTHERS, bounds_of, with_policies
-from tests.train.test_objective import LONGEST, Response, advantage, batch_of, close, preset, ratio, steady, update
+from tests.train.test_objective import (
+    LONGEST,
+    Response,
+    advantage,
+    batch_of,
+    check_any_split,
+    close,
+    preset,
+    ratio,
+    steady,
+    update,
+)
 
 brief = hypothesis_settings(steady, max_examples=15)
 modifiers = st.sampled_from(sorted(MODIFIERS))
@@ -140,33 +151,7 @@ def test_any_split_and_order_gives_the_same_update(
 ) -> None:
     counts_tokens = preset(name).aggregation in ("token_mean", "seq_mean_token_mean")
     settings = preset(name, modifier, **(mean if counts_tokens else {}))
-    # Every response by itself, so that its numbers are the same wherever it stands.
-    whole = [batch_from([row]) for row in rows]
-    loss, gradient = update(whole, settings)
-    pieces = iter(gradient)
-    by_response = [[next(pieces) for _ in row] for _, row in rows]
-
-    order = data.draw(st.permutations(range(len(rows))))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
-    parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
-    batches = [joined([whole[index] for index in part]) for part in parts if part]
-    got_loss, got = update(batches, settings)
-    assert got_loss == pytest.approx(loss, rel=1e-9, abs=1e-9)
-    in_order = [g for index in order for g in by_response[index]]
-    assert got == pytest.approx(in_order, rel=1e-9, abs=1e-9)
-
-
-def joined(batches: Sequence[TokenBatch]) -> TokenBatch:
-    """The responses of several packed batches in one."""
-    sizes = torch.tensor([batch.responses for batch in batches])
-    starts = sizes.cumsum(0) - sizes
-    names = ["behavior_logp_T", "advantage_T", *(f"{name}_logp_T" for name in OTHERS)]
-    return TokenBatch(
-        logp_T=torch.cat([batch.logp_T.detach() for batch in batches]).requires_grad_(),
-        response_T=torch.cat([batch.response_T + start for batch, start in zip(batches, starts, strict=True)]),
-        responses=int(sizes.sum()),
-        **{name: torch.cat([getattr(batch, name) for batch in batches]) for name in names},
-    )
+    check_any_split([batch_from([row]) for row in rows], settings, data, 1e-9)
 
 
 @pytest.mark.parametrize("name", PRESETS)

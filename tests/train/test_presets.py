@@ -244,6 +244,8 @@ def _is_also(case: Case, settings: ObjectiveSettings) -> bool:
         ("mu_grpo", {"veto": {"scope": "off"}}, grid(*RELAXED)),
         ("mu_grpo", {"veto": BELOW}, [*grid(*RELAXED), Case([STALE], [-1.1, -0.05, 0, 0, 0, 0], [6])]),
         ("mu_grpo", {"gate": {"dual_clip": 5.0}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
+        ("relaxed", {"gate": {"dual_clip": 5.0}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
+        ("grpo", {"gate": {"kind": "two_side"}}, grid([0, 0, 0, 1, 0, 0, 0], [0, 0, 0, -1, 0, 0, 0])),
         ("relaxed", {"gate": {"kind": "two_side"}}, grid(RELAXED[0], [-0.05, -0.3, -0.7, -1, -1.3, -3.5, 0])),
         ("gppo", {"gate": {"dual_clip": None}}, [*WORKED["gppo"][:2], Case([(-1.0, [11.0])], [-11], [1])]),
         ("ce_gppo", {"gate": {"dual_clip": None}}, [*WORKED["ce_gppo"][:2], Case([(-1.0, [11.0])], [-11], [1])]),
@@ -252,23 +254,23 @@ def _is_also(case: Case, settings: ObjectiveSettings) -> bool:
         ("rec_twoside_is", {"weight": {"kind": "one"}}, [Case(TWO, [1, 0, 0, -1, 0, -1], [6] * 2)]),
         ("red_weight", {"weight": {"temperature": 0.5}}, [Case([(-1.0, [3.0, 0.2])], [-(E**-2)] * 2, [2])]),
         (
+            "reinforce",
+            {"regulariser": {"kind": "likelihood", "coefficient": 0.1}},
+            [Case([(1.0, [2.0]), (-1.0, [0.5])], [1, -1], [2, 2], pull=[-0.1] * 2)],
+        ),
+        (
             "asymre",
             {"advantage": {"baseline_offset": 0}, "regulariser": {"kind": "likelihood", "coefficient": 0.1}},
             grid(PLUS, MINUS, pull=[-0.1] * 7),
         ),
     ],
 )
-def test_variants_by_hand(name: str, over: dict[str, Any], cases: list[Case]) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_variants_by_hand(name: str, over: dict[str, Any], cases: list[Case], dtype: torch.dtype) -> None:
     for case in cases:
-        coefficients, gradient = result_of(case, preset(name, **over))
-        assert coefficients == close(case.coefficients)
-        assert gradient == close(case.gradient())
-
-
-def test_dapo_differs_from_grpo_just_above_the_interval() -> None:
-    batch = batch_of([(1.0, [1.25])])
-    assert objective(batch, preset("grpo"), LONGEST).coefficient_T.tolist() == [0]
-    assert objective(batch, preset("dapo"), LONGEST).coefficient_T.tolist() == close([1.25])
+        coefficients, gradient = result_of(case, preset(name, **over), dtype)
+        assert coefficients == close(case.coefficients, 4e-7)
+        assert gradient == close(case.gradient(), 4e-7)
 
 
 def test_asymre_is_the_same_with_its_penalty_and_with_its_baseline() -> None:
@@ -282,8 +284,18 @@ def test_asymre_is_the_same_with_its_penalty_and_with_its_baseline() -> None:
     assert gradients[0] == close([-0.85 / 8] * 2 + [0.15 / 8] * 6)
 
 
-@pytest.mark.parametrize("name", ["grpo", "relaxed", "rec_twoside_is", "rec_ring_nois"])
-def test_a_token_is_clipped_where_the_gate_takes_its_coefficient(name: str) -> None:
+GATED = [
+    *[(name, {}) for name in ("grpo", "relaxed", "rec_twoside_is", "rec_ring_nois")],
+    *[("grpo", {"gate": gate}) for gate in ({"high": 1.28}, {"dual_clip": 3.0}, {"kind": "two_side"})],
+    *[("relaxed", {"gate": gate}) for gate in ({"dual_clip": 5.0}, {"kind": "two_side"})],
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("name", "over"), GATED)
+def test_a_token_is_clipped_where_the_gate_takes_its_coefficient(
+    name: str, over: dict[str, Any], dtype: torch.dtype
+) -> None:
     for case in WORKED[name]:
-        result = objective(case.batch(torch.float64), preset(name), LONGEST)
-        assert result.clipped_T.tolist() == [coefficient == 0 for coefficient in case.coefficients]
+        result = objective(case.batch(dtype), preset(name, **over), LONGEST)
+        assert result.clipped_T.tolist() == [coefficient == 0 for coefficient in result.coefficient_T.tolist()]

@@ -18,10 +18,8 @@ from tasks.train.outcome import Outcome, Row
 from tasks.train.scoring import StageTokens
 from tasks.train.stage import load_trainer, make_updates
 from tests.faults.steps import Killed
-from tests.train import test_trainer
-from tests.train.test_trainer import Small, settings, untimed
+from tests.train.small import LONGEST, Small, settings
 
-responses = test_trainer.responses
 Weights = dict[str, torch.Tensor]
 
 
@@ -36,7 +34,7 @@ def attempt(
     """Trains in what could be a new process; returns the updates that were made here besides the results."""
     base, policy = small
     chosen = settings(**{"responses_per_update": 8, "tokens_per_micro_batch": 100, **changes})
-    trainer = load_trainer(base.path(policy), chosen, 12, 0, base.path(policy))
+    trainer = load_trainer(base.path(policy), chosen, LONGEST, 0, base.path(policy))
     made: list[int] = []
     update = trainer._update
 
@@ -49,20 +47,11 @@ def attempt(
         if after is not None:
             after(row["update"])
 
-    trainer._update = counted
+    trainer._update, trainer.after_update = counted, seen
+    if store is not None:
+        trainer.resume = Resume(store.progress, OperationSettings(updates_per_checkpoint=every))
     plan = plan_batches(responses, 8, (0, 0))
-    resume = None if store is None else Resume(store.progress, OperationSettings(updates_per_checkpoint=every))
-    outcome = make_updates(
-        trainer,
-        lambda _: (responses, plan),
-        refreshes=1,
-        updates_per_rollout=len(plan),
-        responses=len(responses.group_R),
-        stage=0,
-        phase=untimed,
-        after_update=seen,
-        resume=resume,
-    )
+    outcome = make_updates(trainer, 0, lambda _: (responses, plan), 1, len(plan), len(responses.group_R))
     return outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}, made
 
 

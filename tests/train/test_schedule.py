@@ -1,5 +1,6 @@
 """How updates consume responses, on the small policy: batches that are used again, proximal policies, every preset."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,18 +12,22 @@ from tasks.errors import GateError
 from tasks.models.loading import load_model
 from tasks.models.scorer import Scorer
 from tasks.settings import MODIFIERS, PRESETS
-from tasks.train.batches import Ragged, Responses, plan_batches
-from tasks.train.stage import load_trainer
-from tests.train import test_trainer
-from tests.train.test_trainer import Small, settings, train, untimed
+from tasks.train.batches import Ragged, Responses
+from tests.train.small import Small, batches, train, trainer_of
 
-responses = test_trainer.responses
 FAST = 0.02
 """A learning rate that moves most ratios out of [0.8, 1.2] in one update."""
 
 
-def rows_of(small: Small, responses: Responses, **changes: Any) -> list[dict[str, Any]]:
-    return train(small, responses, **{"learning_rate": FAST, "tokens_per_micro_batch": 400, **changes})[1].rows
+RowsOf = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def rows_of(small: Small, responses: Responses) -> RowsOf:
+    def made(of: Responses = responses, **changes: Any) -> list[dict[str, Any]]:
+        return train(small, of, **{"learning_rate": FAST, "tokens_per_micro_batch": 400, **changes})[1].rows
+
+    return made
 
 
 def clips(rows: list[dict[str, Any]]) -> list[bool]:
@@ -38,16 +43,16 @@ def moved(row: dict[str, Any]) -> bool:
 def test_a_batch_is_used_for_as_many_updates_as_asked_one_after_the_other(
     small: Small, responses: Responses, again: int
 ) -> None:
-    schedule = {"updates_per_batch": again}
     whole = {"updates": 2, "tokens_per_micro_batch": 400}
-    trainer, outcome, _ = train(small, responses, **whole, objective={"schedule": schedule})
-    rows = outcome.rows
+    trainer, outcome, _ = train(small, responses, **whole, objective={"schedule": {"updates_per_batch": again}})
+    rows, once = outcome.rows, train(small, responses, **whole)[1].rows
     assert trainer.updates == len(rows) == 2 * again
     assert [row["staleness"] for row in rows] == list(range(2 * again))
     assert [row["update"] for row in rows] == list(range(1, 2 * again + 1))
-    once = train(small, responses, **whole)[1].rows
-    of_batch = [tuple(row[name] for name in ("reward", "response_tokens", "tokens", "responses")) for row in rows]
-    expected = [tuple(row[name] for name in ("reward", "response_tokens", "tokens", "responses")) for row in once]
+    of_batch, expected = (
+        [[row[name] for name in ("reward", "response_tokens", "tokens", "responses")] for row in made]
+        for made in (rows, once)
+    )
     assert of_batch == [batch for batch in expected for _ in range(again)]
     assert rows[0] == once[0]
     # The behavior policy is that of the stage's start: only the first update has ratio 1.
@@ -80,32 +85,28 @@ UNCAPPED = {"behavior_cap": 1e6}
     ],
 )
 def test_ratios_are_clipped_around_the_weights_before_the_batches_that_share_them(
-    small: Small, responses: Responses, preset: str, over: dict[str, Any], expected: list[bool]
+    rows_of: RowsOf, preset: str, over: dict[str, Any], expected: list[bool]
 ) -> None:
-    rows = rows_of(small, responses, preset=preset, objective=over)
+    rows = rows_of(preset=preset, objective=over)
     assert clips(rows) == expected
     assert preset == "grpo" or all(moved(row) for row in rows[1:])
     assert [row["reject_fraction"] for row in rows] == [0] * len(rows)
 
 
-def test_decoupled_ppo_leaves_out_tokens_whose_proximal_policy_is_far_from_behavior(
-    small: Small, responses: Responses
-) -> None:
+def test_decoupled_ppo_leaves_out_tokens_whose_proximal_policy_is_far_from_behavior(rows_of: RowsOf) -> None:
     over = {"schedule": {"batches_per_proximal": 1}, "ratio": {"behavior_cap": 1.5}}
-    rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
+    rows = rows_of(preset="decoupled_ppo", objective=over)
     assert rows[0]["reject_fraction"] == 0
     assert all(0 < row["reject_fraction"] < 1 for row in rows[1:])
     over["ratio"]["beyond_cap"] = "truncate"
-    rows = rows_of(small, responses, preset="decoupled_ppo", objective=over)
+    rows = rows_of(preset="decoupled_ppo", objective=over)
     assert [row["reject_fraction"] for row in rows] == [0] * 3
 
 
 @pytest.mark.parametrize("name", ["m2po", "bapo"])
-def test_an_interval_is_found_anew_for_every_update_whatever_its_micro_batches(
-    small: Small, responses: Responses, name: str
-) -> None:
-    whole = rows_of(small, responses, preset=name, tokens_per_micro_batch=100_000)
-    split = rows_of(small, responses, preset=name, tokens_per_micro_batch=40)
+def test_an_interval_is_found_anew_for_every_update_whatever_its_micro_batches(rows_of: RowsOf, name: str) -> None:
+    whole = rows_of(preset=name, tokens_per_micro_batch=100_000)
+    split = rows_of(preset=name, tokens_per_micro_batch=40)
     assert (whole[0]["gate_low"], whole[0]["gate_high"]) == (split[0]["gate_low"], split[0]["gate_high"])
     assert whole[0]["grad_norm"] == pytest.approx(split[0]["grad_norm"], rel=1e-5)
     intervals = [(row["gate_low"], row["gate_high"]) for row in whole]
@@ -120,13 +121,13 @@ def test_an_interval_is_found_anew_for_every_update_whatever_its_micro_batches(
 
 @pytest.mark.parametrize("name", ["dapo", "m2po", "bapo", "off_policy_grpo", "decoupled_ppo"])
 def test_an_update_that_every_response_has_left_changes_no_direction(
-    small: Small, responses: Responses, name: str
+    rows_of: RowsOf, responses: Responses, name: str
 ) -> None:
-    idle = plan_batches(responses, 16, (0, 0))[1]
+    idle = batches(responses)[1]
     rewards = responses.reward_R.copy()
     rewards[idle] = 1
     over = {"data": {"zero_variance": "drop", "overlong_buffer_share": None}}
-    rows = rows_of(small, replace(responses, reward_R=rewards), preset=name, objective=over)
+    rows = rows_of(replace(responses, reward_R=rewards), preset=name, objective=over)
     assert [row["tokens"] > 0 for row in rows] == [True, False, True]
     assert [row["grad_norm"] > 0 for row in rows] == [True, False, True]
     assert rows[1]["loss"] == 0
@@ -135,15 +136,12 @@ def test_an_update_that_every_response_has_left_changes_no_direction(
 def test_a_kl_to_the_base_policy_compares_with_it_and_not_with_the_behavior_policy(
     small: Small, responses: Responses
 ) -> None:
-    folder = small[0].path(small[1])
-
     def first(coefficient: float, base: Scorer) -> dict[str, Any]:
-        regulariser = {"kind": "reference_kl", "coefficient": coefficient}
-        chosen = settings(preset="grpo", tokens_per_micro_batch=400, objective={"regulariser": regulariser})
-        trainer = replace(load_trainer(folder, chosen, 12, 0), reference=base)
-        return trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed).rows[0]
+        over = {"regulariser": {"kind": "reference_kl", "coefficient": coefficient}}
+        trainer = trainer_of(small, preset="grpo", tokens_per_micro_batch=400, objective=over)
+        return replace(trainer, reference=base).train(responses, batches(responses)[:1], 0).rows[0]
 
-    same, other = (Scorer(load_model(folder), 1024) for _ in range(2))
+    same, other = (Scorer(load_model(small[0].path(small[1])), 1024) for _ in range(2))
     with torch.no_grad():
         for weight in other.model.parameters():
             weight.mul_(1.5)
@@ -161,14 +159,14 @@ def with_a_noisy_engine(responses: Responses) -> Responses:
 
 
 def test_masked_importance_sampling_leaves_tokens_out_and_truncated_does_not(
-    small: Small, responses: Responses
+    rows_of: RowsOf, responses: Responses
 ) -> None:
     noisy = with_a_noisy_engine(responses)
     for modifier, leaves_out in (("none", False), ("tis", False), ("mis", True)):
-        rows = rows_of(small, noisy, modifier=modifier, max_logp_mismatch=1.0)
+        rows = rows_of(noisy, modifier=modifier, max_logp_mismatch=1.0)
         assert [row["reject_fraction"] > 0.1 for row in rows] == [leaves_out] * 3
     with pytest.raises(GateError, match=r"max_logp_mismatch allows 0\.05"):
-        train(small, noisy, modifier="tis")
+        rows_of(noisy, modifier="tis")
 
 
 @pytest.mark.parametrize("modifier", MODIFIERS)

@@ -26,67 +26,50 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, ArtifactRef,
 def run(start, mu: int, evaluations: int = 4, changes: str = "") -> ArtifactRef:
     store, policy, prompts, held_out = start
     settings = RUN.override(changes)
-    return run_study(
-        store,
-        settings.rollout,
-        settings.verify,
-        settings.optimize,
-        [one.evaluation for one in settings.measures],
-        mu,
-        evaluations,
-        policy,
-        prompts,
-        [held_out],
-        0,
-    )
+    measured = [one.evaluation for one in settings.measures]
+    of = (settings.rollout, settings.verify, settings.optimize, measured, mu, evaluations)
+    return run_study(store, *of, policy, prompts, [held_out], 0)
+
+
+def table(start, made: ArtifactRef, name: str) -> dict[str, list]:
+    return read_table(start[0].path(made) / f"{name}.parquet").to_pydict()
 
 
 def test_the_curve_has_a_point_at_equal_distances(start) -> None:
-    store = start[0]
     made = run(start, 8)
-    curve = read_table(store.path(made) / "curve.parquet").to_pydict()
+    curve, metrics = table(start, made, "curve"), table(start, made, "metrics")
     assert curve["update"] == [0, 2, 4, 6, 8]
     assert all(len(row) == 20 for row in curve["problem_accuracy"])
     assert curve["accuracy"][-1] == pytest.approx(sum(curve["problem_accuracy"][-1]) / 20)
-    metrics = read_table(store.path(made) / "metrics.parquet").to_pydict()
     assert metrics["update"] == list(range(1, 9))
     assert metrics["staleness"] == list(range(8))
-    assert store.manifest(made).facts["stopped"] == ""
+    assert start[0].manifest(made).facts["stopped"] == ""
 
 
 def test_evaluating_along_the_way_changes_no_update(start) -> None:
-    store = start[0]
-    losses = [
-        read_table(store.path(run(start, 4, evaluations)) / "metrics.parquet")["loss"].to_pylist()
-        for evaluations in (1, 8)
-    ]
-    assert losses[0] == losses[1]
+    once, often = (table(start, run(start, 4, evaluations), "metrics") for evaluations in (1, 8))
+    assert once["loss"] == often["loss"]
 
 
 def test_all_presets_start_from_the_same_rollouts(start) -> None:
-    store = start[0]
-    first = [
-        read_table(store.path(run(start, 8, 1, f"optimize.preset={name}")) / "metrics.parquet").to_pylist()[0]
-        for name in ("relaxed", "reinforce")
-    ]
-    assert first[0]["reward"] == first[1]["reward"]
-    assert first[0]["tokens"] == first[1]["tokens"]
+    one, other = (
+        table(start, run(start, 8, 1, f"optimize.preset={name}"), "metrics") for name in ("relaxed", "reinforce")
+    )
+    assert one["reward"][0] == other["reward"][0]
+    assert one["tokens"][0] == other["tokens"][0]
 
 
 def test_a_run_that_a_gate_stops_is_a_result(start) -> None:
-    store = start[0]
     made = run(start, 2, 4, "optimize.max_logp_mismatch=1e-12")
-    facts = store.manifest(made).facts
-    assert "max_logp_mismatch" in facts["stopped"]
-    assert read_table(store.path(made) / "curve.parquet")["update"].to_pylist() == [0, 0]
+    assert "max_logp_mismatch" in start[0].manifest(made).facts["stopped"]
+    assert table(start, made, "curve")["update"] == [0, 0]
 
 
 def test_the_updates_before_a_collapse_are_told(start) -> None:
     """All updates are of one refresh, which never ends."""
-    store = start[0]
     made = run(start, 8, 4, "optimize.learning_rate=1e30")
-    facts, told = store.manifest(made).facts, read_table(store.path(made) / "metrics.parquet")["update"].to_pylist()
-    assert "norm is nan at update 2" in facts["stopped"]
+    told = table(start, made, "metrics")["update"]
+    assert "norm is nan at update 2" in start[0].manifest(made).facts["stopped"]
     assert told == list(range(1, len(told) + 1))
     assert 1 <= len(told) < 8
 
@@ -113,4 +96,4 @@ def test_rollouts_that_teach_nothing_are_a_result(start) -> None:
     # All responses that are cut off are left out, and at one token all are.
     made = run(start, 8, 2, "rollout.max_new_tokens=1 optimize.objective.data.truncated=mask")
     assert start[0].manifest(made).facts["stopped"] == ""
-    assert read_table(start[0].path(made) / "curve.parquet")["update"].to_pylist() == [0, 4, 8]
+    assert table(start, made, "curve")["update"] == [0, 4, 8]

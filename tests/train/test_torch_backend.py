@@ -10,7 +10,7 @@ from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.train.backends.backend import MOMENTS
 from tasks.train.backends.torch_backend import TorchBackend
-from tests.train.test_trainer import settings
+from tests.train.small import settings
 
 TOKENS = 2500
 

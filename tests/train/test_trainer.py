@@ -1,76 +1,24 @@
 """The trainer: the first ratio is 1 to the last bit, splits change nothing, state outlasts stages, gates stop."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.errors import ArtifactError, DataError, GateError, NothingToLearnError
-from tasks.models.loading import load_tokenizer
-from tasks.rollout.step import sample
-from tasks.rollout.transformers_engine import TransformersEngine
-from tasks.settings import EngineSettings, OptimizeSettings, RolloutSettings
-from tasks.store import ArtifactRef, Store
-from tasks.store.tables import ROLLOUTS, VERDICTS, to_table
+from tasks.models.loading import folder_weights, load_model, stop_token_ids
+from tasks.store.tables import ROLLOUTS, to_table
 from tasks.train.backends.torch_backend import TorchBackend
 from tasks.train.batches import Ragged, Responses, collect, group_order, micro_batches, plan_batches
 from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
 from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
-from tasks.train.trainer import Trainer
-
-Small = tuple[Store, ArtifactRef]
-GROUP = 4
-
-
-@contextmanager
-def untimed(_: str) -> Iterator[None]:
-    yield
-
-
-def settings(**changes: object) -> OptimizeSettings:
-    values = {"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-3, "tokens_per_micro_batch": 64}
-    return OptimizeSettings.parse({**values, **changes})
-
-
-@pytest.fixture(scope="module")
-def responses(small: Small) -> Responses:
-    """Sampled by the policy itself, with rewards drawn by chance."""
-    store, policy = small
-    folder = store.path(policy)
-    prompts = [
-        {"prompt_id": f"p{i}", "prompt": f"{10 + 7 * i}+{2 + i % 8}=", "answer": "1", "chat": False} for i in range(12)
-    ]
-    rollout = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=12)
-    rows = sample(
-        TransformersEngine.load(folder, EngineSettings()), load_tokenizer(folder), rollout, prompts, "x", 0, 0
-    )
-    rewards = np.random.default_rng(0).integers(0, 2, len(rows)).astype(float)
-    return collect([to_table(rows, ROLLOUTS)], [verdicts(rows, rewards)], GROUP)
-
-
-def verdicts(rows: list[dict], rewards: np.ndarray) -> pa.Table:
-    judged = [
-        {"prompt_id": row["prompt_id"], "sample_index": row["sample_index"], "reward": reward}
-        for row, reward in zip(rows, rewards, strict=True)
-    ]
-    return to_table(judged, VERDICTS)
-
-
-def train(
-    small: Small, responses: Responses, updates: int = 3, **changes: object
-) -> tuple[Trainer, Outcome, dict[str, torch.Tensor]]:
-    store, policy = small
-    trainer = load_trainer(store.path(policy), settings(**changes), 12, 0)
-    plan = plan_batches(responses, 16, (0, 0))[:updates]
-    outcome = trainer.train(responses, plan, 0, untimed)
-    return trainer, outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}
+from tests.train.small import GROUP, LONGEST, Small, batches, rewarded, settings, train, trainer_of, verdicts
 
 
 def test_the_first_update_has_ratio_exactly_one(small: Small, responses: Responses) -> None:
@@ -126,16 +74,13 @@ def test_micro_batches_change_nothing(small: Small, responses: Responses, object
 def test_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(
     small: Small, responses: Responses, tmp_path: Path
 ) -> None:
-    store, policy = small
-    plan = plan_batches(responses, 16, (0, 0))
-    straight = load_trainer(store.path(policy), settings(), 12, 0)
-    straight.train(responses, plan[:2], 0, untimed)
-    save_policy(tmp_path, straight.backend, store.path(policy))
+    straight, _, _ = train(small, responses, updates=2)
+    save_policy(tmp_path, straight.backend, small[0].path(small[1]))
     save_optimizer(tmp_path, straight.backend, straight.updates)
-    resumed = load_trainer(tmp_path, settings(), 12, 0)
+    resumed = load_trainer(tmp_path, settings(), LONGEST, 0)
     assert resumed.updates == 2
-    straight.train(responses, plan[2:], 1, untimed)
-    resumed.train(responses, plan[2:], 1, untimed)
+    for trainer in (straight, resumed):
+        trainer.train(responses, batches(responses)[2:], 1)
     assert resumed.updates == straight.updates == 3
     for ours, theirs in zip(straight.backend.weights(), resumed.backend.weights(), strict=True):
         assert torch.equal(ours[1], theirs[1])
@@ -144,9 +89,7 @@ def test_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(
 
 
 def test_moments_of_another_model_are_refused(small: Small, responses: Responses, tmp_path: Path) -> None:
-    store, policy = small
-    trainer = load_trainer(store.path(policy), settings(), 12, 0)
-    trainer.train(responses, plan_batches(responses, 16, (0, 0))[:1], 0, untimed)
+    trainer, _, _ = train(small, responses, updates=1)
     save_optimizer(tmp_path, trainer.backend, 1)
     moments = load_file(tmp_path / "optimizer/moments.safetensors")
     moments["model.norm.weight.exp_avg_sq"] = torch.zeros(3)
@@ -266,7 +209,7 @@ def test_damaged_rollouts_are_refused(change, message: str) -> None:
     damaged = rows()
     change(damaged)
     with pytest.raises(DataError, match=message):
-        collect([to_table(damaged, ROLLOUTS)], [verdicts(damaged, np.zeros(len(damaged)))], GROUP)
+        rewarded(damaged, np.zeros(len(damaged)))
 
 
 def test_responses_whose_log_probabilities_are_not_finite_are_dropped(small: Small, responses: Responses) -> None:
@@ -277,24 +220,49 @@ def test_responses_whose_log_probabilities_are_not_finite_are_dropped(small: Sma
 
 
 def test_shares_are_of_the_stage_where_it_comes_in_parts(small: Small, responses: Responses) -> None:
-    damaged = spoiled(responses, 0)
-    trainer = load_trainer(small[0].path(small[1]), settings(), 12, 0)
-    plan = plan_batches(responses, 16, (0, 0))
-    outcome = trainer.train(damaged, plan, 0, untimed, Outcome(100))
+    damaged, trainer, plan = spoiled(responses, 0), trainer_of(small), batches(responses)
+    outcome = trainer.train(damaged, plan, 0, Outcome(100))
     assert outcome.dropped == 1
     with pytest.raises(GateError, match=r"2 of 100 responses \(2.0%\)"):
-        trainer.train(damaged, plan, 0, untimed, outcome, first=3)
+        trainer.train(damaged, plan, 0, outcome, first=3)
 
 
 def test_only_a_whole_stage_must_teach(small: Small, responses: Responses) -> None:
     equal = replace(responses, reward_R=np.ones(48, np.float32))
-    trainer = load_trainer(small[0].path(small[1]), settings(), 12, 0)
-    plan = plan_batches(responses, 16, (0, 0))
-    outcome = trainer.train(equal, plan[:1], 0, untimed, Outcome(96), last=False)
-    trainer.train(responses, plan[:1], 0, untimed, outcome, first=1)
+    trainer, plan = trainer_of(small), batches(responses)
+    outcome = trainer.train(equal, plan[:1], 0, Outcome(96), last=False)
+    trainer.train(responses, plan[:1], 0, outcome, first=1)
     assert (outcome.groups, outcome.teaches, len(outcome.rows)) == (24, True, 2)
 
 
 def test_verdicts_on_other_rollouts_are_refused() -> None:
     with pytest.raises(DataError, match="verdicts name 4 responses and rollouts 8"):
         collect([to_table(rows(), ROLLOUTS)], [verdicts(rows()[:4], np.zeros(4))], GROUP)
+
+
+@pytest.mark.parametrize(
+    "generation",
+    [
+        {"temperature": 0.9, "top_p": 0.6, "eos_token_id": 2},
+        {"do_sample": False, "temperature": 0.6, "top_p": 0.95, "eos_token_id": [1, 2]},
+        {"do_sample": True, "temperature": 0.0, "eos_token_id": [1, 2]},
+        {"pad_token_id": -1, "eos_token_id": [1]},
+        None,
+    ],
+)
+def test_settings_of_generation_go_along_as_they_are(small: Small, tmp_path: Path, generation: dict | None) -> None:
+    base, saved = tmp_path / "base", tmp_path / "saved"
+    shutil.copytree(small[0].path(small[1]), base)
+    saved.mkdir()
+    file = base / "generation_config.json"
+    file.unlink(missing_ok=True)
+    if generation is not None:
+        file.write_text(json.dumps(generation))
+    trainer = load_trainer(base, settings(), LONGEST, 0)
+    save_policy(saved, trainer.backend, base)
+    assert stop_token_ids(saved) == stop_token_ids(base)
+    copy = saved / file.name
+    assert copy.read_bytes() == file.read_bytes() if generation is not None else not copy.exists()
+    weights = dict(folder_weights(saved))
+    assert all(torch.equal(weights[name], weight) for name, weight in folder_weights(base))
+    load_model(saved)

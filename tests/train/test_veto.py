@@ -1,7 +1,6 @@
 """The veto against numbers worked by hand and a plain loop over exact fractions."""
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -32,11 +31,6 @@ ROW = [1.1, 0.05, 2.0, 0.5, 0.02, 1.0]
 OFF = [0.1833333, 0.0083333, 0.3333333, 0.0833333, 0.0033333, 0.1666667]
 SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "off"]
 """Nested: each keeps all that the one before it keeps."""
-
-
-def vetoed_in(row: Sequence[float], advantage: float = -1.0, **veto: Any) -> list[int]:
-    result = objective(batch_of([(advantage, row)]), nav(veto=veto), LONGEST)
-    return result.vetoed_T.nonzero().flatten().tolist()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -74,19 +68,36 @@ def test_other_triggers_by_hand(veto: dict[str, Any], kept: list[int], loss: flo
     assert update([batch_of([(-1.0, ROW)])], nav(veto=veto)) == (close(loss), close(gradient))
 
 
-def test_a_positive_advantage_is_left_alone_unless_asked() -> None:
-    assert update([batch_of([(1.0, ROW)])], nav()) == (close(-0.7783333), close([-g for g in OFF]))
-    assert vetoed_in(ROW, advantage=1.0) == []
-    assert vetoed_in(ROW, advantage=1.0, advantage_sign="all") == [2, 3, 4, 5]
-    assert vetoed_in(ROW, advantage=0.0) == []
+SECOND = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
 
 
-def test_a_trigger_at_either_end() -> None:
-    assert vetoed_in([1.0, 1.0, 0.01]) == []
-    assert vetoed_in([0.01, 1.0, 1.0]) == [1, 2]
+@pytest.mark.parametrize(
+    ("row", "advantage", "veto", "expected"),
+    [
+        (ROW, 1.0, {}, []),
+        (ROW, 1.0, {"advantage_sign": "all"}, [2, 3, 4, 5]),
+        (ROW, 0.0, {}, []),
+        ([1.0, 1.0, 0.01], -1.0, {}, []),
+        ([0.01, 1.0, 1.0], -1.0, {}, [1, 2]),
+        # The second trigger starts every scope.
+        (SECOND, -1.0, {"scope": "suffix_inclusive", "trigger_count": 2}, [3, 4, 5]),
+        (SECOND, -1.0, {"scope": "suffix_nontrigger", "trigger_count": 2}, [4]),
+        (SECOND, -1.0, {"scope": "response", "trigger_count": 2}, [0, 1, 2, 3, 4, 5]),
+        (SECOND, -1.0, {"scope": "trigger_only", "trigger_count": 2}, [3, 5]),
+        *[
+            (SECOND, -1.0, {"scope": scope, "trigger_count": 4}, [])
+            for scope in ("suffix_inclusive", "suffix_nontrigger", "response", "trigger_only")
+        ],
+    ],
+)
+def test_vetoed_tokens_by_hand(row: list[float], advantage: float, veto: dict[str, Any], expected: list[int]) -> None:
     # A trigger says nothing of the next response.
-    result = objective(batch_of([(-1.0, [1.0, 0.01]), (-1.0, [1.0, 1.0])]), nav(), LONGEST)
-    assert not result.vetoed_T.any()
+    result = objective(batch_of([(advantage, row), (advantage, [1.0, 1.0])]), nav(veto=veto), LONGEST)
+    assert result.vetoed_T.nonzero().flatten().tolist() == expected
+
+
+def test_a_positive_advantage_is_left_alone() -> None:
+    assert update([batch_of([(1.0, ROW)])], nav()) == (close(-0.7783333), close([-g for g in OFF]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -98,19 +109,6 @@ def test_a_ratio_equal_to_kappa_is_no_trigger(kappa: float, dtype: torch.dtype) 
         batch = TokenBatch(logp_T, behavior_T, -torch.ones(997), torch.arange(997), 997)
         trigger_T, _ = veto_of(batch, VetoSettings(direction="below", kappa=kappa))
         assert (trigger_T == expected).all()
-
-
-@pytest.mark.parametrize("scope", ["suffix_inclusive", "suffix_nontrigger", "response", "trigger_only"])
-def test_the_second_trigger_starts_every_scope(scope: str) -> None:
-    row = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
-    expected = {
-        "suffix_inclusive": [3, 4, 5],
-        "suffix_nontrigger": [4],
-        "response": [0, 1, 2, 3, 4, 5],
-        "trigger_only": [3, 5],
-    }
-    assert vetoed_in(row, scope=scope, trigger_count=2) == expected[scope]
-    assert vetoed_in(row, scope=scope, trigger_count=4) == []
 
 
 def test_once_per_stage_looks_at_the_policy_that_sampled() -> None:

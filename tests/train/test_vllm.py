@@ -12,7 +12,8 @@ from tasks.store.tables import read_table
 from tasks.train.colocated import train_alternating
 from tests.conftest import SMALL
 from tests.prepared import prepare_stage
-from tests.train.test_alternating_processes import OFTEN, PROMPTS, ROLLOUT, VERIFY, optimize
+from tests.train.small import PROMPTS
+from tests.train.test_alternating_processes import OFTEN, ROLLOUT, VERIFY, optimize
 from tests.train.together import Job, alternated, farthest
 
 pytest.importorskip("vllm")
@@ -29,9 +30,9 @@ def test_two_processes_make_the_policy_of_one(tmp_path: Path) -> None:
         return rollout, VERIFY, settings, 2, policy, policy, shards, 0, 0
 
     jobs = [
-        Job("zero2", inputs(optimize(2)), {"operation": OFTEN}),
-        Job("stopped", inputs(optimize(2)), {"operation": OFTEN}, stopped=True),
-        Job("zero3", inputs(optimize(3)), {"operation": OFTEN}),
+        Job("zero2", inputs(optimize("2")), {"operation": OFTEN}),
+        Job("stopped", inputs(optimize("2")), {"operation": OFTEN}, stopped=True),
+        Job("zero3", inputs(optimize("3")), {"operation": OFTEN}),
     ]
     out = tmp_path / "out"
     out.mkdir()

@@ -12,18 +12,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tasks.interruption import Interrupted
 from tasks.store import ArtifactRef, StoreRef
 from tasks.store.progress import Progress
 from tasks.train import distributed
 from tasks.train.batches import Responses, plan_batches
-from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy, save_weights
+from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
 from tasks.train.colocated import train_alternating
 from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
-from tests.train.test_trainer import settings, untimed
+from tests.train.small import settings
 
 Tensors = dict[str, torch.Tensor]
 BATCH = 8
@@ -62,7 +62,7 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
     rows, examples = [], []
     for start, batches in rounds(responses, begin):
         outcome = Outcome(len(responses.group_R), noted=[0, len(batches) - 1])
-        trainer.train(responses, batches, start, untimed, outcome)
+        trainer.train(responses, batches, start, outcome)
         rows += outcome.rows
         examples += outcome.examples
         if trainer.updates in (FIRST, HALF, LAST):
@@ -70,7 +70,9 @@ def work(folder: Path, responses: Responses, out: Path, begin: int, backend: dic
             if distributed.rank() == 0:
                 (out / suffix).mkdir(parents=True)
             save_optimizer(out / suffix, trainer.backend, trainer.updates)
-            save_weights(out / f"{suffix}.safetensors", trainer.backend)
+            weights = distributed.gather_on_rank0(trainer.backend.weights())
+            if distributed.rank() == 0:
+                save_file(weights, out / f"{suffix}.safetensors")
     assert trainer.updates == LAST
     if not begin:
         save_policy(out / "policy", trainer.backend, folder, chosen.lora)

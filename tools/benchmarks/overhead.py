@@ -12,7 +12,7 @@ side, their sum would exceed the command's, and that is refused.
 import os
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from tasks.report.history import History, load_history
@@ -49,7 +49,7 @@ def overrides(policy: Path, scale: float) -> str:
 def items(history: History, wall: float) -> dict[str, float]:
     """Seconds of a run by item; together they are ``wall``, the command's."""
     ledger = make_ledger(history)
-    found: Counter[str] = Counter({WORK.get(row, row): seconds for row, seconds in ledger.seconds.items()})
+    found = defaultdict(float, {WORK.get(row, row): seconds for row, seconds in ledger.seconds.items()})
     rest = found.pop("rest", 0.0)
     for manifest in history.manifests.values():
         phases = manifest.timings.phases

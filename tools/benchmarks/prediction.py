@@ -88,8 +88,8 @@ def made(planned: Planned, folder: Path) -> tuple[Path, Seconds]:
 
 def predicted(planned: Planned, name: str, store: Path) -> Seconds:
     """The ledger that the plan tells."""
-    command = [Path(sys.executable).parent / "mu-grpo", "plan", "--config", CONFIG, "--gpus", "0", "--json"]
-    options = ["--stages", str(planned.stages), "--measured", store, *planned.overrides.split()]
+    command = [str(Path(sys.executable).parent / "mu-grpo"), "plan", "--config", str(CONFIG), "--gpus", "0", "--json"]
+    options = ["--stages", str(planned.stages), "--measured", str(store), *planned.overrides.split()]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=True, cwd=ROOT)
     return dict(json.loads(done.stdout)[name]["seconds"])
 

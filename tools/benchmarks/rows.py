@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +179,7 @@ def optimize(store: Store, stage: Stage, rows: int) -> Callable[[], object]:
         made = stage_responses(store, stage.policy, stage.rollouts, stage.verdicts, store.root)
         batches = plan_batches(made, settings.responses_per_update, (0, 0))[:UPDATES]
         trainer = load_trainer(store.path(stage.policy), settings, RESPONSE_TOKENS, 0)
-        trainer.train(made, batches, 0, lambda _: nullcontext())
+        trainer.train(made, batches, 0)
 
     return work
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import torch
 import yaml
 
@@ -142,7 +143,7 @@ def _counts(runs: Sequence[SystemRun]) -> dict[str, float]:
     def mean(one: Callable[[SystemRun], float]) -> float:
         return statistics.mean(map(one, runs))
 
-    work = [sum(one.work_F for one in run.calls or []) for run in runs]
+    work = [np.sum([one.work_F for one in run.calls or []], axis=0) for run in runs]
     generating = mean(lambda run: run.ledger.seconds["generate"])
     passes = statistics.mean(float(one[0]) for one in work)
     return {

@@ -46,7 +46,8 @@ def until_first_step(run: Runner) -> float:
             time.sleep(0.02)
         process.kill()
     store = Store.open(str(run.store), create=False)
-    return min(one.timings.started for path in manifests for one in store.manifests(path.parts[-3])) - began
+    kinds = {path.parts[-3] for path in manifests}
+    return min(one.timings.started for kind in KINDS if kind in kinds for one in store.manifests(kind)) - began
 
 
 def _manifests(store: Path) -> list[Path]:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import psutil
 from rich.table import Table
@@ -129,7 +130,7 @@ def boto3_down(address: str, folder: Path, split: bool) -> Work:
     return work
 
 
-def _client(address: str):
+def _client(address: str) -> tuple[Any, str, str]:
     import boto3
 
     bucket, _, prefix = address.removeprefix("s3://").partition("/")

@@ -64,8 +64,7 @@ def stage(preset: str) -> dict[str, float]:
         {"preset": preset, "responses_per_update": PER_UPDATE, "learning_rate": 1e-6, "max_logp_mismatch": 1e9}
     )
     scorer = Scorer(FROZEN.shape.model(PACKED_ATTENTION), settings.logp_chunk_tokens)
-    backend = _Timed(open_backend(scorer, settings))
-    trainer = Trainer(backend, settings, FROZEN.longest)
+    backend: Any = _Timed(open_backend(scorer, settings))
     batches = list(np.arange(UPDATES * PER_UPDATE).reshape(UPDATES, PER_UPDATE))
     spent: dict[str, float] = {}
 
@@ -80,7 +79,7 @@ def stage(preset: str) -> dict[str, float]:
         def __exit__(self, *_: object) -> None:
             spent[self.name] = time.perf_counter() - self.start
 
-    trainer.train(FROZEN.collected(), batches, 0, Phase)
+    Trainer(backend, settings, FROZEN.longest, phase=Phase).train(FROZEN.collected(), batches, 0)
     inside = dict(backend.seconds)
     own = spent["optimize"] - sum(inside.values())
     return {name: 1000 * value / UPDATES for name, value in {"the trainer's own": own, **inside}.items()}

@@ -22,7 +22,7 @@ from multiprocessing import get_context
 import math_verify
 import psutil
 
-from tasks.settings import VerifySettings
+from tasks.settings.verify import MathVerifySettings
 from tasks.verify.judge import judge
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import FAILURES, Outcome, Verdict, extract
@@ -121,7 +121,7 @@ class Judged:
     """The verifier with workers that are started, and what it said the last time."""
 
     def __init__(self, workers: int) -> None:
-        settings = VerifySettings(workers=workers, memory_mib=MEMORY_MIB)
+        settings = MathVerifySettings(workers=workers, memory_mib=MEMORY_MIB)
         self._verifier, self.deadline_seconds = Verifier(settings), settings.deadline_seconds
         self.verify(answers(64 * workers, -1))
         self.verdicts: list[Verdict] = []
@@ -230,7 +230,7 @@ def measure(repeats: int) -> Measured:
                 for with_bad, good in zip(besides, values[ONE], strict=True)
             ),
             "answers judged, all repeats": {way: dict(sorted(found.items())) for way, found in counted.items()},
-            "deadline, s": VerifySettings().deadline_seconds,
+            "deadline, s": MathVerifySettings().deadline_seconds,
         },
         finding=FINDING,
     )

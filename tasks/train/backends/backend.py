@@ -51,11 +51,9 @@ class Backend(Protocol):
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """logp_T, differentiable, and entropy_T of a micro-batch's response tokens, in fp32."""
-        ...
 
     def backward(self, loss_sum: Tensor, last: bool) -> None:
         """Adds a micro-batch's gradients; ``last`` says that it is the update's last."""
-        ...
 
     def step(self, denominator: float, learning_rate: float) -> float:
         """Divides the gradients, summed over micro-batches and processes, clips them and makes an AdamW step.
@@ -67,28 +65,21 @@ class Backend(Protocol):
         Returns:
             The norm of the divided gradients before they were clipped; when it is not finite, the weights are lost.
         """
-        ...
 
     def shapes(self) -> dict[str, torch.Size]:
         """Shape of every trainable parameter, by name."""
-        ...
 
     def weights(self) -> Named:
         """Every trainable parameter, whole, in fp32, under the model's name for it."""
-        ...
 
     def frozen(self) -> Named:
         """Every other parameter, whole, in the type that computes, under the model's name for it."""
-        ...
 
     def moments(self) -> Named:
         """AdamW's moments of all of these, as ``<name>.exp_avg`` and ``<name>.exp_avg_sq``, whole, in fp32."""
-        ...
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Replaces every trainable parameter."""
-        ...
 
     def set_moments(self, moments: Mapping[str, Tensor], updates: int) -> None:
         """Replaces AdamW's moments and its count of steps."""
-        ...

@@ -49,18 +49,15 @@ class DeepSpeedBackend:
             self.set_weights(full)  # DeepSpeed's own are what its 16-bit copy was rounded to.
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """See ``Backend``."""
         logp_T, entropy_T = self._engine(batch)
         return logp_T, entropy_T
 
     def backward(self, loss_sum: Tensor, last: bool) -> None:
-        """See ``Backend``."""
         self._engine.optimizer.override_loss_scale(1.0)
         self._engine.set_gradient_accumulation_boundary(last)
         self._engine.backward(loss_sum)
 
     def step(self, denominator: float, learning_rate: float) -> float:
-        """See ``Backend``."""
         # DeepSpeed gives the mean over processes and divides it by the loss scale.
         self._engine.optimizer.override_loss_scale((denominator or 1.0) / distributed.world_size())
         for group in self._engine.optimizer.param_groups:
@@ -69,18 +66,15 @@ class DeepSpeedBackend:
         return float(self._engine.get_global_grad_norm())
 
     def shapes(self) -> dict[str, torch.Size]:
-        """See ``Backend``."""
         return self._shapes
 
     def weights(self) -> Named:
-        """See ``Backend``."""
         from deepspeed.utils import safe_get_full_fp32_param
 
         for name, parameter in trainable(self.model).items():
             yield name, safe_get_full_fp32_param(parameter)
 
     def frozen(self) -> Named:
-        """See ``Backend``."""
         from deepspeed.runtime.zero import GatheredParameters
 
         for name, parameter in untrained(self.model).items():
@@ -89,7 +83,6 @@ class DeepSpeedBackend:
             yield name, weight
 
     def moments(self) -> Named:
-        """See ``Backend``."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
         for name, parameter in trainable(self.model).items():
@@ -98,7 +91,6 @@ class DeepSpeedBackend:
 
     @torch.no_grad()
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """See ``Backend``."""
         from deepspeed.runtime.zero import GatheredParameters
 
         for name, parameter in trainable(self.model).items():
@@ -108,7 +100,6 @@ class DeepSpeedBackend:
             self._set(parameter, weight)
 
     def set_moments(self, moments: Mapping[str, Tensor], updates: int) -> None:
-        """See ``Backend``."""
         self._make_moments()
         for name, parameter in trainable(self.model).items():
             for moment in MOMENTS:

@@ -36,16 +36,13 @@ class TorchBackend:
         self.optimizer = adamw(self._weights.values(), settings)
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """See ``Backend``."""
         scored: tuple[Tensor, Tensor] = self._scorer(batch)
         return scored
 
     def backward(self, loss_sum: Tensor, last: bool) -> None:  # noqa: ARG002 - gradients are not sent anywhere
-        """See ``Backend``."""
         loss_sum.backward()
 
     def step(self, denominator: float, learning_rate: float) -> float:
-        """See ``Backend``; a norm that is not finite leaves the weights as they are."""
         for parameter in self._weights.values():
             if parameter.grad is None:
                 # AdamW passes over parameters without one, and its step count must stay that of the updates.
@@ -62,32 +59,26 @@ class TorchBackend:
         return norm
 
     def shapes(self) -> dict[str, torch.Size]:
-        """See ``Backend``."""
         return {name: parameter.shape for name, parameter in self._weights.items()}
 
     def weights(self) -> Named:
-        """See ``Backend``."""
         yield from self._weights.items()
 
     def frozen(self) -> Named:
-        """See ``Backend``."""
         yield from untrained(self.model).items()
 
     def moments(self) -> Named:
-        """See ``Backend``."""
         for name, parameter in self._weights.items():
             for moment in MOMENTS:
                 yield f"{name}.{moment}", self.optimizer.state[parameter][moment]
 
     @torch.no_grad()
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """See ``Backend``."""
         for name, parameter in self._weights.items():
             parameter.copy_(weights[name])
         self._copy()
 
     def set_moments(self, moments: Mapping[str, Tensor], updates: int) -> None:
-        """See ``Backend``."""
         for name, parameter in self._weights.items():
             own = {moment: moments[f"{name}.{moment}"].to(parameter.device) for moment in MOMENTS}
             # Fused kernels want all of a parameter's state where it is.

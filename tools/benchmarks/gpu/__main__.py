@@ -26,7 +26,7 @@ from tools.benchmarks.gpu.generation import generation
 from tools.benchmarks.gpu.made import SHAPES, Rollouts, make_backend, operations
 from tools.benchmarks.gpu.training import longest_that_fits, packed_update, padded_update, whole_logits_update
 
-WAYS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
+WAYS: dict[str, tuple[Callable[..., None], dict[str, bool]]] = {
     "packed, chunked": (packed_update, {}),
     "packed, chunked, layers computed again": (packed_update, {"checkpointing": True}),
     "packed, chunked, Liger": (packed_update, {"liger": True}),
@@ -86,21 +86,12 @@ def training(options: argparse.Namespace, device: torch.device) -> dict[str, Any
             if way in failed:
                 continue
             try:
-                backend = make_backend(
-                    options.shape, device, 1024, extra.get("checkpointing", False), extra.get("liger", False)
-                )
-                update(backend, rollouts, options.budget)  # warms up, and makes AdamW's moments
-                free()
-                start = time.perf_counter()
-                update(backend, rollouts, options.budget)
-                wait()
-                seconds.setdefault(way, []).append(time.perf_counter() - start)
+                seconds.setdefault(way, []).append(second_update(options, device, update, rollouts, extra))
                 memory[way] = peak() / 2**30 if device.type == "cuda" else None
             except (RuntimeError, SettingsError) as error:  # out of memory, or a package that is missing
                 failed[way] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
-            backend = None
             free()
-    rows = {}
+    rows: dict[str, dict[str, Any]] = {}
     for way in WAYS:
         if way in failed:
             rows[way] = {"failed": failed[way]}
@@ -114,6 +105,23 @@ def training(options: argparse.Namespace, device: torch.device) -> dict[str, Any
             "peak GiB": memory[way],
         }
     return {"tokens": rollouts.tokens, "matrix product, operations/s": reached, "ways": rows}
+
+
+def second_update(
+    options: argparse.Namespace,
+    device: torch.device,
+    update: Callable[..., None],
+    rollouts: Rollouts,
+    extra: dict[str, bool],
+) -> float:
+    """Seconds of an update after one that warms up, and makes AdamW's moments."""
+    backend = make_backend(options.shape, device, 1024, **extra)
+    update(backend, rollouts, options.budget)
+    free()
+    start = time.perf_counter()
+    update(backend, rollouts, options.budget)
+    wait()
+    return time.perf_counter() - start
 
 
 def longest(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:

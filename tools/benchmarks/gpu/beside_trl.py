@@ -11,8 +11,10 @@ import argparse
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -56,7 +58,8 @@ class RealShape(Shape):
 def sides(options: argparse.Namespace, folder: Path) -> dict[str, Side]:
     """The makers of each side, with every micro-batch of TRL's that is tried."""
     gpu = options.device == "cuda"
-    backend, more = ({"dtype": "bfloat16"}, {"bf16": True}) if gpu else ({}, ON_CPU)
+    backend: dict[str, Any] = {"dtype": "bfloat16"} if gpu else {}
+    more = {"bf16": True} if gpu else ON_CPU
     made: dict[str, Side] = {
         OURS: lambda frozen: Ours(frozen, options.budget, **backend),
         OURS_AGAIN: lambda frozen: Ours(frozen, options.budget, checkpointing=True, **backend),
@@ -64,7 +67,7 @@ def sides(options: argparse.Namespace, folder: Path) -> dict[str, Side]:
         ONE: lambda frozen: Theirs(frozen, folder, 1, arguments=more),
     }
     for size in MICRO_BATCHES:
-        made[_best(size)] = lambda frozen, size=size: Theirs(frozen, folder, size, False, arguments=more)
+        made[_best(size)] = partial(Theirs, folder=folder, micro_batch=size, checkpointing=False, arguments=more)
     if gpu and find_spec("liger_kernel"):
         made[LIGER] = lambda frozen: Theirs(frozen, folder, arguments={**more, "use_liger_kernel": True})
     return made
@@ -85,16 +88,18 @@ class Updates:
     def of(self, name: str, make: Side) -> float:
         """Seconds of a side's second update."""
         try:
-            side = make(self.frozen)
-            side.update()
-            free()
-            self.held[name] = held() / GIB
-            seconds = side.update()
-            self.peaks.setdefault(name, []).append(peak() / GIB)
-            return seconds
+            return self._measured(name, make)
         finally:
-            side = None
             free()
+
+    def _measured(self, name: str, make: Side) -> float:
+        side = make(self.frozen)
+        side.update()
+        free()
+        self.held[name] = held() / GIB
+        seconds = side.update()
+        self.peaks.setdefault(name, []).append(peak() / GIB)
+        return seconds
 
 
 def updates(options: argparse.Namespace, frozen: Frozen, made: Mapping[str, Side]) -> list[Measured]:
@@ -113,14 +118,10 @@ def updates(options: argparse.Namespace, frozen: Frozen, made: Mapping[str, Side
     if best is not None:
         ways[BEST] = made[_best(best)]
     found.peaks.clear()
-    seconds = in_turn(
-        {name: lambda name=name, make=make: found.of(name, make) for name, make in ways.items()},
-        options.repeats,
-        "updates",
-    )
+    seconds = in_turn({name: partial(found.of, name, make) for name, make in ways.items()}, options.repeats, "updates")
     rates = {name: [frozen.tokens / one for one in values] for name, values in seconds.items()}
     above = {name: [one - found.held[name] for one in values] for name, values in found.peaks.items()}
-    bars = ((OURS, BEST, 1.5), (OURS, DEFAULTS, 2.5))
+    bars = [(OURS, BEST, 1.5), (OURS, DEFAULTS, 2.5)]
     facts = {"tokens": frozen.tokens, "sigma": SIGMA, "micro-batches, s": sizes, "failed": failed}
     training = Measured(
         name="training",
@@ -133,7 +134,7 @@ def updates(options: argparse.Namespace, frozen: Frozen, made: Mapping[str, Side
     )
     if options.device != "cuda":
         return [training]
-    bars = ((OURS_AGAIN, DEFAULTS, 0.6), (OURS_AGAIN, ONE, 0.6), (OURS_AGAIN, LIGER, 1.0))
+    bars = [(OURS_AGAIN, DEFAULTS, 0.6), (OURS_AGAIN, ONE, 0.6), (OURS_AGAIN, LIGER, 1.0)]
     memory = Measured(
         name="memory",
         what="Peak memory of that update above the weights, moments and gradients that are held before it.",

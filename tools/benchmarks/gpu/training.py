@@ -37,7 +37,7 @@ def whole_logits_update(backend: Backend, rollouts: Rollouts, budget: int) -> No
 
 def _whole_logits(backend: Backend, batch: MicroBatch) -> Tensor:
     moved = batch.to(backend.model.device)
-    logits_PV = backend.model(
+    logits_PV: Tensor = backend.model(
         input_ids=moved.token_P[None],
         position_ids=moved.layout.position_P[None],
         use_cache=False,

@@ -74,7 +74,7 @@ class Ours:
     def __init__(self, frozen: Frozen, budget: int, checkpointing: bool = False, **backend: Any) -> None:
         chosen = settings(frozen, budget, {"gradient_checkpointing": checkpointing, **backend})
         scorer = Scorer(frozen.shape.model(PACKED_ATTENTION), chosen.logp_chunk_tokens)
-        self.trainer = Trainer(open_backend(scorer, chosen), chosen, frozen.longest)
+        self.trainer = Trainer(open_backend(scorer, chosen), chosen, frozen.longest, phase=self._phase)
         self.seconds: dict[str, float] = defaultdict(float)
         self._responses = frozen.collected()
 
@@ -105,7 +105,7 @@ class Ours:
 
     def _train(self) -> Outcome:
         self.seconds.clear()
-        return self.trainer.train(self._responses, [np.arange(len(self._responses.group_R))], 0, self._phase)
+        return self.trainer.train(self._responses, [np.arange(len(self._responses.group_R))], 0)
 
 
 @dataclass

@@ -1,0 +1,76 @@
+"""The trainer of the small policy, and responses that this policy sampled."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from tasks.models.loading import load_tokenizer
+from tasks.rollout.step import sample
+from tasks.rollout.transformers_engine import TransformersEngine
+from tasks.settings import ArithmeticSettings, EngineSettings, OptimizeSettings, PromptsSettings, RolloutSettings
+from tasks.store import ArtifactRef, Store
+from tasks.store.tables import ROLLOUTS, VERDICTS, to_table
+from tasks.train.batches import Responses, collect, plan_batches
+from tasks.train.outcome import Outcome
+from tasks.train.stage import load_trainer
+from tasks.train.trainer import Trainer
+from tools import ROOT
+
+Small = tuple[Store, ArtifactRef]
+GROUP = 4
+LONGEST = 12
+LORA = {"rank": 4, "alpha": 16}
+PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
+
+
+def settings(**changes: object) -> OptimizeSettings:
+    values = {"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-3, "tokens_per_micro_batch": 64}
+    return OptimizeSettings.parse({**values, **changes})
+
+
+def zero(stage: str, **changes: object) -> dict[str, Any]:
+    """A DeepSpeed backend of two processes."""
+    file = ROOT / f"configs/deepspeed/zero{stage}.json"
+    return {"kind": "deepspeed", "deepspeed": str(file), "processes": 2, **changes}
+
+
+def sampled(folder: Path, problems: Sequence[str], most: int, engine: EngineSettings) -> list[dict[str, Any]]:
+    """Rows of a rollouts table, by the policy in a folder."""
+    prompts = [
+        {"prompt_id": f"p{i}", "prompt": problem, "answer": "1", "chat": False} for i, problem in enumerate(problems)
+    ]
+    rollout = RolloutSettings(responses_per_prompt=GROUP, max_new_tokens=most)
+    return sample(TransformersEngine.load(folder, engine), load_tokenizer(folder), rollout, prompts, "x", 0, 0)
+
+
+def verdicts(rows: list[dict[str, Any]], rewards: Sequence[float]) -> pa.Table:
+    judged = [
+        {"prompt_id": row["prompt_id"], "sample_index": row["sample_index"], "reward": reward}
+        for row, reward in zip(rows, rewards, strict=True)
+    ]
+    return to_table(judged, VERDICTS)
+
+
+def rewarded(rows: list[dict[str, Any]], rewards: Sequence[float]) -> Responses:
+    return collect([to_table(rows, ROLLOUTS)], [verdicts(rows, rewards)], GROUP)
+
+
+def batches(responses: Responses) -> list[np.ndarray]:
+    """The rows of three updates."""
+    return plan_batches(responses, 16, (0, 0))
+
+
+def trainer_of(small: Small, **changes: object) -> Trainer:
+    return load_trainer(small[0].path(small[1]), settings(**changes), LONGEST, 0)
+
+
+def train(
+    small: Small, responses: Responses, updates: int = 3, **changes: object
+) -> tuple[Trainer, Outcome, dict[str, torch.Tensor]]:
+    trainer = trainer_of(small, **changes)
+    outcome = trainer.train(responses, batches(responses)[:updates], 0)
+    return trainer, outcome, {name: p.detach().clone() for name, p in trainer.backend.model.named_parameters()}
