@@ -12,14 +12,17 @@ from tools.forked import Runner
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, str]:
-    """A run of two stages. Tests may add to it; they do not change what it made. Beside it, ``pristine`` is a copy of
-    its store that nobody adds to."""
+    """A run of two stages. Tests may add to it; they do not change what it made. Beside it are copies that nobody adds
+    to: ``pristine`` of its store, ``decks`` of its decks."""
 
     def make(folder: Path) -> None:
         runner = Runner(folder)
         done = succeeded(runner.run("mu_grpo_2", "--seed", "2"))
         (folder / "output.txt").write_text(done.stdout)
         shutil.copytree(runner.store, folder / "pristine")
+        (folder / "decks").mkdir()
+        for number, deck in enumerate((folder / "tmp").rglob("deck.html")):
+            shutil.copy(deck, folder / "decks" / f"{number}.html")
 
     made, copy = made_once(tmp_path_factory, "finished", make)
     return Runner(copy), (copy / "output.txt").read_text().replace(str(made), str(copy))

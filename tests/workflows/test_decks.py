@@ -22,7 +22,7 @@ LARGEST = 150_000
 
 def decks_of(runner: Runner) -> list[str]:
     """Every deck that was written, Flyte's frame around it included."""
-    return [path.read_text() for path in (runner.folder / "tmp").rglob("deck.html")]
+    return [path.read_text() for path in (runner.folder / "decks").iterdir()]
 
 
 def words(deck: str) -> str:
