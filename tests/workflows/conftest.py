@@ -20,9 +20,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, str]:
         done = succeeded(runner.run("mu_grpo_2", "--seed", "2"))
         (folder / "output.txt").write_text(done.stdout)
         shutil.copytree(runner.store, folder / "pristine")
-        (folder / "decks").mkdir()
-        for number, deck in enumerate((folder / "tmp").rglob("deck.html")):
-            shutil.copy(deck, folder / "decks" / f"{number}.html")
+        shutil.copytree(folder / "tmp", folder / "decks")
 
     made, copy = made_once(tmp_path_factory, "finished", make)
     return Runner(copy), (copy / "output.txt").read_text().replace(str(made), str(copy))

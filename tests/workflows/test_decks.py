@@ -20,9 +20,9 @@ LARGEST = 150_000
 """Bytes of a deck that is no report."""
 
 
-def decks_of(runner: Runner) -> list[str]:
+def decks_of(runner: Runner, folder: str = "tmp") -> list[str]:
     """Every deck that was written, Flyte's frame around it included."""
-    return [path.read_text() for path in (runner.folder / "decks").iterdir()]
+    return [path.read_text() for path in (runner.folder / folder).rglob("deck.html")]
 
 
 def words(deck: str) -> str:
@@ -41,7 +41,7 @@ def deck_of(decks: list[str], manifest: Manifest) -> str:
 
 
 def test_every_task_shows_what_it_made(finished: tuple[Runner, str]) -> None:
-    store, decks = Store.open(finished[0].folder / "pristine"), decks_of(finished[0])
+    store, decks = Store.open(finished[0].folder / "pristine"), decks_of(finished[0], "decks")
     kinds = ("prompts", "policy", "verdicts", "average", "report")
     for manifest in (one for kind in kinds for one in store.manifests(kind)):
         if "benchmark" in manifest.facts:
