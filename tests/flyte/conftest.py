@@ -95,22 +95,24 @@ def follow(cluster: Cluster, name: str, store: str) -> Smoke:
     return Smoke(execution, store, output, execution.look(), sizes)
 
 
+def start_chosen(request: pytest.FixtureRequest, *runs: str) -> None:
+    """Starts those runs that the chosen tests wait for, side by side: one alone leaves a cluster idle half the time."""
+    chosen = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    for name in runs:
+        if name in chosen:
+            request.getfixturevalue(name)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def begun(request: pytest.FixtureRequest) -> None:
-    """All long runs that the chosen tests wait for, started at once: one alone leaves a cluster idle half the time."""
-    needed = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    for name in (
-        *("small_run", "tiny_run", "smoke_run", "pair_run", "recovered_run", "reproduction_run"),
-        *("page_run", "again_run"),
-    ):
-        if name in needed:
-            request.getfixturevalue(name)
+    """All long runs but the reproduction, which goes on beside the outages."""
+    start_chosen(request, "small_run", "tiny_run", "smoke_run", "pair_run", "recovered_run", "page_run", "again_run")
 
 
 @pytest.fixture(scope="session")
 def beside() -> Iterator[Executor]:
     """Follows several executions on the cluster at once."""
-    with ThreadPoolExecutor(8) as executor:
+    with ThreadPoolExecutor(16) as executor:
         yield executor
 
 
@@ -146,7 +148,10 @@ def _make_here(folder: Path, config: Path, workflow: str, *options: str) -> Arti
 def smoke_run(cluster: Cluster, beside: Executor) -> Future[Smoke]:
     """``smoke``, for the first time in its store."""
     name = f"{cluster.version}-smoke"
-    return beside.submit(follow, cluster, name, cluster.store_of(name))
+    run = beside.submit(follow, cluster, name, cluster.store_of(name))
+    execution = until("smoke", lambda: cluster.flyte.find(name), 120)
+    cluster.running(execution, "prepare-policy")  # The longest step of all gets a core before other runs begin.
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -162,20 +167,22 @@ def again_run(smoke_run: Future[Smoke], cluster: Cluster, beside: Executor) -> F
 
 
 @pytest.fixture(scope="session")
-def page_run(smoke_run: Future[Smoke], cluster: Cluster, beside: Executor) -> Future[subprocess.CompletedProcess[str]]:
-    """The commands with which docs/cluster.md registers and starts, in the store of ``smoke``."""
+def page_run(
+    smoke_run: Future[Smoke], cluster: Cluster, beside: Executor
+) -> list[Future[subprocess.CompletedProcess[str]]]:
+    """The three parts with which docs/cluster.md registers and starts, side by side in the store of ``smoke``."""
+    page = (ROOT / "docs/cluster.md").read_text()
+    section = page.partition("\n## Register and start\n")[2].partition("\n## ")[0]
+    commands = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
+    assert len(commands) == 3
 
-    def run() -> subprocess.CompletedProcess[str]:
+    def run(part: str) -> subprocess.CompletedProcess[str]:
         store = smoke_run.result().store
-        page = (ROOT / "docs/cluster.md").read_text()
-        section = page.partition("\n## Register and start\n")[2].partition("\n## ")[0]
-        commands = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
-        assert len(commands) == 3
-        here = cluster.changed_deployment("page", store=store)
+        here = cluster.changed_deployment(f"page-{commands.index(part)}", store=store)
         given = {"VERSION": f"{cluster.version}-page", "STORE": store}
-        return cluster.run("bash", "-euxc", "\n".join(commands), deployment=here, **given)
+        return cluster.run("bash", "-euxc", part, deployment=here, **given)
 
-    return beside.submit(run)
+    return [beside.submit(run, part) for part in commands]
 
 
 @pytest.fixture(scope="session")
