@@ -101,7 +101,7 @@ test-cluster: $(BIN)/.developing ## manifests, preflight and placement on a real
 # MU_GRPO_TEST_STORE_STOP and _START are commands that take the store away and bring it back, MU_GRPO_TEST_DATABASE_STOP
 # and _START the same for the database of Flyte. TESTS="-k smoke" picks some.
 .PHONY: test-flyte
-test-flyte: $(BIN)/.developing ## whole runs on a real Flyte, also disturbed ones; 40 min on two cores
+test-flyte: $(BIN)/.developing ## whole runs on a real Flyte, also disturbed ones; half an hour on two cores
 	@$(BIN)/pytest -m "long or not long" tests/flyte $(TESTS)
 
 FLYTE_VERSION := v1.16.8
