@@ -25,7 +25,7 @@ STRANGE = (
     "an answer that is none of Kubernetes'",
     "Check that the address is an API server's, not a proxy's or a login page's",
 )
-"""What is said of other servers; what they answered may be a secret, and is not shown."""
+"""The finding and the fix for a server that is not Kubernetes. Its answer is not shown: it may hold a secret."""
 _REVIEW = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 _RUNNING = "?" + urlencode({"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"})
 _FROM_SERVER = re.compile(r"Error from server \((\w+)\): (.*)")

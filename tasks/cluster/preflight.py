@@ -144,7 +144,10 @@ class _Cluster:
             literals = " ".join(f"--from-file={key}=..." for key in keys)
             fix = f"kubectl create secret generic {asked.name} -n {namespace} {literals}"
             return "failed", f"{asked.name} does not exist in {namespace}", fix
-        there = sorted(secret.get("data") or {})  # its values are dropped
+        data = secret.get("data") or {}
+        if not isinstance(data, dict):
+            raise Unknown(*STRANGE)
+        there = sorted(data)  # Its values are never shown.
         if missing := ", ".join(key for key in keys if key not in there):
             found = f"{asked.name} has no key {missing}; it has {', '.join(there) or 'none'}"
             return "failed", found, f"Add the key to the secret, or name another in the deployment's secrets: {missing}"

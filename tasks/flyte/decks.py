@@ -9,7 +9,7 @@ from flytekit import Deck, FlyteContextManager, current_context
 from flytekit.core.context_manager import ExecutionParameters
 
 from tasks.errors import UserError
-from tasks.flyte.pods import in_pod
+from tasks.flyte.attempts import in_pod
 from tasks.logs import logger
 from tasks.settings.base import Settings
 from tasks.store import ArtifactRef, Store, StoreRef

@@ -14,8 +14,9 @@ from flytekit import workflow as flyte_workflow
 
 from tasks.errors import UserError
 from tasks.flyte import decks
+from tasks.flyte.attempts import TOLD, attempt, tell
 from tasks.flyte.inputs import StepInputs
-from tasks.flyte.pods import DEPLOYMENT, TOLD, attempt, pod_options, tell
+from tasks.flyte.pods import DEPLOYMENT, pod_options
 from tasks.settings.deployment import VALUES, Role
 from tasks.store import ArtifactRef, StoreRef, work
 

@@ -1,42 +1,16 @@
-"""Pods of tasks: their options for registration, the check of their code, and how Flyte sees their end."""
+"""Options of a task that describe the pod of its role, for registration."""
 
-import atexit
-import json
-import os
-import sys
-import tempfile
-from collections.abc import Callable
 from datetime import timedelta
-from functools import cache, wraps
-from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from flyteidl.core.errors_pb2 import ContainerError, ErrorDocument
-from flyteidl.core.execution_pb2 import ExecutionError
-from flytekit import FlyteContextManager, Resources, Secret, current_context
-from flytekit.core.constants import ERROR_FILE_NAME
-from flytekit.exceptions.user import FlyteRecoverableException
-from flytekit.extend import IgnoreOutputs
+from flytekit import Resources, Secret
 from flytekit.extras.accelerators import GPUAccelerator
-from flytekit.utils.asyn import run_sync
 
-from tasks.errors import DeploymentError, UserError
-from tasks.interruption import Interrupted
-from tasks.progress import end_when_it_hangs
+from tasks.flyte.attempts import REGISTERED
 from tasks.provenance import code
 from tasks.settings.deployment import DeploymentSettings, Role
 
 DEPLOYMENT = DeploymentSettings.current()
-REGISTERED = "MU_GRPO_CODE"
-"""Environment variable of a pod that holds the version of the code that its task was registered from."""
-TOLD = "MU_GRPO_TOLD"
-"""Environment variable that names the file in which a process of a group leaves its error for its parent."""
-Inputs = ParamSpec("Inputs")
-Output = TypeVar("Output")
-_recoverable: Callable[[str], Exception] = FlyteRecoverableException
-_written: Callable[[str], Exception] = IgnoreOutputs
-_SEVERAL_NODES = {"FLYTE_INTERNAL_DIST_ERROR_STRATEGY", "_F_DES"}
-"""Environment variables of pods in a group of several nodes, from whose errors Flyte chooses the group's."""
 
 
 def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:
@@ -72,108 +46,3 @@ def _secrets(role: Role) -> list[Secret]:
         for variable, key in wanted.items()
         if key
     ]
-
-
-def in_pod() -> bool:
-    """Return True if Flyte runs this task in a container, False if ``pyflyte run`` runs it in its own process."""
-    execution = FlyteContextManager.current_context().execution_state
-    return execution is not None and not execution.is_local_execution()
-
-
-@cache
-def close_connections_at_exit() -> None:
-    """Close flytekit's connections to S3 before Python ends, which otherwise warns of each one that is open.
-
-    It must be called while a task runs: functions that are registered last run first at exit, and flytekit registers
-    the end of its event loop when it fetches the task's inputs. The connections can only be closed in that loop.
-    """
-    atexit.register(_close_connections)
-
-
-def _close_connections() -> None:
-    if "s3fs" not in sys.modules:
-        return
-    from s3fs import S3FileSystem
-
-    # fsspec caches the file systems that it made; nothing else closes those in flytekit's own loop.
-    left = [one._s3 for one in S3FileSystem._cache.values() if one.asynchronous and one._s3 is not None]
-
-    async def close() -> None:
-        for client in left:
-            await client.close()
-
-    if left:
-        run_sync(close)
-
-
-def check_code() -> None:
-    """Raise DeploymentError if the image holds other code than the task was registered from."""
-    registered, here = os.environ.get(REGISTERED), code()
-    if registered is not None and registered.split()[0] != here.split()[0]:
-        raise DeploymentError(
-            f"the task was registered from code {registered}, but runs code {here} (digest, version, commit). Push "
-            "images of the commit that is registered, or register the commit of the images; pyflyte run --remote "
-            "brings all of the code along with --copy all."
-        )
-
-
-def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """Wrap a task's function so that it checks the code first, and raises its errors in the form that Flyte needs.
-
-    flytekit tells Flyte that an exception of a task is final unless it is a FlyteRecoverableException. Here an error is
-    final only if a person must fix something before another attempt can succeed (``UserError.recoverable``).
-    """
-
-    @wraps(function)
-    def attempted(*inputs: Inputs.args, **named: Inputs.kwargs) -> Output:
-        close_connections_at_exit()
-        if in_pod():
-            end_when_it_hangs()
-        try:
-            check_code()
-            return function(*inputs, **named)
-        except Exception as error:
-            # In a group of processes the parent converts the error (tasks/flyte/training.py).
-            if TOLD in os.environ or (seen := as_flyte_sees(error)) is error:
-                raise
-            raise seen from error
-
-    return attempted
-
-
-def as_flyte_sees(error: Exception) -> Exception:
-    """Return the exception that an attempt must raise, so that Flyte tries again where that may help.
-
-    Flyte counts an interruption as a failure of the system, like a deleted pod. flytekit would count it against
-    ``retries``, so the error file is written here, and IgnoreOutputs keeps flytekit from writing another. In a group of
-    several nodes Flyte gathers the error files of all pods, whose names only flytekit knows.
-    """
-    if not in_pod() or isinstance(error, FlyteRecoverableException | IgnoreOutputs):
-        return error
-    if not isinstance(error, Interrupted):
-        final = isinstance(error, UserError) and not error.recoverable
-        return error if final else _recoverable(f"{type(error).__name__}: {error}")
-    if _SEVERAL_NODES & os.environ.keys():
-        return _recoverable(error.message)
-    told = ContainerError(
-        code=type(error).__name__,
-        message=error.message,
-        kind=ContainerError.RECOVERABLE,
-        origin=ExecutionError.SYSTEM,
-    )
-    told.timestamp.GetCurrentTime()
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / ERROR_FILE_NAME
-        file.write_bytes(ErrorDocument(error=told).SerializeToString())
-        place = f"{current_context().output_metadata_prefix}/{ERROR_FILE_NAME}"
-        FlyteContextManager.current_context().file_access.put_data(str(file), place)
-    return _written(error.message)
-
-
-def tell(error: UserError) -> None:
-    """Write an error to the file for the parent process, unless another process of the group has written one."""
-    try:
-        with Path(os.environ[TOLD]).open("x") as file:
-            json.dump([f"{type(error).__module__}:{type(error).__qualname__}", error.message], file)
-    except FileExistsError:
-        pass

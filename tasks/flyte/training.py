@@ -20,8 +20,9 @@ from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
 from tasks.flyte import decks
+from tasks.flyte.attempts import TOLD, as_flyte_sees, close_connections_at_exit
 from tasks.flyte.inputs import StepInputs
-from tasks.flyte.pods import DEPLOYMENT, TOLD, as_flyte_sees, close_connections_at_exit
+from tasks.flyte.pods import DEPLOYMENT
 from tasks.settings import OptimizeSettings
 
 NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")[-1])

@@ -27,7 +27,7 @@ from tasks.stored.runs import run_key
 
 _HOUR = 3600.0
 _ENDS: tuple[Kind, ...] = ("report", "study", "laboratory", "reproduction")
-"""What finished runs end with."""
+"""Kinds of artifacts that finished runs end with."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Garbage:
     kept: int
     """Artifacts that stay."""
     spared: int
-    """Those of them that belong to no finished run."""
+    """Artifacts that stay and belong to no finished run."""
     work: AtWork
     """The work of processes when the store was read."""
 

@@ -23,7 +23,7 @@ class EvaluatedPolicy(FlyteModel):
     policy: str
     """The policy, as ``kind/digest``."""
     evaluations: list[str]
-    """In the order of the benchmarks, as ``kind/digest``."""
+    """References as ``kind/digest``, in the order of the benchmarks."""
     headline: str
     """The name of the accuracy."""
     problems: int

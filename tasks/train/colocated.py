@@ -134,7 +134,7 @@ class Colocated:
     phase: Phase = lambda _: nullcontext()
     """Times the phases of a refresh and of training."""
     operation: OperationSettings | None = None
-    """How often states and refreshes are saved, from which an interrupted stage goes on; None for never."""
+    """Settings that say how often states and refreshes are saved; with None an interrupted stage starts anew."""
 
     def __post_init__(self) -> None:
         """Plan the refreshes, and load the engine, the trainer and the verifier."""

@@ -36,7 +36,7 @@ class StageTokens:
     settings: OptimizeSettings
     max_response_tokens: int
     seed: tuple[int, int, int]
-    """Of random choices: the run's seed, the stage, and the updates before these responses."""
+    """The seed of random choices: the run's seed, the stage, and the updates before these responses."""
 
     def __post_init__(self) -> None:
         """Select by what is known before the policy has scored the responses."""

@@ -45,7 +45,7 @@ Job = tuple[str, ...]
 
 
 class _Kind(NamedTuple):
-    """What a kind of judging (``verify.kind``) is outside of the worker processes."""
+    """A kind of judging (``verify.kind``), as the parent of the worker processes needs it."""
 
     find: Callable[[str], Extracted] | None
     """Finds the answer in a response; None where a function judges all of it."""

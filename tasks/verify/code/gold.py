@@ -40,7 +40,7 @@ class Test:
     """One test of a program; nothing of what it expects is in ``given``."""
 
     mode: str
-    """How the program is run: ``run``, ``call`` or ``check``."""
+    """The way in which the program is run: ``run``, ``call`` or ``check``."""
     given: bytes
     """The program's standard input."""
     holds: Callable[[bytes, float, Run], bool]
