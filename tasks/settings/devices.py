@@ -116,8 +116,7 @@ class BackendSettings(Kinds):
     @property
     def deepspeed_config(self) -> dict[str, Any]:
         """DeepSpeed's configuration; empty for torch."""
-        found: dict[str, Any] = json.loads(getattr(self, "deepspeed", "") or "{}")
-        return found
+        return {}
 
     @property
     def zero_stage(self) -> int:
@@ -158,6 +157,12 @@ class DeepSpeedSettings(BackendSettings):
             raise ValueError(
                 f"cannot be read: {error}; allowed: DeepSpeed's JSON or the path of a file with it"
             ) from None
+
+    @property
+    def deepspeed_config(self) -> dict[str, Any]:
+        """The content of ``deepspeed``."""
+        found: dict[str, Any] = json.loads(self.deepspeed or "{}")
+        return found
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -71,9 +71,7 @@ class GateSettings(Kinds):
     @property
     def interval(self) -> tuple[float, float] | None:
         """The interval of the ratio; None where it is found anew for every update."""
-        if isinstance(self, SecondMomentGate | BalanceGate):
-            return None
-        return (self.low, self.high) if isinstance(self, Interval) else (0.0, math.inf)
+        return 0.0, math.inf
 
 
 class Interval(Settings):
@@ -83,6 +81,11 @@ class Interval(Settings):
     """Lower end of the ratio interval."""
     high: Number = Field(1.2, gt=0)
     """Upper end of the ratio interval."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval that is set."""
+        return self.low, self.high
 
     @model_validator(mode="after")
     def _interval_is_ordered(self) -> Self:
@@ -130,6 +133,10 @@ class SecondMomentGate(IntervalGate):
     bounds: Literal["second_moment"] = "second_moment"
     second_moment: SecondMomentSettings = SecondMomentSettings()
 
+    @property
+    def interval(self) -> None:
+        """None: it is found anew for every update."""
+
 
 class BalanceSettings(Settings):
     """Bounds that raise the positive share of an update (BAPO), from gate.low and gate.high up to the maxima."""
@@ -151,6 +158,10 @@ class BalanceGate(Interval, IntervalGate):
 
     bounds: Literal["balance"] = "balance"
     balance: BalanceSettings = BalanceSettings()
+
+    @property
+    def interval(self) -> None:
+        """None: it is found anew for every update."""
 
     @model_validator(mode="after")
     def _maxima_are_in_order(self) -> Self:

@@ -53,7 +53,10 @@ def all_reduce_sum(values: Tensor) -> Tensor:
 
 def broadcast_int(number: int) -> int:
     """Return rank 0's number, in every process."""
-    return gather(number)[0]
+    said = torch.tensor([number])
+    if world_size() > 1:
+        dist.broadcast(said, 0)
+    return int(said)
 
 
 def gather_on_rank0(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
