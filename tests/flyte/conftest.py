@@ -105,8 +105,10 @@ def start_chosen(request: pytest.FixtureRequest, *runs: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def begun(request: pytest.FixtureRequest) -> None:
-    """All long runs but the reproduction, which goes on beside the outages."""
-    start_chosen(request, "small_run", "tiny_run", "smoke_run", "pair_run", "recovered_run", "page_run", "again_run")
+    """All long runs."""
+    here = ("small_run", "tiny_run")
+    there = ("smoke_run", "pair_run", "recovered_run", "reproduction_run", "page_run", "again_run")
+    start_chosen(request, *here, *there)
 
 
 @pytest.fixture(scope="session")
@@ -235,10 +237,11 @@ def second(cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def reproduction_run(second: str, cluster: Cluster, beside: Executor) -> Future[Reproduced]:
-    """The plan ``reproduction``."""
+def reproduction_run(second: str, pair_run: Future[Pair], cluster: Cluster, beside: Executor) -> Future[Reproduced]:
+    """The plan ``reproduction``, once the pair has ended: among all runs its small steps would wait too long."""
 
     def run() -> Reproduced:
+        pair_run.result()
         execution, began = cluster.start("reproduction", second), time.monotonic()
         return execution, cluster.ended(execution), time.monotonic() - began
 

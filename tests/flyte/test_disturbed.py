@@ -7,7 +7,7 @@ import pytest
 from tasks.flyte.remote import Execution
 from tasks.store import ArtifactRef
 from tests.flyte.cluster import Cluster, can_stop, commands_of, foreign, take_away, until
-from tests.flyte.conftest import SMALL, Artifacts, Pair, start_chosen
+from tests.flyte.conftest import SMALL, Artifacts, Pair
 
 OUTAGES = {"STORE": "prepare-policy", "DATABASE": "map-generate"}
 """What is taken away, and the task that runs then."""
@@ -45,11 +45,8 @@ def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
 
 
 @pytest.fixture(scope="module")
-def outlasted(
-    recovered_run: Future[tuple[Execution, str]], cluster: Cluster, request: pytest.FixtureRequest
-) -> dict[str, set[ArtifactRef]]:
+def outlasted(recovered_run: Future[tuple[Execution, str]], cluster: Cluster) -> dict[str, set[ArtifactRef]]:
     """What a run made whose store was away for a minute, and then its database: those that can be stopped."""
-    start_chosen(request, "reproduction_run")
     recovered_run.result()  # Flyte terminates and recovers nothing while its database is away.
     execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
     for what, task in OUTAGES.items():

@@ -1,4 +1,4 @@
-"""Plans besides ``smoke``, in a second version: by schedule, a reproduction, and what docs/cluster.md tells to type."""
+"""Versions and plans: one registered twice, a schedule, a reproduction, and what docs/cluster.md tells to type."""
 
 import subprocess
 import time
@@ -11,7 +11,7 @@ import pytest
 from flytekit.models.filters import Equal
 
 from tests.flyte.cluster import DOMAIN, PROJECT, Cluster, until
-from tests.flyte.conftest import PLAN, SMALL_STEP_MINUTES, Pair, Reproduced
+from tests.flyte.conftest import PLAN, SMALL_STEP_MINUTES, Pair, Reproduced, deployment
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 _LAG = 35.0
@@ -49,6 +49,12 @@ def by_schedule(second: str, pair_run: Future[Pair], cluster: Cluster) -> tuple[
     off = time.monotonic()
     until("end of the last one", lambda: all(one.closure.phase >= 4 for one in scheduled(cluster, second)), 600)
     return scheduled(cluster, second), off
+
+
+def test_the_same_version_is_registered_twice(cluster: Cluster) -> None:
+    done = cluster.register(cluster.version, deployment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert cluster.flyte.plan("smoke", cluster.version).name == "smoke"
 
 
 def test_a_schedule_of_every_minute_never_runs_twice_at_once(by_schedule: tuple[list[Any], float]) -> None:

@@ -5,17 +5,11 @@ from concurrent.futures import Future
 import pytest
 
 from tests.flyte.cluster import Cluster
-from tests.flyte.conftest import Artifacts, Smoke, deployment
+from tests.flyte.conftest import Artifacts, Smoke
 from tests.k8s.policies import BUCKET, wrong
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 STAGES = [f"stage-{number}" for number in (1, 2, 3, 4)]
-
-
-def test_the_same_version_is_registered_twice(cluster: Cluster) -> None:
-    done = cluster.register(cluster.version, deployment())
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert cluster.flyte.plan("smoke", cluster.version).name == "smoke"
 
 
 def test_smoke_makes_what_a_run_here_makes(smoke: Smoke, tiny_run: Future[Artifacts], cluster: Cluster) -> None:
