@@ -18,28 +18,6 @@ from pathlib import Path
 from tools import ROOT
 from tools.runs import Runner as Started
 
-# Nothing of tasks/flyte and workflows/, which read the environment when they are imported; flytekit does too, and reads
-# it again in every program.
-_LOADED = [
-    "flytekit.bin.entrypoint",
-    "flytekit.clis.sdk_in_container.pyflyte",
-    "kubernetes.client",
-    "matplotlib.figure",
-    "s3fs",
-    "scipy.stats",
-    "sympy",
-    "tasks.evaluate.step",
-    "tasks.models.step",
-    "tasks.report.step",
-    "tasks.rollout.transformers_engine",
-    "tasks.train.colocated",
-    "tasks.train.stage",
-    "tasks.verify.step",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.qwen3.modeling_qwen3",
-]
-
 
 class Program:
     """A running program, in a session of its own.
@@ -58,7 +36,7 @@ class Program:
         self._files = [tempfile.NamedTemporaryFile("w+") for _ in range(1 if together else 2)]  # noqa: SIM115 - see end
         places = [file.name for file in self._files]
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(_LOADED)
+        context.set_forkserver_preload(["tools.loaded"])
         self._process = context.Process(target=_run, args=(command, dict(environment), folder, places))
         self._process.start()
 
@@ -70,6 +48,11 @@ class Program:
     @property
     def returncode(self) -> int | None:
         return self._process.exitcode
+
+    @property
+    def printed(self) -> str:
+        """What it has printed so far to standard output."""
+        return Path(self._files[0].name).read_text()
 
     def send(self, how: signal.Signals, to_all: bool = False) -> None:
         """Send it a signal, if it has not ended; ``to_all`` of its session."""

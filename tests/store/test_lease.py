@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from pathlib import Path
@@ -15,39 +13,8 @@ from tasks.interruption import heeding
 from tasks.store import ArtifactRef, Store
 from tasks.store import lease as leases
 from tasks.store.work import once
-from tools import ROOT
+from tools.forked import Program
 from tools.s3 import S3
-
-ATTEMPT = """
-import sys, time
-import pyarrow as pa
-from pathlib import Path
-from tasks.store import Store, lease
-from tasks.store.work import once
-from tasks.interruption import heeding
-lease.BEAT, lease.LOOK, lease.TAKEN_OVER_AFTER = 0.5, 0.2, 8.0
-address, log, held_at = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-
-def told(text):
-    with log.open("a") as file:
-        file.write(text + "\\n")
-
-@heeding
-def train(store, parts):
-    with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
-        for number in range(parts):
-            def make():
-                told(f"begun {number}")
-                while number == held_at and not log.with_suffix(".go").exists():
-                    time.sleep(0.05)
-                return pa.table({"number": [number]})
-            table = store.progress.table("part", number, make)
-            told(f"has {number}")
-            (draft.path / f"{number}.txt").write_text(str(table.to_pydict()))
-    return draft.ref
-
-print("made", once(Store.open(address).ref, "train", "1", train, 4).digest)
-"""
 
 
 class Attempt:
@@ -57,40 +24,36 @@ class Attempt:
     """
 
     def __init__(self, s3: S3, address: str, folder: Path, machine: str, held_at: int = -1) -> None:
-        place = folder / uuid.uuid4().hex
-        self._log, self._go, self._output = (place.with_suffix(suffix) for suffix in (".log", ".go", ".txt"))
-        with self._output.open("w") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", ATTEMPT, address, str(self._log), str(held_at)],
-                cwd=ROOT,
-                env={**os.environ, **s3.environment(folder / machine), "COLUMNS": "1000"},
-                stdout=output,
-                stderr=output,
-            )
-        self.pid = self._process.pid
+        self._log = folder / f"{uuid.uuid4().hex}.log"
+        environment = {**os.environ, **s3.environment(folder / machine), "COLUMNS": "1000"}
+        command = ["-m", "tests.store.attempt", address, str(self._log), str(held_at)]
+        self._program, self._printed = Program(command, environment, together=True), ""
+        self.pid = self._program.pid
 
     def did(self) -> list[str]:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
     def said(self) -> str:
-        return " ".join(self._output.read_text().split())
+        return " ".join((self._printed or self._program.printed).split())
 
     def wait_for(self, text: str) -> None:
         for _ in range(2400):
             if text in self.did() or text in self.said():
                 return
-            assert self._process.poll() is None, self.said()
+            assert self._program.returncode is None, self.said()
             time.sleep(0.05)
         raise TimeoutError(f"{text!r} never came: {self.said()}")
 
     def send(self, what: signal.Signals) -> None:
-        self._process.send_signal(what)
+        self._program.send(what)
 
     def go_on(self) -> None:
-        self._go.touch()
+        self._log.with_suffix(".go").touch()
 
     def ended(self) -> int:
-        return self._process.wait(timeout=120)
+        done = self._program.end(120)
+        self._printed = done.stdout
+        return done.returncode
 
 
 def test_the_next_attempt_waits_for_the_last_save_and_goes_on_from_it(s3: S3, bucket: str, tmp_path: Path) -> None:
