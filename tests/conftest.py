@@ -16,7 +16,8 @@ from tasks.settings import ArithmeticSettings, PolicySettings, RunSettings, Tiny
 from tasks.store import ArtifactRef, Store
 from tests.prepared import Learner, made_once
 from tools.runs import CONFIG
-from tools.s3 import S3, server
+from tools.s3 import S3, server, versitygw
+from tools.system_programs import find
 
 settings.register_profile("busy", deadline=None)  # for a machine that does much else
 settings.load_profile("busy")
@@ -78,9 +79,10 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[S3]:
-    """An S3 server."""
-    with server() as running:
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """An S3 server: the fastest one that is here."""
+    served = tmp_path_factory.mktemp("s3") / "served"
+    with versitygw(served) if find("versitygw") else server() as running:
         yield running
 
 

@@ -1,6 +1,7 @@
 """Training by several processes joined by gloo, as Elastic's are, and by one, in the same calls."""
 
 import json
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -33,7 +34,8 @@ FIRST, HALF, LAST = 1, 12, 20
 
 def joined(count: int, meeting: Path, function: Callable[..., None], *inputs: Any) -> None:
     """Calls a function in every one of some processes; ``meeting`` is a file that is not there yet."""
-    mp.spawn(_rank, (count, str(meeting), function, inputs), nprocs=count)
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["tools.loaded"])
+    mp.start_processes(_rank, (count, str(meeting), function, inputs), count, start_method="forkserver")
 
 
 def _rank(rank: int, count: int, meeting: str, function: Callable[..., None], inputs: tuple[Any, ...]) -> None:
