@@ -15,10 +15,17 @@ from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.conftest import CONFIG, TAG
 from tests.preflight.http_server import Answer, HttpServer
 from tests.preflight.services import WORKFLOW, Flyte, Registry
-from tools.s3 import S3, free_port
+from tools.s3 import S3, free_port, server
 
 SECONDS = 5
 STAGES, TURNS = RunSettings.read(CONFIG), RunSettings.read(CONFIG, "updates_per_rollout=4")
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    """moto, which does not check signatures: ``Between`` changes what is signed."""
+    with server() as running:
+        yield running
 
 
 def test_a_store_is_written_conditionally_and_left_as_it_was(bucket: str, s3: S3) -> None:
