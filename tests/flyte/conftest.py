@@ -45,8 +45,6 @@ def deployment() -> Path:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """A Flyte with the workflows registered in a version of its own."""
-    if variable := missing():
-        pytest.skip(f"{variable} is not set: tests/flyte asks a Flyte, and the cluster that it runs in")
     found = Cluster(f"t{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("flyte"), DeploymentSettings.read(deployment()))
     done = found.register(found.version, deployment())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -105,7 +103,9 @@ def start_chosen(request: pytest.FixtureRequest, *runs: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def begun(request: pytest.FixtureRequest) -> None:
-    """All long runs."""
+    """All long runs, where there is a Flyte."""
+    if variable := missing():
+        pytest.skip(f"{variable} is not set: tests/flyte asks a Flyte, and the cluster that it runs in")
     here = ("small_run", "tiny_run")
     there = ("smoke_run", "pair_run", "recovered_run", "reproduction_run", "page_run", "again_run")
     start_chosen(request, *here, *there)
