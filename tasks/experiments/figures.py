@@ -9,7 +9,6 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-import yaml
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
@@ -18,6 +17,7 @@ from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult
 from tasks.experiments.runs import Floats, SystemRun, pairs_of
 from tasks.experiments.speedup import comparable, training_time
 from tasks.formats import MINUS, duration
+from tasks.packaged import read_yaml
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Look, Panel, Picture, Series
 from tasks.report.history import History
@@ -65,7 +65,7 @@ def make_figures(
         )
         for place, system in enumerate(ordered)
     }
-    words = yaml.safe_load(Path(__file__).with_name("figures.yaml").read_text(encoding="utf-8"))
+    words = read_yaml(__file__, "figures.yaml")
     drawn: dict[str, CaptionedFigure] = {}
 
     def add(kind: str, model: str, made: Drawn, baseline: str = "") -> None:

@@ -5,15 +5,14 @@ figures.yaml has the words beside each figure and, of figures of metrics, what t
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import yaml
 from matplotlib.figure import Figure as Drawing
 from pydantic import BaseModel, ConfigDict
 
 from tasks.formats import label
+from tasks.packaged import read_yaml
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Look, Panel, Picture, Scale, Series
 from tasks.report.history import Column, History
@@ -121,8 +120,7 @@ class Figure(_Settings):
 @cache
 def all_figures() -> dict[str, Figure]:
     """Read figures.yaml: every figure by its name, in the order of the page."""
-    text = Path(__file__).with_name("figures.yaml").read_text(encoding="utf-8")
-    return {name: Figure.model_validate(figure) for name, figure in yaml.safe_load(text).items()}
+    return {name: Figure.model_validate(one) for name, one in read_yaml(__file__, "figures.yaml").items()}
 
 
 def make_figures(history: History) -> dict[str, Picture]:

@@ -2,12 +2,11 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, model_validator
 
+from tasks.packaged import read_yaml
 from tasks.settings.base import Day, FilePlace, Number, Settings, Template
 from tasks.settings.verify import VerifyKind
 
@@ -15,7 +14,7 @@ HELD_OUT = "held_out"
 """The benchmark that is the held-out part of the run's own prompts."""
 SHARE_OF_THE_HUB = 0.05
 """Rows of a data set on the hub that may be unusable, where nothing is said."""
-DATA_SETS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("data_sets.yaml").read_text(encoding="utf-8"))
+DATA_SETS: dict[str, Any] = read_yaml(__file__, "data_sets.yaml")
 """Data sets that are known by name."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 

@@ -1,11 +1,9 @@
 """Named rows of objective settings: every algorithm, and the modifiers that multiply any of them, from presets.yaml."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tasks.packaged import read_yaml
 from tasks.settings.objective import ObjectiveSettings
 
 
@@ -23,7 +21,7 @@ def _preset(source: str, chosen: str = "", **row: Any) -> Preset:
     return Preset(row, source, chosen)
 
 
-_FILE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text(encoding="utf-8"))
+_FILE: dict[str, Any] = read_yaml(__file__, "presets.yaml")
 PRESETS: dict[str, Preset] = {name: _preset(**fields) for name, fields in _FILE["presets"].items()}
 """Every algorithm; what a row does not name has the default of ObjectiveSettings."""
 MODIFIERS: dict[str, Preset] = {name: _preset(**fields) for name, fields in _FILE["modifiers"].items()}
