@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import DataError
-from tools.benchmarks.document import FIGURE, write_page
+from tools.benchmarks.document import FIGURE, section, write_page
 from tools.benchmarks.measured import Measured, Ratio
 
 MACHINE = {"cores": 2, "torch": "2.13", "when": "2026-01-02"}
@@ -42,6 +42,13 @@ def test_what_is_kept_becomes_the_page_and_the_gpu_part_stays(page: Path, tmp_pa
     assert "one: ours / theirs" in figure
     write_page(page, tmp_path / "kept")
     assert (page.read_text(), (page.parent / FIGURE).read_text()) == (text, figure)
+
+
+def test_a_fact_of_many_parts_is_a_table_also_when_it_was_just_measured() -> None:
+    """Keys that are numbers are texts only once they were kept."""
+    text = section(measured(facts={"bytes by length": {length: 2 * length for length in (1, 2, 4, 8, 16)}}))
+    assert "| bytes by length | 1 | 2 | 4 | 8 | 16 |" in text
+    assert "|  | 2 | 4 | 8 | 16 | 32 |" in text
 
 
 def test_a_page_without_marks_is_left_alone(page: Path, tmp_path: Path) -> None:

@@ -143,9 +143,9 @@ def _fact_table(name: str, value: Mapping[str, Any]) -> Table:
     """A row per part; of parts that have parts themselves, a column each."""
     if not all(isinstance(one, Mapping) for one in value.values()):
         value = {"": value}
-    table = _table(name, *value)
+    table = _table(name, *map(str, value))
     for part in dict.fromkeys(part for column in value.values() for part in column):
-        table.add_row(part, *("" if part not in column else _fact(column[part]) for column in value.values()))
+        table.add_row(str(part), *("" if part not in column else _fact(column[part]) for column in value.values()))
     return table
 
 
