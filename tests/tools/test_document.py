@@ -47,8 +47,7 @@ def test_what_is_kept_becomes_the_page_and_the_gpu_part_stays(page: Path, tmp_pa
 def test_a_fact_of_many_parts_is_a_table_also_when_it_was_just_measured() -> None:
     """Keys that are numbers are texts only once they were kept."""
     text = section(measured(facts={"bytes by length": {length: 2 * length for length in (1, 2, 4, 8, 16)}}))
-    assert "| bytes by length | 1 | 2 | 4 | 8 | 16 |" in text
-    assert "|  | 2 | 4 | 8 | 16 | 32 |" in text
+    assert "| bytes by length | |\n|---|---|\n| 1 | 2 |\n| 2 | 4 |" in text
 
 
 def test_a_page_without_marks_is_left_alone(page: Path, tmp_path: Path) -> None:
