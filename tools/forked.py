@@ -13,10 +13,18 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from importlib.metadata import entry_points
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from tools import ROOT
 from tools.runs import Runner as Started
+
+
+def forkserver() -> ForkServerContext:
+    """The way of starting processes by which each begins with what ``tools/loaded.py`` loads."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tools.loaded"])
+    return context
 
 
 class Program:
@@ -35,9 +43,7 @@ class Program:
         self.command = command
         self._files = [tempfile.NamedTemporaryFile("w+") for _ in range(1 if together else 2)]  # noqa: SIM115 - see end
         places = [file.name for file in self._files]
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tools.loaded"])
-        self._process = context.Process(target=_run, args=(command, dict(environment), folder, places))
+        self._process = forkserver().Process(target=_run, args=(command, dict(environment), folder, places))
         self._process.start()
 
     @property

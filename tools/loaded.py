@@ -1,7 +1,7 @@
 """What forked programs begin with: the heavy modules, and the schemas of all records, which Flyte asks for.
 
-Nothing of tasks/flyte/tasks.py and workflows/, which read the environment when they are imported; flytekit does too,
-and reads it again in every program.
+No module that declares tasks or workflows: these read the environment when imported. flytekit does too, and reads it
+again in every program.
 """
 
 from collections.abc import Iterator

@@ -93,7 +93,7 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
         try:
             check_code()
             return function(*inputs, **named)
-        except Exception as error:
+        except Exception as error:  # It is raised again in every case, as Flyte has to see it.
             # In a group of processes the parent converts the error (tasks/flyte/training.py).
             if TOLD in os.environ or (seen := as_flyte_sees(error)) is error:
                 raise

@@ -139,7 +139,7 @@ def test_the_names_of_flyte_are_understood(bucket: str, monkeypatch: pytest.Monk
     assert store.holds(write(store))
 
 
-@pytest.mark.parametrize("s3", ["versitygw", "rclone"], indirect=True)  # moto keeps in memory what it is sent
+@pytest.mark.parametrize("s3", ["versitygw", "rclone"], indirect=True)  # The bound is the client's; moto takes 25 s.
 def test_large_files_go_come_and_are_checked_in_parts_within_bounded_memory(bucket: str, tmp_path: Path) -> None:
     code = f"""
 import resource, shutil

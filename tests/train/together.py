@@ -1,7 +1,6 @@
 """Training by several processes joined by gloo, as Elastic's are, and by one, in the same calls."""
 
 import json
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from tasks.train.colocated import train_alternating
 from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
 from tests.train.small import settings
+from tools.forked import forkserver
 
 Tensors = dict[str, torch.Tensor]
 BATCH = 8
@@ -34,7 +34,7 @@ FIRST, HALF, LAST = 1, 12, 20
 
 def joined(count: int, meeting: Path, function: Callable[..., None], *inputs: Any) -> None:
     """Calls a function in every one of some processes; ``meeting`` is a file that is not there yet."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["tools.loaded"])
+    forkserver()  # torch asks for it by its name.
     mp.start_processes(_rank, (count, str(meeting), function, inputs), count, start_method="forkserver")
 
 
