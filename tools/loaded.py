@@ -4,6 +4,7 @@ No module that declares tasks or workflows: these read the environment when impo
 again in every program.
 """
 
+import gc
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -14,7 +15,7 @@ MODULES = [
     "deepspeed",
     "flytekit.bin.entrypoint",
     "flytekit.clis.sdk_in_container.pyflyte",
-    "kubernetes.client",
+    "flytekitplugins.kfpytorch",
     "matplotlib.figure",
     "s3fs",
     "scipy.stats",
@@ -44,3 +45,5 @@ for name in MODULES:
 for model in set(_below(FlyteModel)):
     with suppress(KeyError, IndexError):  # a base class without a schema of its own
         model.model_json_schema()
+gc.collect()
+gc.freeze()  # Otherwise every program walks all of this at a collection, and copies its pages.
