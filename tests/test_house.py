@@ -28,11 +28,6 @@ def test_only_one_room_knows_kubernetes() -> None:
     assert rooms_that_import("kubernetes") <= {ROOT / "tasks/cluster"}
 
 
-@pytest.mark.parametrize("name", ["mu_grpo.py", "grpo.py"])
-def test_a_workflow_is_read_in_a_minute(name: str) -> None:
-    assert len((ROOT / "workflows" / name).read_text().splitlines()) < 120
-
-
 @pytest.mark.parametrize(
     ("modules", "heavy"),
     [

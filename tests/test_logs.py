@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import sys
 from tasks.store import Store
-from tasks.store.work import once
+from tasks.store.work import run_once
 from tasks.progress import bar
 
 def make(store, text):
@@ -21,7 +21,7 @@ def make(store, text):
 
 ref = Store.open(sys.argv[1]).ref
 for _ in range(2):
-    once(ref, "prepare", "1", make, "text")
+    run_once(ref, "prepare", "1", make, "text")
 """
 
 

@@ -7,8 +7,8 @@ WORK = """
 import time
 from tasks.progress import bar, end_when_it_hangs
 end_when_it_hangs(1.0)
-with bar("outer", 3) as outer:
-    for _ in range(3):
+with bar("outer", 2) as outer:
+    for _ in range(2):
         time.sleep({pause})
         with bar("inner", 1) as inner:
             inner.advance()
@@ -24,7 +24,7 @@ def run(pause: float, after: float) -> subprocess.CompletedProcess[str]:
 
 
 def test_work_that_advances_goes_on_however_long_it_takes_and_nothing_is_watched_after_it() -> None:
-    done = run(pause=0.6, after=1.5)
+    done = run(pause=0.6, after=1.1)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "ended"), done.stderr
 
 

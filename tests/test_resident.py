@@ -6,7 +6,7 @@ import sys
 
 import psutil
 
-from tasks.resident import release, resident
+from tasks.resident import load_resident, release
 from tasks.verify.pool import shared_verifier
 from tasks.verify.verdicts import Outcome
 from tests.verify.helpers import boxed, eventually, settings
@@ -22,27 +22,27 @@ class Thing:
 
 def test_one_thing_is_held_in_each_place() -> None:
     release("verifier")
-    engine, verifier = resident("engine", "a", Thing), resident("verifier", "a", Thing)
+    engine, verifier = load_resident("engine", "a", Thing), load_resident("verifier", "a", Thing)
     assert engine is not verifier
-    assert resident("engine", "a", Thing) is engine
-    other = resident("engine", "b", Thing)
+    assert load_resident("engine", "a", Thing) is engine
+    other = load_resident("engine", "b", Thing)
     assert engine.closed
     assert not other.closed
     assert not verifier.closed
     release()
     assert other.closed
-    assert resident("verifier", "a", Thing) is verifier
+    assert load_resident("verifier", "a", Thing) is verifier
     release("verifier")
     assert verifier.closed
 
 
 def test_a_forked_process_does_not_use_what_its_parent_holds() -> None:
-    held = resident("engine", "a", Thing)
+    held = load_resident("engine", "a", Thing)
     child = os.fork()
     if not child:
-        os._exit(int(resident("engine", "a", Thing) is held))
+        os._exit(int(load_resident("engine", "a", Thing) is held))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert resident("engine", "a", Thing) is held
+    assert load_resident("engine", "a", Thing) is held
     release()
 
 

@@ -71,12 +71,12 @@ class Program:
         if self.returncode is None:
             self.send(signal.SIGKILL, to_all=True)
             raise subprocess.TimeoutExpired(self.command, seconds)
-        told = []
+        texts = []
         for file in self._files:
             file.seek(0)
-            told.append(file.read())
+            texts.append(file.read())
             file.close()
-        return subprocess.CompletedProcess(self.command, self.returncode, told[0], "".join(told[1:]))
+        return subprocess.CompletedProcess(self.command, self.returncode, texts[0], "".join(texts[1:]))
 
 
 def _run(command: list[str], environment: dict[str, str], folder: Path, places: list[str]) -> None:
@@ -87,7 +87,7 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, places: 
     tempfile.tempdir = None  # It is chosen anew, by the environment.
     for stream, place in ((1, places[0]), (2, places[-1])):
         os.dup2(os.open(place, os.O_WRONLY | os.O_APPEND), stream)
-    _read_again()
+    _read_environment()
     try:
         if command[0] == "-m":
             sys.argv = command[1:]
@@ -100,7 +100,7 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, places: 
         atexit._run_exitfuncs()
 
 
-def _read_again() -> None:
+def _read_environment() -> None:
     """Do what flytekit does with the environment when it is imported."""
     from flytekit.configuration import DataConfig
     from flytekit.core import data_persistence

@@ -12,10 +12,10 @@ import pytest
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import check
 from tasks.store.progress import Progress
-from tasks.store.work import once
+from tasks.store.work import run_once
 from tools.s3 import S3
 
-PARTS = 6
+PARTS = 4
 
 
 class Killed(Exception):
@@ -45,7 +45,7 @@ class Step:
 
     def work(self, store: Store) -> ArtifactRef:
         """Do the step unless it is done."""
-        return once(store.ref, "step", "1", self)
+        return run_once(store.ref, "step", "1", self)
 
     def work_elsewhere(self, store: Store) -> tuple[ArtifactRef, list[int]]:
         """Do the step as on another machine; return what it made, and the parts that it did not find."""
@@ -55,7 +55,7 @@ class Step:
 
 
 @contextmanager
-def killed_after(parts: int) -> Iterator[list[int]]:
+def kill_after(parts: int) -> Iterator[list[int]]:
     """Kill the process when it saves one more part than these; yield a list that grows with every part saved."""
     put, saved = Progress.put, list[int]()
 
@@ -70,7 +70,7 @@ def killed_after(parts: int) -> Iterator[list[int]]:
         yield saved
 
 
-def checks_out(s3: S3, address: str, refs: set[ArtifactRef], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_elsewhere(s3: S3, address: str, refs: set[ArtifactRef], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that the store holds these artifacts, each whole, and nothing else, seen from another machine."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
     monkeypatch.setenv("MU_GRPO_CACHE", str(cache))

@@ -7,10 +7,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import pytest
+
 from tasks.store import ArtifactRef, Store
 from tools import ROOT
 
 Made = TypeVar("Made")
+EVERY_MAKE = pytest.mark.parametrize("s3", ["moto", "versitygw", "rclone"], indirect=True)
+"""Runs a test on every make of S3 server, because it depends on what the server does."""
 
 
 def write(
