@@ -1,8 +1,6 @@
 """What stays from one step to the next: one thing in each place, closed when another takes it, never a parent's."""
 
 import os
-import subprocess
-import sys
 
 import psutil
 
@@ -57,16 +55,3 @@ def test_workers_of_a_verifier_serve_the_next_step_until_its_settings_change() -
     assert first.pids == []
     assert eventually(lambda: not psutil.pid_exists(worker))
     release("verifier")
-
-
-def test_workers_end_with_their_process() -> None:
-    program = (
-        "from tasks.verify.pool import shared_verifier\n"
-        "from tests.verify.helpers import boxed, eventually, settings\n"
-        "verifier = shared_verifier(settings(workers=1))\n"
-        "verifier.verify([('1', boxed('1'))])\n"
-        "print(*verifier.pids)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    pid = int(done.stdout.splitlines()[-1])
-    assert eventually(lambda: not psutil.pid_exists(pid))

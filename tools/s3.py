@@ -65,8 +65,8 @@ class S3:
             client.delete_objects(Bucket=bucket, Delete={"Objects": some})
 
     def keys(self, bucket: str) -> list[str]:
-        """Every object of a bucket."""
-        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        """Every object of a bucket, which is given by its name or its address."""
+        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket.removeprefix("s3://"))
         return [found["Key"] for page in pages for found in page.get("Contents", [])]
 
 

@@ -21,7 +21,9 @@ from typing import Any
 
 import aiohttp
 import s3fs
+from aiobotocore.session import AioSession
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.loaders import create_loader
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -66,6 +68,9 @@ _CREDENTIALS = {
 """Problems and their fixes, by the server's error code."""
 _WITHOUT_REASON = "400"
 """The code of a refused HEAD request: its answer has no body that says why."""
+
+_API = create_loader()
+"""The description of S3's API: read once, as that takes longer than all else that a connection needs."""
 
 Advance = Callable[[int], None]
 TRANSFER_ERRORS = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError)
@@ -121,6 +126,8 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
     named = os.environ.get
     endpoint = named("AWS_ENDPOINT_URL_S3") or named("AWS_ENDPOINT_URL") or named("FLYTE_AWS_ENDPOINT")
     own = named("AWS_ACCESS_KEY_ID") or named("AWS_PROFILE")
+    session = AioSession()
+    session.register_component("data_loader", _API)
     files = s3fs.S3FileSystem(
         key=None if own else named("FLYTE_AWS_ACCESS_KEY_ID"),
         secret=None if own else named("FLYTE_AWS_SECRET_ACCESS_KEY"),
@@ -135,6 +142,7 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
             "max_pool_connections": connections,
             "user_agent": "mu-grpo",
         },
+        session=session,
         skip_instance_cache=True,
     )
     # Both libraries try again by themselves, as often as they see fit; here the patience that was asked for decides.

@@ -1,6 +1,7 @@
 """A step that makes parts and then an artifact of them, and what must hold of a store that it was disturbed in."""
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,16 +71,22 @@ def kill_after(parts: int) -> Iterator[list[int]]:
         yield saved
 
 
-def check_elsewhere(s3: S3, address: str, refs: set[ArtifactRef], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that the store holds these artifacts, each whole, and nothing else, seen from another machine."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    monkeypatch.setenv("MU_GRPO_CACHE", str(cache))
-    there = Store.open(address, create=False)
-    found = {manifest.ref for kind in ("rollouts", "policy") for manifest in there.manifests(kind)}
-    assert found == refs
-    for ref in refs:
-        assert there.holds(ref)
-        check(there.path(ref), there.manifest(ref).files)
+@contextmanager
+def another_machine(s3: S3) -> Iterator[None]:
+    """Inside the block this process reaches the server itself, and has no local copy of its stores."""
+    with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
+        for name, value in s3.environment(Path(cache)).items():
+            patch.setenv(name, value)
+        yield
+
+
+def check_store(s3: S3, address: str, refs: set[ArtifactRef]) -> None:
+    """Check that another machine finds these artifacts in a store, each whole, and nothing else."""
+    with another_machine(s3):
+        there = Store.open(address, create=False)
+        assert {manifest.ref for kind in ("rollouts", "policy") for manifest in there.manifests(kind)} == refs
+        for ref in refs:
+            assert there.holds(ref)
+            check(there.path(ref), there.manifest(ref).files)
     folders = tuple(ref.folder for ref in refs)
-    keys = [key for key in s3.keys(address.removeprefix("s3://")) if not key.startswith(("made/", "store.json"))]
-    assert all(key.startswith(folders) for key in keys)
+    assert all(key.startswith((*folders, "made/", "store.json")) for key in s3.keys(address))
