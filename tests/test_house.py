@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from tests.prepared import run_python
 from tools.cache_versions import NOTE, ROOT, current
 
 
@@ -40,7 +39,7 @@ def test_only_one_room_knows_kubernetes() -> None:
 )
 def test_settings_and_the_command_load_nothing_heavy(modules: str, heavy: set[str]) -> None:
     code = f"import sys, {modules}; print({heavy} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python(code)
     assert done.stdout.strip() == "set()"
 
 

@@ -1,7 +1,8 @@
 """Work that hangs ends where another attempt can go on."""
 
 import subprocess
-import sys
+
+from tests.prepared import run_python
 
 WORK = """
 import time
@@ -19,8 +20,7 @@ print("ended")
 
 
 def run(pause: float, after: float) -> subprocess.CompletedProcess[str]:
-    code = WORK.format(pause=pause, after=after)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    return run_python(WORK.format(pause=pause, after=after))
 
 
 def test_work_that_advances_goes_on_however_long_it_takes_and_nothing_is_watched_after_it() -> None:

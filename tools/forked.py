@@ -41,7 +41,7 @@ class Program:
         self, command: list[str], environment: Mapping[str, str], folder: Path = ROOT, together: bool = False
     ) -> None:
         self.command = command
-        self._files = [tempfile.NamedTemporaryFile("w+") for _ in range(1 if together else 2)]  # noqa: SIM115 - see end
+        self._files = [tempfile.NamedTemporaryFile("w+") for _ in range(1 if together else 2)]  # noqa: SIM115 - closed with the object
         places = [file.name for file in self._files]
         self._process = forkserver().Process(target=_run, args=(command, dict(environment), folder, places))
         self._process.start()
@@ -75,7 +75,6 @@ class Program:
         for file in self._files:
             file.seek(0)
             texts.append(file.read())
-            file.close()
         return subprocess.CompletedProcess(self.command, self.returncode, texts[0], "".join(texts[1:]))
 
 

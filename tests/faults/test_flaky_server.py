@@ -4,6 +4,9 @@ import random
 import shutil
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -35,49 +38,39 @@ def one_large_file(store: Store) -> ArtifactRef:
     return draft.ref
 
 
-class Watcher:
-    """A reader beside the proxy that lists the bucket all the time."""
+@contextmanager
+def listing_all_the_time(s3: S3, address: str) -> Iterator[list[dict[str, set[str]]]]:
+    """Yield a list that grows with every look of a reader beside the proxy: the names of files by folder."""
+    looks: list[dict[str, set[str]]] = []
+    client, stopped = s3.client(), threading.Event()
 
-    def __init__(self, s3: S3, bucket: str) -> None:
-        self.artifacts_seen, self.without_manifest_seen = 0, 0
-        self.broken: list[str] = []
-        self._client, self._bucket = s3.client(), bucket.removeprefix("s3://")
-        self._files: dict[str, set[str]] = {}
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
+    def look() -> None:
+        while not stopped.wait(0.02):
+            folders = defaultdict(set)
+            for found in client.list_objects_v2(Bucket=address.removeprefix("s3://")).get("Contents", []):
+                folder, _, name = found["Key"].rpartition("/")
+                folders[folder].add(name)
+            looks.append(folders)
 
-    def __enter__(self) -> "Watcher":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stopped.wait(0.02):
-            listed = self._client.list_objects_v2(Bucket=self._bucket).get("Contents", [])
-            keys = {found["Key"] for found in listed}
-            for folder in {key.rpartition("/")[0] for key in keys} - {""}:
-                names = {key.removeprefix(f"{folder}/") for key in keys if key.startswith(f"{folder}/")}
-                if "manifest.json" not in names:
-                    self.without_manifest_seen += 1
-                    continue
-                self.artifacts_seen += 1
-                expected = FILES if folder.startswith("rollouts/") else 1
-                if len(names) != expected + 1:
-                    self.broken.append(f"{folder}: {sorted(names)}")
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        yield looks
+    finally:
+        stopped.set()
+        reader.join()
 
 
 def test_artifacts_come_and_go_whole(place: str, flaky: Proxy, s3: S3, store: Store) -> None:
     flaky.fail(0.3)
     remote = Store.open(place)
-    with Watcher(s3, place) as watcher:
+    with listing_all_the_time(s3, place) as looks:
         writers = [partial(small_files, remote, 0), partial(small_files, remote, 1), partial(one_large_file, remote)]
         refs = at_once(writers)
-    assert not watcher.broken
-    assert watcher.artifacts_seen > 0
-    assert watcher.without_manifest_seen > 0, "the watcher came too late to see anything"
+    files = {ref.folder: FILES if ref.kind == "rollouts" else 1 for ref in refs}
+    seen = [(names, files[folder]) for folders in looks for folder, names in folders.items() if folder]
+    assert all(len(names) == count + 1 for names, count in seen if "manifest.json" in names)
+    assert {"manifest.json" in names for names, _ in seen} == {True, False}, "the reader came too late to see anything"
     shutil.rmtree(remote.root)
     for ref, folder in zip(refs, remote.paths(refs), strict=True):
         check(folder, remote.manifest(ref).files)

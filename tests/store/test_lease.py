@@ -22,37 +22,29 @@ IMPATIENT = 3.0
 """Seconds without a beat after which a waiter takes over, where nobody beats; elsewhere it waits for much longer."""
 
 
-class Attempt:
-    """A process of ``tests.store.attempt``, with the local copy of a store that its machine has."""
+class Attempt(Program):
+    """A process of ``tests.store.attempt``."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
-        self._program, self._printed, self._log = Program(command, environment, together=True), "", log
-        self.pid = self._program.pid
+    def __init__(self, log: Path, environment: dict[str, str], *arguments: str) -> None:
+        super().__init__(["-m", "tests.store.attempt", *arguments], environment, together=True)
+        self._log = log
 
     def logged(self) -> list[str]:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
     def output(self) -> str:
-        return " ".join((self._printed or self._program.printed).split())
+        return " ".join(self.printed.split())
 
     def wait_for(self, text: str) -> None:
         for _ in range(2400):
             if text in self.logged() or text in self.output():
                 return
-            assert self._program.returncode is None, self.output()
+            assert self.returncode is None, self.output()
             time.sleep(0.05)
         raise TimeoutError(f"{text!r} never came: {self.output()}")
 
-    def send(self, what: signal.Signals) -> None:
-        self._program.send(what)
-
     def let_go_on(self) -> None:
         self._log.with_suffix(".go").touch()
-
-    def end(self) -> int:
-        done = self._program.end(120)
-        self._printed = done.stdout
-        return done.returncode
 
 
 Start = Callable[..., Attempt]
@@ -60,12 +52,12 @@ Start = Callable[..., Attempt]
 
 @pytest.fixture
 def start(s3: S3, bucket: str, tmp_path: Path) -> Start:
-    """Starts an attempt on a machine; it stays at the part ``stays_at``."""
+    """Starts an attempt on a machine, which has a local copy of the store; it stays at the part ``stays_at``."""
 
     def start(machine: str, stays_at: int = -1, patience: float = 60.0, address: str = bucket) -> Attempt:
         log = tmp_path / f"{uuid.uuid4().hex}.log"
         environment = {**os.environ, **s3.environment(tmp_path / machine), "COLUMNS": "1000"}
-        return Attempt(["-m", "tests.store.attempt", address, str(log), str(stays_at), str(patience)], environment, log)
+        return Attempt(log, environment, address, str(log), str(stays_at), str(patience))
 
     return start
 
@@ -79,12 +71,12 @@ def test_the_next_attempt_waits_for_the_last_save_and_goes_on_from_it(start: Sta
     second.wait_for(f"train: {os.uname().nodename}, process {first.pid} does this work in {bucket}/progress/")
     assert second.logged() == []
     first.let_go_on()
-    assert first.end() != 0
+    assert first.end().returncode != 0
     assert "stopped by SIGTERM after part 1" in first.output()
-    assert second.end() == 0, second.output()
+    assert second.end().returncode == 0, second.output()
     assert second.logged() == ["has 0", "has 1", "begun 2", "has 2", "begun 3", "has 3"]
     undisturbed = start("third", address=f"{bucket}/undisturbed")
-    assert undisturbed.end() == 0
+    assert undisturbed.end().returncode == 0
     assert undisturbed.output().split()[-1] == second.output().split()[-1]
     assert not [key for key in s3.keys(bucket) if "progress/" in key]
 
@@ -103,7 +95,7 @@ def test_the_work_of_a_killed_holder_is_taken_over_at_once_on_its_machine_and_la
     third = start("elsewhere", patience=IMPATIENT)
     third.wait_for("or for 3 s without a sign of life")
     waited = time.monotonic()
-    assert third.end() == 0, third.output()
+    assert third.end().returncode == 0, third.output()
     assert time.monotonic() - waited > IMPATIENT - 1
     assert "gave no sign of life; its work is taken over" in third.output()
     assert third.logged()[:3] == ["has 0", "has 1", "begun 2"]
@@ -117,12 +109,12 @@ def test_a_holder_that_was_taken_over_saves_nothing_more(start: Start, s3: S3, b
     second.wait_for("begun 1")
     first.let_go_on()
     first.send(signal.SIGCONT)
-    assert first.end() != 0
+    assert first.end().returncode != 0
     assert not [key for key in s3.keys(bucket) if "part-000001" in key]
     assert f"was taken over by {os.uname().nodename}, process {second.pid}, because this process" in first.output()
     second.send(signal.SIGTERM)
     second.let_go_on()
-    assert second.end() != 0
+    assert second.end().returncode != 0
     assert "stopped by SIGTERM after part 1" in second.output()
 
 
@@ -131,7 +123,7 @@ def test_of_many_that_begin_at_once_one_works_and_the_others_find_it(start: Star
     s3.skip_unless_it_can("keep the first of two conditional writes at the same time")
     Store.open(bucket)
     several = [start(str(number)) for number in range(3)]
-    assert {attempt.end() for attempt in several} == {0}, [attempt.output() for attempt in several]
+    assert {attempt.end().returncode for attempt in several} == {0}, [attempt.output() for attempt in several]
     assert len({attempt.output().split()[-1] for attempt in several}) == 1
     begun = [line for attempt in several for line in attempt.logged() if line.startswith("begun")]
     assert sorted(begun) == [f"begun {number}" for number in range(4)]

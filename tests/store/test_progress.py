@@ -3,8 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,8 +14,8 @@ from tasks.interruption import Interrupted
 from tasks.settings import TrackerSettings
 from tasks.store import Draft, Store
 from tasks.tracking import open_tracker
+from tests.prepared import run_python
 from tests.store.writers import run_until_killed
-from tools import ROOT
 from tools.s3 import S3
 
 WORK = "w" * 32
@@ -157,7 +155,7 @@ with (defer_sigterm() if {defers} else nullcontext()):
         print(count, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_python(code)
     assert done.returncode == -signal.SIGTERM
     assert done.stdout.split() == [str(count) for count in range(1, kills + 1)]
 

@@ -4,8 +4,6 @@ import base64
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +12,8 @@ import pytest
 from tasks.errors import ArtifactError
 from tasks.store import ArtifactRef, Store
 from tasks.store.s3 import PART_BYTES
+from tests.prepared import run_python
 from tests.store.writers import EVERY_MAKE, at_once, run_until_killed, write
-from tools import ROOT
 from tools.s3 import S3
 
 
@@ -166,7 +164,7 @@ print("checked", len(findings.faults), findings.bytes // 2**20, store.root.exist
 store.path(draft.ref)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    done = run_python(code)
     lines = done.stdout.splitlines()
     assert any(line.startswith("upload policy/") and "400/400" in line for line in lines)
     assert any(line.startswith("download policy/") and "400/400" in line for line in lines)

@@ -1,10 +1,7 @@
 """Every number of a run is shown once, however often the work was interrupted."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +21,7 @@ from tasks.store.work import run_once
 from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
 from tests.faults.steps import Killed
-from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_verdicts
+from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_verdicts, run_python
 from tools import ROOT
 
 Shown = Counter[tuple[str, int, float]]
@@ -185,21 +182,8 @@ with open_tracker(TrackerSettings(kind="wandb", run="a-run"), Store.open(sys.arg
     show("optimize", {"update": 1, "reward": 0.5})
 print("went on")
 """
-    environment = {
-        **os.environ,
-        "WANDB_API_KEY": KEY,
-        "WANDB_BASE_URL": "http://127.0.0.1:9",
-        "WANDB_INIT_TIMEOUT": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "store")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=ROOT,
-    )
+    away = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_INIT_TIMEOUT": "1"}
+    done = run_python(code, str(tmp_path / "store"), **away)
     assert "went on" in done.stdout, done.stdout + done.stderr
     assert "wandb: not reached" in done.stdout
     assert KEY not in done.stdout + done.stderr
