@@ -63,7 +63,7 @@ class DeploymentError(UserError):
 
 
 @contextmanager
-def explained(what: str, advice: str) -> Iterator[None]:
+def explain(what: str, advice: str) -> Iterator[None]:
     """Turn any error that a library raises on a model or file of the user's into a DataError of one line.
 
     Args:

@@ -9,8 +9,8 @@ from typing import NoReturn, TypeVar
 
 from tasks.errors import UserError
 
-_ASKED = threading.Event()
-_GOES_ON = "goes_on_after_sigterm"
+_STOP = threading.Event()
+_DEFERS = "defers_sigterm"
 Step = TypeVar("Step", bound=Callable[..., object])
 
 
@@ -21,14 +21,14 @@ class Interrupted(UserError):
 
 
 @contextmanager
-def heeded() -> Iterator[None]:
+def defer_sigterm() -> Iterator[None]:
     """Only note the first SIGTERM inside the block; a second one ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def note(number: int, _: FrameType | None) -> None:
-        _ASKED.set()
+        _STOP.set()
         signal.signal(number, signal.SIG_DFL)
 
     before = signal.signal(signal.SIGTERM, note)
@@ -38,30 +38,30 @@ def heeded() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def heeding(step: Step) -> Step:
+def save_on_sigterm(step: Step) -> Step:
     """Wrap a step that keeps running after SIGTERM until it has saved its state."""
-    wrapped = heeded()(step)
-    setattr(wrapped, _GOES_ON, True)
+    wrapped = defer_sigterm()(step)
+    setattr(wrapped, _DEFERS, True)
     return wrapped
 
 
-def goes_on(step: Callable[..., object]) -> bool:
+def defers_sigterm(step: Callable[..., object]) -> bool:
     """Return True if a step keeps running after SIGTERM until it has saved its state."""
-    return getattr(step, _GOES_ON, False)
+    return getattr(step, _DEFERS, False)
 
 
-def asked() -> bool:
-    """Return True if a stop was asked for."""
-    return _ASKED.is_set()
+def stop_requested() -> bool:
+    """Return True if SIGTERM came."""
+    return _STOP.is_set()
 
 
-def stop_if_asked(what: str) -> None:
-    """Raise Interrupted if a stop was asked for; to be called when ``what`` has been saved."""
-    if asked():
-        stop(what)
+def stop_if_requested(saved: str) -> None:
+    """Raise Interrupted if SIGTERM came; to be called when ``saved`` has been saved."""
+    if stop_requested():
+        stop(saved)
 
 
-def stop(what: str) -> NoReturn:
-    """Raise Interrupted, as was asked for; ``what`` has been saved."""
-    _ASKED.clear()
-    raise Interrupted(f"stopped by SIGTERM after {what}. Start the same command again: it goes on from there.")
+def stop(saved: str) -> NoReturn:
+    """Raise Interrupted after SIGTERM; ``saved`` has been saved."""
+    _STOP.clear()
+    raise Interrupted(f"stopped by SIGTERM after {saved}. Start the same command again: it goes on from there.")

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -16,7 +16,7 @@ from tasks.logs import logger
 _PLAIN_EVERY_SECONDS = 10.0
 _OPEN: list[str] = []
 """Titles of the bars that are open, from the outermost on; empty for one that is not shown."""
-_hangs_after: float | None = None
+_limit_seconds: float | None = None
 
 
 def end_when_it_hangs(seconds: float = 2 * 3600.0) -> None:
@@ -24,14 +24,14 @@ def end_when_it_hangs(seconds: float = 2 * 3600.0) -> None:
 
     For pods, where another attempt goes on from what was saved: a hanging collective or engine raises no error.
     """
-    global _hangs_after
-    _hangs_after = seconds
+    global _limit_seconds
+    _limit_seconds = seconds
 
 
 class Bar:
     """The progress of one piece of work."""
 
-    def __init__(self, title: str, total: int, progress: Progress | None, silent: bool = False) -> None:
+    def __init__(self, title: str, total: int, progress: Progress | None, silent: bool) -> None:
         self._title, self._total, self._progress, self._silent = title, total, progress, silent
         self._done, self._note = 0, ""
         self._started = self._printed = time.monotonic()
@@ -54,7 +54,7 @@ class Bar:
 
     def finish(self) -> None:
         """Print the last plain line; a bar needs none."""
-        if self._progress is None:
+        if self._progress is None and not self._silent:
             self._line()
 
     def _line(self) -> None:
@@ -63,8 +63,8 @@ class Bar:
 
 
 def _watch() -> None:
-    if _hangs_after is not None:
-        faulthandler.dump_traceback_later(_hangs_after, exit=True)
+    if _limit_seconds is not None:
+        faulthandler.dump_traceback_later(_limit_seconds, exit=True)
 
 
 @contextmanager
@@ -75,34 +75,21 @@ def bar(title: str, total: int) -> Iterator[Bar]:
     bar, without a title, above log level info, and in processes that follow a leader.
     """
     silent = not title or any(_OPEN) or os.environ.get("RANK", "0") != "0" or not logger().isEnabledFor(logging.INFO)
+    drawn = None if silent or not sys.stderr.isatty() else _draw()
     _OPEN.append("" if silent else title)
     _watch()
     try:
-        if silent:
-            yield Bar(title, total, None, silent=True)
-        else:
-            with _shown(title, total) as shown:
-                yield shown
+        with drawn or nullcontext():
+            opened = Bar(title, total, drawn, silent)
+            yield opened
+            opened.finish()
     finally:
         _OPEN.pop()
         if not _OPEN:
             faulthandler.cancel_dump_traceback_later()
 
 
-@contextmanager
-def _shown(title: str, total: int) -> Iterator[Bar]:
-    if sys.stderr.isatty():
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        with Progress(*columns, console=Console(stderr=True)) as progress:
-            yield Bar(title, total, progress)
-    else:
-        plain = Bar(title, total, None)
-        yield plain
-        plain.finish()
+def _draw() -> Progress:
+    note = TextColumn("{task.fields[note]}")
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+    return Progress(TextColumn("{task.description}"), *columns, note, console=Console(stderr=True))

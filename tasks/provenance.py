@@ -46,7 +46,7 @@ def execution() -> str:
 
 
 @contextmanager
-def waiting() -> Iterator[None]:
+def note_wait() -> Iterator[None]:
     """Note that this process only waits inside the block."""
     begun = time.time()
     try:

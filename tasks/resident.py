@@ -22,7 +22,7 @@ _held: dict[Place, tuple[Hashable, Closing]] = {}
 os.register_at_fork(after_in_child=_held.clear)  # Its parent goes on using them.
 
 
-def resident(place: Place, key: Hashable, load: Callable[[], Held]) -> Held:
+def load_resident(place: Place, key: Hashable, load: Callable[[], Held]) -> Held:
     """Return the object that is held for a key, or load it.
 
     Args:

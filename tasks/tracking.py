@@ -29,7 +29,7 @@ Show = Callable[[str, Mapping[str, Any]], None]
 
 
 @contextmanager
-def shown(settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]) -> Iterator[Show]:
+def open_tracker(settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]) -> Iterator[Show]:
     """Yield a function that shows rows. It does nothing without a tracker, and in a follower, whose leader shows them.
 
     Args:

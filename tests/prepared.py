@@ -1,7 +1,9 @@
-"""What several tests start from: folders that are made once, and a stage as a run's workflow prepares it, in small."""
+"""What several tests start from: other interpreters, folders that are made once, a small stage as a run prepares it."""
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from tasks.settings import (
 from tasks.settings.evaluate import measures
 from tasks.store import ArtifactRef, Store
 from tasks.verify.step import verify_rollouts
+from tools import ROOT
 
 PROMPTS = PromptsSettings(prompts_per_stage=16, prompts_per_shard=8, arithmetic=ArithmeticSettings(levels=[1]))
 ROLLOUT = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)
@@ -33,6 +36,12 @@ EVALUATE = EvaluationSettings(samples_per_problem=2, max_new_tokens=12, response
 OPTIMIZE = OptimizeSettings.parse({"preset": "mu_grpo", "responses_per_update": 16, "learning_rate": 1e-4})
 """A stage of 4 updates, for the policy ``learner``."""
 Learner = tuple[Store, ArtifactRef]
+
+
+def run_python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in an interpreter of its own, in the project's folder."""
+    command, own = [sys.executable, "-c", code, *arguments], {**os.environ, **environment}
+    return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False, timeout=120)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> tuple[Path, Path]:

@@ -1,14 +1,15 @@
 """Work that hangs ends where another attempt can go on."""
 
 import subprocess
-import sys
+
+from tests.prepared import run_python
 
 WORK = """
 import time
 from tasks.progress import bar, end_when_it_hangs
 end_when_it_hangs(1.0)
-with bar("outer", 3) as outer:
-    for _ in range(3):
+with bar("outer", 2) as outer:
+    for _ in range(2):
         time.sleep({pause})
         with bar("inner", 1) as inner:
             inner.advance()
@@ -19,12 +20,11 @@ print("ended")
 
 
 def run(pause: float, after: float) -> subprocess.CompletedProcess[str]:
-    code = WORK.format(pause=pause, after=after)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    return run_python(WORK.format(pause=pause, after=after))
 
 
 def test_work_that_advances_goes_on_however_long_it_takes_and_nothing_is_watched_after_it() -> None:
-    done = run(pause=0.6, after=1.5)
+    done = run(pause=0.6, after=1.1)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "ended"), done.stderr
 
 

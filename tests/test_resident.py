@@ -1,12 +1,10 @@
 """What stays from one step to the next: one thing in each place, closed when another takes it, never a parent's."""
 
 import os
-import subprocess
-import sys
 
 import psutil
 
-from tasks.resident import release, resident
+from tasks.resident import load_resident, release
 from tasks.verify.pool import shared_verifier
 from tasks.verify.verdicts import Outcome
 from tests.verify.helpers import boxed, eventually, settings
@@ -22,27 +20,27 @@ class Thing:
 
 def test_one_thing_is_held_in_each_place() -> None:
     release("verifier")
-    engine, verifier = resident("engine", "a", Thing), resident("verifier", "a", Thing)
+    engine, verifier = load_resident("engine", "a", Thing), load_resident("verifier", "a", Thing)
     assert engine is not verifier
-    assert resident("engine", "a", Thing) is engine
-    other = resident("engine", "b", Thing)
+    assert load_resident("engine", "a", Thing) is engine
+    other = load_resident("engine", "b", Thing)
     assert engine.closed
     assert not other.closed
     assert not verifier.closed
     release()
     assert other.closed
-    assert resident("verifier", "a", Thing) is verifier
+    assert load_resident("verifier", "a", Thing) is verifier
     release("verifier")
     assert verifier.closed
 
 
 def test_a_forked_process_does_not_use_what_its_parent_holds() -> None:
-    held = resident("engine", "a", Thing)
+    held = load_resident("engine", "a", Thing)
     child = os.fork()
     if not child:
-        os._exit(int(resident("engine", "a", Thing) is held))
+        os._exit(int(load_resident("engine", "a", Thing) is held))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert resident("engine", "a", Thing) is held
+    assert load_resident("engine", "a", Thing) is held
     release()
 
 
@@ -57,16 +55,3 @@ def test_workers_of_a_verifier_serve_the_next_step_until_its_settings_change() -
     assert first.pids == []
     assert eventually(lambda: not psutil.pid_exists(worker))
     release("verifier")
-
-
-def test_workers_end_with_their_process() -> None:
-    program = (
-        "from tasks.verify.pool import shared_verifier\n"
-        "from tests.verify.helpers import boxed, eventually, settings\n"
-        "verifier = shared_verifier(settings(workers=1))\n"
-        "verifier.verify([('1', boxed('1'))])\n"
-        "print(*verifier.pids)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    pid = int(done.stdout.splitlines()[-1])
-    assert eventually(lambda: not psutil.pid_exists(pid))

@@ -41,7 +41,7 @@ class Program:
         self, command: list[str], environment: Mapping[str, str], folder: Path = ROOT, together: bool = False
     ) -> None:
         self.command = command
-        self._files = [tempfile.NamedTemporaryFile("w+") for _ in range(1 if together else 2)]  # noqa: SIM115 - see end
+        self._files = [tempfile.NamedTemporaryFile("w+") for _ in range(1 if together else 2)]  # noqa: SIM115 - closed with the object
         places = [file.name for file in self._files]
         self._process = forkserver().Process(target=_run, args=(command, dict(environment), folder, places))
         self._process.start()
@@ -71,12 +71,11 @@ class Program:
         if self.returncode is None:
             self.send(signal.SIGKILL, to_all=True)
             raise subprocess.TimeoutExpired(self.command, seconds)
-        told = []
+        texts = []
         for file in self._files:
             file.seek(0)
-            told.append(file.read())
-            file.close()
-        return subprocess.CompletedProcess(self.command, self.returncode, told[0], "".join(told[1:]))
+            texts.append(file.read())
+        return subprocess.CompletedProcess(self.command, self.returncode, texts[0], "".join(texts[1:]))
 
 
 def _run(command: list[str], environment: dict[str, str], folder: Path, places: list[str]) -> None:
@@ -87,7 +86,7 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, places: 
     tempfile.tempdir = None  # It is chosen anew, by the environment.
     for stream, place in ((1, places[0]), (2, places[-1])):
         os.dup2(os.open(place, os.O_WRONLY | os.O_APPEND), stream)
-    _read_again()
+    _read_environment()
     try:
         if command[0] == "-m":
             sys.argv = command[1:]
@@ -100,7 +99,7 @@ def _run(command: list[str], environment: dict[str, str], folder: Path, places: 
         atexit._run_exitfuncs()
 
 
-def _read_again() -> None:
+def _read_environment() -> None:
     """Do what flytekit does with the environment when it is imported."""
     from flytekit.configuration import DataConfig
     from flytekit.core import data_persistence

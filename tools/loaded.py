@@ -34,15 +34,15 @@ MODULES = [
 ]
 
 
-def _below(model: type[FlyteModel]) -> Iterator[type[FlyteModel]]:
+def _subclasses(model: type[FlyteModel]) -> Iterator[type[FlyteModel]]:
     for one in model.__subclasses__():
         yield one
-        yield from _below(one)
+        yield from _subclasses(one)
 
 
 for name in MODULES:
     import_module(name)
-for model in set(_below(FlyteModel)):
+for model in set(_subclasses(FlyteModel)):
     with suppress(KeyError, IndexError):  # a base class without a schema of its own
         model.model_json_schema()
 gc.collect()

@@ -19,7 +19,7 @@ import pytest
 from tools.system_programs import find, require
 
 LOOPBACK = "127.0.0.1"
-_NOT_BY_RCLONE = ("keep the first of two conditional writes at the same time", "keep checksums")
+_RCLONE_LACKS = ("keep the first of two conditional writes at the same time", "keep checksums")
 
 
 class S3:
@@ -30,7 +30,7 @@ class S3:
         self.pid = pid
         self._lacks = lacks
 
-    def has_to(self, do: str) -> None:
+    def skip_unless_it_can(self, do: str) -> None:
         """Skips the test on a server that is known not to do this."""
         if do in self._lacks:
             pytest.skip(f"this server does not {do}")
@@ -57,7 +57,7 @@ class S3:
         self.client().create_bucket(Bucket=name)
         return name
 
-    def empty(self, bucket: str) -> None:
+    def delete_objects(self, bucket: str) -> None:
         """Deletes every object of a bucket."""
         client, keys = self.client(), self.keys(bucket)
         for start in range(0, len(keys), 1000):
@@ -65,8 +65,8 @@ class S3:
             client.delete_objects(Bucket=bucket, Delete={"Objects": some})
 
     def keys(self, bucket: str) -> list[str]:
-        """Every object of a bucket."""
-        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket)
+        """Every object of a bucket, which is given by its name or its address."""
+        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket.removeprefix("s3://"))
         return [found["Key"] for page in pages for found in page.get("Contents", [])]
 
 
@@ -74,7 +74,7 @@ class S3:
 def server(extra: Mapping[str, str] | None = None, log: Path = Path(os.devnull), host: str = LOOPBACK) -> Iterator[S3]:
     """Starts moto as a process and waits until it answers; ``log`` gets a line per request."""
     port = free_port()
-    with _answering([sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)], port, extra, log, host) as s3:
+    with _serve([sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)], port, extra, log, host) as s3:
         yield s3
 
 
@@ -84,7 +84,7 @@ def versitygw(folder: Path) -> Iterator[S3]:
     folder.mkdir(parents=True)
     port = free_port()
     options = ["--access", "test", "--secret", "test", "--port", f"{LOOPBACK}:{port}", "--keep-alive", "--quiet"]
-    with _answering([require("versitygw"), *options, "posix", str(folder)], port) as s3:
+    with _serve([require("versitygw"), *options, "posix", str(folder)], port) as s3:
         yield s3
 
 
@@ -94,8 +94,8 @@ def rclone(folder: Path) -> Iterator[S3]:
     folder.mkdir(parents=True)
     port = free_port()
     options = ["--addr", f"{LOOPBACK}:{port}", "--auth-key", "test,test", str(folder)]
-    with _answering([require("rclone"), "serve", "s3", *options], port) as s3:
-        yield S3(port, s3.pid, lacks=_NOT_BY_RCLONE)
+    with _serve([require("rclone"), "serve", "s3", *options], port) as s3:
+        yield S3(port, s3.pid, lacks=_RCLONE_LACKS)
 
 
 def rclone_version() -> str:
@@ -107,7 +107,7 @@ def rclone_version() -> str:
 
 
 @contextmanager
-def _answering(
+def _serve(
     command: Sequence[str],
     port: int,
     extra: Mapping[str, str] | None = None,
@@ -116,8 +116,8 @@ def _answering(
 ) -> Iterator[S3]:
     environment = {**os.environ, **(extra or {})}
     with (
-        log.open("w") as told,
-        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=told) as process,
+        log.open("w") as errors,
+        subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=errors) as process,
     ):
         try:
             wait_until_open(port, host=host)

@@ -75,7 +75,7 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
 
 
 def _of_run(store: Store, report: Manifest, stage: int) -> Responses:
-    evaluated = run_of(store, report).evaluated(report)
+    evaluated = run_of(store, report).evaluated_policies(report)
     policy = next((policy for policy in evaluated if policy.known_facts["stage"] == stage), None)
     if policy is None:
         raise DataError(f"stage {stage}: not in the run with {len(evaluated) - 1} stages.")
@@ -83,7 +83,7 @@ def _of_run(store: Store, report: Manifest, stage: int) -> Responses:
     if own and stage > report.known_facts.get("trained_from", 0):
         # Another run may have made the same policy with other settings.
         policy = policy.model_copy(update={"settings": own})
-    return Responses.learned(f"stage {stage}", policy)
+    return Responses.of_policy(f"stage {stage}", policy)
 
 
 def _read_rows(store: Store, responses: Responses) -> list[dict[str, Any]]:

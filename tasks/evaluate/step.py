@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tasks.data.benchmarks import BenchmarkNote
 from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, headline, measure
-from tasks.interruption import heeding
+from tasks.interruption import save_on_sigterm
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import bar
 from tasks.rollout.engine import Engine, OnDone, Sampling, engine_of, unseen
@@ -19,13 +19,13 @@ from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE
 from tasks.store.tables import SAMPLES, read_table, to_table, write_table
-from tasks.tracking import shown
+from tasks.tracking import open_tracker
 from tasks.verify.pool import Verifier, check_failures, shared_verifier
 from tasks.verify.step import pair
 from tasks.verify.verdicts import Outcome, Verdict
 
 
-@heeding
+@save_on_sigterm
 def evaluate_policy(
     store: Store,
     settings: EvaluationSettings,
@@ -89,7 +89,7 @@ def evaluate_policy(
         metrics = measure(samples, classes, k, note.name, rewards=note.answer_type == "function")
         (draft.path / ACCURACY_FILE).write_text(json.dumps(metrics, indent=1))
         draft.facts.update(benchmark=note.name, **headline(metrics), **limit.facts(title))
-        with shown(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
+        with open_tracker(operation.tracker, store, title, settings.model_dump(mode="json")) as show:
             show(f"evaluate/{note.name}", {"update": updates, "stage": stage, **draft.facts})
     return draft.ref
 

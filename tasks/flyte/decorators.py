@@ -118,7 +118,7 @@ def _once(
     store: StoreRef, name: str, version: str, logic: Logic[Made], determining: list[Any], rest: Mapping[str, Any]
 ) -> Made:
     started = time.time()
-    do_once: Callable[..., Any] = work.once
+    do_once: Callable[..., Any] = work.run_once
     if decks.in_group():
         from tasks.train.distributed import once_together
 

@@ -270,9 +270,9 @@ def open_evaluation(
 @always
 def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedPolicy:
     """Return what was found about a policy."""
-    from tasks.stored.results import evaluated_policy
+    from tasks.stored.results import describe_evaluation
 
-    return evaluated_policy(Store(inputs.store), average)
+    return describe_evaluation(Store(inputs.store), average)
 
 
 @always

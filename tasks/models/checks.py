@@ -9,7 +9,7 @@ from transformers import AutoConfig, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from tasks.errors import DataError, explained
+from tasks.errors import DataError, explain
 from tasks.git_lfs import check_fetched
 from tasks.models.files import ADAPTER, GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
 from tasks.models.loading import AGAIN, cannot_load, folder_weights, has_code, load_tokenizer, stop_token_ids
@@ -45,7 +45,7 @@ def check_folder(path: Path, trust_remote_code: bool = False) -> None:
     _check_kind(path, read_json(path / "config.json"), trust_remote_code)
     if (path / GENERATION).is_file():
         settings = read_json(path / GENERATION)
-        with explained(cannot_load(path, GENERATION), "Correct the file, or delete it."):
+        with explain(cannot_load(path, GENERATION), "Correct the file, or delete it."):
             GenerationConfig.from_dict(settings)
 
 
@@ -94,7 +94,7 @@ def check_model(path: Path, chat: bool = False) -> None:
     Raises:
         DataError: it has not; with ``chat`` the tokenizer must have a template, too.
     """
-    with explained(cannot_load(path, "config.json"), AGAIN):
+    with explain(cannot_load(path, "config.json"), AGAIN):
         config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))
         known = config.get_text_config().vocab_size
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING and "AutoModelForCausalLM" not in getattr(
@@ -105,7 +105,7 @@ def check_model(path: Path, chat: bool = False) -> None:
             "as a Qwen or Llama model."
         )
     tokenizer = load_tokenizer(path)
-    with explained(cannot_load(path, "its tokenizer"), AGAIN):
+    with explain(cannot_load(path, "its tokenizer"), AGAIN):
         named = max(tokenizer.get_vocab().values(), default=-1) + 1
     if named > known:
         raise DataError(

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from tasks.errors import DataError, SettingsError, explained
+from tasks.errors import DataError, SettingsError, explain
 from tasks.models.files import GENERATION, read_json, stored_shapes, weight_files
 
 transformers.utils.logging.disable_progress_bar()
@@ -39,7 +39,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     Raises:
         DataError: transformers cannot load it.
     """
-    with explained(cannot_load(path, "its tokenizer"), AGAIN):
+    with explain(cannot_load(path, "its tokenizer"), AGAIN):
         return AutoTokenizer.from_pretrained(path, trust_remote_code=has_code(path))
 
 
@@ -88,7 +88,7 @@ def load_model(
         # The faster implementations leave out such a cap.
         attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
     with (
-        explained(cannot_load(path, "the model"), AGAIN),
+        explain(cannot_load(path, "the model"), AGAIN),
         enough_memory("policy", "Take a machine with more memory, or a smaller policy."),
     ):
         model, found = AutoModelForCausalLM.from_pretrained(

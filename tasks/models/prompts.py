@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from tasks.errors import DataError, explained
+from tasks.errors import DataError, explain
 from tasks.logs import logger
 from tasks.settings.base import DAY
 
@@ -46,7 +46,7 @@ def _warn(text: str) -> None:
 
 def _plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
     """Tokenise texts, without the tokens that a tokenizer adds to close a text: the policy continues it."""
-    with explained("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
+    with explain("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
         encoded = tokenizer(list(texts), return_special_tokens_mask=True)
         ids = [list(own) for own in encoded["input_ids"]]
         for own, added in zip(ids, encoded["special_tokens_mask"], strict=True):
@@ -69,7 +69,7 @@ def _chats(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]]
     ]
     today = datetime.strptime(date, DAY)
     advice = "Set prompts.chat: false, or change the template so that it takes a chat of one user's message."
-    with explained("the chat template of the policy's tokenizer cannot take the prompts", advice):
+    with explain("the chat template of the policy's tokenizer cannot take the prompts", advice):
         found: list[list[int]] = tokenizer.apply_chat_template(
             chats,
             add_generation_prompt=True,

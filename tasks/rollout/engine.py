@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasks.resident import resident
+from tasks.resident import load_resident
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure an engine
     from tasks.settings import EngineSettings
@@ -129,7 +129,7 @@ def engine_of(folder: Path, policy_digest: str, settings: "EngineSettings") -> E
     Raises:
         SettingsError: the engine is not installed, or it asks for more than the machine has.
     """
-    return resident("engine", (policy_digest, settings.model_dump_json()), lambda: load_engine(folder, settings))
+    return load_resident("engine", (policy_digest, settings.model_dump_json()), lambda: load_engine(folder, settings))
 
 
 def load_engine(folder: Path, settings: "EngineSettings", takes_turns: bool = False) -> Engine:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
-from tasks.errors import DataError, explained
+from tasks.errors import DataError, explain
 from tasks.formats import percent
-from tasks.interruption import heeding
+from tasks.interruption import save_on_sigterm
 from tasks.logs import logger
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import Bar, bar
@@ -32,7 +32,7 @@ _MOST = 0.5
 """Share of the responses at the limit; a special token in at least so many is taken for the end of their turn."""
 
 
-@heeding
+@save_on_sigterm
 def generate_shard(
     store: Store, settings: RolloutSettings, policy: ArtifactRef, prompts: ArtifactRef, stage: int, seed: int
 ) -> ArtifactRef:
@@ -271,6 +271,6 @@ def decode(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Response]) ->
     """Return the text of responses, without special tokens."""
     if not responses:
         return []
-    with explained("the policy's tokenizer cannot decode responses", "Use the tokenizer that the policy came with."):
+    with explain("the policy's tokenizer cannot decode responses", "Use the tokenizer that the policy came with."):
         texts: list[str] = tokenizer.batch_decode([r.token_ids.tolist() for r in responses], skip_special_tokens=True)
     return texts

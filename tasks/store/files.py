@@ -47,7 +47,7 @@ class StoredFile(NamedTuple):
     """Unix seconds."""
 
 
-def side_by_side(one: Callable[[Item], Made], items: Sequence[Item], at_once: int = _AT_ONCE) -> list[Made]:
+def thread_map(one: Callable[[Item], Made], items: Sequence[Item], at_once: int = _AT_ONCE) -> list[Made]:
     """Return what a function that waits for a disk or a server makes of items, in their order; it is called in threads.
 
     The first error of a call is raised; calls that have not begun by then are not made.
@@ -73,7 +73,7 @@ def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
         return FileEntry(sha256=sha256(path), bytes=path.stat().st_size)
 
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return dict(zip([path.relative_to(folder).as_posix() for path in paths], side_by_side(entry, paths), strict=True))
+    return dict(zip([path.relative_to(folder).as_posix() for path in paths], thread_map(entry, paths), strict=True))
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
@@ -83,7 +83,7 @@ def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
         return sha256(folder / name) if (folder / name).is_file() else None
 
     listed = list(names)
-    return dict(zip(listed, side_by_side(digest, listed), strict=True))
+    return dict(zip(listed, thread_map(digest, listed), strict=True))
 
 
 def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
@@ -179,7 +179,7 @@ def _raise_unless_gone(error: OSError) -> None:
 
 
 @contextmanager
-def staged(root: Path) -> Iterator[Path]:
+def staging_folder(root: Path) -> Iterator[Path]:
     """A folder of a store to prepare files in; removed after the block, unless it was moved."""
     folder = root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
     try:

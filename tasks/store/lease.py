@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tasks.errors import ArtifactError
 from tasks.logs import logger
-from tasks.store.files import side_by_side
+from tasks.store.files import thread_map
 from tasks.store.layout import LEASE, LEASES, PROGRESS
 from tasks.store.records import SCHEMA, Record
 
@@ -72,7 +72,7 @@ class Lease:
         self._ended = threading.Event()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Wait for the work, and hold it inside the block."""
         self._acquire()
         beating = threading.Thread(target=self._beat, daemon=True, name=f"lease of {self._task}")
@@ -133,7 +133,7 @@ class Lease:
         """Create the lease with a number; return whether this process did, and not another one a moment before."""
         key, text = self._key(number), self._record.model_dump_json().encode()
         self._patient.write_new(key, text)
-        if LeaseRecord.parsed(self._patient.read(key)) != self._record:
+        if LeaseRecord.parse(self._patient.read(key)) != self._record:
             return False
         self._number = number
         self._local.write(key, text)
@@ -141,7 +141,7 @@ class Lease:
 
     def _is_of_this_copy(self, number: int, found: LeaseRecord) -> bool:
         """Return True if the holder used this local copy, whose lock this process has: the holder is dead."""
-        noted = LeaseRecord.parsed(self._local.read(self._key(number)))
+        noted = LeaseRecord.parse(self._local.read(self._key(number)))
         return noted is not None and noted.token == found.token
 
     def _beat(self) -> None:
@@ -162,13 +162,13 @@ class Lease:
     def _newest(self, bucket: "Bucket") -> tuple[int, LeaseRecord | None]:
         """Return number and content of the lease with the highest number; 0 without one."""
         number = max((int(key.rpartition("/")[2]) for key in bucket.listing(self._folder)), default=0)
-        return number, LeaseRecord.parsed(bucket.read(self._key(number))) if number else None
+        return number, LeaseRecord.parse(bucket.read(self._key(number))) if number else None
 
     def _key(self, number: int) -> str:
         return f"{self._folder}/{number:06d}"
 
 
-class AtWork:
+class RunningWork:
     """The work that some process does in a store, by its key.
 
     A lease tells by a new beat that its holder lives, so the first look takes up to ``TAKEN_OVER_AFTER`` seconds where
@@ -187,19 +187,19 @@ class AtWork:
             # Work that began in between is alive too; that of a lease that is gone has ended.
             living |= {key for key, record in now.items() if self._known.get(key) != record}
             silent = {key: record for key, record in silent.items() if now.get(key) == record}
-        self._looked, self._begun = 0.0, set[str]()
+        self._looked, self._started = 0.0, set[str]()
         self.keys = sorted({*locked, *living})
 
     def locked(self) -> list[str]:
         """Return the keys of the work whose locks are held on this machine."""
         return sorted(path.stem for path in (self._store.root / LEASES).glob("*.lock") if _is_held(path))
 
-    def begun(self) -> set[str]:
+    def started(self) -> set[str]:
         """Return the keys of the work whose leases on S3 changed since the first look."""
         if time.monotonic() - self._looked > LOOK:
-            self._begun = {key for key, record in self._leases().items() if self._known.get(key) != record}
+            self._started = {key for key, record in self._leases().items() if self._known.get(key) != record}
             self._looked = time.monotonic()
-        return self._begun
+        return self._started
 
     def _leases(self) -> dict[str, LeaseRecord]:
         """Return the leases that are not released, those of dead holders among them."""
@@ -211,7 +211,7 @@ class AtWork:
             _, key, *inside = place.split("/")
             if inside[:1] == [LEASE]:
                 newest[key] = place
-        found = zip(newest, map(LeaseRecord.parsed, side_by_side(bucket.read, list(newest.values()))), strict=True)
+        found = zip(newest, map(LeaseRecord.parse, thread_map(bucket.read, list(newest.values()))), strict=True)
         return {key: record for key, record in found if record is not None and not record.released}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tasks.store.files import OBJECTS_AT_ONCE, StoredFile, side_by_side
+from tasks.store.files import OBJECTS_AT_ONCE, StoredFile, thread_map
 from tasks.store.layout import KINDS, MADE, MANIFEST, PROGRESS, RUNS
 from tasks.store.records import ArtifactRef, Manifest
 from tasks.store.store import Store
@@ -66,7 +66,7 @@ class Lineage:
             chain.insert(0, before)
         return chain
 
-    def evaluated(self, report: Manifest) -> list[Manifest]:
+    def evaluated_policies(self, report: Manifest) -> list[Manifest]:
         """Return the policies that a run evaluated, in the order of its stages, as far as they are known."""
         return [
             policy
@@ -136,8 +136,8 @@ def read_contents(store: Store) -> Contents:
     read = dict(zip((ref.folder for ref in refs), store.read_manifests(refs, copied=False), strict=True))
     made = sorted(key for key in files if key.startswith(f"{MADE}/") and key.endswith(".json"))
     records = {key: [f"report/{found[1]}"] for key in files if (found := _OF_RUN.fullmatch(key))}
-    for key, text in zip(made, side_by_side(place.read, made, OBJECTS_AT_ONCE), strict=True):
-        if record := MadeRecord.parsed(text):
+    for key, text in zip(made, thread_map(place.read, made, OBJECTS_AT_ONCE), strict=True):
+        if record := MadeRecord.parse(text):
             records[key] = [ref.folder for ref in record.listed]
     return Contents(
         manifests={name: found for name, found in read.items() if isinstance(found, Manifest)},

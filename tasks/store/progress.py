@@ -10,8 +10,8 @@ import pyarrow as pa
 from pydantic import Field
 
 from tasks.errors import DamagedError
-from tasks.interruption import stop_if_asked
-from tasks.store.files import entries, flush, staged
+from tasks.interruption import stop_if_requested
+from tasks.store.files import entries, flush, staging_folder
 from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.store.lease import Lease
 from tasks.store.records import SCHEMA, FileEntry, Record
@@ -44,22 +44,22 @@ class Progress:
         self._lease: Lease | None = None
 
     @contextmanager
-    def held(self, task: str) -> Iterator[None]:
+    def hold(self, task: str) -> Iterator[None]:
         """Hold the work of a task for this process inside the block, against other machines too.
 
-        Only a store on S3 needs it: whoever can reach a folder sees the lock that ``work.once`` takes.
+        Only a store on S3 needs it: whoever can reach a folder sees the lock that ``work.run_once`` takes.
         """
         if self._store.remote is None:
             yield
             return
         self._lease = Lease(self._store, self._prefix, task)
         try:
-            with self._lease.held():
+            with self._lease.hold():
                 yield
         finally:
             self._lease = None
 
-    def check_held(self) -> None:
+    def check_lease(self) -> None:
         """Raise LostLeaseError if another process has taken the work over."""
         if self._lease is not None:
             self._lease.check()
@@ -84,7 +84,7 @@ class Progress:
             return
         place = f"{name}-{number:06d}"
         final = self._folder / place
-        with staged(self._store.root) as staging:
+        with staging_folder(self._store.root) as staging:
             fill(staging)
             if self._store.follows:
                 return
@@ -96,9 +96,9 @@ class Progress:
             final.parent.mkdir(parents=True, exist_ok=True)
             staging.rename(final)
         if self._store.remote is not None:
-            self.check_held()
+            self.check_lease()
             self._store.remote.upload(final, part.files, f"{self._prefix}/{place}")
-            self.check_held()
+            self.check_lease()
             self._store.remote.write(f"{self._prefix}/{place}/{MANIFEST}", (final / MANIFEST).read_bytes())
 
     def get(self, name: str, number: int) -> Path | None:
@@ -116,7 +116,7 @@ class Progress:
             text = self._note(place)
             if text is None:
                 return None
-            if part := _Part.parsed(text):
+            if part := _Part.parse(text):
                 with suppress(DamagedError):
                     self._store.fetch({f"{self._prefix}/{place}/{file}": one for file, one in part.files.items()})
                     return self._folder / place
@@ -147,13 +147,13 @@ class Progress:
         table = make()
         self.put(name, number, lambda path: save_table(path / PART_FILE, table))
         if self._key:
-            stop_if_asked(f"{name} {number}")
+            stop_if_requested(f"{name} {number}")
         return table
 
     def clear(self) -> None:
         """Delete all parts, and the lease unless it is held."""
         if self._key and not self._store.follows:
-            self.check_held()
+            self.check_lease()
             shutil.rmtree(self._folder, ignore_errors=True)
             if self._store.remote is not None:
                 kept = f"{self._prefix}/{LEASE}/" if self._lease else ()
@@ -166,7 +166,7 @@ class Progress:
     def _spent(self) -> dict[str, float]:
         """Return the seconds by phase that the part saved last notes; each part notes more than those before it."""
         newest = {place.rpartition("-")[0]: place for place in sorted(self._places())}
-        found = (_Part.parsed(self._note(place)) for place in newest.values())
+        found = (_Part.parse(self._note(place)) for place in newest.values())
         spent = [part.phases for part in found if part]
         return max(spent, key=lambda phases: sum(phases.values()), default={})
 

@@ -17,7 +17,7 @@ class Record(FlyteModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
-    def parsed(cls, text: bytes | None) -> Self | None:
+    def parse(cls, text: bytes | None) -> Self | None:
         """Return the record in a file; None when there is none, or when it cannot be read here."""
         try:
             return cls.model_validate_json(text) if text else None

@@ -21,7 +21,9 @@ from typing import Any
 
 import aiohttp
 import s3fs
+from aiobotocore.session import AioSession
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.loaders import create_loader
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -34,7 +36,7 @@ from tenacity import (
 from tasks.errors import ArtifactError, DamagedError
 from tasks.logs import logger
 from tasks.progress import bar
-from tasks.store.files import RESTORE, StoredFile, atomic_path, disk_fix, sha256, side_by_side
+from tasks.store.files import RESTORE, StoredFile, atomic_path, disk_fix, sha256, thread_map
 from tasks.store.records import FileEntry
 
 PART_BYTES = 8 * 2**20
@@ -47,7 +49,7 @@ _KEYS_OF_A_REQUEST = 1000
 _FETCHES = 3
 """Downloads of a file whose digest differs, until the server's object counts as damaged."""
 _DIGEST = "sha256"
-_SHOWN_FROM_BYTES = 64 * 2**20
+_BAR_FROM_BYTES = 64 * 2**20
 _MEBIBYTE = 2**20
 
 _QUIET_ATTEMPTS = 5
@@ -67,6 +69,9 @@ _CREDENTIALS = {
 _WITHOUT_REASON = "400"
 """The code of a refused HEAD request: its answer has no body that says why."""
 
+_API = create_loader()
+"""The description of S3's API: read once, as that takes longer than all else that a connection needs."""
+
 Advance = Callable[[int], None]
 TRANSFER_ERRORS = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError)
 """Errors that a request raises when it fails."""
@@ -78,7 +83,7 @@ def _code(error: BaseException) -> str:
     return str(answer.response["Error"].get("Code", "")) if isinstance(answer, ClientError) else ""
 
 
-def _refused_by_condition(error: BaseException) -> bool:
+def _exists_already(error: BaseException) -> bool:
     """Return True if a conditional request was refused because the object exists already."""
     return _code(error) in {"PreconditionFailed", "412"}  # Only some servers add which condition failed.
 
@@ -99,7 +104,7 @@ def retrying(seconds: float | None = None) -> Retrying:
 
 
 def _transient(error: BaseException) -> bool:
-    if _code(error) in {*_CREDENTIALS, _WITHOUT_REASON} or _refused_by_condition(error):
+    if _code(error) in {*_CREDENTIALS, _WITHOUT_REASON} or _exists_already(error):
         return False
     if isinstance(error, FileNotFoundError | PermissionError | NoCredentialsError):
         return False
@@ -121,6 +126,8 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
     named = os.environ.get
     endpoint = named("AWS_ENDPOINT_URL_S3") or named("AWS_ENDPOINT_URL") or named("FLYTE_AWS_ENDPOINT")
     own = named("AWS_ACCESS_KEY_ID") or named("AWS_PROFILE")
+    session = AioSession()
+    session.register_component("data_loader", _API)
     files = s3fs.S3FileSystem(
         key=None if own else named("FLYTE_AWS_ACCESS_KEY_ID"),
         secret=None if own else named("FLYTE_AWS_SECRET_ACCESS_KEY"),
@@ -135,6 +142,7 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
             "max_pool_connections": connections,
             "user_agent": "mu-grpo",
         },
+        session=session,
         skip_instance_cache=True,
     )
     # Both libraries try again by themselves, as often as they see fit; here the patience that was asked for decides.
@@ -187,7 +195,7 @@ class Bucket:
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a small object; None when there is none."""
-        with self._explained(key):
+        with self._explain_errors(key):
             try:
                 # With more, the library would ask for the object's size first.
                 return bytes(self._retried(self._fs.cat_file, self._path(key), max_concurrency=1))
@@ -198,7 +206,7 @@ class Bucket:
 
     def write(self, key: str, content: bytes) -> None:
         """Write an object, over one that is there."""
-        with self._explained(key):
+        with self._explain_errors(key):
             self._retried(self._fs.pipe_file, self._path(key), content)
 
     def write_new(self, key: str, content: bytes) -> None:
@@ -206,11 +214,11 @@ class Bucket:
 
         Of writers at the same time one wins where the server knows conditional writes, and the last one elsewhere.
         """
-        with self._explained(key):
+        with self._explain_errors(key):
             try:
                 self._retried(self._fs.pipe_file, self._path(key), content, mode="create")
             except OSError as error:
-                if not _refused_by_condition(error):
+                if not _exists_already(error):
                     raise
 
     def listing(self, prefix: str) -> dict[str, StoredFile]:
@@ -218,7 +226,7 @@ class Bucket:
         found: dict[str, StoredFile] = {}
         below = f"{self._prefix}{prefix}/" if prefix else self._prefix
         further: dict[str, str] = {}
-        with self._explained(prefix):
+        with self._explain_errors(prefix):
             while True:
                 # Each page is tried again by itself: a long listing from its beginning might never end.
                 page = self._call("list_objects_v2", Prefix=below, **further)
@@ -232,7 +240,7 @@ class Bucket:
     def digest(self, key: str, size: int) -> str | None:
         """Return the SHA-256 of an object, one part of which at a time is in memory; None when there is none."""
         digest = hashlib.sha256()
-        with self._explained(key):
+        with self._explain_errors(key):
             for start in range(0, size, PART_BYTES):
                 try:
                     digest.update(self._part(key, start, min(start + PART_BYTES, size)))
@@ -245,7 +253,7 @@ class Bucket:
         refused: list[str] = []
         for start in range(0, len(keys), _KEYS_OF_A_REQUEST):
             objects = [{"Key": f"{self._prefix}{key}"} for key in keys[start : start + _KEYS_OF_A_REQUEST]]
-            with self._explained(keys[start]):
+            with self._explain_errors(keys[start]):
                 answer = self._call("delete_objects", Delete={"Objects": objects, "Quiet": True})
             refused += [f"s3://{self._bucket}/{one.get('Key')} ({one.get('Code')})" for one in answer.get("Errors", [])]
         return refused
@@ -258,26 +266,26 @@ class Bucket:
 
         def one(name: str) -> None:
             key, entry = f"{prefix}/{name}", files[name]
-            with self._explained(key):
+            with self._explain_errors(key):
                 known = key in there and there[key].bytes == entry.bytes
                 if not (known and self._has_digest(key, entry.sha256)):
                     send = self._put if entry.bytes <= PART_BYTES else self._put_in_parts
                     send(folder / name, entry, key, advance)
 
-        with _shown(f"upload {prefix}", total) as advance:
-            side_by_side(one, list(files), PARTS_AT_ONCE)
+        with _progress(f"upload {prefix}", total) as advance:
+            thread_map(one, list(files), PARTS_AT_ONCE)
 
     def download(self, files: Mapping[str, FileEntry], folder: Path) -> None:
         """Download objects, by key; each appears in the folder once it has its digest."""
 
         def one(key: str) -> None:
-            with self._explained(key):
+            with self._explain_errors(key):
                 if not any(self._fetch(key, files[key], folder / key, advance) for _ in range(_FETCHES)):
                     raise DamagedError(f"{self.uri}/{key}: corrupted: its sha256 is not the manifest's. {RESTORE}")
 
         total = sum(entry.bytes for entry in files.values())
-        with _shown(f"download {next(iter(files)).rpartition('/')[0]}", total) as advance:
-            side_by_side(one, list(files), PARTS_AT_ONCE)
+        with _progress(f"download {next(iter(files)).rpartition('/')[0]}", total) as advance:
+            thread_map(one, list(files), PARTS_AT_ONCE)
 
     def _put(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
         """Upload a file in one request; the server compares it with the digest that the manifest names."""
@@ -308,7 +316,7 @@ class Bucket:
             return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
 
         try:
-            parts = side_by_side(part, range(1, -(-entry.bytes // size) + 1), _PARTS_OF_A_FILE)
+            parts = thread_map(part, range(1, -(-entry.bytes // size) + 1), _PARTS_OF_A_FILE)
             try:
                 self._call("complete_multipart_upload", **place, MultipartUpload={"Parts": parts})
             except FileNotFoundError:
@@ -332,7 +340,7 @@ class Bucket:
                     file.write(self._part(key, start, end))
                 advance(end - start)
 
-            side_by_side(part, range(0, entry.bytes, PART_BYTES), _PARTS_OF_A_FILE)
+            thread_map(part, range(0, entry.bytes, PART_BYTES), _PARTS_OF_A_FILE)
             whole = sha256(staged) == entry.sha256
             if whole:
                 staged.replace(target)
@@ -365,7 +373,7 @@ class Bucket:
         return f"{self._bucket}/{self._prefix}{key}"
 
     @contextmanager
-    def _explained(self, key: str) -> Iterator[None]:
+    def _explain_errors(self, key: str) -> Iterator[None]:
         """Raise errors of requests inside the block as what is wrong with the object, and how to fix it."""
         try:
             yield
@@ -379,9 +387,9 @@ def _properties(file: Path, entry: FileEntry) -> dict[str, Any]:
 
 
 @contextmanager
-def _shown(title: str, total: int) -> Iterator[Advance]:
+def _progress(title: str, total: int) -> Iterator[Advance]:
     """A progress bar over mebibytes, for a transfer that is large enough to wait for."""
-    with bar(f"{title}, MiB" if total >= _SHOWN_FROM_BYTES else "", total // _MEBIBYTE) as progress:
+    with bar(f"{title}, MiB" if total >= _BAR_FROM_BYTES else "", total // _MEBIBYTE) as progress:
         done, lock = 0, threading.Lock()
 
         def advance(count: int) -> None:

@@ -21,7 +21,7 @@ import tasks.store.files as disk
 from tasks.errors import ArtifactError, DamagedError
 from tasks.provenance import commit, execution, gpus, packages, process, waits
 from tasks.settings.base import STORES, Settings, is_place
-from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, Folder, check, disk_errors, flush, side_by_side, staged
+from tasks.store.files import OBJECTS_AT_ONCE, RESTORE, Folder, check, disk_errors, flush, staging_folder, thread_map
 from tasks.store.layout import MANIFEST, MARKER, Kind
 from tasks.store.progress import Progress
 from tasks.store.records import SCHEMA, ArtifactRef, FileEntry, Manifest, StoreRef, Timings
@@ -81,7 +81,7 @@ class Store:
         ref: the store's address and id.
         task: the step that writes, for manifests.
         version: the step's version, for manifests.
-        work: the key of the work that is done here, so that it can go on after an interruption (see ``work.once``).
+        work: the key of the work that is done here, so that it can go on after an interruption (see ``work.run_once``).
         follows: whether this process follows a leader, which makes the same calls: it reads what the leader reads, and
             discards what it writes.
     """
@@ -140,7 +140,7 @@ class Store:
         Raises:
             ArtifactError: the disk is full or cannot be written, or S3 does not take it; nothing is committed then.
         """
-        with staged(self.root) as staging:
+        with staging_folder(self.root) as staging:
             draft = Draft(staging, parents)
             self.progress.time(draft)
             yield draft
@@ -189,7 +189,7 @@ class Store:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             try:  # The same content is there already: keep it, when it is whole.
-                check(final, _raised(self._parsed(ref, self.local.read(f"{ref.folder}/{MANIFEST}"))).files)
+                check(final, _unwrap(self._parse_manifest(ref, self.local.read(f"{ref.folder}/{MANIFEST}"))).files)
             except DamagedError:
                 shutil.rmtree(final)
                 draft.path.rename(final)
@@ -233,7 +233,7 @@ class Store:
 
     def manifests(self, kind: Kind) -> list[Manifest]:
         """Return the manifests of all artifacts of a kind, the latest first."""
-        found = [_raised(one) for one in self.read_manifests(self.refs(kind))]
+        found = [_unwrap(one) for one in self.read_manifests(self.refs(kind))]
         return sorted(found, key=lambda manifest: -manifest.timings.finished)
 
     def manifest(self, ref: ArtifactRef) -> Manifest:
@@ -242,17 +242,16 @@ class Store:
         Raises:
             ArtifactError: there is no such artifact here, or its manifest cannot be read.
         """
-        return _raised(self.read_manifests([ref])[0])
+        return _unwrap(self.read_manifests([ref])[0])
 
     def read_manifests(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[Manifest | ArtifactError]:
         """Return the manifest of each artifact, or why there is none; that of a local copy only if ``copied``."""
         keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
         read = self.read_note if copied else self.places[-1].read
-        return [
-            self._parsed(ref, text) for ref, text in zip(refs, side_by_side(read, keys, OBJECTS_AT_ONCE), strict=True)
-        ]
+        texts = thread_map(read, keys, OBJECTS_AT_ONCE)
+        return [self._parse_manifest(ref, text) for ref, text in zip(refs, texts, strict=True)]
 
-    def _parsed(self, ref: ArtifactRef, text: bytes | None) -> Manifest | ArtifactError:
+    def _parse_manifest(self, ref: ArtifactRef, text: bytes | None) -> Manifest | ArtifactError:
         name = f"{self.ref.uri}/{ref.folder}/{MANIFEST}"
         if text is None:
             return DamagedError(f"{name}: missing, so {ref} is not in this store. {RESTORE}")
@@ -289,7 +288,7 @@ class Store:
         Raises:
             ArtifactError: a file is missing or differs.
         """
-        manifests = [_raised(found) for found in self.read_manifests(refs)]
+        manifests = [_unwrap(found) for found in self.read_manifests(refs)]
         for ref, manifest in zip(refs, manifests, strict=True):
             if manifest.digest != ref.digest:  # The folder is named by an abbreviated digest.
                 folder = f"{self.ref.uri}/{ref.folder}"
@@ -354,7 +353,7 @@ def _is_json(text: bytes | None) -> bool:
         return False
 
 
-def _raised(found: Manifest | ArtifactError) -> Manifest:
+def _unwrap(found: Manifest | ArtifactError) -> Manifest:
     if isinstance(found, ArtifactError):
         raise found
     return found

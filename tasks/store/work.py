@@ -8,9 +8,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 
-from tasks.interruption import goes_on
+from tasks.interruption import defers_sigterm
 from tasks.logs import logger
-from tasks.provenance import waiting
+from tasks.provenance import note_wait
 from tasks.settings.base import Settings
 from tasks.store.files import disk_errors
 from tasks.store.layout import LEASES, MADE
@@ -40,7 +40,7 @@ def work_key(task: str, version: str, inputs: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps([task, version, _plain(list(inputs))]).encode()).hexdigest()[:32]
 
 
-def once(
+def run_once(
     ref: StoreRef,
     task: str,
     version: str,
@@ -66,11 +66,11 @@ def once(
     with _lock(store, key, task):
         if found := _find(store, key, task):
             return found  # type: ignore[return-value]  # of the type that the same step returned
-        with store.progress.held(task) if goes_on(logic) else nullcontext():
+        with store.progress.hold(task) if defers_sigterm(logic) else nullcontext():
             if found := _find(store, key, task):  # Another machine has ended it.
                 return found  # type: ignore[return-value]  # of the type that the same step returned
             made = logic(store, *inputs, **named)
-            store.progress.check_held()
+            store.progress.check_lease()
             record = MadeRecord(schema_version=SCHEMA, task=task, version=version, artifacts=made)
             store.write_note(f"{MADE}/{key}.json", record.model_dump_json())
         store.progress.clear()
@@ -79,7 +79,7 @@ def once(
 
 def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] | None:
     """Return the artifacts that the work made, if they are whole."""
-    found = MadeRecord.parsed(store.read_note(f"{MADE}/{key}.json"))
+    found = MadeRecord.parse(store.read_note(f"{MADE}/{key}.json"))
     if found is None or not all(store.holds(one) for one in found.listed):
         return None
     logger().debug("%s: found in %s", task, store.ref.uri)
@@ -93,7 +93,7 @@ def _lock(store: Store, key: str, task: str) -> Iterator[None]:
     with disk_errors(store.root):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
-        with waiting():
+        with note_wait():
             try:
                 lock.acquire(timeout=1)
             except Timeout:

@@ -12,7 +12,7 @@ from tasks.store.layout import MANIFEST
 from tasks.store.lineage import Contents, read_contents
 from tasks.store.records import FileEntry
 from tasks.store.store import Place, content_digest
-from tasks.stored.runs import LATEST, find_artifact, find_reports, match
+from tasks.stored.runs import LATEST, find_artifact, find_reports, match_artifact
 
 RUN = "run"
 _FILES_AT_ONCE = 8
@@ -66,7 +66,7 @@ def check_store(store: Store, wanted: str | None = None) -> Findings:
             roots = [find_artifact(store, wanted).folder]
         else:
             # Among all folders: one that has lost its manifest is there to be checked, too.
-            roots = [match(contents.folders, wanted)]
+            roots = [match_artifact(contents.folders, wanted)]
         return _check(store.places[-1], contents, contents.ancestors(roots))
 
 

@@ -20,7 +20,7 @@ from tasks.progress import bar
 from tasks.store import Store
 from tasks.store.files import disk_errors
 from tasks.store.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS, Kind
-from tasks.store.lease import AtWork
+from tasks.store.lease import RunningWork
 from tasks.store.lineage import Contents, read_contents
 from tasks.store.records import Manifest
 from tasks.stored.runs import run_key
@@ -53,7 +53,7 @@ class Garbage:
     """Artifacts that stay."""
     spared: int
     """Artifacts that stay and belong to no finished run."""
-    work: AtWork
+    work: RunningWork
     """The work of processes when the store was read."""
 
 
@@ -64,7 +64,7 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
         ArtifactError: a manifest cannot be read, so that nobody knows what it refers to; or the disk or server fails.
     """
     with disk_errors(store.root):
-        work = AtWork(store)
+        work = RunningWork(store)
         contents = read_contents(store)
         if contents.missing:
             name, why = next(iter(contents.missing.items()))
@@ -79,8 +79,8 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
         ends = {name: manifest for name, manifest in contents.manifests.items() if manifest.kind in _ENDS}
         of_runs = contents.ancestors(ends) & here
         in_use = contents.ancestors(here if work.keys else young) & here
-        cut = {_cut(contents.manifests[name]) for name in in_use} - {None}
-        stays = of_runs | in_use | {name for name, manifest in contents.manifests.items() if _cut(manifest) in cut}
+        sets = {_shard_set(contents.manifests[name]) for name in in_use} - {None}
+        stays = of_runs | in_use | {name for name in here if _shard_set(contents.manifests[name]) in sets}
         # Children first: whatever is left after an interruption has its parents.
         edges = {name: {*contents.parents[name]} & here - stays for name in sorted(here - stays)}
         going = [*TopologicalSorter(edges).static_order()][::-1]
@@ -94,7 +94,7 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
         return Garbage(items, len(runs), len(stays), len(stays - of_runs), work)
 
 
-def _cut(manifest: Manifest) -> str | None:
+def _shard_set(manifest: Manifest) -> str | None:
     """Return what shards that a run cut together have in common, as later stages read some of them; None for others."""
     if manifest.kind != "prompts" or "stage" not in manifest.known_facts:
         return None
@@ -111,7 +111,7 @@ def _records(contents: Contents, going: set[str], before: float) -> Iterator[Ite
             yield Item("records of runs" if key.startswith(f"{RUNS}/") else "records of work", key, file.bytes)
 
 
-def _unfinished(contents: Contents, work: AtWork, before: float) -> Iterator[Item]:
+def _unfinished(contents: Contents, work: RunningWork, before: float) -> Iterator[Item]:
     """Yield unfinished work, and data that never got a manifest."""
     for name in sorted(contents.folders.keys() - contents.manifests.keys()):
         area, _, key = name.partition("/")
@@ -123,7 +123,7 @@ def _unfinished(contents: Contents, work: AtWork, before: float) -> Iterator[Ite
             yield _folder(contents, "data without manifest", name)
 
 
-def _locks(store: Store, work: AtWork, before: float) -> Iterator[Item]:
+def _locks(store: Store, work: RunningWork, before: float) -> Iterator[Item]:
     for path in sorted((store.root / LEASES).glob("*.lock")):
         if path.stem not in work.keys and path.stat().st_mtime <= before:
             yield Item("leases", f"{LEASES}/{path.name}", 0)
@@ -160,17 +160,17 @@ def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
     return replace(garbage, items=deleted)
 
 
-def _delete(store: Store, work: AtWork, name: str) -> bool:
+def _delete(store: Store, work: RunningWork, name: str) -> bool:
     """Delete an item; return whether nobody needs it."""
     area, _, key = name.partition("/")
     key = key.removesuffix(".lock")
     if area not in (LEASES, PROGRESS):
-        free = not work.locked() and not work.begun()
+        free = not work.locked() and not work.started()
         if free:
             _delete_folder(store, name)
         return free
     with _lock(store, key) as ours:
-        free = ours and key not in work.begun()
+        free = ours and key not in work.started()
         if free and area == PROGRESS:
             _delete_folder(store, name)
         return free

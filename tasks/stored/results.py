@@ -45,7 +45,7 @@ class EvaluatedPolicy(FlyteModel):
         return "\n".join(lines)
 
 
-def evaluated_policy(store: Store, average: ArtifactRef) -> EvaluatedPolicy:
+def describe_evaluation(store: Store, average: ArtifactRef) -> EvaluatedPolicy:
     """Return what an average of evaluations says of its policy."""
     history = load_history(store, [average])
     (found,) = history.evaluated

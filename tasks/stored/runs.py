@@ -75,7 +75,7 @@ def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None 
     """
     report = find_reports(store, seed, algorithm or None)[0]
     run = run_of(store, report)
-    policies = run.policies(max(run.evaluated(report), key=lambda policy: policy.known_facts["stage"]))
+    policies = run.policies(max(run.evaluated_policies(report), key=lambda policy: policy.known_facts["stage"]))
     stages = len(policies) - 1
     if stage is not None and stage >= stages:
         allowed = f"0 to {stages - 1}" if stages > 1 else "0"
@@ -94,11 +94,11 @@ def find_artifact(store: Store, wanted: str, kind: Kind | None = None) -> Artifa
     if wanted == LATEST:
         # Workflows give a report its evaluations in the order of stages.
         return store.manifest(find_reports(store)[0].parents["evaluations"][-1]).parents["policy"][0]
-    found = match([ref.folder for ref in store.refs(_kind_of(wanted))], wanted)
+    found = match_artifact([ref.folder for ref in store.refs(_kind_of(wanted))], wanted)
     return store.manifest(ArtifactRef.of(found)).ref
 
 
-def match(names: Iterable[str], wanted: str) -> str:
+def match_artifact(names: Iterable[str], wanted: str) -> str:
     """Return the one of some artifacts that ``kind/digest`` names, whose digest may be abbreviated.
 
     Raises:
@@ -152,15 +152,16 @@ def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettin
         "packages": dict(sorted((one["Name"], one["Version"]) for one in packages if one["Name"])),
         "machine": _machine(),
         "report": report.digest,
-        "stages": chain(store, report),
+        "stages": run_digests(store, report),
     }
     return store.write_note(f"{RUNS}/{report.digest[:16]}.json", json.dumps(record, indent=1))
 
 
-def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
+def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
     """Return the digests of a run, stage by stage; the first entry is the base policy."""
     manifest = store.manifest(report)
     run = run_of(store, manifest)
+    evaluations = run.parents_of(manifest, "evaluations")
     stages = {
         policy.digest: {
             "stage": policy.known_facts["stage"],
@@ -170,7 +171,7 @@ def chain(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
             "verdicts": [ref.digest for ref in policy.parents.get("verdicts", [])],
             "evaluations": [ref.digest for ref in evaluation.parents.get("evaluations", [evaluation.ref])],
         }
-        for policy, evaluation in zip(run.evaluated(manifest), run.parents_of(manifest, "evaluations"), strict=True)
+        for policy, evaluation in zip(run.evaluated_policies(manifest), evaluations, strict=True)
     }
     return sorted(stages.values(), key=lambda stage: stage["stage"])
 

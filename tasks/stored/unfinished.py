@@ -23,7 +23,7 @@ class Responses:
     """The policy that learned from them."""
 
     @classmethod
-    def learned(cls, title: str, policy: Manifest) -> "Responses":
+    def of_policy(cls, title: str, policy: Manifest) -> "Responses":
         """Return the responses that a policy learned from."""
         return cls(title, policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
 
@@ -72,7 +72,7 @@ class UnfinishedRun:
         """Return the responses of a stage that belongs to no finished run; ``number`` counts from 1."""
         title, made = f"stage {number} of a run that is not finished", self.policies[1:]
         if self.finished_stages < number <= len(made):
-            return Responses.learned(title, made[number - 1])
+            return Responses.of_policy(title, made[number - 1])
         if number != len(made) + 1 or not self.rollouts:
             return None
         verdicts = self.verdicts[0] if self.verdicts else None
@@ -94,7 +94,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
     reported = {
         (policy.digest, report.seed)
         for report in known["report"]
-        for evaluated in lineage.evaluated(report)
+        for evaluated in lineage.evaluated_policies(report)
         for policy in lineage.policies(evaluated)
     }
     finished = {digest for digest, _ in reported}

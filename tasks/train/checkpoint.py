@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
 from tasks.errors import ArtifactError
-from tasks.interruption import asked, stop
+from tasks.interruption import stop, stop_requested
 from tasks.models.files import GENERATION
 from tasks.models.loading import OPTIMIZER, folder_weights
 from tasks.models.lora import ADAPTER, merged, save_adapters
@@ -118,7 +118,7 @@ class Resume:
 
     def due(self, done: int) -> bool:
         """Return whether to save after ``done`` of the stage's updates."""
-        return done - self._saved >= self._every or bool(distributed.broadcast_int(asked()))
+        return done - self._saved >= self._every or bool(distributed.broadcast_int(stop_requested()))
 
     def save(self, backend: Backend, updates: int, outcome: Outcome, columns: Columns) -> None:
         """Save the state after an update, and delete states that are older than those kept.
@@ -138,7 +138,7 @@ class Resume:
         self._saved = len(outcome.rows)
         self._progress.put(_TRAIN, self._saved, fill)
         self._progress.keep_newest(_TRAIN, self._kept)
-        if distributed.broadcast_int(asked()):
+        if distributed.broadcast_int(stop_requested()):
             stop(f"update {updates}")
 
     def restore(self, backend: Backend, goes_on: Callable[[int], bool]) -> tuple[int, Outcome] | None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from tasks.errors import SettingsError
-from tasks.interruption import heeding
+from tasks.interruption import save_on_sigterm
 from tasks.models.loading import load_tokenizer
 from tasks.models.lora import merged
 from tasks.progress import bar
@@ -28,7 +28,7 @@ from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings,
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PROMPTS_FILE, ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.tables import ROLLOUTS, VERDICTS, read_table, rollouts_schema, save_table, table_writer, to_table
-from tasks.tracking import shown
+from tasks.tracking import open_tracker
 from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
 from tasks.train.checkpoint import Resume
@@ -43,7 +43,7 @@ Prompt = Mapping[str, Any]
 _REFRESH = "refresh"
 
 
-@heeding
+@save_on_sigterm
 def train_alternating(
     store: Store,
     rollout: RolloutSettings,
@@ -85,7 +85,7 @@ def train_alternating(
             inputs = (rollout, verify, optimize, updates_per_rollout, reference, policy, prompts, stage, seed)
             loop = Colocated(store, *inputs, draft.phase, operation)
         with (
-            shown(operation.tracker, store, part, settings) as show,
+            open_tracker(operation.tracker, store, part, settings) as show,
             store.write("verdicts", settings=verify, parents={}, seed=seed) as judged,
             table_writer(judged.path / VERDICTS_FILE, VERDICTS) as add_verdicts,
             closing(loop),

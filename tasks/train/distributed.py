@@ -85,7 +85,7 @@ def find_on_all_ranks(name: str, number: int, find: Callable[[], Own | None]) ->
 def once_together(
     ref: StoreRef, name: str, version: str, logic: Callable[..., Made], *inputs: Any, **named: Any
 ) -> Made | None:
-    """Call ``work.once`` in each process of a group, which torchrun started; return what was made, in the leader.
+    """Call ``work.run_once`` in each process of a group, which torchrun started; return what was made, in the leader.
 
     Raises:
         SettingsError: there are more processes than GPUs.
@@ -111,7 +111,7 @@ def once_led(
         return logic(*given, **by_name)
 
     try:
-        return work.once(ref, name, version, lead, *inputs, **named)
+        return work.run_once(ref, name, version, lead, *inputs, **named)
     finally:
         if not followed:
             broadcast_int(0)

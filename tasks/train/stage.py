@@ -8,17 +8,17 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.errors import DataError
-from tasks.interruption import heeding
+from tasks.interruption import save_on_sigterm
 from tasks.models.fitting import fitting_scorer
 from tasks.models.loading import OPTIMIZER, enough_memory, load_model
 from tasks.models.lora import ADAPTER, add_adapters, load_adapters
 from tasks.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.store import ArtifactRef, Draft, Parents, Store
-from tasks.store.files import staged
+from tasks.store.files import staging_folder
 from tasks.store.layout import EXAMPLES_FILE, METRICS_FILE, ROLLOUTS_FILE, VERDICTS_FILE
 from tasks.store.tables import EXAMPLES, metrics_schema, stream_table, write_table
-from tasks.tracking import shown
+from tasks.tracking import open_tracker
 from tasks.train.backends import open_backend
 from tasks.train.batches import Ints, Responses, collect, plan_batches
 from tasks.train.checkpoint import Resume, load_optimizer, save_optimizer, save_policy
@@ -36,7 +36,7 @@ Rollouts = Callable[[int], tuple[Responses, Sequence[Ints]]]
 """A function that gives the responses of a refresh, which is numbered from 0, and the rows of its batches."""
 
 
-@heeding
+@save_on_sigterm
 def optimize_stage(
     store: Store,
     settings: OptimizeSettings,
@@ -66,9 +66,9 @@ def optimize_stage(
     parents: Parents = {"policy": policy, "rollouts": rollouts, "verdicts": verdicts, **used}
     part = f"stage {stage + 1} optimize"
     with (
-        staged(store.root) as scratch,
+        staging_folder(store.root) as scratch,
         store.write("policy", settings=settings, parents=parents, seed=seed) as draft,
-        shown(operation.tracker, store, part, settings.model_dump(mode="json")) as show,
+        open_tracker(operation.tracker, store, part, settings.model_dump(mode="json")) as show,
     ):
         with draft.phase("load"):
             made = store.manifest(rollouts[0]).settings

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 from tasks.errors import GateError, SettingsError
 from tasks.logs import logger
 from tasks.progress import Bar, bar
-from tasks.resident import resident
+from tasks.resident import load_resident
 from tasks.settings import CodeVerifySettings, FunctionVerifySettings, MathVerifySettings, VerifySettings
 from tasks.settings.functions import find_function
 from tasks.verify.code.confine import missing
@@ -370,7 +370,7 @@ class _Worker:
 
 def shared_verifier(settings: VerifySettings) -> Verifier:
     """Return a verifier whose workers stay for the next step in this process: they take a second to start."""
-    return resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
+    return load_resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
 
 
 def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettings, responses: int) -> None:

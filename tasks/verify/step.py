@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.interruption import heeding
+from tasks.interruption import save_on_sigterm
 from tasks.settings import VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
@@ -25,7 +25,7 @@ _JUDGED_AT_ONCE = 2**15
 """Responses of a shard that are judged and kept together; at their end workers wait for the slowest."""
 
 
-@heeding
+@save_on_sigterm
 def verify_rollouts(
     store: Store, settings: VerifySettings, rollouts: Sequence[ArtifactRef], stage: int, seed: int
 ) -> ArtifactRef:

@@ -10,7 +10,7 @@ from fsspec.core import url_to_fs
 from tasks.cli.store import check_tables
 from tasks.errors import ArtifactError, DataError
 from tasks.store import Store
-from tasks.store.work import once
+from tasks.store.work import run_once
 from tasks.stored.check import Fault, Findings, check_store
 from tests.cli.synthetic import Run, command, finished, flip, plain, printed, step, words
 
@@ -108,7 +108,7 @@ def test_an_artifact_that_lost_its_manifest_is_missing_to_those_that_descend_fro
 
 
 def test_an_artifact_that_was_made_and_that_nothing_descends_from_is_missing(any_store: Store, files: Files) -> None:
-    made = once(any_store.ref, "t", "1", step, "made")
+    made = run_once(any_store.ref, "t", "1", step, "made")
     assert not check_store(any_store, None).faults
     files.delete(f"{made}/manifest.json")
     findings = check_store(any_store, None)

@@ -9,7 +9,7 @@ import pytest
 from tasks.cli.store import garbage_tables
 from tasks.errors import ArtifactError
 from tasks.store import ArtifactRef, Store
-from tasks.store.work import once
+from tasks.store.work import run_once
 from tasks.stored.check import check_store
 from tasks.stored.garbage import delete_garbage, find_garbage
 from tests.cli.synthetic import (
@@ -128,9 +128,9 @@ def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Stor
 
 def test_records_go_with_what_they_are_about(store: Store) -> None:
     run = finished(store, stages=1)
-    kept = once(store.ref, "t", "1", step, "kept")
-    gone = once(store.ref, "t", "1", step, "gone")
-    lost = once(store.ref, "t", "1", step, "lost")
+    kept = run_once(store.ref, "t", "1", step, "kept")
+    gone = run_once(store.ref, "t", "1", step, "gone")
+    lost = run_once(store.ref, "t", "1", step, "lost")
     assert run.report is not None
     for digest in (run.report.digest[:16], "0" * 16):
         (store.root / "runs").mkdir(exist_ok=True)
@@ -152,7 +152,7 @@ def test_records_go_with_what_they_are_about(store: Store) -> None:
     assert [path.name for path in (store.root / "made").iterdir()] == [of[kept.digest].name]
     assert [path.stem for path in (store.root / "runs").iterdir()] == [run.report.digest[:16]]
     # Work whose result went is done again.
-    assert once(store.ref, "t", "1", step, "gone") == gone
+    assert run_once(store.ref, "t", "1", step, "gone") == gone
     assert store.holds(gone)
 
 

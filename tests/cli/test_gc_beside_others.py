@@ -32,14 +32,14 @@ from tools.s3 import S3
 SLOW = """
 import sys, time
 from tasks.store import Store, lease
-from tasks.store.work import once
-from tasks.interruption import heeding
+from tasks.store.work import run_once
+from tasks.interruption import save_on_sigterm
 lease.BEAT = 0.5
 def slow(store, text):
     store.progress.put("part", 0, lambda folder: (folder / "state.txt").write_text(text) and None)
     print(*store.root.glob("progress/*/*"), flush=True)
     time.sleep(600)
-once(Store.open(sys.argv[1]).ref, "t", "1", heeding(slow) if sys.argv[2:] else slow, "half")
+run_once(Store.open(sys.argv[1]).ref, "t", "1", save_on_sigterm(slow) if sys.argv[2:] else slow, "half")
 """
 
 

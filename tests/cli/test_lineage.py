@@ -11,7 +11,7 @@ import pytest
 from tasks.cli.store import lineage_tables
 from tasks.errors import DataError
 from tasks.store import Store
-from tasks.stored.runs import find_artifact, match
+from tasks.stored.runs import find_artifact, match_artifact
 from tests.cli.synthetic import Run, command, finished, plain, printed
 
 KINDS = ("policy", "rollouts", "verdicts", "prompts")
@@ -88,8 +88,8 @@ def test_what_names_nothing_is_a_message_with_candidates(store: Store, wanted: s
 def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
     names = ["policy/aaaa000000000000", "policy/aaaabbbbbbbbbbbb", "prompts/aaaa000000000000"]
     with pytest.raises(DataError, match=r"2 artifacts: policy/aaaa0{12}, policy/aaaab{12}. Give more characters"):
-        match(names, "policy/aaaa")
-    assert match(names, "policy/aaaa0") == names[0]
+        match_artifact(names, "policy/aaaa")
+    assert match_artifact(names, "policy/aaaa0") == names[0]
 
 
 def test_what_is_missing_does_not_hide_the_rest(store: Store) -> None:

@@ -1,6 +1,7 @@
 """A step that makes parts and then an artifact of them, and what must hold of a store that it was disturbed in."""
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +13,10 @@ import pytest
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import check
 from tasks.store.progress import Progress
-from tasks.store.work import once
+from tasks.store.work import run_once
 from tools.s3 import S3
 
-PARTS = 6
+PARTS = 4
 
 
 class Killed(Exception):
@@ -45,7 +46,7 @@ class Step:
 
     def work(self, store: Store) -> ArtifactRef:
         """Do the step unless it is done."""
-        return once(store.ref, "step", "1", self)
+        return run_once(store.ref, "step", "1", self)
 
     def work_elsewhere(self, store: Store) -> tuple[ArtifactRef, list[int]]:
         """Do the step as on another machine; return what it made, and the parts that it did not find."""
@@ -55,7 +56,7 @@ class Step:
 
 
 @contextmanager
-def killed_after(parts: int) -> Iterator[list[int]]:
+def kill_after(parts: int) -> Iterator[list[int]]:
     """Kill the process when it saves one more part than these; yield a list that grows with every part saved."""
     put, saved = Progress.put, list[int]()
 
@@ -70,16 +71,22 @@ def killed_after(parts: int) -> Iterator[list[int]]:
         yield saved
 
 
-def checks_out(s3: S3, address: str, refs: set[ArtifactRef], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that the store holds these artifacts, each whole, and nothing else, seen from another machine."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    monkeypatch.setenv("MU_GRPO_CACHE", str(cache))
-    there = Store.open(address, create=False)
-    found = {manifest.ref for kind in ("rollouts", "policy") for manifest in there.manifests(kind)}
-    assert found == refs
-    for ref in refs:
-        assert there.holds(ref)
-        check(there.path(ref), there.manifest(ref).files)
+@contextmanager
+def another_machine(s3: S3) -> Iterator[None]:
+    """Inside the block this process reaches the server itself, and has no local copy of its stores."""
+    with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
+        for name, value in s3.environment(Path(cache)).items():
+            patch.setenv(name, value)
+        yield
+
+
+def check_store(s3: S3, address: str, refs: set[ArtifactRef]) -> None:
+    """Check that another machine finds these artifacts in a store, each whole, and nothing else."""
+    with another_machine(s3):
+        there = Store.open(address, create=False)
+        assert {manifest.ref for kind in ("rollouts", "policy") for manifest in there.manifests(kind)} == refs
+        for ref in refs:
+            assert there.holds(ref)
+            check(there.path(ref), there.manifest(ref).files)
     folders = tuple(ref.folder for ref in refs)
-    keys = [key for key in s3.keys(address.removeprefix("s3://")) if not key.startswith(("made/", "store.json"))]
-    assert all(key.startswith(folders) for key in keys)
+    assert all(key.startswith((*folders, "made/", "store.json")) for key in s3.keys(address))

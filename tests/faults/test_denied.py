@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from tasks.errors import ArtifactError
 from tasks.store import Store
 from tests.faults.guarded import Guarded, act_as
-from tests.faults.steps import PARTS, Killed, Step, checks_out
+from tests.faults.steps import PARTS, Killed, Step, check_store
 from tools import ROOT
 from tools.faults.proxy import Proxy
 from tools.s3 import S3, server
@@ -31,8 +30,7 @@ def guarded() -> Iterator[Guarded]:
 def own(guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of an empty store on the server that asks."""
     monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
-    for name, value in guarded.s3.environment(tmp_path / "cache").items():
-        monkeypatch.setenv(name, value)
+    act_as(guarded.s3.environment(tmp_path / "cache"), monkeypatch)
     address = f"s3://{guarded.s3.bucket()}"
     Store.open(address)
     return address
@@ -45,74 +43,50 @@ def denying(action: str, resource: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("denied", "object_named", "parts"),
     [
-        ("*", r"progress/.*", 0),
-        ("progress/*/part-000003*", r"progress/.*part-000003.*", 3),
-        ("rollouts/*", r"rollouts/.*", PARTS),
+        ("progress/*/part-000002*", r"progress/.*part-000002.*", 2),
         ("rollouts/*/manifest.json", r"rollouts/.*/manifest\.json", PARTS),
     ],
-    ids=["all", "a part", "files", "the manifest"],
+    ids=["a part", "the manifest"],
 )
 def test_a_store_that_denies_writes_is_named_and_the_work_goes_on(
-    denied: str,
-    object_named: str,
-    parts: int,
-    own: str,
-    guarded: Guarded,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    denied: str, object_named: str, parts: int, own: str, guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/{denied}"
     name, environment = guarded.user(EVERYTHING, denying("PutObject", resource))
     act_as(environment, monkeypatch)
     remote, step = Store.open(own), Step()
-    start = time.monotonic()
-    with (
-        guarded.asking(),
-        pytest.raises(ArtifactError, match=rf"{own}/{object_named}: denied .*Allow listing, reading"),
-    ):
+    error = rf"{own}/{object_named}: denied .*Allow listing, reading"
+    with guarded.asking(), pytest.raises(ArtifactError, match=error):
         step.work(remote)
-    assert time.monotonic() - start < 30, "a denial was tried again and again"
     assert step.made == list(range(min(parts + 1, PARTS)))
-    keys = guarded.s3.keys(own.removeprefix("s3://"))
-    assert not [key for key in keys if key.startswith("rollouts/") and key.endswith("/manifest.json")]
+    assert not [key for key in guarded.s3.keys(own) if key.startswith("rollouts/") and key.endswith("/manifest.json")]
     guarded.allow(name, EVERYTHING)
     with guarded.asking():
         made, anew = step.work_elsewhere(remote)
     assert anew == list(range(parts, PARTS)), "what was saved was made again"
-    checks_out(guarded.s3, own, {made}, tmp_path / "elsewhere", monkeypatch)
+    check_store(guarded.s3, own, {made})
 
 
-def test_parts_that_cannot_be_read_now_are_not_parts_that_are_lost(
-    own: str, guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_parts_that_cannot_be_read_now_are_named_and_not_lost(
+    own: str, guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote, step = Store.open(own), Step(stop_at=4)
+    remote, step = Store.open(own), Step(stop_at=3)
     with pytest.raises(Killed):
         step.work(remote)
-    before = guarded.s3.keys(own.removeprefix("s3://"))
+    before = guarded.s3.keys(own)
     shutil.rmtree(remote.root)
-    resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/progress/*/part-000003/part.parquet"
+    resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/progress/*/part-000002/part.parquet"
     name, environment = guarded.user(EVERYTHING, denying("GetObject", resource))
     act_as(environment, monkeypatch)
     step.made.clear()
-    with guarded.asking(), pytest.raises(ArtifactError, match=r"part-000003/part\.parquet: denied .*Allow listing"):
+    with guarded.asking(), pytest.raises(ArtifactError, match=r"part-000002/part\.parquet: denied .*Allow listing"):
         step.work(remote)
-    assert guarded.s3.keys(own.removeprefix("s3://")) == before
+    assert guarded.s3.keys(own) == before
     guarded.allow(name, EVERYTHING)
     with guarded.asking():
         made = step.work(remote)
-    assert step.made == [4, 5]
-    checks_out(guarded.s3, own, {made}, tmp_path / "elsewhere", monkeypatch)
-
-
-def test_a_store_that_denies_reads_is_named(own: str, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
-    remote = Store.open(own)
-    made = Step().work(remote)
-    shutil.rmtree(remote.root)
-    resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/rollouts/*/3.txt"
-    _, environment = guarded.user(EVERYTHING, denying("GetObject", resource))
-    act_as(environment, monkeypatch)
-    with guarded.asking(), pytest.raises(ArtifactError, match=rf"{own}/rollouts/.*/3\.txt: denied .*Allow listing"):
-        Store.open(own).path(made)
+    assert step.made == [3]
+    check_store(guarded.s3, own, {made})
 
 
 @pytest.mark.parametrize(
@@ -134,21 +108,17 @@ def test_wrong_keys_are_told_apart(
     assert environment["AWS_SECRET_ACCESS_KEY"] not in caught.value.message
 
 
-@pytest.mark.parametrize(("fault", "after"), [("expired_token", 9), ("access_denied", 0)])
-def test_credentials_that_end_in_the_middle(
-    fault: str, after: int, place: str, flaky: Proxy, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_that_expire_in_the_middle_are_named_and_the_work_goes_on(place: str, flaky: Proxy, s3: S3) -> None:
     remote, step = Store.open(place), Step()
-    flaky.fail(1, [fault], after=after)
-    fix = "expired. Renew them" if fault == "expired_token" else "Allow listing"
-    with pytest.raises(ArtifactError, match=rf"{place}/.*{fix}.*then start the same command again"):
+    flaky.fail(1, ["expired_token"], after=9)
+    with pytest.raises(ArtifactError, match=rf"{place}/.*expired. Renew them.*then start the same command again"):
         step.work(remote)
     flaky.heal()
     before = list(step.made)
     made, anew = step.work_elsewhere(remote)
     assert set(before) | set(anew) == set(range(PARTS))
     assert len(before) + len(anew) <= PARTS + 1, "more than the part in hand was made again"
-    checks_out(s3, place, {made}, tmp_path / "elsewhere", monkeypatch)
+    check_store(s3, place, {made})
 
 
 FULL = """

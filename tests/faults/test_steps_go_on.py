@@ -12,7 +12,7 @@ from tasks.store import ArtifactRef, Store
 from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
-from tests.faults.steps import Killed, killed_after
+from tests.faults.steps import Killed, kill_after
 from tests.prepared import (
     EVALUATE,
     IN_PARTS,
@@ -49,7 +49,7 @@ def optimization(learner: Learner) -> Step:
 
 def alternation(learner: Learner) -> Step:
     base, policy = learner
-    shards = prepare_stage(base, PROMPTS, 0, 0)
+    shards = prepare_stage(base, PROMPTS.model_copy(update={"prompts_per_stage": 12}), 0, 0)
     return lambda store: train_alternating(store, IN_PARTS, VERIFY, OPTIMIZE, 1, policy, policy, shards, 0, 0, OFTEN)
 
 
@@ -59,7 +59,7 @@ def evaluation(learner: Learner) -> Step:
     return lambda store: evaluate_policy(store, EVALUATE, VERIFY, policy, held_out, 0)
 
 
-STEPS = [(generation, 4), (verification, 2), (optimization, 4), (alternation, 11), (evaluation, 3)]
+STEPS = [(generation, 4), (verification, 2), (optimization, 4), (alternation, 8), (evaluation, 3)]
 """Steps, and how many parts each saves."""
 
 
@@ -75,9 +75,9 @@ def test_stopped_after_any_part_the_artifact_is_the_same(
         store = Store(base.ref, work=f"{make.__name__}{after}")
         before = list[int]()
         if after < parts:
-            with killed_after(after) as before, pytest.raises(Killed):
+            with kill_after(after) as before, pytest.raises(Killed):
                 step(store)
-        with killed_after(10**6) as saved:
+        with kill_after(10**6) as saved:
             assert step(store) == undisturbed
         assert len(before) + len(saved) == parts, "a part that was saved was made again"
         store.progress.clear()
@@ -87,7 +87,7 @@ def test_damaged_tables_of_an_alternating_stage_start_it_anew(learner: Learner) 
     base, _ = learner
     step, store = alternation(learner), Store(base.ref, work="damaged")
     undisturbed = step(base)
-    with killed_after(4), pytest.raises(Killed):
+    with kill_after(4), pytest.raises(Killed):
         step(store)
     for table in Path(base.root / "progress/damaged").glob("refresh-000000/*.parquet"):
         table.write_bytes(b"")

@@ -12,7 +12,7 @@ from tasks.data.files import read_rows
 from tasks.data.sources import source_files
 from tasks.settings import SourceSettings
 from tasks.store import Store
-from tasks.store.work import once
+from tasks.store.work import run_once
 from tests.faults.guarded import Guarded, act_as
 from tests.faults.steps import Step
 from tests.k8s.policies import BUCKET, FOLDER, KEPT, expires, wrong
@@ -44,7 +44,7 @@ def test_steps_may_do_what_they_do_and_no_more(
     )
     with guarded.asking():
         store = Store.open(f"s3://{BUCKET}/runs")
-        made = once(store.ref, "step", "1", Step())
+        made = run_once(store.ref, "step", "1", Step())
         assert store.manifests(made.kind)
         store.sweep()
         source = SourceSettings(path=f"s3://{BUCKET}/prompts/a.jsonl")

@@ -18,8 +18,8 @@ from tasks.report.summary import summarise
 from tasks.settings import EvaluationSettings
 from tasks.store import Store
 from tasks.store.tables import SAMPLES, write_table
-from tasks.stored.results import evaluated_policy
-from tasks.stored.runs import chain
+from tasks.stored.results import describe_evaluation
+from tasks.stored.runs import run_digests
 from tests.report.clock import Clock, process
 from tests.report.pages import words
 from tests.report.synthetic import SyntheticRun, page_of
@@ -118,8 +118,8 @@ def test_the_deck_of_the_mean_shows_every_benchmark(run: Measured) -> None:
 
 def test_what_reads_a_run_reads_it(run: Measured) -> None:
     report = write_report(run.store, run.evaluations, 0)
-    assert [len(stage["evaluations"]) for stage in chain(run.store, report)] == [2, 2, 2]
-    told = str(evaluated_policy(run.store, run.evaluations[1]))
+    assert [len(stage["evaluations"]) for stage in run_digests(run.store, report)] == [2, 2, 2]
+    told = str(describe_evaluation(run.store, run.evaluations[1]))
     assert "mean of 2 benchmarks 62.5 %" in told
     assert re.search(r"hard +avg@2 50\.0 % .*pass@2 50\.0 %.* on 4 problems  evaluation/[0-9a-f]{16}", told)
     assert highlights(run.store.manifest(run.evaluations[0])) == ["accuracy 0.500"]

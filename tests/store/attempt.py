@@ -1,4 +1,9 @@
-"""An attempt at a training of four parts in a process of its own; it stays at one of them until it is told to go on."""
+"""A training of four parts in a process of its own; it stays at one of them until a file lets it go on.
+
+    python -m tests.store.attempt STORE LOG PART SECONDS
+
+PART is the one where it stays, -1 for none; a holder without a beat counts as dead after SECONDS.
+"""
 
 import sys
 import time
@@ -6,34 +11,34 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tasks.interruption import heeding
+from tasks.interruption import save_on_sigterm
 from tasks.store import ArtifactRef, Store, lease
-from tasks.store.work import once
+from tasks.store.work import run_once
 
-lease.BEAT, lease.LOOK, lease.TAKEN_OVER_AFTER = 0.5, 0.2, 8.0
-ADDRESS, LOG, HELD_AT = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+ADDRESS, LOG, STAYS_AT = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+lease.BEAT, lease.LOOK, lease.TAKEN_OVER_AFTER = 0.5, 0.1, float(sys.argv[4])
 
 
-def told(text: str) -> None:
+def log(text: str) -> None:
     with LOG.open("a") as file:
         file.write(text + "\n")
 
 
-@heeding
+@save_on_sigterm
 def train(store: Store, parts: int) -> ArtifactRef:
     with store.write("rollouts", settings={}, parents={}, seed=0) as draft:
         for number in range(parts):
 
             def make(number: int = number) -> pa.Table:
-                told(f"begun {number}")
-                while number == HELD_AT and not LOG.with_suffix(".go").exists():
+                log(f"begun {number}")
+                while number == STAYS_AT and not LOG.with_suffix(".go").exists():
                     time.sleep(0.05)
                 return pa.table({"number": [number]})
 
             table = store.progress.table("part", number, make)
-            told(f"has {number}")
+            log(f"has {number}")
             (draft.path / f"{number}.txt").write_text(str(table.to_pydict()))
     return draft.ref
 
 
-print("made", once(Store.open(ADDRESS).ref, "train", "1", train, 4).digest)
+print("made", run_once(Store.open(ADDRESS).ref, "train", "1", train, 4).digest)

@@ -4,131 +4,134 @@ import os
 import signal
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tasks.errors import ArtifactError
-from tasks.interruption import heeding
+from tasks.interruption import save_on_sigterm
 from tasks.store import ArtifactRef, Store
 from tasks.store import lease as leases
-from tasks.store.work import once
+from tasks.store.work import run_once
+from tests.store.writers import EVERY_MAKE
 from tools.forked import Program
 from tools.s3 import S3
 
+IMPATIENT = 3.0
+"""Seconds without a beat after which a waiter takes over, where nobody beats; elsewhere it waits for much longer."""
 
-class Attempt:
-    """A process on a machine of its own, which is that of its name: with a local copy of its own.
 
-    It stays at work on the part ``held_at`` until it is told to go on.
-    """
+class Attempt(Program):
+    """A process of ``tests.store.attempt``."""
 
-    def __init__(self, s3: S3, address: str, folder: Path, machine: str, held_at: int = -1) -> None:
-        self._log = folder / f"{uuid.uuid4().hex}.log"
-        environment = {**os.environ, **s3.environment(folder / machine), "COLUMNS": "1000"}
-        command = ["-m", "tests.store.attempt", address, str(self._log), str(held_at)]
-        self._program, self._printed = Program(command, environment, together=True), ""
-        self.pid = self._program.pid
+    def __init__(self, log: Path, environment: dict[str, str], *arguments: str) -> None:
+        super().__init__(["-m", "tests.store.attempt", *arguments], environment, together=True)
+        self._log = log
 
-    def did(self) -> list[str]:
+    def logged(self) -> list[str]:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
-    def said(self) -> str:
-        return " ".join((self._printed or self._program.printed).split())
+    def output(self) -> str:
+        return " ".join(self.printed.split())
 
     def wait_for(self, text: str) -> None:
         for _ in range(2400):
-            if text in self.did() or text in self.said():
+            if text in self.logged() or text in self.output():
                 return
-            assert self._program.returncode is None, self.said()
+            assert self.returncode is None, self.output()
             time.sleep(0.05)
-        raise TimeoutError(f"{text!r} never came: {self.said()}")
+        raise TimeoutError(f"{text!r} never came: {self.output()}")
 
-    def send(self, what: signal.Signals) -> None:
-        self._program.send(what)
-
-    def go_on(self) -> None:
+    def let_go_on(self) -> None:
         self._log.with_suffix(".go").touch()
 
-    def ended(self) -> int:
-        done = self._program.end(120)
-        self._printed = done.stdout
-        return done.returncode
+
+Start = Callable[..., Attempt]
 
 
-def test_the_next_attempt_waits_for_the_last_save_and_goes_on_from_it(s3: S3, bucket: str, tmp_path: Path) -> None:
-    first = Attempt(s3, bucket, tmp_path, "first", held_at=1)
+@pytest.fixture
+def start(s3: S3, bucket: str, tmp_path: Path) -> Start:
+    """Starts an attempt on a machine, which has a local copy of the store; it stays at the part ``stays_at``."""
+
+    def start(machine: str, stays_at: int = -1, patience: float = 60.0, address: str = bucket) -> Attempt:
+        log = tmp_path / f"{uuid.uuid4().hex}.log"
+        environment = {**os.environ, **s3.environment(tmp_path / machine), "COLUMNS": "1000"}
+        return Attempt(log, environment, address, str(log), str(stays_at), str(patience))
+
+    return start
+
+
+@EVERY_MAKE
+def test_the_next_attempt_waits_for_the_last_save_and_goes_on_from_it(start: Start, s3: S3, bucket: str) -> None:
+    first = start("first", stays_at=1)
     first.wait_for("begun 1")
     first.send(signal.SIGTERM)
-    second = Attempt(s3, bucket, tmp_path, "second")
+    second = start("second")
     second.wait_for(f"train: {os.uname().nodename}, process {first.pid} does this work in {bucket}/progress/")
-    assert second.did() == []
-    first.go_on()
-    assert first.ended() != 0
-    assert "stopped by SIGTERM after part 1" in first.said()
-    assert second.ended() == 0, second.said()
-    assert second.did() == ["has 0", "has 1", "begun 2", "has 2", "begun 3", "has 3"]
-    undisturbed = Attempt(s3, f"{bucket}/undisturbed", tmp_path, "third")
-    assert undisturbed.ended() == 0
-    assert undisturbed.said().split()[-1] == second.said().split()[-1]
-    assert not [key for key in s3.keys(bucket.removeprefix("s3://")) if "progress/" in key]
+    assert second.logged() == []
+    first.let_go_on()
+    assert first.end().returncode != 0
+    assert "stopped by SIGTERM after part 1" in first.output()
+    assert second.end().returncode == 0, second.output()
+    assert second.logged() == ["has 0", "has 1", "begun 2", "has 2", "begun 3", "has 3"]
+    undisturbed = start("third", address=f"{bucket}/undisturbed")
+    assert undisturbed.end().returncode == 0
+    assert undisturbed.output().split()[-1] == second.output().split()[-1]
+    assert not [key for key in s3.keys(bucket) if "progress/" in key]
 
 
-def test_the_work_of_a_killed_holder_is_taken_over(s3: S3, bucket: str, tmp_path: Path) -> None:
-    first = Attempt(s3, bucket, tmp_path, "first", held_at=2)
-    first.wait_for("begun 2")
-    first.send(signal.SIGKILL)
-    first.ended()
-    second = Attempt(s3, bucket, tmp_path, "second")
-    second.wait_for("or for 8 s without a sign of life")
-    waited = time.monotonic()
-    assert second.ended() == 0, second.said()
-    assert time.monotonic() - waited > 6
-    assert "gave no sign of life; its work is taken over" in second.said()
-    assert second.did()[:3] == ["has 0", "has 1", "begun 2"]
-
-
-def test_on_the_machine_of_a_killed_holder_nobody_waits(s3: S3, bucket: str, tmp_path: Path) -> None:
-    first = Attempt(s3, bucket, tmp_path, "same", held_at=1)
+def test_the_work_of_a_killed_holder_is_taken_over_at_once_on_its_machine_and_later_elsewhere(start: Start) -> None:
+    first = start("first", stays_at=1)
     first.wait_for("begun 1")
     first.send(signal.SIGKILL)
-    first.ended()
-    second = Attempt(s3, bucket, tmp_path, "same")
-    assert second.ended() == 0, second.said()
-    assert "sign of life" not in second.said()
-    assert second.did()[:2] == ["has 0", "begun 1"]
+    first.end()
+    second = start("first", stays_at=2)
+    second.wait_for("begun 2")
+    assert "sign of life" not in second.output()
+    assert second.logged() == ["has 0", "begun 1", "has 1", "begun 2"]
+    second.send(signal.SIGKILL)
+    second.end()
+    third = start("elsewhere", patience=IMPATIENT)
+    third.wait_for("or for 3 s without a sign of life")
+    waited = time.monotonic()
+    assert third.end().returncode == 0, third.output()
+    assert time.monotonic() - waited > IMPATIENT - 1
+    assert "gave no sign of life; its work is taken over" in third.output()
+    assert third.logged()[:3] == ["has 0", "has 1", "begun 2"]
 
 
-def test_a_holder_that_was_taken_over_saves_nothing_more(s3: S3, bucket: str, tmp_path: Path) -> None:
-    first = Attempt(s3, bucket, tmp_path, "first", held_at=1)
+def test_a_holder_that_was_taken_over_saves_nothing_more(start: Start, s3: S3, bucket: str) -> None:
+    first = start("first", stays_at=1)
     first.wait_for("begun 1")
     first.send(signal.SIGSTOP)
-    second = Attempt(s3, bucket, tmp_path, "second", held_at=1)
+    second = start("second", stays_at=1, patience=IMPATIENT)
     second.wait_for("begun 1")
-    first.go_on()
+    first.let_go_on()
     first.send(signal.SIGCONT)
-    assert first.ended() != 0
-    assert not [key for key in s3.keys(bucket.removeprefix("s3://")) if "part-000001" in key]
-    assert f"was taken over by {os.uname().nodename}, process {second.pid}, because this process" in first.said()
+    assert first.end().returncode != 0
+    assert not [key for key in s3.keys(bucket) if "part-000001" in key]
+    assert f"was taken over by {os.uname().nodename}, process {second.pid}, because this process" in first.output()
     second.send(signal.SIGTERM)
-    second.go_on()
-    assert second.ended() != 0
-    assert "stopped by SIGTERM after part 1" in second.said()
+    second.let_go_on()
+    assert second.end().returncode != 0
+    assert "stopped by SIGTERM after part 1" in second.output()
 
 
-def test_of_many_that_begin_at_once_one_works_and_the_others_find_it(s3: S3, bucket: str, tmp_path: Path) -> None:
-    s3.has_to("keep the first of two conditional writes at the same time")
+@EVERY_MAKE
+def test_of_many_that_begin_at_once_one_works_and_the_others_find_it(start: Start, s3: S3, bucket: str) -> None:
+    s3.skip_unless_it_can("keep the first of two conditional writes at the same time")
     Store.open(bucket)
-    several = [Attempt(s3, bucket, tmp_path, str(number)) for number in range(3)]
-    assert {attempt.ended() for attempt in several} == {0}, [attempt.said() for attempt in several]
-    assert len({attempt.said().split()[-1] for attempt in several}) == 1
-    begun = [line for attempt in several for line in attempt.did() if line.startswith("begun")]
+    several = [start(str(number)) for number in range(3)]
+    assert {attempt.end().returncode for attempt in several} == {0}, [attempt.output() for attempt in several]
+    assert len({attempt.output().split()[-1] for attempt in several}) == 1
+    begun = [line for attempt in several for line in attempt.logged() if line.startswith("begun")]
     assert sorted(begun) == [f"begun {number}" for number in range(4)]
 
 
 def test_a_step_that_fails_gives_its_work_back(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    @heeding
-    def fails(store: Store, text: str) -> ArtifactRef:
+    @save_on_sigterm
+    def fail(store: Store, text: str) -> ArtifactRef:
         store.progress.put("part", 0, lambda folder: None)
         raise ArtifactError(text)
 
@@ -137,13 +140,13 @@ def test_a_step_that_fails_gives_its_work_back(bucket: str, monkeypatch: pytest.
         monkeypatch.setenv("MU_GRPO_CACHE", str(tmp_path / machine))
         began = time.monotonic()
         with pytest.raises(ArtifactError, match="it failed"):
-            once(ref, "train", "1", fails, "it failed")
+            run_once(ref, "train", "1", fail, "it failed")
         assert time.monotonic() - began < leases.TAKEN_OVER_AFTER / 2
 
 
 def test_damaged_parts_can_be_cleared_while_the_work_is_held(bucket: str) -> None:
-    @heeding
-    def anew(store: Store) -> ArtifactRef:
+    @save_on_sigterm
+    def make_anew(store: Store) -> ArtifactRef:
         store.progress.put("part", 0, lambda folder: None)
         store.progress.clear()
         store.progress.put("part", 1, lambda folder: None)
@@ -152,4 +155,4 @@ def test_damaged_parts_can_be_cleared_while_the_work_is_held(bucket: str) -> Non
             pass
         return draft.ref
 
-    assert Store.open(bucket).holds(once(Store.open(bucket).ref, "train", "1", anew))
+    assert Store.open(bucket).holds(run_once(Store.open(bucket).ref, "train", "1", make_anew))

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,8 @@ from tasks.errors import ArtifactError
 from tasks.provenance import EXECUTION
 from tasks.settings import OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.work import once, work_key
+from tasks.store.work import run_once, work_key
+from tests.store.writers import EVERY_MAKE
 from tools import ROOT
 from tools.s3 import S3
 
@@ -36,10 +36,10 @@ class Step:
 
 def test_done_work_is_found(store: Store) -> None:
     step = Step()
-    refs = [once(store.ref, "t", "1", step.one, "hello") for _ in range(3)]
+    refs = [run_once(store.ref, "t", "1", step.one, "hello") for _ in range(3)]
     assert step.runs == 1
     assert len(set(refs)) == 1
-    assert once(store.ref, "t", "1", step.many, ["a", "b"]) == once(store.ref, "t", "1", step.many, ["a", "b"])
+    assert run_once(store.ref, "t", "1", step.many, ["a", "b"]) == run_once(store.ref, "t", "1", step.many, ["a", "b"])
     assert step.runs == 3
 
 
@@ -58,31 +58,32 @@ def test_what_determines_the_result_is_in_the_key_and_the_rest_is_not(store: Sto
     assert work_key("t", "1", [VerifySettings(workers=3), ref, 0]) == keys[0]
     step = Step()
     for every in (1, 2):
-        once(store.ref, "t", "1", step.one, "x", operation=OperationSettings(updates_per_checkpoint=every))
+        run_once(store.ref, "t", "1", step.one, "x", operation=OperationSettings(updates_per_checkpoint=every))
     assert step.runs == 1
 
 
 def test_what_is_damaged_is_made_again(store: Store) -> None:
     step = Step()
-    ref = once(store.ref, "t", "1", step.one, "hello")
+    ref = run_once(store.ref, "t", "1", step.one, "hello")
     (store.root / ref.folder / "data.txt").write_text("hellp")
-    assert once(store.ref, "t", "1", step.one, "hello") == ref
+    assert run_once(store.ref, "t", "1", step.one, "hello") == ref
     assert step.runs == 2
     assert (store.path(ref) / "data.txt").read_text() == "hello"
     (record,) = (store.root / "made").iterdir()
     record.write_text("{")
-    once(store.ref, "t", "1", step.one, "hello")
+    run_once(store.ref, "t", "1", step.one, "hello")
     assert step.runs == 3
 
 
+@EVERY_MAKE
 def test_another_machine_finds_it_on_s3_and_makes_it_again_when_an_object_is_lost(bucket: str, s3: S3) -> None:
     step, ref = Step(), Store.open(bucket).ref
-    made = once(ref, "t", "1", step.one, "hello")
+    made = run_once(ref, "t", "1", step.one, "hello")
     shutil.rmtree(Store(ref).root)
-    assert once(ref, "t", "1", step.one, "hello") == made
+    assert run_once(ref, "t", "1", step.one, "hello") == made
     assert step.runs == 1
     s3.client().delete_object(Bucket=bucket.removeprefix("s3://"), Key=f"{made.folder}/data.txt")
-    once(ref, "t", "1", step.one, "hello")
+    run_once(ref, "t", "1", step.one, "hello")
     assert step.runs == 2
     assert Store(ref).holds(made)
 
@@ -99,8 +100,8 @@ def test_parts_outlast_a_failure_and_go_when_the_work_is_done(store: Store) -> N
         return Step().one(store, text)
 
     with pytest.raises(ArtifactError):
-        once(store.ref, "t", "1", fails, "x")
-    once(store.ref, "t", "1", fails, "x")
+        run_once(store.ref, "t", "1", fails, "x")
+    run_once(store.ref, "t", "1", fails, "x")
     assert numbers == [0, 1]
     assert not list((store.root / "progress").iterdir())
 
@@ -109,33 +110,27 @@ SLOW = """
 import os, sys, time
 from pathlib import Path
 from tasks.store import Store
-from tasks.store.work import once
-address, log, processes = sys.argv[1:]
+from tasks.store.work import run_once
+address, log = sys.argv[1:]
 Path(f"{log}.{os.getpid()}").touch()
-def slow(store, text):
-    with open(log, "a") as file:
-        file.write("begun\\n")
-    while len(list(Path(log).parent.glob("log.*"))) < int(processes):
-        time.sleep(0.05)
-    time.sleep(2)
+def write(store, text):
     with store.write("prompts", settings={}, parents={}, seed=0) as draft:
         (draft.path / "data.txt").write_text(text)
     return draft.ref
-print(once(Store.open(address).ref, "t", "1", slow, "x").digest)
-"""
-
-
-AFTERWARDS = f"""{SLOW}
-def quick(store, text):
-    with store.write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
-        (draft.path / "data.txt").write_text(text)
-    return draft.ref
-once(Store.open(address).ref, "u", "1", quick, str(os.getpid()))
+def slow(store, text):
+    with open(log, "a") as file:
+        file.write("begun\\n")
+    while len(list(Path(log).parent.glob("log.*"))) < 2:
+        time.sleep(0.05)
+    time.sleep(2)
+    return write(store, text)
+print(run_once(Store.open(address).ref, "t", "1", slow, "x").digest)
+run_once(Store.open(address).ref, "u", "1", write, str(os.getpid()))
 """
 
 
 def test_two_processes_do_work_once_and_the_wait_is_noted_in_what_is_made_next(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", AFTERWARDS, str(tmp_path / "store"), str(tmp_path / "log"), "2"]
+    command = [sys.executable, "-c", SLOW, str(tmp_path / "store"), str(tmp_path / "log")]
     own = {name: value for name, value in os.environ.items() if name != EXECUTION}  # two commands, not one
     both = [subprocess.Popen(command, cwd=ROOT, env=own, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [one.communicate(timeout=120)[0] for one in both]
@@ -154,15 +149,3 @@ def test_two_processes_do_work_once_and_the_wait_is_noted_in_what_is_made_next(t
     assert ended == pytest.approx(shared.timings.finished, abs=1.0)
     assert len({one.timings.execution for one in manifests}) == 2
     assert shared.timings.execution == worked.timings.execution
-
-
-def test_the_work_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    command = [sys.executable, "-c", SLOW, str(tmp_path / "store"), str(log), "1"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as first:
-        while not log.exists():
-            assert first.poll() is None
-            time.sleep(0.05)
-        first.kill()
-    assert subprocess.run(command, cwd=ROOT, timeout=60, check=True, capture_output=True).stdout.strip()
-    assert log.read_text() == "begun\nbegun\n"

@@ -1,16 +1,18 @@
 """Writers of artifacts: one, several at once, and one that is killed."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import pytest
+
 from tasks.store import ArtifactRef, Store
-from tools import ROOT
+from tests.prepared import run_python
 
 Made = TypeVar("Made")
+EVERY_MAKE = pytest.mark.parametrize("s3", ["moto", "versitygw", "rclone"], indirect=True)
+"""Runs a test on every make of S3 server, because it depends on what the server does."""
 
 
 def write(
@@ -38,5 +40,5 @@ def at_once(calls: list[Callable[[], Made]]) -> list[Made]:
 
 def run_until_killed(code: str) -> None:
     """Run code that kills its process."""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
+    done = run_python(code)
+    assert done.returncode == -signal.SIGKILL, done.stderr

@@ -16,10 +16,10 @@ from tasks.evaluate.step import evaluate_policy
 from tasks.report.step import write_report
 from tasks.settings import OperationSettings, TrackerSettings
 from tasks.store import ArtifactRef, Store
-from tasks.store.work import once
+from tasks.store.work import run_once
 from tasks.train.stage import optimize_stage
 from tests.prepared import EVALUATE, OPTIMIZE, VERIFY
-from tests.tracking.test_tracking import dying_in
+from tests.tracking.test_tracking import dying_in_update
 
 
 def loaded() -> None:
@@ -30,14 +30,14 @@ def main() -> None:
     place, kind, kill, *named = sys.argv[1:]
     store = Store.open(place)
     policy, held_out, verdicts, *rollouts = (store.manifest(ArtifactRef.of(name)).ref for name in named)
-    with tracking.shown(TrackerSettings(), store, "part", {}) as show:
+    with tracking.open_tracker(TrackerSettings(), store, "part", {}) as show:
         show("optimize", {"update": 1, "reward": 0.5})
     loaded()
     tracking.FLUSH_SECONDS = 0.0
     operation = OperationSettings.parse({"updates_per_checkpoint": 2, "tracker": {"kind": kind, "run": "a-run"}})
     inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
-    with dying_in(int(kill), lambda: os.kill(os.getpid(), signal.SIGKILL)):
-        made = once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=operation)
+    with dying_in_update(int(kill), lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        made = run_once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=operation)
     averages = []
     for one in (policy, made):
         found = evaluate_policy(store, EVALUATE, VERIFY, one, held_out, 0, operation)

@@ -13,7 +13,7 @@ from tests.tracking.test_tracking import (
     KEY,
     LONGER,
     Shown,
-    copied,
+    copy_policy,
     expected,
     in_tensorboard,
     in_wandb,
@@ -26,8 +26,8 @@ KILLED_IN = 4
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The end of two processes: the first was killed in an update, the second went on to the end."""
+class Finished:
+    """What two processes made: the first was killed in an update, the second went on to the end."""
 
     store: Store
     policy: ArtifactRef
@@ -48,10 +48,10 @@ class Ended:
         return found
 
 
-def ended(kind: str, learner: Learner, folder: Path) -> Ended:
+def run_processes(kind: str, learner: Learner, folder: Path) -> Finished:
     store, home = Store.open(folder / "store"), folder / "home"
     home.mkdir()
-    policy = copied(*learner, store)
+    policy = copy_policy(*learner, store)
     rollouts, verdicts = prepare_verdicts(store, policy, LONGER, IN_PARTS)
     named = [str(ref) for ref in (policy, prepare_held_out(store, PROMPTS, 6), verdicts, *rollouts)]
     environment = {
@@ -67,46 +67,50 @@ def ended(kind: str, learner: Learner, folder: Path) -> Ended:
         output += done.stdout + done.stderr
         assert done.returncode == code, output
     digest = output.rsplit("loaded:", 1)[0].splitlines()[-1].split()[0]
-    return Ended(store, ArtifactRef(kind="policy", digest=digest), output, home)
+    return Finished(store, ArtifactRef(kind="policy", digest=digest), output, home)
 
 
 @pytest.fixture(scope="module")
-def of_wandb(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    return ended("wandb", learner, tmp_path_factory.mktemp("wandb"))
+def with_wandb(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return run_processes("wandb", learner, tmp_path_factory.mktemp("wandb"))
 
 
 @pytest.fixture(scope="module")
-def of_tensorboard(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    return ended("tensorboard", learner, tmp_path_factory.mktemp("tensorboard"))
+def with_tensorboard(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return run_processes("tensorboard", learner, tmp_path_factory.mktemp("tensorboard"))
 
 
-def of_updates(shown: Shown) -> Shown:
+def test_the_policy_is_the_same_with_either_tracker(with_wandb: Finished, with_tensorboard: Finished) -> None:
+    assert with_wandb.policy == with_tensorboard.policy
+
+
+def optimize_rows(shown: Shown) -> Shown:
     return Shown({entry: times for entry, times in shown.items() if entry[0].startswith("optimize/")})
 
 
-def test_tensorboard_has_every_number_of_both_processes_once(of_tensorboard: Ended) -> None:
-    shown = in_tensorboard(of_tensorboard.store.root / "tracking/tensorboard/a-run")
-    assert of_updates(shown) == rounded(of_tensorboard.updates)
+def test_tensorboard_has_every_number_of_both_processes_once(with_tensorboard: Finished) -> None:
+    shown = in_tensorboard(with_tensorboard.store.root / "tracking/tensorboard/a-run")
+    assert optimize_rows(shown) == rounded(with_tensorboard.updates)
     assert {update for _, update, _ in shown} >= set(range(1, 9))
     accuracies = {update: value for tag, update, value in shown if tag == "evaluate/held_out/accuracy"}
-    assert accuracies == pytest.approx(of_tensorboard.accuracies)
+    assert accuracies == pytest.approx(with_tensorboard.accuracies)
     assert set(accuracies) == {0, 8}
 
 
-def test_wandb_has_no_number_twice_and_all_after_the_kill(of_wandb: Ended) -> None:
+def test_wandb_has_no_number_twice_and_all_after_the_kill(with_wandb: Finished) -> None:
     """Numbers that a killed process had handed over but not written are lost, and not shown again."""
-    shown = in_wandb(of_wandb.store.root / "tracking/wandb")
+    shown = in_wandb(with_wandb.store.root / "tracking/wandb")
     assert set(shown.values()) == {1}
-    updates = of_updates(shown)
-    assert updates <= of_wandb.updates
-    later = {entry for entry in of_wandb.updates if entry[1] >= KILLED_IN}
+    updates = optimize_rows(shown)
+    assert updates <= with_wandb.updates
+    later = {entry for entry in with_wandb.updates if entry[1] >= KILLED_IN}
     assert later <= set(updates)
     accuracies = {update: value for tag, update, value in shown if tag == "evaluate/held_out/accuracy"}
-    assert accuracies == pytest.approx(of_wandb.accuracies)
+    assert accuracies == pytest.approx(with_wandb.accuracies)
 
 
-def test_all_parts_are_one_run_of_wandb(of_wandb: Ended) -> None:
-    files = list((of_wandb.store.root / "tracking/wandb").rglob("*.wandb"))
+def test_all_parts_are_one_run_of_wandb(with_wandb: Finished) -> None:
+    files = list((with_wandb.store.root / "tracking/wandb").rglob("*.wandb"))
     assert len(files) == 4, "updates before and after the kill, and two evaluations"
     runs = {message.run.run_id for file in files for message in messages(file) if message.HasField("run")}
     assert runs == {"a-run"}
@@ -114,18 +118,20 @@ def test_all_parts_are_one_run_of_wandb(of_wandb: Ended) -> None:
 
 @pytest.mark.parametrize("kind", ["wandb", "tensorboard"])
 def test_a_package_is_loaded_when_it_is_asked_for(kind: str, request: pytest.FixtureRequest) -> None:
-    output = request.getfixturevalue(f"of_{kind}").output
-    told = [line for line in output.splitlines() if line.startswith("loaded:")]
-    assert told == ["loaded:", "loaded:", f"loaded: {kind}"]
+    output = request.getfixturevalue(f"with_{kind}").output
+    printed = [line for line in output.splitlines() if line.startswith("loaded:")]
+    assert printed == ["loaded:", "loaded:", f"loaded: {kind}"]
 
 
-def test_a_key_is_in_no_file_no_log_and_no_report(of_wandb: Ended) -> None:
-    written = [path for folder in (of_wandb.store.root, of_wandb.home) for path in folder.rglob("*") if path.is_file()]
-    names = {path.name for path in written}
+def test_a_key_is_in_no_file_no_log_and_no_report(with_wandb: Finished) -> None:
+    files = [
+        path for folder in (with_wandb.store.root, with_wandb.home) for path in folder.rglob("*") if path.is_file()
+    ]
+    names = {path.name for path in files}
     assert {"report.html", "summary.json", "manifest.json"} <= names
     assert any(name.endswith(".wandb") for name in names)
-    assert [path for path in written if KEY.encode() in path.read_bytes()] == []
-    tables = [path for path in written if path.suffix == ".parquet"]  # compressed, so looked into
+    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+    tables = [path for path in files if path.suffix == ".parquet"]  # compressed, so looked into
     assert [path for path in tables if KEY in str(read_table(path).to_pylist())] == []
-    assert KEY not in of_wandb.output
-    assert "optimize" in of_wandb.output
+    assert KEY not in with_wandb.output
+    assert "optimize" in with_wandb.output

@@ -1,12 +1,9 @@
 """Every number of a run is shown once, however often the work was interrupted."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +17,11 @@ from tasks.settings import OperationSettings, RunSettings
 from tasks.settings.steps import WandbTracker
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
-from tasks.store.work import once
+from tasks.store.work import run_once
 from tasks.train.stage import optimize_stage
 from tasks.train.trainer import Trainer
 from tests.faults.steps import Killed
-from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_verdicts
+from tests.prepared import IN_PARTS, OPTIMIZE, PROMPTS, Learner, prepare_verdicts, run_python
 from tools import ROOT
 
 Shown = Counter[tuple[str, int, float]]
@@ -38,7 +35,7 @@ def operation(kind: str, **tracker: str) -> OperationSettings:
 
 
 @contextmanager
-def dying_in(update: int, die: Callable[[], None]) -> Iterator[None]:
+def dying_in_update(update: int, die: Callable[[], None]) -> Iterator[None]:
     """Let the process die in the middle of an update."""
     whole = Trainer._update
 
@@ -56,7 +53,7 @@ def raise_killed() -> None:
     raise Killed
 
 
-def copied(base: Store, policy: ArtifactRef, store: Store) -> ArtifactRef:
+def copy_policy(base: Store, policy: ArtifactRef, store: Store) -> ArtifactRef:
     """The same policy in another store."""
     manifest = base.manifest(policy)
     with store.write("policy", settings=manifest.settings, parents={}, seed=manifest.seed) as draft:
@@ -69,13 +66,13 @@ def copied(base: Store, policy: ArtifactRef, store: Store) -> ArtifactRef:
 
 
 def train(learner: Learner, store: Store, settings: OperationSettings, kills: list[int]) -> ArtifactRef:
-    policy = copied(*learner, store)
+    policy = copy_policy(*learner, store)
     rollouts, verdicts = prepare_verdicts(store, policy, LONGER, IN_PARTS)
     inputs = OPTIMIZE, policy, policy, rollouts, verdicts, 0, 0
     for kill in kills:
-        with dying_in(kill, raise_killed), pytest.raises(Killed):
-            once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=settings)
-    return once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=settings)
+        with dying_in_update(kill, raise_killed), pytest.raises(Killed):
+            run_once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=settings)
+    return run_once(store.ref, "optimize", "1", optimize_stage, *inputs, operation=settings)
 
 
 def expected(store: Store, policy: ArtifactRef) -> Shown:
@@ -140,9 +137,6 @@ def in_wandb(folder: Path) -> Shown:
     return shown
 
 
-READ: Mapping[str, Any] = {"tensorboard": in_tensorboard, "wandb": in_wandb}
-
-
 @pytest.fixture(autouse=True)
 def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "FLUSH_SECONDS", 0.0)
@@ -155,53 +149,41 @@ def rounded(shown: Shown) -> Shown:
     return Counter({(tag, step, float(np.float32(value))): times for (tag, step, value), times in shown.items()})
 
 
-@pytest.mark.parametrize(("kind", "folder"), [("tensorboard", "tensorboard/a-run"), ("wandb", "wandb")])
-def test_every_row_is_shown_once_after_three_kills_and_the_result_is_that_without_a_tracker(
-    kind: str, folder: str, learner: Learner, store: Store, tmp_path: Path
+def test_every_row_is_shown_once_after_three_kills_and_the_policy_is_that_without_a_tracker(
+    learner: Learner, store: Store, tmp_path: Path
 ) -> None:
-    policy = train(learner, store, operation(kind), [2, 4, 7])
-    shown = rounded(READ[kind](store.root / "tracking" / folder))
-    assert set(shown.values()) == {1}
-    assert shown == rounded(expected(store, policy))
+    policy = train(learner, store, operation("tensorboard"), [2, 4, 7])
+    assert in_tensorboard(store.root / "tracking/tensorboard/a-run") == rounded(expected(store, policy))
     other = Store.open(tmp_path / "other")
     assert train(learner, other, OperationSettings(), []) == policy
     assert not (other.root / "tracking").exists()
 
 
-def test_event_files_of_a_store_on_s3_are_there(learner: Learner, bucket: str) -> None:
-    store = Store.open(bucket)
-    policy = train(learner, store, operation("tensorboard"), [4])
+def test_event_files_of_a_store_on_s3_hold_the_rows_of_every_attempt(bucket: str, tmp_path: Path) -> None:
+    store = Store(Store.open(bucket).ref, work="key")
+    for update in (1, 2):
+        with tracking.open_tracker(operation("tensorboard").tracker, store, "part", {}) as show:
+            show("optimize", {"update": update, "loss": 0.5})
     assert store.remote is not None
-    names = store.remote.listing("tracking/tensorboard/a-run")
-    assert len(names) == 2, "one file of each attempt"
-    assert store.holds(policy)
+    for name in store.remote.listing("tracking/tensorboard/a-run"):
+        (tmp_path / Path(name).name).write_bytes(store.remote.read(name) or b"")
+    rows = [{"optimize/update": update, "optimize/loss": 0.5} for update in (1, 2)]
+    shown = Counter((name, row["optimize/update"], value) for row in rows for name, value in row.items())
+    assert in_tensorboard(tmp_path) == shown
 
 
-def test_a_server_that_is_not_there_stops_nothing(learner: Learner, store: Store, tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_stops_nothing(tmp_path: Path) -> None:
     code = """
 import sys
 from tasks.store import Store
 from tasks.settings import TrackerSettings
-from tasks.tracking import shown
-with shown(TrackerSettings(kind="wandb", run="a-run"), Store.open(sys.argv[1]), "part", {}) as show:
+from tasks.tracking import open_tracker
+with open_tracker(TrackerSettings(kind="wandb", run="a-run"), Store.open(sys.argv[1]), "part", {}) as show:
     show("optimize", {"update": 1, "reward": 0.5})
 print("went on")
 """
-    environment = {
-        **os.environ,
-        "WANDB_API_KEY": KEY,
-        "WANDB_BASE_URL": "http://127.0.0.1:9",
-        "WANDB_INIT_TIMEOUT": "5",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "store")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=ROOT,
-    )
+    away = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_INIT_TIMEOUT": "1"}
+    done = run_python(code, str(tmp_path / "store"), **away)
     assert "went on" in done.stdout, done.stdout + done.stderr
     assert "wandb: not reached" in done.stdout
     assert KEY not in done.stdout + done.stderr

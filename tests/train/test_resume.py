@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.interruption import Interrupted, heeded
+from tasks.interruption import Interrupted, defer_sigterm
 from tasks.settings import OperationSettings
 from tasks.store import Store
 from tasks.train.batches import Responses, plan_batches
@@ -133,7 +133,7 @@ def test_sigterm_saves_the_state_and_stops(small: Small, responses: Responses, w
         if update == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with heeded(), pytest.raises(Interrupted, match="after update 3"):
+    with defer_sigterm(), pytest.raises(Interrupted, match="after update 3"):
         attempt(small, responses, working, ask, every=1000)
     _, _, made = attempt(small, responses, working, every=1000)
     assert made == [4, 5, 6]

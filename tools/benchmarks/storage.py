@@ -176,7 +176,7 @@ def compare(s3: S3, folder: Path, split: bool, repeats: int) -> Table:
             done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
             found[side].append(json.loads(done.stdout.splitlines()[-1]))
             print(f"{folder.name}, {repeat + 1}/{repeats}, {side}: {found[side][-1]}", file=sys.stderr)
-        s3.empty(bucket)
+        s3.delete_objects(bucket)
     return tabulated(found, size)
 
 

@@ -17,16 +17,16 @@ from rich.console import Console
 from rich.table import Table
 
 from tasks.report.tables import render_markdown
-from tools.faults.kills import Killed, killed, undisturbed
+from tools.faults.kills import KilledRun, run_undisturbed, run_with_kills
 from tools.faults.proxy import proxy
 from tools.s3 import S3, server
 
-TIMES, ASKED = 25, 10
+SIGKILLS, SIGTERMS = 25, 10
 SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class Tried:
+class Result:
     """A fault, and what became of the runs that had it."""
 
     fault: str
@@ -42,12 +42,12 @@ def main(page: Path | None) -> int:
     """Tries every fault; the exit status says whether all digests are equal."""
     with tempfile.TemporaryDirectory() as name, server() as s3:
         folder = Path(name)
-        wanted = undisturbed(folder / "undisturbed", str(folder / "undisturbed/store"), {})
+        expected = run_undisturbed(folder / "undisturbed", str(folder / "undisturbed/store"), {})
         rows = [
-            _kill("SIGKILL, store in a folder", folder / "disk", wanted, TIMES, 1, signal.SIGKILL, None),
-            _kill("SIGKILL, store on S3", folder / "s3", wanted, TIMES, 2, signal.SIGKILL, s3),
-            _kill("SIGTERM, store in a folder", folder / "asked", wanted, ASKED, 3, signal.SIGTERM, None),
-            _flaky(folder / "flaky", wanted, s3),
+            _kill("SIGKILL, store in a folder", folder / "disk", expected, SIGKILLS, 1, signal.SIGKILL, None),
+            _kill("SIGKILL, store on S3", folder / "s3", expected, SIGKILLS, 2, signal.SIGKILL, s3),
+            _kill("SIGTERM, store in a folder", folder / "asked", expected, SIGTERMS, 3, signal.SIGTERM, None),
+            _flaky(folder / "flaky", expected, s3),
         ]
     table = _table(rows)
     Console(width=150).print(table)
@@ -57,37 +57,37 @@ def main(page: Path | None) -> int:
     return 0 if all(row.equal for row in rows) else 1
 
 
-def _kill(fault: str, folder: Path, wanted: str, times: int, seed: int, how: signal.Signals, s3: S3 | None) -> Tried:
+def _kill(fault: str, folder: Path, expected: str, times: int, seed: int, how: signal.Signals, s3: S3 | None) -> Result:
     """Runs that are killed until they have been killed so often; a run that ends sooner is followed by another."""
-    started, rest, round_ = time.monotonic(), times, 0
-    total, equal = Killed(), True
+    started, rest, attempt = time.monotonic(), times, 0
+    total, equal = KilledRun(), True
     while rest > 0:
-        place = folder / str(round_)
+        place = folder / str(attempt)
         store = str(place / "store") if s3 is None else f"s3://{s3.bucket()}"
         environment = {} if s3 is None else s3.environment(place / "cache")
-        result = killed(place, store, environment, rest, seed + 100 * round_, (how,))
+        result = run_with_kills(place, store, environment, rest, seed + 100 * attempt, (how,))
         total.moments += result.moments
         total.repeated += result.repeated
         total.worst |= result.worst
-        equal = equal and result.digest == wanted and result.within_limits
-        rest, round_ = rest - result.kills, round_ + 1
-    return Tried(fault, total.kills, total.moments, total.repeated, total.worst, equal, time.monotonic() - started)
+        equal = equal and result.digest == expected and result.within_limits
+        rest, attempt = rest - result.kills, attempt + 1
+    return Result(fault, total.kills, total.moments, total.repeated, total.worst, equal, time.monotonic() - started)
 
 
-def _flaky(folder: Path, wanted: str, s3: S3) -> Tried:
+def _flaky(folder: Path, expected: str, s3: S3) -> Result:
     """A whole run through a proxy that spoils a fifth of all requests."""
     folder.mkdir(parents=True)
     started = time.monotonic()
     with proxy(s3, folder) as between:
         between.fail(SHARE)
-        digest = undisturbed(folder, f"s3://{s3.bucket()}", s3.environment(folder / "cache", between.endpoint))
+        digest = run_undisturbed(folder, f"s3://{s3.bucket()}", s3.environment(folder / "cache", between.endpoint))
         counts = between.counts()
     passed = counts.pop("passed", 0)
     name = f"{SHARE:.0%} of the S3 requests fail ({counts.total()} of {counts.total() + passed})"
-    return Tried(name, 1, counts, Counter(), Counter(), digest == wanted, time.monotonic() - started)
+    return Result(name, 1, counts, Counter(), Counter(), digest == expected, time.monotonic() - started)
 
 
-def _table(rows: list[Tried]) -> Table:
+def _table(rows: list[Result]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     for heading in ("fault", "times", "recovered", "at", "repeated", "most at once", "digest equal", "seconds"):
         table.add_column(heading, justify="right" if heading in ("times", "recovered", "seconds") else "left")

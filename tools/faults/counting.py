@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 
-def count(log: Path) -> None:
-    """Makes everything in this process that does work write to the log."""
+def log_work(log: Path) -> None:
+    """Make everything in this process that does work write to the log."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def note(kind: str, name: str, amount: int) -> None:
@@ -78,7 +78,7 @@ def digest(*texts: str) -> str:
 
 
 if __name__ == "__main__":
-    count(Path(sys.argv[1]))
+    log_work(Path(sys.argv[1]))
     from flytekit.clis.sdk_in_container.pyflyte import main
 
     sys.argv = ["pyflyte", *sys.argv[2:]]

@@ -27,7 +27,7 @@ _SECONDS = 600
 
 
 @dataclass
-class Killed:
+class KilledRun:
     """The end of a run that was killed, and what it did again."""
 
     moments: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ class Killed:
 
 
 @dataclass
-class Ended:
+class FinishedRun:
     """A run that ended well."""
 
     units: list[str]
@@ -61,7 +61,7 @@ class Ended:
     output: str
 
 
-def side_by_side(folders: Sequence[Path], store: str, environment: Mapping[str, str]) -> list[Ended]:
+def run_at_once(folders: Sequence[Path], store: str, environment: Mapping[str, str]) -> list[FinishedRun]:
     """The same run started from several folders at once, each with a home, and so a Flyte cache, of its own."""
     logs = [folder / "units.log" for folder in folders]
     pairs = zip(folders, logs, strict=True)
@@ -71,28 +71,28 @@ def side_by_side(folders: Sequence[Path], store: str, environment: Mapping[str, 
         assert one.returncode == 0, one.stdout
     digest = _final_policy(store, environment)
     units = [log.read_text().splitlines() if log.exists() else [] for log in logs]
-    return [Ended(done, digest, one.stdout) for done, one in zip(units, ended, strict=True)]
+    return [FinishedRun(done, digest, one.stdout) for done, one in zip(units, ended, strict=True)]
 
 
-def undisturbed(folder: Path, store: str, environment: Mapping[str, str]) -> str:
+def run_undisturbed(folder: Path, store: str, environment: Mapping[str, str]) -> str:
     """The digest of the final policy of a run that nothing disturbs."""
-    return side_by_side([folder], store, environment)[0].digest
+    return run_at_once([folder], store, environment)[0].digest
 
 
-def killed(
+def run_with_kills(
     folder: Path,
     store: str,
     environment: Mapping[str, str],
     times: int,
     seed: int,
     how: Sequence[signal.Signals] = (signal.SIGKILL,),
-) -> Killed:
+) -> KilledRun:
     """Kills the run ``times`` times, with these signals in turn, and lets it end then.
 
     A kill comes after a random number of units and a random moment.
     """
     random = np.random.default_rng(seed)
-    result, before = Killed(), Counter[str]()
+    result, before = KilledRun(), Counter[str]()
     for attempt in range(times + 1):
         log = folder / f"attempt-{attempt}.log"
         process = _start(folder, store, environment, log)
