@@ -11,7 +11,7 @@ from tasks.formats import duration, number, saved
 from tasks.report.ledger import training_clock
 from tests.experiments.conftest import HOSTILE, MODELS, SYSTEMS
 from tests.report.pages import assert_self_contained, texts, words
-from tests.report.test_page_in_browser import assert_allowed, probe
+from tests.report.test_page_in_browser import assert_allowed, assert_fits
 
 KINDS = [
     "accuracy",
@@ -151,12 +151,6 @@ def test_vetoed_tokens_are_those_of_systems_with_a_veto(drawn):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_shows_every_figure_and_nothing_too_wide(page, tmp_path, width):
-    seen = probe(page, tmp_path, width)
-    assert len(seen["figures"]) == len(KINDS) * len(MODELS) + 2
-    for name, wide, high in seen["figures"]:
-        assert wide > 280, name
-        assert high > 80, name
-    assert seen["wide"] <= width
+def test_a_browser_shows_every_figure_and_nothing_too_wide(page, tmp_path):
+    assert_fits(page, tmp_path, figures=len(KINDS) * len(MODELS) + 2)
     assert_allowed(page, tmp_path)

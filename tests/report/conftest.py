@@ -29,8 +29,3 @@ def page(mu_grpo, mu_grpo_report) -> str:
 @pytest.fixture(scope="session")
 def grpo(tmp_path_factory) -> SyntheticRun:
     return make_run(tmp_path_factory.mktemp("grpo"), 4, preset="grpo", updates_per_rollout=4)
-
-
-@pytest.fixture(scope="session")
-def base_only(tmp_path_factory) -> SyntheticRun:
-    return make_run(tmp_path_factory.mktemp("base"), 0)

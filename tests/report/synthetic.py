@@ -261,7 +261,3 @@ def make_run(root: Path, stages: int, **fields: Any) -> SyntheticRun:
 def report_of(run: SyntheticRun) -> Path:
     """The folder of a run's report."""
     return run.store.path(write_report(run.store, run.evaluations, run.seed))
-
-
-def page_of(run: SyntheticRun) -> str:
-    return (report_of(run) / "report.html").read_text(encoding="utf-8")

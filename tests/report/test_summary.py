@@ -10,7 +10,6 @@ from tasks.provenance import EXECUTION
 from tasks.report.compare import ComparedRun, compare, comparison_markdown, differing
 from tasks.report.history import load_history
 from tasks.report.ledger import make_ledger
-from tasks.report.step import write_report
 from tasks.report.summary import BenchmarkRow, Execution, RunSummary, execution_since, make_summary, summarise
 from tasks.store import ArtifactRef, Store
 from tasks.store.lineage import ancestry
@@ -247,7 +246,7 @@ def test_an_execution_tells_what_it_made(tmp_path, monkeypatch):
         run.train()
     with process(clock, "first"):
         run.evaluate()
-        report = write_report(run.store, run.evaluations, 0)
+        report = reported(run.store, summary_of(run), evaluations=run.evaluations)
     everything = len(ancestry(run.store, [report]).manifests)
     monkeypatch.setenv(EXECUTION, "second")
     second = execution_since(run.store, report, started)
