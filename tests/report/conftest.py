@@ -1,9 +1,15 @@
 import pytest
 
 from tasks.report.step import write_report
-from tasks.store import ArtifactRef
+from tasks.store import ArtifactRef, Store
 from tests.report.pages import figures_of
 from tests.report.synthetic import SyntheticRun, make_run
+
+
+@pytest.fixture
+def run(tmp_path) -> SyntheticRun:
+    """A run that has made nothing yet."""
+    return SyntheticRun(Store.open(tmp_path))
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tasks.report.examples import pick_groups, token_texts
-from tasks.report.history import load_history
-from tests.report.synthetic import SyntheticRun, make_run
+from tests.report.synthetic import SyntheticRun, history_of, make_run
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def test_a_character_that_is_cut_off_is_still_there(byte_level):
 
 
 def groups_of(run: SyntheticRun):
-    return pick_groups(run.store, load_history(run.store, run.evaluations))
+    return pick_groups(run.store, history_of(run))
 
 
 def test_of_the_first_and_of_the_last_stage_the_update_that_vetoed(mu_grpo):

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.formats import MISSING
-from tasks.report.drawing import COLUMNS, Picture, Series, thinned
+from tasks.report.drawing import COLUMNS, Picture, Series, thin_out
 from tasks.report.figures import PANELS, all_figures, shown_stages
-from tasks.report.history import History, Stage, load_history
+from tasks.report.history import History, Stage
 from tasks.report.ledger import make_ledger
-from tasks.store import ArtifactRef, Store
-from tests.report.clock import Clock, process
+from tasks.store import ArtifactRef
 from tests.report.pages import figures_of, lines, paths, texts, words
-from tests.report.synthetic import SyntheticRun, make_run, report_of
+from tests.report.synthetic import SyntheticRun, history_of, make_run, report_of
 from tools import ROOT
 
 ALL = [name for name in all_figures() if name != "benchmarks"]
@@ -40,10 +39,6 @@ def read(text: str) -> Table:
 
 def column(table: Table, panel: str, series: str, name: str = "y") -> list[float]:
     return [row[name] for row in table[panel, series]]
-
-
-def history_of(run: SyntheticRun) -> History:
-    return load_history(run.store, run.evaluations)
 
 
 def tables_of(report: Path) -> dict[str, Table]:
@@ -167,14 +162,14 @@ def test_old_artifacts_have_what_they_can_have(tmp_path):
 def test_thinning_by_hand():
     x = np.array([3.0, 0.0, 1.0, 2.0, 0.0, 4.0])
     y = np.array([7.0, 1.0, 4.0, np.nan, 3.0, 5.0])
-    assert [column.tolist() for column in thinned(x, y, 2 * y, points=9)] == [
+    assert [column.tolist() for column in thin_out(x, y, 2 * y, points=9)] == [
         [0.0, 1.0, 3.0, 4.0],
         [2.0, 4.0, 7.0, 5.0],
         [4.0, 8.0, 14.0, 10.0],
     ]
     # Two values of x to a point: 0 (twice) and 1, then 3 and 4.
-    assert [column.tolist() for column in thinned(x, y, points=2)] == [[1 / 3, 3.5], [8 / 3, 6.0]]
-    assert [len(column) for column in thinned(x, np.full(6, np.nan), points=2)] == [0, 0]
+    assert [column.tolist() for column in thin_out(x, y, points=2)] == [[1 / 3, 3.5], [8 / 3, 6.0]]
+    assert [len(column) for column in thin_out(x, np.full(6, np.nan), points=2)] == [0, 0]
 
 
 def test_histograms_are_shares_of_the_tokens_of_a_stage(tables, history):
@@ -234,13 +229,11 @@ def test_the_time_line_holds_every_step(tables, history, alternating):
     }
 
 
-def test_a_time_line_leaves_out_what_nobody_worked(tmp_path):
-    clock = Clock()
-    run = SyntheticRun(Store.open(tmp_path), clock)
-    with process(clock, "first"):
+def test_a_time_line_leaves_out_what_nobody_worked(run):
+    with run.process("first"):
         run.base()
-    clock.now += 86_400
-    with process(clock, "second"):
+    run.clock.now += 86_400
+    with run.process("second"):
         run.stages(1)
     table = tables_of(report_of(run))["timeline"]
     (first,), (second,) = table["before", "evaluate"], table["stage 1", "evaluate"]

@@ -12,7 +12,6 @@ from tasks.errors import DataError
 from tasks.evaluate.metrics import CORRECT, average_evaluations, measure
 from tasks.report.compare import ComparedRun, compare
 from tasks.report.deck import draw_deck
-from tasks.report.history import load_history
 from tasks.report.step import write_report
 from tasks.report.summary import summarise
 from tasks.settings import EvaluationSettings
@@ -20,9 +19,8 @@ from tasks.store import ArtifactRef, Store
 from tasks.store.tables import SAMPLES, write_table
 from tasks.stored.results import evaluated_policy
 from tasks.stored.runs import chain
-from tests.report.clock import Clock, process
 from tests.report.pages import words
-from tests.report.synthetic import SyntheticRun
+from tests.report.synthetic import SyntheticRun, history_of
 
 SHARES = {"easy": (8, 0.75), "hard": (2, 0.25)}
 """Samples per problem, and share of problems that the base policy always solves."""
@@ -67,9 +65,8 @@ class Measured(SyntheticRun):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    clock = Clock()
-    made = Measured(Store.open(tmp_path_factory.mktemp("measured")), clock)
-    with process(clock, "one"):
+    made = Measured(Store.open(tmp_path_factory.mktemp("measured")))
+    with made.process("one"):
         made.base().stages(1)
     return made
 
@@ -80,7 +77,7 @@ def report(run: Measured) -> ArtifactRef:
 
 
 def test_the_headline_is_the_mean_over_benchmarks(run: Measured) -> None:
-    history = load_history(run.store, run.evaluations)
+    history = history_of(run)
     assert history.headline == "mean of 2 benchmarks"
     assert history.benchmarks == ["easy", "hard"]
     assert [policy.accuracy.value for policy in history.evaluated] == [0.5, 0.625]
@@ -135,7 +132,7 @@ def test_the_same_store_gives_the_same_bytes(run: Measured, report: ArtifactRef)
 
 
 def test_evaluations_of_two_policies_have_no_mean(run: Measured, tmp_path: Path) -> None:
-    history = load_history(run.store, run.evaluations)
+    history = history_of(run)
     mixed = [history.evaluated[0].evaluations[0].evaluation, history.evaluated[1].evaluations[1].evaluation]
     with pytest.raises(DataError, match=r"is no evaluation of policy/.*; allowed: those of one policy"):
         average_evaluations(run.store, history.evaluated[0].policy, mixed, 0)
