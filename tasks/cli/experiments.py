@@ -77,7 +77,7 @@ def reproduction(
     ] = None,
 ) -> None:
     """Compares the runs of a reproduction that are finished, and names those that are missing."""
-    from tasks.experiments.compare import load_runs, result_of
+    from tasks.experiments.compare import compare_finished, load_runs
     from tasks.experiments.figures import make_figures
     from tasks.experiments.laboratory import find_parts
     from tasks.experiments.page import write_page
@@ -91,7 +91,7 @@ def reproduction(
     planned = experiment.runs(opened.ref.uri, " ".join(overrides or []))
     found = find_reports(opened, planned)
     runs = load_runs(opened, found)
-    result = result_of(opened, experiment, planned, runs)
+    result = compare_finished(opened, experiment, planned, runs)
     print(result)
     parts = list(find_parts(opened).values()) if page or docs else []
     if page is not None:

@@ -50,10 +50,10 @@ def compare_runs(
     parents = {"reports": list(reports), "laboratory": list(laboratory)}
     with store.write("reproduction", settings=experiment.determining(), parents=parents, seed=0) as draft:
         runs = load_runs(store, found)
-        result = result_of(store, experiment, planned, runs)
+        result = compare_finished(store, experiment, planned, runs)
         result.save(draft.path)
-        asked = [LaboratoryResult.load(store, ref) for ref in laboratory]
-        write_page(draft.path, result, runs, asked, {one.name: str(ref) for one, ref in found.items()})
+        parts = [LaboratoryResult.load(store, ref) for ref in laboratory]
+        write_page(draft.path, result, runs, parts, {one.name: str(ref) for one, ref in found.items()})
         draft.facts.update(runs=len(runs), models=result.models, systems=result.systems, seeds=result.seeds)
     return draft.ref
 
@@ -63,7 +63,7 @@ def load_runs(store: Store, reports: Mapping[PlannedRun, ArtifactRef]) -> list[S
     return [load_run(store, one.model, one.system, one.seed, ref) for one, ref in reports.items()]
 
 
-def result_of(
+def compare_finished(
     store: Store, experiment: ExperimentSettings, planned: Sequence[PlannedRun], runs: Sequence[SystemRun]
 ) -> ReproductionResult:
     """Compare the runs that are there.
@@ -87,8 +87,8 @@ def result_of(
         reference=reference,
         margin=experiment.margin,
         missing=[one.name for one in planned if (one.model, one.system, one.seed) not in there],
-        cells=cells_of(runs, accuracies),
-        tests=tests_of(runs, accuracies, reference, baselines, experiment.margin),
+        cells=accuracy_cells(runs, accuracies),
+        tests=paired_tests(runs, accuracies, reference, baselines, experiment.margin),
         times=times_of(runs),
         speeds=speeds_of(runs, reference, baselines),
         causes=split_causes(runs, reference, baselines),
@@ -124,7 +124,7 @@ def _by_problem(store: Store, run: SystemRun) -> dict[str, Values]:
     return found
 
 
-def cells_of(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Cell]:
+def accuracy_cells(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Cell]:
     """Return the accuracy, with its interval, of every model and system on every benchmark and their mean."""
     cells = []
     for model, system in dict.fromkeys((run.model, run.system) for run in runs):
@@ -150,7 +150,7 @@ def cells_of(runs: Sequence[SystemRun], accuracies: Accuracies) -> list[Cell]:
     return cells
 
 
-def tests_of(
+def paired_tests(
     runs: Sequence[SystemRun], accuracies: Accuracies, reference: str, baselines: Sequence[str], margin: float
 ) -> list[PairedTest]:
     """Test the reference against every baseline, over the seeds that both have.
@@ -168,19 +168,21 @@ def tests_of(
                     for name in ours[0]
                     if name in theirs[0]
                 }
-        means += [_tested(model, baseline, MEAN, [one], margin) for model, one in found.items()]
+        means += [_paired_test(model, baseline, MEAN, [one], margin) for model, one in found.items()]
         if len(found) > 1:
-            means.append(_tested(ALL, baseline, MEAN, list(found.values()), margin))
+            means.append(_paired_test(ALL, baseline, MEAN, list(found.values()), margin))
         single += [
-            _tested(model, baseline, name, [{name: difference_SP}], margin)
+            _paired_test(model, baseline, name, [{name: difference_SP}], margin)
             for model, one in found.items()
             if len(one) > 1
             for name, difference_SP in one.items()
         ]
-    return [*_adjusted(means), *_adjusted(single)]
+    return [*_adjust_p_values(means), *_adjust_p_values(single)]
 
 
-def _tested(model: str, baseline: str, benchmark: str, differences: Sequence[Benchmarks], margin: float) -> PairedTest:
+def _paired_test(
+    model: str, baseline: str, benchmark: str, differences: Sequence[Benchmarks], margin: float
+) -> PairedTest:
     """Return a test whose p-values are not adjusted."""
     drawn = draws(differences, DIFFERENCES)
     pairs_N = run_means(differences)
@@ -201,7 +203,7 @@ def _tested(model: str, baseline: str, benchmark: str, differences: Sequence[Ben
     )
 
 
-def _adjusted(tests: list[PairedTest]) -> list[PairedTest]:
+def _adjust_p_values(tests: list[PairedTest]) -> list[PairedTest]:
     """Return the tests with p-values adjusted for their number, each sort of p for itself."""
     adjusted: list[dict[str, Any]] = [{} for _ in tests]
     for name in ("p_bootstrap", "p_wilcoxon", "p_equivalence"):

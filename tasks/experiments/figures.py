@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from tasks.experiments.laboratory import FIGURE as CURVES
 from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult
 from tasks.experiments.runs import Floats, SystemRun, pairs_of
-from tasks.experiments.speedup import comparable, training_time
+from tasks.experiments.speedup import pairs_of_equal_length, training_time
 from tasks.formats import MINUS, duration
 from tasks.packaged import read_yaml
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Look, Panel, Picture, Series
 from tasks.report.history import History
-from tasks.report.ledger import elapsed, merge, training_clock
+from tasks.report.ledger import merge, seconds_before, training_clock
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.store.records import Manifest
 
@@ -71,7 +71,7 @@ def make_figures(
     def add(kind: str, model: str, made: Drawn, baseline: str = "") -> None:
         if made:
             figure, series = made
-            name = _plain(f"{kind} {baseline} {model}")
+            name = _file_name(f"{kind} {baseline} {model}")
             title, caption = (
                 words[kind][part].format(reference=reference, baseline=baseline) for part in ("title", "caption")
             )
@@ -99,7 +99,7 @@ def make_figures(
     return drawn
 
 
-def _plain(name: str) -> str:
+def _file_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
@@ -128,7 +128,7 @@ def over_updates(name: str, panel: Panel, runs: Sequence[SystemRun], looks: Look
     series = []
     for system, look in looks.items():
         histories = [run.history for run in runs if run.system == system]
-        own = [one for one in histories if one.known(name) and (name == "reward" or one.vetoes)]
+        own = [one for one in histories if one.has_numbers(name) and (name == "reward" or one.vetoes)]
         smooth = look.model_copy(update={"marker": "", "points": _POINTS})
         series += [Series("", system, *line, look=smooth) for line in _means(own, name)] if own else []
     if not series:
@@ -151,7 +151,7 @@ def _means(histories: Sequence[History], name: str) -> list[Floats]:
 
 def execution(runs: Sequence[SystemRun], reference: str, baseline: str) -> Drawn:
     """Draw what both systems did when, on the first seed that both have, above one another on one axis."""
-    pairs = comparable(pairs_of(runs, runs[0].model, reference, baseline)) if runs else []
+    pairs = pairs_of_equal_length(pairs_of(runs, runs[0].model, reference, baseline)) if runs else []
     if not pairs:
         return None
     ours, theirs = pairs[0]
@@ -182,10 +182,11 @@ def _spans(history: History) -> Iterator[Span]:
     steps += [history.manifests[one.evaluation] for policy in trained for one in policy.evaluations]
     busy = merge((one.timings.started, one.timings.finished) for one in steps)
     for step in steps:
-        yield from _of(step, elapsed(busy, step.timings.started), elapsed(busy, step.timings.finished))
+        start, end = (seconds_before(busy, moment) for moment in (step.timings.started, step.timings.finished))
+        yield from _phase_spans(step, start, end)
 
 
-def _of(manifest: Manifest, start: float, end: float) -> Iterator[Span]:
+def _phase_spans(manifest: Manifest, start: float, end: float) -> Iterator[Span]:
     """Yield the phases of a step between two moments: one after the other, or side by side where they take turns."""
     phases: dict[str, float] = {}
     for phase, seconds in manifest.timings.phases.items():
@@ -208,7 +209,7 @@ def waterfall(causes: Sequence[Cause], runs: Sequence[SystemRun], reference: str
     """Draw the way from the training time of the baseline to that of the reference, cause by cause."""
     if not causes:
         return None
-    pairs = comparable(pairs_of(runs, causes[0].model, reference, baseline))
+    pairs = pairs_of_equal_length(pairs_of(runs, causes[0].model, reference, baseline))
     whole = mean(sum(training_time(theirs).values()) for _, theirs in pairs)
     left = list(accumulate((-cause.seconds for cause in causes), initial=whole))
     figure, (axes,) = drawing.panels(1, 0.36 * (len(causes) + 2) + 0.2)

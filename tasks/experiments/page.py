@@ -66,7 +66,7 @@ def render_page(
         "experiments/page.html.j2",
         result=result,
         count=len(runs),
-        figures=partial(_named, figures),
+        figures=partial(_figures_of_kind, figures),
         baselines=[system for system in result.systems if system != result.reference],
         sentences=[_sentence(result, test) for test in result.tests if test.benchmark == MEAN],
         tables={name: (title, _cells(table)) for name, (title, table) in tables(result).items()},
@@ -90,7 +90,7 @@ def _cells(table: Table) -> Cells:
     return [list(zip(row, texts, strict=True)) for row in rows]
 
 
-def _named(figures: Mapping[str, CaptionedFigure], kind: str, model: str = "") -> dict[str, CaptionedFigure]:
+def _figures_of_kind(figures: Mapping[str, CaptionedFigure], kind: str, model: str = "") -> dict[str, CaptionedFigure]:
     """Return the figures of a kind, such as ``accuracy``, of one model."""
     return {name: one for name, one in figures.items() if name.split("-")[0] == kind and one.model == model}
 

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Generated:
+class EngineWork:
     """Work of the calls of an engine for one rollouts artifact, times the devices that they held.
 
     Legend of shapes: F, the features of work: forward passes, and rows in them.
@@ -51,7 +51,7 @@ class SystemRun:
     response_tokens: int = 0
     sequence_tokens: int = 0
     """Tokens of prompts and responses: what is trained on."""
-    calls: list[Generated] | None = None
+    calls: list[EngineWork] | None = None
     """Work of the engines, one entry for each rollouts artifact; None where the work of some calls is not known."""
 
     @property
@@ -69,7 +69,7 @@ def load_run(store: Store, model: str, system: str, seed: int, report: ArtifactR
     history = replace(load_finished(store, store.manifest(report)), seed=seed)
     shards = [shard for stage in history.stages for shard in stage.rollouts]
     responses, sequences = np.sum([_tokens(store, shard) for shard in shards] or [(0, 0)], axis=0).tolist()
-    calls = [generated(shard) for shard in shards]
+    calls = [engine_work(shard) for shard in shards]
     known = [one for one in calls if one is not None]
     return SystemRun(
         model=model,
@@ -94,7 +94,7 @@ def _tokens(store: Store, shard: Manifest) -> tuple[int, int]:
     return responses, responses + prompts
 
 
-def generated(shard: Manifest) -> Generated | None:
+def engine_work(shard: Manifest) -> EngineWork | None:
     """Return what the engines counted for some rollouts; None where an interrupted attempt made a part of them."""
     seconds, work = shard.facts.get("call_seconds"), shard.facts.get("engine_work")
     if not seconds or None in seconds or not work:
@@ -103,7 +103,7 @@ def generated(shard: Manifest) -> Generated | None:
     devices = len(work) * engine.tensor_parallel
     slowest = max(work, key=lambda one: one["passes"])
     needed = [engine.tensor_parallel * sum(one[name] for one in work) for name in ("full_passes", "tokens")]
-    return Generated(
+    return EngineWork(
         engine=(engine.kind, engine.dtype, engine.tensor_parallel),
         seconds=devices * sum(seconds),
         work_F=devices * np.array([slowest["passes"], slowest["rows"]], dtype=float),

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from tasks.experiments.result import Cause, Speed, Times
-from tasks.experiments.runs import Floats, Generated, Pair, SystemRun, of_system, pairs_by_baseline
+from tasks.experiments.runs import EngineWork, Floats, Pair, SystemRun, of_system, pairs_by_baseline
 from tasks.report.ledger import training_clock
 from tasks.store.records import Manifest, Timings
 
@@ -102,9 +102,9 @@ def split_causes(runs: Sequence[SystemRun], reference: str, baselines: Sequence[
     """
     causes = []
     for model, baseline, all_pairs in pairs_by_baseline(runs, reference, baselines):
-        pairs = comparable(all_pairs)
-        rates = _fit([one for pair in pairs if _known(pair) for run in pair for one in run.calls or []])
-        saved = [_saved(*pair, rates) for pair in pairs]
+        pairs = pairs_of_equal_length(all_pairs)
+        rates = _fit_rates([one for pair in pairs if _has_calls(pair) for run in pair for one in run.calls or []])
+        saved = [_saved_by_cause(*pair, rates) for pair in pairs]
         for name in CAUSES:
             if any(name in one for one in saved):
                 seconds = mean(one.get(name, 0.0) for one in saved)
@@ -112,7 +112,7 @@ def split_causes(runs: Sequence[SystemRun], reference: str, baselines: Sequence[
     return causes
 
 
-def comparable(pairs: Sequence[Pair]) -> list[Pair]:
+def pairs_of_equal_length(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the pairs of which both runs made equally many updates."""
     return [pair for pair in pairs if _updates(pair[0]) == _updates(pair[1]) is not None]
 
@@ -121,7 +121,7 @@ def _updates(run: SystemRun) -> int | None:
     return run.history.stages[-1].last_update if run.history.stages else None
 
 
-def _known(pair: Pair) -> bool:
+def _has_calls(pair: Pair) -> bool:
     return all(run.calls is not None for run in pair)
 
 
@@ -134,7 +134,7 @@ def training_time(run: SystemRun) -> dict[str, float]:
     parts = dict.fromkeys([*_CAUSE_OF_PHASE.values(), STORAGE], 0.0)
     for stage in run.history.stages:
         for manifest in (*stage.rollouts, *stage.verdicts, stage.policy):
-            within = manifest is not stage.policy and _within(manifest.timings, stage.policy.timings)
+            within = manifest is not stage.policy and _is_within(manifest.timings, stage.policy.timings)
             rest = 0.0 if within else manifest.timings.seconds + manifest.timings.earlier
             for phase, seconds in manifest.timings.phases.items():
                 if phase in _CAUSE_OF_PHASE:
@@ -144,7 +144,7 @@ def training_time(run: SystemRun) -> dict[str, float]:
     return parts
 
 
-def _within(one: Timings, other: Timings) -> bool:
+def _is_within(one: Timings, other: Timings) -> bool:
     """Return whether a step wrote an artifact on the way to another, as where generation and updates take turns."""
     return one.process == other.process and other.started <= one.started and one.finished <= other.finished
 
@@ -157,14 +157,14 @@ def _devices(manifest: Manifest) -> int:
     return int(manifest.settings.get(section, {}).get(name, 1))
 
 
-def _saved(ours: SystemRun, theirs: SystemRun, rates: Rates) -> dict[str, float]:
+def _saved_by_cause(ours: SystemRun, theirs: SystemRun, rates: Rates) -> dict[str, float]:
     """Return seconds by cause; they are negative where the reference spends more."""
     runs = (theirs, ours)
     times = [training_time(run) for run in runs]
     spent = {name: np.array([time[name] for time in times]) for name in times[0]}
     sequences = [run.sequence_tokens for run in runs]
     in_proportion = {LOGP: sequences, UPDATES: sequences}
-    if _known((ours, theirs)):
+    if _has_calls((ours, theirs)):
         responses = [run.response_tokens for run in runs]
         in_proportion |= {BARRIER: responses, BATCHES: responses}
         calls = np.array([sum(one.seconds for one in run.calls or []) for run in runs])
@@ -182,7 +182,7 @@ def _saved(ours: SystemRun, theirs: SystemRun, rates: Rates) -> dict[str, float]
     return found
 
 
-def _fit(timed: Sequence[Generated]) -> Rates:
+def _fit_rates(timed: Sequence[EngineWork]) -> Rates:
     """Fit the seconds of a pass and of a row, neither below 0, to all calls.
 
     Least squares, weighted by one over the seconds, because what disturbs calls adds up over them.

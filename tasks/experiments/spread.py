@@ -17,7 +17,7 @@ from tasks.progress import bar
 from tasks.settings import RunSettings
 
 WORKFLOWS = Path("workflows/laboratory.py")
-_IMPORTED_ONCE = [
+_PRELOADED = [
     "flytekit.clis.sdk_in_container.pyflyte",
     "workflows.laboratory",
     "tasks.models.step",
@@ -75,7 +75,7 @@ def run_part(plan: Plan, logs: Path) -> None:
     runs = [_run(plan, arm, seed, logs) for arm in arms for seed in plan.form.seeds]
     failed = []
     with bar(f"laboratory {plan.part}", len(runs)) as progress:
-        for run, code in ended(runs, plan.jobs):
+        for run, code in run_side_by_side(runs, plan.jobs):
             if code and run.log is not None:
                 last = "\n".join(run.log.read_text(encoding="utf-8").splitlines()[-8:])
                 failed.append(f"laboratory: {run.name} failed. Its output is in {run.log} and ends with\n{last}")
@@ -83,11 +83,11 @@ def run_part(plan: Plan, logs: Path) -> None:
     if failed:
         raise DataError("\n".join(failed))
     comparison = Command("comparison", _options(plan, f"{plan.form.name}_{plan.part}"))
-    if any(code for _, code in ended([comparison], 1)):
+    if any(code for _, code in run_side_by_side([comparison], 1)):
         raise DataError(f"laboratory: the comparison of part {plan.part} failed; see above.")
 
 
-def ended(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int]]:
+def run_side_by_side(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int]]:
     """Run commands, at most ``jobs`` at a time; yields each with its exit code when it has ended.
 
     After one that failed no more are started; those that run come to their ends.
@@ -96,7 +96,7 @@ def ended(commands: Sequence[Command], jobs: int) -> Iterator[tuple[Command, int
     whenever it starts one, and of two threads that look at one child's end, one is told 255.
     """
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(_IMPORTED_ONCE)
+    processes.set_forkserver_preload(_PRELOADED)
     waiting = list(reversed(commands))
     running: dict[int, tuple[Command, ForkServerProcess]] = {}
     while waiting or running:

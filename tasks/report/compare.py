@@ -8,7 +8,7 @@ from typing import Any
 from tasks.errors import DataError
 from tasks.formats import MISSING, duration, label, moment, percent
 from tasks.report.ledger import ROWS, training_seconds
-from tasks.report.parameters import written
+from tasks.report.parameters import format_value
 from tasks.report.summary import BenchmarkRow, RunSummary
 from tasks.report.tables import text_table
 
@@ -43,7 +43,7 @@ def compare(runs: Sequence[ComparedRun], width: int | None = None) -> str:
     if len(runs) < 2:
         raise DataError(f"compare: {len(runs)} run given; allowed: two or more.")
     summaries = [run.summary for run in runs]
-    rows = [[name, *cells] for name, cells in {**_names(runs), **differing(runs)}.items()]
+    rows = [[name, *cells] for name, cells in {**_names(runs), **different_settings(runs)}.items()]
     for values, write in _sections(summaries):
         rows += [[], *([name, *(_mean([one], write) for one in each)] for name, each in values.items())]
     first, *_ = spent = [training_seconds(one.ledger) for one in summaries]
@@ -72,7 +72,7 @@ def _names(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     return found
 
 
-def differing(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
+def different_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     """Return the settings in which runs differ, without the seed, by their full name, with the value of every run.
 
     Where runs cannot be told apart by them, as those of another version of the code, the time at which they ended is
@@ -81,7 +81,7 @@ def differing(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:
     known = [{**run.settings, "stages": len(run.summary.rows) - 1} if run.settings else {} for run in runs]
     names = dict.fromkeys(name for one in known for name in one if name != "seed")
     found = {
-        name: [written(one[name]) if name in one else MISSING for one in known]
+        name: [format_value(one[name]) if name in one else MISSING for one in known]
         for name in names
         if len({json.dumps(one.get(name)) for one in known}) > 1
     }
@@ -140,7 +140,7 @@ def _mean(values: Sequence[float | None], write: Callable[[float], str]) -> str:
 def _accuracies(summaries: Sequence[RunSummary]) -> _Rows:
     """Return accuracies at numbers of updates, whatever the stages are; those on other problems are in other rows."""
     sets = [[_benchmark(row) for row in one.rows[-1].benchmarks] for one in summaries]
-    names = _short_names([one for benchmarks in sets for one in benchmarks])
+    names = _shortest_names([one for benchmarks in sets for one in benchmarks])
     averaged = {one for benchmarks in sets if len(benchmarks) > 1 for one in benchmarks}
     found: dict[tuple[int, int, str], list[float | None]] = {}
 
@@ -174,7 +174,7 @@ def _benchmark(row: BenchmarkRow) -> _Benchmark:
     return row.name, f"avg@{row.samples_per_problem}", f"of {row.problems}", row.digest[:6]
 
 
-def _short_names(benchmarks: Sequence[_Benchmark]) -> dict[_Benchmark, str]:
+def _shortest_names(benchmarks: Sequence[_Benchmark]) -> dict[_Benchmark, str]:
     found = {}
     for one in benchmarks:
         alike = [len({other for other in benchmarks if other[:length] == one[:length]}) for length in (1, 2, 3)]

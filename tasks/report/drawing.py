@@ -159,10 +159,10 @@ class Chart:
 def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
     look, color = one.look, PALETTE[one.look.color][0]
     y = np.clip(np.where(one.y > 0, one.y, np.nan), *_BOUNDS) if log else one.y
-    x, middle, low, high = thinned(one.x / unit, y, one.low, one.high, points=points)
+    x, middle, low, high = thin_out(one.x / unit, y, one.low, one.high, points=points)
     if look.noisy:
         axes.plot(x, middle, ".", color=color, alpha=0.45, markersize=4.5, markeredgewidth=0)
-        x, middle, low, high = thinned(one.x / unit, y, one.low, one.high, points=_MEANS)
+        x, middle, low, high = thin_out(one.x / unit, y, one.low, one.high, points=_MEANS)
     label = look.text or None
     if look.filled:
         axes.fill_between(x, 0, middle, step="mid", color=color, linewidth=0, label=label)
@@ -176,7 +176,7 @@ def _plot(axes: Any, one: Series, unit: float, points: int, log: bool) -> None:
         axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
 
 
-def thinned(x: Column, y: Column, *others: Column, points: int) -> tuple[Column, ...]:
+def thin_out(x: Column, y: Column, *others: Column, points: int) -> tuple[Column, ...]:
     """Return a point for every value of x, or for every few of them, so that there are at most ``points``.
 
     A point is the mean of the rows that it stands for. They are in any order, and count where y is not NaN.
@@ -202,11 +202,11 @@ class Picture:
         table.writerow(COLUMNS)
         for one in self.series:
             for numbers in zip(*(column.tolist() for column in (one.x, one.y, one.low, one.high)), strict=True):
-                table.writerow([one.panel, one.name, *map(_written, numbers)])
+                table.writerow([one.panel, one.name, *map(_format_cell, numbers)])
         return text.getvalue()
 
 
-def _written(value: float) -> str:
+def _format_cell(value: float) -> str:
     if math.isnan(value):
         return ""
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)

@@ -52,10 +52,10 @@ def pick_examples(history: History) -> list[Example]:
     first, last = history.evaluated[0], history.evaluated[-1]
     if first is last:
         return []
-    return compared(*({one.benchmark: one.samples for one in policy.evaluations} for policy in (first, last)))
+    return examples_of_change(*({one.benchmark: one.samples for one in policy.evaluations} for policy in (first, last)))
 
 
-def compared(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Example]:
+def examples_of_change(before: Mapping[str, Path], after: Mapping[str, Path]) -> list[Example]:
     """Return examples of two policies, whose samples are given by benchmark: the same problems in the same order."""
     found: dict[str, list[Example]] = {change: [] for change in _WANTED}
     for benchmark in (one for one in before if one in after):

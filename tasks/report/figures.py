@@ -16,7 +16,7 @@ from tasks.packaged import read_yaml
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Look, Panel, Picture, Scale, Series
 from tasks.report.history import Column, History
-from tasks.report.ledger import elapsed, make_ledger, stage_clock, steps_of
+from tasks.report.ledger import make_ledger, seconds_before, stage_clock, steps_of
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
 from tasks.statistics import Interval
 from tasks.train.outcome import EDGES
@@ -42,12 +42,12 @@ class Curve(Look):
     of_veto: bool = False
     """If True, it is drawn only where the objective has a veto."""
 
-    def known(self, history: History) -> bool:
+    def has_numbers(self, history: History) -> bool:
         """Return whether a run has numbers for it."""
         if self.evaluated:
             return any(getattr(one, self.column) is not None for one in history.evaluated)
         counted = self.column in EDGES and np.nansum(history.histograms[self.column]) > 0
-        return (counted or history.known(self.column)) and (history.vetoes or not self.of_veto)
+        return (counted or history.has_numbers(self.column)) and (history.vetoes or not self.of_veto)
 
     def series(self, history: History, panel: str, x: str, rows: Column) -> Series:
         """Return its numbers in some updates over another column; counts over their bins, as shares of the tokens."""
@@ -88,8 +88,9 @@ class Figure(_Settings):
 
     def chart(self, history: History) -> Chart | None:
         """Return its metrics over the updates, or over something else with a panel per stage; None without data."""
-        measured = [one for panel in self.panels for one in panel.curves if one.known(history) and not one.evaluated]
-        if not measured or (self.over == "staleness" and not history.known("staleness")):
+        curves = [one for panel in self.panels for one in panel.curves]
+        measured = [one for one in curves if one.has_numbers(history) and not one.evaluated]
+        if not measured or (self.over == "staleness" and not history.has_numbers("staleness")):
             return None
         stages = {f"stage {one.number}": history.updates["stage"] == one.number for one in history.stages}
         if self.over != "updates":
@@ -110,7 +111,7 @@ class Figure(_Settings):
         for panel in self.panels:
             name = panel.title if panel.name is None else panel.name
             for one in panel.curves:
-                if one.known(history):
+                if one.has_numbers(history):
                     panels[name] = Panel(panel.title, panel.scale, _limits(history, panel.limits))
                     each = [one.series(history, name, "update", rows) for rows in stages.values()]
                     series += [one.of_policies(history, name)] if one.evaluated else each
@@ -149,10 +150,10 @@ def small_curves(update: Column, columns: Mapping[str, Column], name: str) -> st
 
 def shown_stages(history: History) -> list[int]:
     """Return all stages when they are few; else the first, the last and evenly spaced ones."""
-    return [history.stages[place].number for place in _places(len(history.stages))]
+    return [history.stages[place].number for place in _evenly_spaced(len(history.stages))]
 
 
-def _places(count: int) -> list[int]:
+def _evenly_spaced(count: int) -> list[int]:
     return [round(place) for place in np.linspace(0, count - 1, PANELS)] if count > PANELS else list(range(count))
 
 
@@ -228,16 +229,16 @@ def timeline(history: History) -> tuple[Drawing, list[Series]] | None:
     for stage, tasks in steps_of(history).items():
         for task, made in tasks.items():
             starts, ends = (
-                np.array([elapsed(worked, getattr(one.timings, end)) for one in made])
+                np.array([seconds_before(worked, getattr(one.timings, end)) for one in made])
                 for end in ("started", "finished")
             )
             series.append(Series(stage, task, starts, ends - starts))
     if not series:
         return None
     stages = list(dict.fromkeys(one.panel for one in series))
-    rows = [stages[place] for place in _places(len(stages))]
+    rows = [stages[place] for place in _evenly_spaced(len(stages))]
     figure, (axes,) = drawing.panels(1, 0.3 * len(rows) + 0.4)
-    unit, scale = drawing.time_unit(elapsed(worked, worked[-1][1]))
+    unit, scale = drawing.time_unit(seconds_before(worked, worked[-1][1]))
     for one in series:
         if one.panel in rows:
             bars = np.stack([one.x / scale, np.maximum(one.y / scale, 0.002)], axis=1)

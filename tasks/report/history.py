@@ -25,7 +25,7 @@ from tasks.train.outcome import EDGES
 Column = NDArray[np.float64]
 
 
-def _known(value: Any) -> Any:
+def _none_if_nan(value: Any) -> Any:
     """Return None for what is not a number, and an interval without ends with its value for both."""
     number = value.get("value") if isinstance(value, dict) else value
     if number is None or math.isnan(number):
@@ -33,8 +33,8 @@ def _known(value: Any) -> Any:
     return value if value is number else dict.fromkeys(("low", "high"), number) | value
 
 
-_Estimate = Annotated[Interval | None, BeforeValidator(_known)]
-_Number = Annotated[float | None, BeforeValidator(_known)]
+_Estimate = Annotated[Interval | None, BeforeValidator(_none_if_nan)]
+_Number = Annotated[float | None, BeforeValidator(_none_if_nan)]
 
 
 class Result(BaseModel):
@@ -42,7 +42,7 @@ class Result(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    accuracy: Annotated[Interval, BeforeValidator(_known)]
+    accuracy: Annotated[Interval, BeforeValidator(_none_if_nan)]
     """avg@k, as a share with its 95 % interval, as all of these."""
     greedy: _Estimate = None
     pass_at: dict[int, _Estimate] = Field(default_factory=dict, alias="pass")
@@ -163,7 +163,7 @@ class History:
         """Return a column of the updates; it is NaN throughout when the run has none of that name."""
         return self.updates.get(name, np.full(len(self.updates.get("update", ())), np.nan))
 
-    def known(self, *names: str) -> bool:
+    def has_numbers(self, *names: str) -> bool:
         """Return whether some update has a number in one of these columns."""
         return any(bool(np.any(~np.isnan(self.column(name)))) for name in names)
 
@@ -283,7 +283,7 @@ def read_evaluated(store: Store, manifests: Mapping[ArtifactRef, Manifest], ref:
 
 def _metrics(store: Store, manifest: Manifest) -> dict[str, Any]:
     metrics: dict[str, Any] = json.loads(store.file(manifest, ACCURACY_FILE).read_text())
-    if _known(metrics.get("accuracy")) is None:
+    if _none_if_nan(metrics.get("accuracy")) is None:
         raise DataError(f"report: {manifest.ref} has no accuracy in its {ACCURACY_FILE}; evaluate its policy again.")
     return metrics
 

@@ -78,34 +78,34 @@ def make_ledger(history: History) -> Ledger:
             spend("evaluate" if evaluates else _ROW_OF_PHASE.get(phase, phase), spent, manifest.timings.gpus)
     worked: list[Span] = []
     for timings in processes.values():
-        start, busy = _busy(timings)
+        start, busy = _start_and_work(timings)
         worked += start + busy
         gpus = max(one.gpus for one in timings)
         inside = sum(sum(one.phases.values()) - one.earlier for one in timings)
-        spend("start", covered(start), gpus)
-        spend("rest", max(0.0, covered(busy) - inside), gpus)
+        spend("start", union_seconds(start), gpus)
+        spend("rest", max(0.0, union_seconds(busy) - inside), gpus)
     earlier = sum(manifest.timings.earlier for manifest in history.manifests.values())
     others = sorted(seconds.keys() - ROWS.keys())
     order = [row for row in (*list(ROWS)[:-1], *others, "rest") if row in seconds]
     return Ledger(
         {row: seconds[row] for row in order},
-        covered(worked) + earlier,
+        union_seconds(worked) + earlier,
         {row: gpu_seconds[row] for row in order} if any(gpu_seconds.values()) else {},
         merge(worked),
     )
 
 
-def _busy(timings: Sequence[Timings]) -> tuple[list[Span], list[Span]]:
+def _start_and_work(timings: Sequence[Timings]) -> tuple[list[Span], list[Span]]:
     """Return when a process was starting, and when it worked after that; its steps are given by their start."""
     steps = merge((one.started, one.finished) for one in timings)
     waited = merge(wait for one in timings for wait in one.waited)
     ends = [timings[0].process_started, *(end for _, end in steps)]
-    gaps = [_without((end, start), waited) for end, (start, _) in zip(ends, steps, strict=False)]
-    start, *between = [gap if 0 <= covered(gap) <= _LONGEST_GAP else [] for gap in gaps]
+    gaps = [_subtract((end, start), waited) for end, (start, _) in zip(ends, steps, strict=False)]
+    start, *between = [gap if 0 <= union_seconds(gap) <= _LONGEST_GAP else [] for gap in gaps]
     return start, merge([*steps, *(part for gap in between for part in gap)])
 
 
-def _without(span: Span, holes: Sequence[Span]) -> list[Span]:
+def _subtract(span: Span, holes: Sequence[Span]) -> list[Span]:
     """Return what is left of a span without some that are in order and do not overlap."""
     edges = [span[0], *(edge for hole in holes for edge in hole), span[1]]
     bounded = [min(max(edge, span[0]), span[1]) for edge in edges]
@@ -123,20 +123,20 @@ def merge(intervals: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def covered(intervals: Iterable[Span]) -> float:
+def union_seconds(intervals: Iterable[Span]) -> float:
     """Return the seconds within some interval; where they overlap these count once."""
     return sum(end - start for start, end in merge(intervals))
 
 
-def elapsed(worked: Iterable[Span], moment: float) -> float:
+def seconds_before(worked: Iterable[Span], moment: float) -> float:
     """Return the seconds of some intervals before a moment, which is in Unix seconds."""
-    return covered((start, min(end, moment)) for start, end in worked if start < moment)
+    return union_seconds((start, min(end, moment)) for start, end in worked if start < moment)
 
 
-def at_work(manifests: Iterable[Manifest]) -> float:
+def seconds_at_work(manifests: Iterable[Manifest]) -> float:
     """Return the seconds during which some of these artifacts was being made, also in earlier attempts."""
     timings = [manifest.timings for manifest in manifests]
-    return covered((one.started, one.finished) for one in timings) + sum(one.earlier for one in timings)
+    return union_seconds((one.started, one.finished) for one in timings) + sum(one.earlier for one in timings)
 
 
 def steps_of(history: History) -> dict[str, dict[str, list[Manifest]]]:
@@ -171,7 +171,7 @@ def stage_clock(history: History) -> list[float]:
     clock = [0.0]
     for stage in history.stages:
         made += [*stage.rollouts, *stage.verdicts, stage.policy]
-        clock.append(at_work(made))
+        clock.append(seconds_at_work(made))
     return clock
 
 

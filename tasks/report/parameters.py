@@ -42,8 +42,8 @@ def parameters_of(settings: Iterable[Mapping[str, Any]]) -> Parameters:
         own = {name: value for name, value in one.items() if name not in OTHER_STEPS}
         for name, value in _without_idle_veto(flat(own)).items():
             seen = values.setdefault(name, [])
-            if written(value) not in seen:
-                seen.append(written(value))
+            if format_value(value) not in seen:
+                seen.append(format_value(value))
     return {name: " → ".join(seen) for name, seen in values.items()}
 
 
@@ -54,12 +54,12 @@ def _without_idle_veto(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in settings.items() if not (off and name.startswith(veto) and name[-5:] != "scope")}
 
 
-def written(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return the value of a setting as a page shows it."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(written(one) for one in value)
+        return ", ".join(format_value(one) for one in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

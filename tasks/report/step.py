@@ -12,7 +12,7 @@ from tasks.report.drawing import Picture
 from tasks.report.examples import pick_examples, pick_groups
 from tasks.report.figures import all_figures, make_figures, shown_stages
 from tasks.report.history import History, Stage, load_history
-from tasks.report.ledger import ROWS, Ledger, at_work, make_ledger, steps_of, training_seconds
+from tasks.report.ledger import ROWS, Ledger, make_ledger, seconds_at_work, steps_of, training_seconds
 from tasks.report.look import render
 from tasks.report.parameters import resolved_settings
 from tasks.report.summary import RunSummary, make_summary
@@ -23,7 +23,7 @@ from tasks.store.layout import PAGE_FILE, SETTINGS_FILE, SUMMARY_FILE
 
 _OUTCOMES = ("correct", "wrong", "no_answer", "gold_unparsable", "timeout", "crashed", "missing")
 _LEVELS_SHOWN = 6
-_LEARNED = ("groups", "zero_variance_groups", "unscored", "logp_mismatch")
+_POLICY_FACTS = ("groups", "zero_variance_groups", "unscored", "logp_mismatch")
 
 
 def write_report(
@@ -106,14 +106,13 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
         final=final,
         gain=points(final.accuracy.value - base.accuracy.value) if final is not base else None,
         levels=levels if 1 < len(levels) <= _LEVELS_SHOWN else [],
-        training={stage.number: _learned_from(stage) for stage in history.stages},
+        training={stage.number: _training_facts(stage) for stage in history.stages},
         counted=counted,
         outcomes=sorted(outcomes, key=lambda name: _OUTCOMES.index(name) if name in _OUTCOMES else len(_OUTCOMES)),
         warnings=_warnings(history),
         ledger=ledger,
-        steps={
-            stage: {task: at_work(made) for task, made in tasks.items()} for stage, tasks in steps_of(history).items()
-        },
+        steps=steps_of(history),
+        seconds_at_work=seconds_at_work,
         ledger_words=ROWS,
         training_seconds=training_seconds,
         figures={name: picture.svg for name, picture in figures.items()},
@@ -131,10 +130,10 @@ def _render_page(store: Store, history: History, ledger: Ledger, figures: Mappin
     )
 
 
-def _learned_from(stage: Stage) -> dict[str, Any]:
+def _training_facts(stage: Stage) -> dict[str, Any]:
     """Return the facts of the responses that a stage learned from, and those of its policy; None what is not known."""
     verdicts = [manifest.facts for manifest in stage.verdicts]
-    found = {name: stage.policy.facts.get(name) for name in _LEARNED}
+    found = {name: stage.policy.facts.get(name) for name in _POLICY_FACTS}
     found["responses"] = sum(sum((one.get("outcomes") or {}).values()) for one in verdicts) or None
     for name in ("reward", "truncated"):
         known = [one[name] for one in verdicts if one.get(name) is not None]

@@ -13,7 +13,7 @@ from tasks.formats import duration, label, number, percent, percent_range
 from tasks.model import FlyteModel
 from tasks.provenance import execution, waits
 from tasks.report.history import EvaluatedPolicy, History, Result, headline
-from tasks.report.ledger import Ledger, covered, training_seconds
+from tasks.report.ledger import Ledger, training_seconds, union_seconds
 from tasks.report.tables import COLUMNS, text_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PAGE_FILE, SUMMARY_FILE
@@ -220,5 +220,6 @@ def execution_since(store: Store, report: ArtifactRef, started: float) -> Execut
     """Return what this execution made for a run since a moment, in Unix seconds, and how long that took."""
     manifests = ancestry(store, [report]).manifests.values()
     own = [one.timings for one in manifests if one.timings.execution == execution() and one.timings.started >= started]
-    waited = covered(wait for wait in [*waits(), *(wait for one in own for wait in one.waited)] if wait[0] >= started)
+    known = [*waits(), *(wait for one in own for wait in one.waited)]
+    waited = union_seconds(wait for wait in known if wait[0] >= started)
     return Execution(artifacts=len(manifests), made=len(own), seconds=time.time() - started, waited=waited)

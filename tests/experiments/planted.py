@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tasks.experiments.runs import Generated, SystemRun
+from tasks.experiments.runs import EngineWork, SystemRun
 from tasks.report.history import History, Stage
 from tasks.report.ledger import make_ledger
 from tasks.store.records import ArtifactRef, Manifest, Timings
@@ -22,15 +22,15 @@ class Sampled(NamedTuple):
 
     response_tokens: int = 0
     sequence_tokens: int = 0
-    calls: list[Generated] | None = None
+    calls: list[EngineWork] | None = None
 
 
-def call(tokens: Sequence[int], places: int, slower: float = 1.0) -> Generated:
+def call(tokens: Sequence[int], places: int, slower: float = 1.0) -> EngineWork:
     """A call of an engine that decodes so many responses at once, each batch until its longest one ends."""
     batches = [tokens[start : start + places] for start in range(0, len(tokens), places)]
     work_F = np.array([sum(max(one) for one in batches), sum(len(one) * max(one) for one in batches)], float)
     needed_F = np.array([sum(sum(one) / len(one) for one in batches), sum(tokens)], float)
-    return Generated(("engine",), slower * float(work_F @ (PASS, ROW)), work_F, needed_F)
+    return EngineWork(("engine",), slower * float(work_F @ (PASS, ROW)), work_F, needed_F)
 
 
 def sampled(tokens: Sequence[int], calls: Sequence[int], places: int = 64, slower: float = 1.0) -> Sampled:

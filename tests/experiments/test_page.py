@@ -1,17 +1,16 @@
 """What the page says, and the data behind its figures."""
 
-import csv
 import re
 
 import pytest
 
-from tasks.experiments.page import render_page, write_page
+from tasks.experiments.page import render_page
 from tasks.experiments.result import markdown
 from tasks.formats import duration, number, saved
 from tasks.report.ledger import training_clock
 from tests.experiments.conftest import HOSTILE, MODELS, SYSTEMS
 from tests.report.pages import assert_self_contained, texts, words
-from tests.report.test_page_in_browser import assert_allowed, probe
+from tests.report.test_page_in_browser import assert_allowed, assert_fits
 
 KINDS = [
     "accuracy",
@@ -76,22 +75,6 @@ def test_every_figure_is_there_with_its_data(drawn, page):
     assert "&lt;b&gt;7B" in page
 
 
-def test_the_page_is_written_with_its_figures_and_their_data(tmp_path, result, system_runs):
-    cells = [cell for cell in result.cells if cell.model == "tiny"]
-    few = result.model_copy(update={"models": ["tiny"], "systems": ["mu_grpo", "grpo"], "cells": cells})
-    runs = [run for run in system_runs if run.model == "tiny" and run.system != "m2po"]
-    write_page(tmp_path, few, runs, [], {})
-    assert "mu_grpo" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    names = {path.stem for path in (tmp_path / "figures").glob("*.csv")}
-    assert names == {path.stem for path in (tmp_path / "figures").glob("*.svg")}
-    assert len(names) == 5
-    table = (tmp_path / "figures/causes-grpo-tiny.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(table.splitlines()))
-    assert [row["series"] for row in rows][:: len(rows) - 1] == ["grpo", "mu_grpo"]
-    saved_seconds = sum(float(row["x"]) for row in rows[1:-1])
-    assert saved_seconds == pytest.approx(float(rows[0]["x"]) - float(rows[-1]["x"]))
-
-
 def test_accuracy_is_drawn_over_the_time_of_training(drawn, system_runs):
     run = next(run for run in system_runs if (run.model, run.system, run.seed) == ("tiny", "mu_grpo", 0))
     (own,) = [one for one in drawn["accuracy-tiny"].series if one.name == "mu_grpo, seed 0"]
@@ -151,12 +134,6 @@ def test_vetoed_tokens_are_those_of_systems_with_a_veto(drawn):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_shows_every_figure_and_nothing_too_wide(page, tmp_path, width):
-    seen = probe(page, tmp_path, width)
-    assert len(seen["figures"]) == len(KINDS) * len(MODELS) + 2
-    for name, wide, high in seen["figures"]:
-        assert wide > 280, name
-        assert high > 80, name
-    assert seen["wide"] <= width
+def test_a_browser_shows_every_figure_and_nothing_too_wide(page, tmp_path):
+    assert_fits(page, tmp_path, figures=len(KINDS) * len(MODELS) + 2)
     assert_allowed(page, tmp_path)

@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tasks.experiments import speedup
-from tasks.experiments.runs import SystemRun, generated
+from tasks.experiments.runs import SystemRun, engine_work
 from tasks.experiments.speedup import split_causes, training_time
 from tasks.store.records import Manifest
 from tests.experiments.planted import PASS, ROW, Sampled, planted, sampled
@@ -170,14 +170,14 @@ def test_engines_side_by_side_wait_for_the_slowest() -> None:
     settings = {"engine": {"kind": "vllm", "tensor_parallel": 2}}
     facts = {"call_seconds": [1.0, 2.0], "engines": 2, "engine_work": work}
     made: Any = SimpleNamespace(settings=settings, facts=facts)
-    one = generated(made)
+    one = engine_work(made)
     assert one is not None
     assert one.seconds == 3.0 * 2 * 2
     assert one.work_F.tolist() == [4 * 9, 4 * 18]
     assert one.needed_F.tolist() == [2 * 11, 2 * 22]
     for unknown in ({**facts, "call_seconds": [1.0, None]}, {"call_seconds": [1.0, 2.0]}, {}):
         made = SimpleNamespace(settings=settings, facts=unknown)
-        assert generated(made) is None
+        assert engine_work(made) is None
 
 
 def test_runs_of_different_length_or_seed_are_not_compared() -> None:

@@ -2,12 +2,23 @@
 
 from pathlib import Path
 
-from tasks.experiments.spread import Command, ended
+import pytest
+
+from tasks.errors import DataError
+from tasks.experiments import spread
+from tasks.experiments.arms import QUICK
+from tasks.experiments.spread import Command, Plan, run_part, run_side_by_side
+
+
+@pytest.fixture(autouse=True)
+def preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes have loaded the command and no more, which most of these tests do not need."""
+    monkeypatch.setattr(spread, "_PRELOADED", spread._PRELOADED[:1])
 
 
 def test_every_command_is_told_its_own_exit_code(tmp_path: Path) -> None:
-    commands = [Command(str(one), ["--help"], tmp_path / f"{one}.txt") for one in range(24)]
-    found = list(ended(commands, jobs=8))
+    commands = [Command(str(one), ["--help"], tmp_path / f"{one}.txt") for one in range(12)]
+    found = list(run_side_by_side(commands, jobs=6))
     assert sorted(command.name for command, _ in found) == sorted(command.name for command in commands)
     assert {code for _, code in found} == {0}
     assert all(command.log and "Usage" in command.log.read_text() for command in commands)
@@ -16,7 +27,15 @@ def test_every_command_is_told_its_own_exit_code(tmp_path: Path) -> None:
 def test_after_a_failure_no_more_are_started(tmp_path: Path) -> None:
     wrong = Command("wrong", ["--no-such-option"], tmp_path / "wrong.txt")
     others = [Command(str(one), ["--help"], tmp_path / f"{one}.txt") for one in range(5)]
-    found = {command.name: code for command, code in ended([others[0], wrong, *others[1:]], jobs=1)}
+    found = {command.name: code for command, code in run_side_by_side([others[0], wrong, *others[1:]], jobs=1)}
     assert found == {"0": 0, "wrong": 2}
     assert "--no-such-option" in (tmp_path / "wrong.txt").read_text()
     assert not (tmp_path / "1.txt").exists()
+
+
+def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    plan = Plan("a", QUICK, Path(QUICK.config), 1, f"store={tmp_path / 'store'} policy.path=/nowhere")
+    with pytest.raises(DataError, match=r"mu 4, seed 0 failed\. Its output is in .*\n(.*\n)*.*/nowhere"):
+        run_part(plan, tmp_path / "logs")

@@ -1,9 +1,15 @@
 import pytest
 
 from tasks.report.step import write_report
-from tasks.store import ArtifactRef
+from tasks.store import ArtifactRef, Store
 from tests.report.pages import figures_of
 from tests.report.synthetic import SyntheticRun, make_run
+
+
+@pytest.fixture
+def run(tmp_path) -> SyntheticRun:
+    """A run that has made nothing yet."""
+    return SyntheticRun(Store.open(tmp_path))
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +35,3 @@ def page(mu_grpo, mu_grpo_report) -> str:
 @pytest.fixture(scope="session")
 def grpo(tmp_path_factory) -> SyntheticRun:
     return make_run(tmp_path_factory.mktemp("grpo"), 4, preset="grpo", updates_per_rollout=4)
-
-
-@pytest.fixture(scope="session")
-def base_only(tmp_path_factory) -> SyntheticRun:
-    return make_run(tmp_path_factory.mktemp("base"), 0)

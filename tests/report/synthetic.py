@@ -3,12 +3,14 @@
 import json
 import math
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tasks.report.history import History, load_history
 from tasks.report.step import write_report
 from tasks.settings import (
     ArithmeticSettings,
@@ -52,6 +54,10 @@ class SyntheticRun:
     held_out: ArtifactRef = field(init=False)
     evaluations: list[ArtifactRef] = field(default_factory=list)
     stage: int = 0
+
+    def process(self, name: str, **about: Any) -> AbstractContextManager[None]:
+        """What is made inside is made by the process of this name, as ``clock.process`` has it."""
+        return process(self.clock, name, **about)
 
     def base(self) -> "SyntheticRun":
         self._begin()
@@ -252,16 +258,15 @@ class SyntheticRun:
 
 def make_run(root: Path, stages: int, **fields: Any) -> SyntheticRun:
     """A run in one process, which started six seconds before its first artifact."""
-    clock = Clock()
-    run = SyntheticRun(Store.open(root), clock, **fields)
-    with process(clock, "one"):
+    run = SyntheticRun(Store.open(root), **fields)
+    with run.process("one"):
         return run.base().stages(stages)
+
+
+def history_of(run: SyntheticRun) -> History:
+    return load_history(run.store, run.evaluations)
 
 
 def report_of(run: SyntheticRun) -> Path:
     """The folder of a run's report."""
     return run.store.path(write_report(run.store, run.evaluations, run.seed))
-
-
-def page_of(run: SyntheticRun) -> str:
-    return (report_of(run) / "report.html").read_text(encoding="utf-8")

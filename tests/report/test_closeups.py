@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tasks.report.examples import pick_groups, token_texts
-from tasks.report.history import load_history
-from tests.report.synthetic import SyntheticRun, make_run, page_of
+from tests.report.synthetic import SyntheticRun, history_of, make_run
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def test_a_character_that_is_cut_off_is_still_there(byte_level):
 
 
 def groups_of(run: SyntheticRun):
-    return pick_groups(run.store, load_history(run.store, run.evaluations))
+    return pick_groups(run.store, history_of(run))
 
 
 def test_of_the_first_and_of_the_last_stage_the_update_that_vetoed(mu_grpo):
@@ -73,16 +72,9 @@ def test_without_a_veto_the_last_noted_update_is_shown_and_no_trigger_marked(grp
 
 
 def test_long_responses_are_shortened_around_their_trigger(tmp_path):
-    run = make_run(tmp_path, 2, length=2000)
-    for _, worst in groups_of(run):
+    for _, worst in groups_of(make_run(tmp_path, 2, length=2000)):
         gaps = [token.text for token in worst["tokens"] if token.kind == "gap"]
         shown = len(worst["tokens"]) - len(gaps)
         assert sum(int(re.search(r"\d+", gap)[0]) for gap in gaps) + shown == len(worst["ratio"]) >= 2000
         assert shown <= 600
         assert any(token.kind == "trigger" for token in worst["tokens"])
-    assert len(page_of(run).encode()) < 600_000
-
-
-def test_policies_that_noted_nothing_show_nothing(base_only):
-    assert groups_of(base_only) == []
-    assert 'id="tokens"' not in page_of(base_only)

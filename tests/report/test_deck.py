@@ -11,7 +11,6 @@ from tasks.flyte.decorators import Logic, step
 from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.interruption import Interrupted
 from tasks.report.deck import draw_deck, draw_unfinished
-from tasks.report.step import write_report
 from tasks.settings import OptimizeSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, ROLLOUTS, VERDICTS, write_table
@@ -19,7 +18,7 @@ from tasks.verify.step import Tally
 from tests.report.pages import Outline, words
 from tests.report.synthetic import PROMPTS_SETTINGS, SyntheticRun
 from tests.report.synthetic_rows import HOSTILE
-from tests.report.test_page_in_browser import probe
+from tests.report.test_page_in_browser import assert_fits
 
 
 @pytest.fixture
@@ -110,14 +109,12 @@ def test_prompts_are_shown_with_every_shard(store: Store) -> None:
     assert "<script" not in page
 
 
-def test_a_report_is_its_own_deck(base_only: SyntheticRun) -> None:
-    store = base_only.store
-    ref = write_report(store, base_only.evaluations, 0)
-    pages = draw_deck(store, ref, 0.0)
+def test_a_report_is_its_own_deck(mu_grpo: SyntheticRun, mu_grpo_report: ArtifactRef, page: str) -> None:
+    pages = draw_deck(mu_grpo.store, mu_grpo_report, 0.0)
     assert list(pages) == ["report", "artifact"]
-    assert pages["report"] == (store.path(ref) / "report.html").read_text()
-    assert ref.digest in pages["artifact"]
-    assert "algorithm base accuracy 0.32" in words(pages["artifact"])
+    assert pages["report"] == page
+    assert mu_grpo_report.digest in pages["artifact"]
+    assert "algorithm mu_grpo accuracy 0.32, 0.6" in words(pages["artifact"])
 
 
 def test_an_interrupted_step_says_how_far_it_came() -> None:
@@ -158,11 +155,7 @@ def test_a_deck_that_cannot_be_drawn_is_told_and_the_step_is_done(
     assert "broken: no deck, because it could not be drawn: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("width", [1280, 500])
-def test_a_browser_shows_it(mu_grpo: SyntheticRun, tmp_path: Path, width: int) -> None:
+def test_a_browser_shows_it(mu_grpo: SyntheticRun, tmp_path: Path) -> None:
     deck = page_of(mu_grpo.store, mu_grpo.policy)
     page = f'<!doctype html><meta charset="utf-8"><body style="margin: 0">{deck}</body>'
-    seen = probe(page, tmp_path, width)
-    assert seen["wide"] <= width
-    assert len(seen["figures"]) == 2
-    assert min(wide for _, wide, _ in seen["figures"]) > 300
+    assert_fits(page, tmp_path, figures=2, widths=(1280, 500))

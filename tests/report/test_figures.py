@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.formats import MISSING
-from tasks.report.drawing import COLUMNS, Picture, Series, thinned
-from tasks.report.figures import PANELS, all_figures, make_figures, shown_stages
-from tasks.report.history import History, load_history
+from tasks.report.drawing import COLUMNS, Picture, Series, thin_out
+from tasks.report.figures import PANELS, all_figures, shown_stages
+from tasks.report.history import History, Stage
 from tasks.report.ledger import make_ledger
-from tasks.store import ArtifactRef, Store
-from tests.report.clock import Clock, process
+from tasks.store import ArtifactRef
 from tests.report.pages import figures_of, lines, paths, texts, words
-from tests.report.synthetic import SyntheticRun, make_run, report_of
+from tests.report.synthetic import SyntheticRun, history_of, make_run, report_of
 from tools import ROOT
 
 ALL = [name for name in all_figures() if name != "benchmarks"]
@@ -41,10 +41,6 @@ def column(table: Table, panel: str, series: str, name: str = "y") -> list[float
     return [row[name] for row in table[panel, series]]
 
 
-def history_of(run: SyntheticRun) -> History:
-    return load_history(run.store, run.evaluations)
-
-
 def tables_of(report: Path) -> dict[str, Table]:
     return {path.stem: read(path.read_text(encoding="utf-8")) for path in report.glob("figures/*.csv")}
 
@@ -55,9 +51,9 @@ def tables(mu_grpo: SyntheticRun, mu_grpo_report: ArtifactRef) -> dict[str, Tabl
 
 
 @pytest.fixture(scope="module")
-def alternating(grpo: SyntheticRun) -> Path:
-    """The report of a run whose stages refresh their rollouts, without a veto."""
-    return report_of(grpo)
+def alternating(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a run whose stage refreshes its rollouts, without a veto."""
+    return report_of(make_run(tmp_path_factory.mktemp("grpo"), 1, preset="grpo", updates_per_rollout=4))
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +84,22 @@ def test_figures_fit_into_one_page(figures):
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"stages": 1}, "after 32 updates in 1 stage."),
-        ({"stages": 64, "updates_per_stage": 64, "updates_per_rollout": 64}, "Shown are 8 of 64 stages"),
-        ({"stages": 2, "updates_per_stage": 1024, "updates_per_rollout": 1024}, "after 2048 updates"),
-        ({"stages": 3, "nulls": True}, f"stage 2 64 76.2 % 73.2 to 79.2 {MISSING} {MISSING} 23.5 {MISSING}"),
+        ({"stages": 18, "updates_per_stage": 25, "updates_per_rollout": 25}, "Shown are 8 of 18 stages"),
+        ({"stages": 1, "updates_per_stage": 512, "updates_per_rollout": 512}, "after 512 updates in 1 stage."),
+        ({"stages": 2, "nulls": True}, f"stage 2 64 76.2 % 73.2 to 79.2 {MISSING} {MISSING} 23.5 {MISSING}"),
         ({"stages": 2, "updates_per_stage": 1, "updates_per_rollout": 1}, "after 2 updates"),
     ],
-    ids=["one stage", "64 stages", "long stages", "nulls", "one update"],
+    ids=["many stages", "a long stage", "nulls", "one update"],
 )
 def test_runs_of_other_shapes(tmp_path, fields, told):
-    report = report_of(make_run(tmp_path, **fields))
+    """Also with more stages than panels, and with more updates than points."""
+    run = make_run(tmp_path, **fields)
+    report = report_of(run)
     figures = figures_of(report)
+    stages = min(run.stage, PANELS)
+    for name in OVER_STALENESS:
+        assert len([text for text in texts(figures[name]) if text.startswith("stage ")]) == stages
+    assert len([text for text in texts(figures["timeline"]) if text.startswith("stage ")]) == min(stages, PANELS - 1)
     assert set(figures) == set(ALL)
     for svg in figures.values():
         assert "nan" not in svg.lower()
@@ -108,30 +109,29 @@ def test_runs_of_other_shapes(tmp_path, fields, told):
     assert len(page.encode()) < 2_000_000
 
 
-def test_base_alone_has_what_there_is(base_only):
-    report = report_of(base_only)
+def test_base_alone_has_what_there_is(tmp_path):
+    report = report_of(make_run(tmp_path, 0))
     assert list(figures_of(report)) == ["accuracy", "timeline"]
-    text = words((report / "report.html").read_text(encoding="utf-8"))
+    page = (report / "report.html").read_text(encoding="utf-8")
+    assert 'id="tokens"' not in page
+    text = words(page)
     assert "There is no second evaluation yet." in text
     assert "No stage is finished yet" in text
     assert "32.0 %" in text
 
 
-def test_some_of_many_stages(tmp_path):
-    """More stages than panels, and more updates than points."""
-    history = history_of(make_run(tmp_path, 10, updates_per_stage=512, updates_per_rollout=512))
+def test_of_many_stages_some_are_shown():
+    stages = [Stage(number, 0, 0, None, [], []) for number in range(1, 11)]
+    history = History([], stages, {}, {}, {}, "mu_grpo", 32, 0)
     assert shown_stages(history) == [1, 2, 4, 5, 6, 7, 9, 10]
-    figures = make_figures(history)
-    for name in OVER_STALENESS:
-        assert len([text for text in texts(figures[name].svg) if text.startswith("stage ")]) == PANELS
-    assert len([text for text in texts(figures["timeline"].svg) if text.startswith("stage ")]) == PANELS - 1
+    assert shown_stages(replace(history, stages=stages[:8])) == list(range(1, 9))
 
 
 def test_alternating_runs_without_a_veto(alternating):
     """Thirty-two updates of a stage share four ages, and nothing is drawn of a veto."""
     figures = figures_of(alternating)
     for name in ("clip_veto", "ess"):
-        assert lines(figures[name], "blue").count(4) == 4
+        assert lines(figures[name], "blue").count(4) == 1
     assert "triggers" not in figures
     assert "vetoed" not in " ".join(text for svg in figures.values() for text in texts(svg))
     text = words((alternating / "report.html").read_text(encoding="utf-8"))
@@ -142,7 +142,7 @@ def test_alternating_runs_without_a_veto(alternating):
 
 def test_old_artifacts_have_what_they_can_have(tmp_path):
     """As when older stages come from the cache: what they did not note has no figure, or no panel."""
-    run = make_run(tmp_path, 2, absent=NEW_COLUMNS)
+    run = make_run(tmp_path, 1, absent=NEW_COLUMNS)
     report = report_of(run)
     figures = figures_of(report)
     assert not {"advantages", "ratio_histograms", "triggers", "ess"} & set(figures)
@@ -151,8 +151,9 @@ def test_old_artifacts_have_what_they_can_have(tmp_path):
     assert 'id="figure-clip_veto"' in (report / "report.html").read_text(encoding="utf-8")
     run.absent = "nothing"
     run.stages(1)
-    tables = tables_of(report_of(run))
-    assert {panel for panel, _ in tables["advantages"]} == {panel for panel, _ in tables["ess"]} == {"stage 3"}
+    history = history_of(run)
+    for name in ("advantages", "ess"):
+        assert {one.panel for one in all_figures()[name].chart(history).series} == {"stage 2"}
     oldest = report_of(make_run(tmp_path / "oldest", 1, absent="staleness|histogram"))
     assert not {"advantages", "ratio_histograms", *OVER_STALENESS} & set(figures_of(oldest))
     assert 'id="staleness"' not in (oldest / "report.html").read_text(encoding="utf-8")
@@ -161,14 +162,14 @@ def test_old_artifacts_have_what_they_can_have(tmp_path):
 def test_thinning_by_hand():
     x = np.array([3.0, 0.0, 1.0, 2.0, 0.0, 4.0])
     y = np.array([7.0, 1.0, 4.0, np.nan, 3.0, 5.0])
-    assert [column.tolist() for column in thinned(x, y, 2 * y, points=9)] == [
+    assert [column.tolist() for column in thin_out(x, y, 2 * y, points=9)] == [
         [0.0, 1.0, 3.0, 4.0],
         [2.0, 4.0, 7.0, 5.0],
         [4.0, 8.0, 14.0, 10.0],
     ]
     # Two values of x to a point: 0 (twice) and 1, then 3 and 4.
-    assert [column.tolist() for column in thinned(x, y, points=2)] == [[1 / 3, 3.5], [8 / 3, 6.0]]
-    assert [len(column) for column in thinned(x, np.full(6, np.nan), points=2)] == [0, 0]
+    assert [column.tolist() for column in thin_out(x, y, points=2)] == [[1 / 3, 3.5], [8 / 3, 6.0]]
+    assert [len(column) for column in thin_out(x, np.full(6, np.nan), points=2)] == [0, 0]
 
 
 def test_histograms_are_shares_of_the_tokens_of_a_stage(tables, history):
@@ -228,13 +229,11 @@ def test_the_time_line_holds_every_step(tables, history, alternating):
     }
 
 
-def test_a_time_line_leaves_out_what_nobody_worked(tmp_path):
-    clock = Clock()
-    run = SyntheticRun(Store.open(tmp_path), clock)
-    with process(clock, "first"):
+def test_a_time_line_leaves_out_what_nobody_worked(run):
+    with run.process("first"):
         run.base()
-    clock.now += 86_400
-    with process(clock, "second"):
+    run.clock.now += 86_400
+    with run.process("second"):
         run.stages(1)
     table = tables_of(report_of(run))["timeline"]
     (first,), (second,) = table["before", "evaluate"], table["stage 1", "evaluate"]

@@ -4,15 +4,13 @@ from types import SimpleNamespace
 import pytest
 
 from tasks.provenance import gpus
-from tasks.report.history import load_history
-from tasks.report.ledger import Ledger, at_work, make_ledger, steps_of
+from tasks.report.ledger import Ledger, make_ledger, seconds_at_work, steps_of
 from tasks.store import Store
-from tests.report.clock import Clock, process
-from tests.report.synthetic import SyntheticRun, make_run
+from tests.report.synthetic import SyntheticRun, history_of, make_run
 
 
 def ledger_of(run: SyntheticRun) -> Ledger:
-    return make_ledger(load_history(run.store, run.evaluations))
+    return make_ledger(history_of(run))
 
 
 def test_one_process_by_hand(tmp_path):
@@ -35,13 +33,11 @@ def test_one_process_by_hand(tmp_path):
     assert ledger.training == pytest.approx(89.9 - 31.0 - 9.4)
 
 
-def test_time_between_two_processes_is_not_counted(tmp_path):
-    clock = Clock()
-    run = SyntheticRun(Store.open(tmp_path), clock)
-    with process(clock, "first"):
+def test_time_between_two_processes_is_not_counted(run):
+    with run.process("first"):
         run.base()
-    clock.now += 86_400
-    with process(clock, "second", imports=8.0):
+    run.clock.now += 86_400
+    with run.process("second", imports=8.0):
         run.stages(1)
     ledger = ledger_of(run)
     assert ledger.seconds["start"] == pytest.approx(6.0 + 8.0)
@@ -50,18 +46,16 @@ def test_time_between_two_processes_is_not_counted(tmp_path):
     assert ledger.wall_clock == pytest.approx(89.9 + 8.0)
 
 
-def test_waiting_for_another_run_is_no_work(tmp_path):
+def test_waiting_for_another_run_is_no_work(run):
     """By hand: the second of two runs waits 31.5 s for the base policy, then 40 s between two of its own steps."""
-    clock = Clock()
-    run = SyntheticRun(Store.open(tmp_path), clock)
-    with process(clock, "first"):
+    with run.process("first"):
         run.base()
-    begun = clock.now - 31.5
-    with process(clock, "second", imports=6.0 + 31.5, waits=[(begun, clock.now)]):
+    begun = run.clock.now - 31.5
+    with run.process("second", imports=6.0 + 31.5, waits=[(begun, run.clock.now)]):
         run.train()
-        waits = [(begun, begun + 31.5), (clock.now, clock.now + 40.0)]
-        clock.now += 40.0
-    with process(clock, "second", imports=clock.now - begun + 6.0, waits=waits):
+        waits = [(begun, begun + 31.5), (run.clock.now, run.clock.now + 40.0)]
+        run.clock.now += 40.0
+    with run.process("second", imports=run.clock.now - begun + 6.0, waits=waits):
         run.evaluate()
     ledger = ledger_of(run)
     assert ledger.seconds["start"] == pytest.approx(6.0 + 6.0)
@@ -71,50 +65,42 @@ def test_waiting_for_another_run_is_no_work(tmp_path):
     assert ledger.wall_clock == pytest.approx(89.9)
 
 
-def test_a_process_that_is_older_than_the_run_counts_from_its_first_artifact(tmp_path):
-    clock = Clock()
-    run = SyntheticRun(Store.open(tmp_path), clock)
-    with process(clock, "notebook", imports=3600.0):
+def test_a_process_that_is_older_than_the_run_counts_from_its_first_artifact(run):
+    with run.process("notebook", imports=3600.0):
         run.base().stages(1)
     assert ledger_of(run).seconds["start"] == 0
     assert ledger_of(run).seconds["rest"] == pytest.approx(0.5 * 9)
 
 
-def test_another_run_of_the_same_process_is_not_counted(tmp_path):
+def test_another_run_of_the_same_process_is_not_counted(run, tmp_path):
     """Both runs share the base policy, which the process made before the first one."""
-    clock = Clock()
-    store = Store.open(tmp_path)
-    first, second = SyntheticRun(store, clock), SyntheticRun(store, clock, preset="relaxed")
-    with process(clock, "one"):
-        first.base().stages(4)
-        second.from_base_of(first).stages(1)
+    second = SyntheticRun(run.store, run.clock, preset="relaxed")
+    with run.process("one"):
+        run.base().stages(4)
+        second.from_base_of(run).stages(1)
     assert ledger_of(second).seconds == pytest.approx(ledger_of(make_run(tmp_path / "alone", 1)).seconds)
     assert ledger_of(second).wall_clock == pytest.approx(89.9)
 
 
-def test_processes_side_by_side_count_once_in_the_wall_clock(tmp_path):
-    clock = Clock()
-    run = SyntheticRun(Store.open(tmp_path), clock)
-    with process(clock, "driver"):
+def test_processes_side_by_side_count_once_in_the_wall_clock(run):
+    with run.process("driver"):
         run.base()
         run.train()
-        trained = clock.now
-    clock.now -= 11.0
-    with process(clock, "evaluator", imports=0.0):
+        trained = run.clock.now
+    run.clock.now -= 11.0
+    with run.process("evaluator", imports=0.0):
         run.evaluate()
-    assert clock.now < trained
+    assert run.clock.now < trained
     ledger = ledger_of(run)
     assert ledger.total == pytest.approx(89.9)
     assert ledger.wall_clock == pytest.approx(89.9 - 5.5)
 
 
-def test_seconds_of_gpus_are_those_of_the_processes_that_saw_them(tmp_path):
+def test_seconds_of_gpus_are_those_of_the_processes_that_saw_them(run):
     """The base policy is made and evaluated in a process without one, the stage in a process with four."""
-    clock = Clock()
-    run = SyntheticRun(Store.open(tmp_path), clock)
-    with process(clock, "cpu"):
+    with run.process("cpu"):
         run.base()
-    with process(clock, "pod", imports=8.0, gpus=4):
+    with run.process("pod", imports=8.0, gpus=4):
         run.stages(1)
     ledger = ledger_of(run)
     assert ledger.gpu_seconds == pytest.approx(
@@ -146,8 +132,8 @@ def test_the_gpus_of_a_process_are_those_that_torch_sees(monkeypatch):
 
 def steps_by_name(run: SyntheticRun) -> dict[tuple[str, str], tuple[int, float]]:
     """Artifacts and seconds at work by stage and task."""
-    found = steps_of(load_history(run.store, run.evaluations))
-    return {(stage, task): (len(made), at_work(made)) for stage, tasks in found.items() for task, made in tasks.items()}
+    found = steps_of(history_of(run)).items()
+    return {(stage, task): (len(made), seconds_at_work(made)) for stage, each in found for task, made in each.items()}
 
 
 def test_steps_take_what_their_artifacts_took(mu_grpo):
@@ -194,8 +180,7 @@ class Interrupted(SyntheticRun):
     [(SideBySide, "generate", 0.4 + 10 + 0.5), (Interrupted, "optimize", 0.5 + 1.5 + 14 + 0.5)],
 )
 def test_time_counts_once_and_that_of_an_interrupted_attempt_counts(tmp_path, kind, step, seconds):
-    clock = Clock()
-    run = kind(Store.open(tmp_path), clock)
-    with process(clock, "one"):
+    run = kind(Store.open(tmp_path))
+    with run.process("one"):
         run.base().stages(1)
     assert steps_by_name(run)["stage 1", step][1] == pytest.approx(seconds)

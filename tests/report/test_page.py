@@ -1,6 +1,5 @@
 import re
 
-from tasks.report.step import write_report
 from tests.report.pages import Outline, assert_self_contained, words
 from tests.report.synthetic_rows import HOSTILE
 
@@ -48,8 +47,3 @@ def test_lineage_names_every_policy(mu_grpo, page):
     for manifest in mu_grpo.store.manifests("policy"):
         assert manifest.digest in page
     assert "torch" in words(page)
-
-
-def test_same_store_same_bytes(mu_grpo, mu_grpo_report):
-    """The second report is the artifact that the first one wrote."""
-    assert write_report(mu_grpo.store, mu_grpo.evaluations, 0) == mu_grpo_report

@@ -186,10 +186,10 @@ def optimize(store: Store, stage: Stage, rows: int) -> Callable[[], object]:
 
 def report(store: Store, _stage: Stage, _: int) -> Callable[[], object]:
     """Read two policies' responses to problems; of all else a report reads a row per update or problem."""
-    from tasks.report.examples import compared
+    from tasks.report.examples import examples_of_change
 
     before, after = ({"made": store.root / f"{stage}.parquet"} for stage in range(2))
-    return lambda: compared(before, after)
+    return lambda: examples_of_change(before, after)
 
 
 STEPS = {"generate": generate, "verify": verify, "optimize": optimize, "report": report}

@@ -7,7 +7,7 @@ import sys
 
 from tasks.cli.runs import all_runs
 from tasks.formats import MISSING
-from tasks.report.compare import ComparedRun, comparison_markdown, differing
+from tasks.report.compare import ComparedRun, comparison_markdown, different_settings
 from tasks.report.summary import RunSummary
 from tasks.store import Store
 from tools.docs import DOCS
@@ -18,7 +18,7 @@ _TOLD_OTHERWISE = ("optimize.preset", "updates_per_rollout", "finished")
 
 def results_page(runs: list[ComparedRun]) -> str:
     """A column for each algorithm and settings, with mean and range over seeds."""
-    told = differing(runs)
+    told = different_settings(runs)
     groups: dict[tuple[str, str], dict[tuple[int, str], RunSummary]] = {}
     for place, run in enumerate(runs):
         values = {name: found[place] for name, found in told.items() if name not in _TOLD_OTHERWISE}
