@@ -106,7 +106,7 @@ def test_room_that_others_have_taken(plane: ControlPlane, pool: list[Object], as
 
 def test_who_is_not_let_in(plane: ControlPlane, pool: list[Object], ask: Ask, tmp_path: Path) -> None:
     text = plane.kubeconfig("researcher").read_text()
-    for token, message in (("another", "logged in"), ("", "anonymous")):
+    for token, message in (("another", "Unauthorized"), ("", "anonymous")):
         path = tmp_path / f"kubeconfig{token}"
         path.write_text(text.replace("token: token-of-researcher", f"token: {token}" if token else "username: nobody"))
         found = ask(plane, kubeconfig=path)["API server"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.cluster.measured import two_rates
+from tasks.cluster.measured import fit_two_rates
 from tasks.cluster.rates import EngineRates, Pool, Rates, assumed_rates, passes, pool_of
 from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
@@ -183,6 +183,6 @@ def test_how_often_a_response_passes_through_the_model(values: dict[str, object]
 def test_two_rates_from_measurements(
     points: list[tuple[float, float, float]], share: float, expected: tuple[float, float]
 ) -> None:
-    first, second = two_rates(points, share)
+    first, second = fit_two_rates(points, share)
     assert first == pytest.approx(expected[0])
     assert second == pytest.approx(expected[1], rel=0.02)

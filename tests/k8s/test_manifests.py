@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from tasks.cluster.api import Permission, needed
+from tasks.cluster.api import Permission, required_permissions
 from tasks.flyte.training import SHUTDOWN_SECONDS
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.preflight.clusters import NAMESPACE, rendered, write_overlay
@@ -195,7 +195,7 @@ def test_a_preflight_is_granted_what_it_asks_for_and_nothing_else(roles: list[Do
             assert rule["apiGroups"] == [""]
             for verb, resource, name in product(rule["verbs"], rule["resources"], rule.get("resourceNames", [""])):
                 granted.add(Permission(verb, resource, role["metadata"].get("namespace", ""), name))
-    assert granted == set(needed(NAMESPACE, "mu-grpo").values())
+    assert granted == set(required_permissions(NAMESPACE, "mu-grpo").values())
 
 
 @pytest.mark.parametrize("kind", ["Role", "ClusterRole"])

@@ -22,7 +22,7 @@ def silent(found: Findings) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"token": "another"}, "logged in to the server"),
+        ({"token": "another"}, "Unauthorized"),
         ({"token": None}, "system:anonymous"),
         ({"trusted": False}, "certificate"),
     ],

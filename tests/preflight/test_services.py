@@ -9,7 +9,7 @@ from werkzeug import Request
 
 from tasks.cluster.api import Finding, Object
 from tasks.cluster.preflight import image_names
-from tasks.cluster.services import flyte_checks, image_check, store_check
+from tasks.cluster.services import check_flyte, check_image, check_store
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.conftest import CONFIG, TAG
@@ -28,29 +28,33 @@ def s3() -> Iterator[S3]:
         yield running
 
 
+def store_finding(uri: str, seconds: float) -> Finding:
+    return Finding("store", *check_store(uri, seconds))
+
+
 def test_a_store_is_written_conditionally_and_left_as_it_was(bucket: str, s3: S3) -> None:
     name = bucket.removeprefix("s3://")
     s3.client().put_object(Bucket=name, Key="runs/store.json", Body=b"{}")
-    found = store_check(f"{bucket}/runs", SECONDS)
+    found = store_finding(f"{bucket}/runs", SECONDS)
     assert found.state == "ok"
     assert "written with If-None-Match, read and removed; seen from this machine, with its credentials" in found.found
     assert s3.keys(name) == ["runs/store.json"]
 
 
 def test_stores_that_no_pod_reaches(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = store_check("runs/tiny-cpu", SECONDS)
+    folder = store_finding("runs/tiny-cpu", SECONDS)
     assert (folder.state, folder.found) == ("failed", "runs/tiny-cpu is a folder, which no pod of a cluster reaches")
     assert "store=s3://bucket/prefix" in folder.fix
-    absent = store_check("s3://no-such-bucket/runs", SECONDS)
+    absent = store_finding("s3://no-such-bucket/runs", SECONDS)
     assert absent.state == "failed"
     assert "the bucket does not exist. Create it or name another store" in absent.found
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
-    away = store_check(f"{bucket}/runs", 1)
+    away = store_finding(f"{bucket}/runs", 1)
     assert away.state == "failed"
     assert "failed for 1 s, at last with EndpointConnectionError" in away.found
     assert "kubectl port-forward, and AWS_ENDPOINT_URL" in away.fix
     monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
-    assert "Invalid endpoint: store:9000" in store_check(f"{bucket}/runs", 0.5).found
+    assert "Invalid endpoint: store:9000" in store_finding(f"{bucket}/runs", 0.5).found
 
 
 class Between(HttpServer):
@@ -81,7 +85,7 @@ def between(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Be
 
 
 def test_a_server_that_ignores_conditions_is_a_warning(between: Between, bucket: str, s3: S3) -> None:
-    found = store_check(f"{bucket}/runs", SECONDS)
+    found = store_finding(f"{bucket}/runs", SECONDS)
     assert found.state == "warning"
     assert "If-None-Match is ignored" in found.found
     assert "start one run at a time" in found.fix
@@ -91,23 +95,27 @@ def test_a_server_that_ignores_conditions_is_a_warning(between: Between, bucket:
 @pytest.mark.parametrize("method", ["PUT", "GET", "POST"])
 def test_a_store_that_denies_something(method: str, between: Between, bucket: str) -> None:
     between.denied = method
-    found = store_check(f"{bucket}/runs", SECONDS)
+    found = store_finding(f"{bucket}/runs", SECONDS)
     assert found.state == "failed"
     assert f"Allow listing, reading, writing and deleting below {bucket}/runs" in found.found
 
 
 def test_a_store_that_does_not_answer(between: Between, bucket: str) -> None:
     between.silent = True
-    assert store_check(f"{bucket}/runs", 1).state == "failed"
+    assert store_finding(f"{bucket}/runs", 1).state == "failed"
 
 
 def node(name: str, *images: str) -> Object:
     return {"metadata": {"name": name}, "status": {"images": [{"names": list(images)}]}}
 
 
+def image_finding(name: str, nodes: list[Object], seconds: float) -> Finding:
+    return Finding("image", *check_image(name, nodes, seconds))
+
+
 def only(images: str, tag: str = TAG, nodes: list[Object] | None = None) -> Finding:
     (name,) = image_names(DeploymentSettings(images=images, tag=tag), STAGES)
-    return image_check(name, nodes or [], SECONDS)
+    return image_finding(name, nodes or [], SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +132,13 @@ def only(images: str, tag: str = TAG, nodes: list[Object] | None = None) -> Find
 def test_references_are_read_as_nodes_read_them(name: str, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    found = image_check(name, [node("n1", image)], SECONDS)
+    found = image_finding(name, [node("n1", image)], SECONDS)
     assert (found.state, found.found.partition(";")[0]) == ("ok", f"{image}, on 1 of 1 nodes")
 
 
 @pytest.mark.parametrize("name", ["Team/cpu:1", "ghcr.io/mu grpo:1", "ghcr.io/mu:", "ghcr.io//mu:1", "a/m-:1", ""])
 def test_what_is_no_reference(name: str) -> None:
-    found = image_check(name, [], SECONDS)
+    found = image_finding(name, [], SECONDS)
     assert (found.state, found.found) == ("failed", f"{name} is no reference to an image")
 
 
@@ -221,7 +229,7 @@ def test_a_tag_that_moves_is_warned_of(registry: Registry) -> None:
 
 
 def flyte_found(url: str | None, project: str = "mu-grpo", domain: str = "development") -> tuple[Finding, Finding]:
-    server, workflow = flyte_checks(url, project, domain, WORKFLOW, SECONDS)
+    server, workflow = check_flyte(url, project, domain, WORKFLOW, SECONDS)
     assert (server.name, workflow.name) == ("Flyte", "workflow")
     return server, workflow
 
