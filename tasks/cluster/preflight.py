@@ -144,10 +144,7 @@ class _Cluster:
             literals = " ".join(f"--from-file={key}=..." for key in keys)
             fix = f"kubectl create secret generic {wanted.name} -n {namespace} {literals}"
             return "failed", f"{wanted.name} does not exist in {namespace}", fix
-        data = secret.get("data") or {}
-        if not isinstance(data, dict):
-            raise Unknown(*STRANGE)
-        there = sorted(data)  # Its values are never shown.
+        there = sorted(secret.get("data") or {})  # Its values are never shown.
         if missing := ", ".join(key for key in keys if key not in there):
             found = f"{wanted.name} has no key {missing}; it has {', '.join(there) or 'none'}"
             return "failed", found, f"Add the key to the secret, or name another in the deployment's secrets: {missing}"

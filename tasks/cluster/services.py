@@ -122,8 +122,8 @@ def _admin(address: str, seconds: float) -> Result:
     if not answer.ok:
         found = f"{address}/healthcheck answers {answer.status_code} {answer.reason}"
         return "failed", found, "Name the address of Flyte's admin or console with --flyte"
-    told = _parse_object(_fetch(f"{address}/api/v1/version", seconds)) or {}
-    version = str((told.get("control_plane_version") or {}).get("Version") or "")
+    content = _parse_object(_fetch(f"{address}/api/v1/version", seconds)) or {}
+    version = str((content.get("control_plane_version") or {}).get("Version") or "")
     found, numbers = ", ".join(part for part in (address, version) if part), version_numbers(version)
     if numbers is not None and numbers < OLDEST_FLYTE:
         fix = f"Upgrade Flyte to {'.'.join(map(str, OLDEST_FLYTE))} or newer"
@@ -136,16 +136,16 @@ def _workflow(address: str, project: str, domain: str, workflow: str, seconds: f
     answer = _fetch(f"{address}/api/v1/workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", seconds)
     if answer.status_code in (401, 403):
         raise Unknown(f"{address} asks for a login, which is not tried here", "Look at its console, logged in")
-    told = _parse_object(answer)
-    if not answer.ok or told is None:
+    content = _parse_object(answer)
+    if not answer.ok or content is None:
         why = f"{answer.url}: an answer that is none of Flyte's"
         raise Unknown(why, "Name the address of Flyte's admin with --flyte")
-    found = told.get("workflows")
-    if not found:
+    versions = content.get("workflows")
+    if not versions:
         register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with {VARIABLE} set"
         fix = f"{register}; where Flyte has no such project: flytectl create project --id {project} --name {project}"
         return "failed", f"{workflow} is not registered in {project}, {domain}", fix
-    return "ok", f"{workflow}, latest version {found[0]['id'].get('version')}", ""
+    return "ok", f"{workflow}, latest version {versions[0]['id'].get('version')}", ""
 
 
 def _parse_object(answer: requests.Response) -> dict[str, Any] | None:

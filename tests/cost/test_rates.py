@@ -93,23 +93,24 @@ def test_a_decode_step_by_hand() -> None:
 
 def test_more_gpus_of_an_engine_share_its_work() -> None:
     one, two = rates().rollout, rates("rollout.engine.tensor_parallel=2").rollout
-    assert two.step == pytest.approx(one.step / 2)
-    assert two.row == pytest.approx(one.row / 2)
+    assert (two.step, two.row) == pytest.approx((one.step / 2, one.row / 2))
 
 
-def test_an_update_by_hand() -> None:
-    """6 operations per weight and token, 2 more where layers are computed again, at 35 % of 4 x 989 TFLOPS."""
-    speed = 0.35 * 4 * 989e12
-    assert rates().trained_token == pytest.approx(8 * WEIGHTS / speed)
-    assert rates().scored_token == pytest.approx(2 * WEIGHTS / speed)
-    assert rates("optimize.backend.gradient_checkpointing=false").trained_token == pytest.approx(6 * WEIGHTS / speed)
-    assert rates("optimize.lora.rank=32").trained_token == pytest.approx(6 * WEIGHTS / speed)
-    assert rates(gpus=8).trained_token == pytest.approx(4 * WEIGHTS / speed)
-
-
-def test_float32_is_as_slow_as_its_peak() -> None:
-    slow, fast = rates("optimize.backend.dtype=float32"), rates()
-    assert slow.trained_token / fast.trained_token == pytest.approx(989 / 67)
+@pytest.mark.parametrize(
+    ("overrides", "gpus", "operations", "tflops"),
+    [
+        ("", 4, 8, 989),
+        ("optimize.backend.gradient_checkpointing=false", 4, 6, 989),
+        ("optimize.lora.rank=32", 4, 6, 989),
+        ("", 8, 8, 989),
+        ("optimize.backend.dtype=float32", 4, 8, 67),
+    ],
+)
+def test_an_update_by_hand(overrides: str, gpus: int, operations: int, tflops: int) -> None:
+    """6 operations per weight and token, 2 more where layers are computed again, at 35 % of the GPUs' peak."""
+    found, speed = rates(overrides, gpus=gpus), 0.35 * gpus * tflops * 1e12
+    assert found.trained_token == pytest.approx(operations * WEIGHTS / speed)
+    assert found.scored_token == pytest.approx(2 * WEIGHTS / speed)
 
 
 def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:

@@ -101,11 +101,3 @@ def test_nodes_that_cannot_be_read(gpu_pool: ApiServer, ask: Ask) -> None:
     assert told["nodes"].state == "not tried"
     assert "ServiceUnavailable" in told["nodes"].found
     assert told["secrets"].state == "ok"
-
-
-def test_an_answer_that_is_not_understood_is_not_shown(gpu_pool: ApiServer, ask: Ask) -> None:
-    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/mu-grpo"
-    gpu_pool.fixed[path] = Answer(200, {"metadata": {}, "data": "s3cr3t"})
-    told = ask(gpu_pool)["secrets"]
-    assert (told.state, told.found) == ("not tried", "an answer that is none of Kubernetes'")
-    assert "3" not in told.found + told.fix
