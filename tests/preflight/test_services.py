@@ -228,7 +228,7 @@ def test_a_tag_that_moves_is_warned_of(registry: Registry) -> None:
     assert (found.state, found.fix) == ("warning", "Give it a tag of its own: tag")
 
 
-def flyte_found(url: str | None, project: str = "mu-grpo", domain: str = "development") -> tuple[Finding, Finding]:
+def flyte_findings(url: str | None, project: str = "mu-grpo", domain: str = "development") -> tuple[Finding, Finding]:
     server, workflow = check_flyte(url, project, domain, WORKFLOW, SECONDS)
     assert (server.name, workflow.name) == ("Flyte", "workflow")
     return server, workflow
@@ -236,52 +236,55 @@ def flyte_found(url: str | None, project: str = "mu-grpo", domain: str = "develo
 
 @pytest.mark.parametrize("path", ["", "/", "/console"])
 def test_a_registered_workflow(path: str, flyte: Flyte) -> None:
-    server, workflow = flyte_found(f"{flyte.url}{path}")
+    server, workflow = flyte_findings(f"{flyte.url}{path}")
     assert (server.state, server.found) == ("ok", f"{flyte.url}, v1.16.8")
     assert (workflow.state, workflow.found) == ("ok", f"{WORKFLOW}, latest version v2")
     assert {one.method for one in flyte.asked} == {"GET"}
 
 
-@pytest.mark.parametrize(
-    ("version", "state", "found"),
-    [
-        ("v1.16.4", "ok", ", v1.16.4"),
-        ("1.17.0-b0", "ok", ", 1.17.0-b0"),
-        ("unknown", "ok", ", unknown"),
-        ("", "ok", ""),
-        ("v1.16.3", "warning", ", v1.16.3: a shard that is tried often stops its propeller"),
-        ("v1.9.12", "warning", ", v1.9.12: a shard that is tried often stops its propeller"),
-    ],
-)
-def test_versions_of_flyte(version: str, state: str, found: str, flyte: Flyte) -> None:
+@pytest.mark.parametrize("version", ["v1.16.4", "1.17.0-b0", "unknown", ""])
+def test_versions_of_flyte_that_run_map_tasks(version: str, flyte: Flyte) -> None:
     flyte.version = version
-    server, workflow = flyte_found(flyte.url)
-    assert (server.state, server.found) == (state, f"{flyte.url}{found}")
-    assert server.fix == ("Upgrade Flyte to 1.16.4 or newer" if state == "warning" else "")
+    server = flyte_findings(flyte.url)[0]
+    assert (server.state, server.found) == ("ok", flyte.url + (f", {version}" if version else ""))
+
+
+@pytest.mark.parametrize("version", ["v1.16.3", "v1.9.12"])
+def test_a_flyte_that_is_too_old_is_a_warning(version: str, flyte: Flyte) -> None:
+    flyte.version = version
+    server, workflow = flyte_findings(flyte.url)
+    message = f"{flyte.url}, {version}: a shard that is tried often stops its propeller"
+    assert (server.state, server.found, server.fix) == ("warning", message, "Upgrade Flyte to 1.16.4 or newer")
     assert workflow.state == "ok"
 
 
 @pytest.mark.parametrize(("project", "domain"), [("mu-grpo", "test"), ("other", "development")])
 def test_a_workflow_that_is_not_registered_there(project: str, domain: str, flyte: Flyte) -> None:
-    found = flyte_found(flyte.url, project, domain)[1]
+    found = flyte_findings(flyte.url, project, domain)[1]
     assert (found.state, found.found) == ("failed", f"{WORKFLOW} is not registered in {project}, {domain}")
     register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with MU_GRPO_DEPLOYMENT set"
     assert found.fix.startswith(register)
     assert f"flytectl create project --id {project}" in found.fix
 
 
-def test_flyte_with_a_login_is_reached_and_no_further(flyte: Flyte) -> None:
-    flyte.login = True
-    server, workflow = flyte_found(flyte.url)
-    assert (server.state, workflow.state) == ("ok", "not tried")
-    assert workflow.found == f"{flyte.url} asks for a login, which is not tried here"
+VERSION, WORKFLOWS = "/api/v1/version", f"/api/v1/workflows/mu-grpo/development/{WORKFLOW}"
 
 
-def test_a_server_that_is_not_flytes(flyte: Flyte) -> None:
-    flyte.fixed = {f"/api/v1/workflows/mu-grpo/development/{WORKFLOW}": Answer(200, b"<html/>")}
-    server, workflow = flyte_found(flyte.url)
-    assert (server.state, workflow.state) == ("ok", "not tried")
-    assert "an answer that is none of Flyte's" in workflow.found
+@pytest.mark.parametrize(
+    ("paths", "answer", "states", "message"),
+    [
+        ([VERSION, WORKFLOWS], Answer(401, {"code": 16}), ("ok", "not tried"), " asks for a login, which is not tried"),
+        ([WORKFLOWS], Answer(200, b"<html/>"), ("ok", "not tried"), "an answer that is none of Flyte's"),
+        (["/healthcheck"], Answer(502), ("failed", "not tried"), "/healthcheck answers 502 Bad Gateway"),
+    ],
+)
+def test_a_flyte_that_does_not_tell(
+    paths: list[str], answer: Answer, states: tuple[str, str], message: str, flyte: Flyte
+) -> None:
+    flyte.fixed = dict.fromkeys(paths, answer)
+    server, workflow = flyte_findings(flyte.url)
+    assert (server.state, workflow.state) == states
+    assert message in (server if server.state == "failed" else workflow).found
 
 
 @pytest.mark.parametrize(
@@ -294,14 +297,8 @@ def test_a_server_that_is_not_flytes(flyte: Flyte) -> None:
         ("http://flyte.invalid", "failed", "http://flyte.invalid/healthcheck: "),
     ],
 )
-def test_addresses_that_lead_nowhere(url: str | None, state: str, found: str) -> None:
-    server, workflow = flyte_found(url)
+def test_addresses_without_a_flyte(url: str | None, state: str, found: str) -> None:
+    server, workflow = flyte_findings(url)
     assert (server.state, workflow.state, workflow.found) == (state, "not tried", "needs Flyte")
     assert found in server.found
     assert server.fix
-
-
-def test_a_flyte_that_is_unwell(flyte: Flyte) -> None:
-    flyte.fixed["/healthcheck"] = Answer(502)
-    server = flyte_found(flyte.url)[0]
-    assert (server.state, server.found) == ("failed", f"{flyte.url}/healthcheck answers 502 Bad Gateway")
