@@ -45,7 +45,7 @@ def pod_of(api: Api, role: Role, number: int = 0, deployment: DeploymentSettings
     return pod
 
 
-def settled(api: Api, pod: Object) -> str:
+def await_scheduler(api: Api, pod: Object) -> str:
     """The node of a pod once the scheduler has looked at it; empty when it found none."""
 
     def looked_at() -> Object | None:
@@ -57,24 +57,24 @@ def settled(api: Api, pod: Object) -> str:
     return str(until(looked_at)["spec"].get("nodeName", ""))
 
 
-def placed(api: Api, pod: Object) -> str:
+def scheduled_node(api: Api, pod: Object) -> str:
     """The node that a pod is given, from which it is taken again."""
     answer = api.create(pod)
     assert answer.ok, answer.text
     try:
-        return settled(api, pod)
+        return await_scheduler(api, pod)
     finally:
         api.delete(pod)
 
 
 def test_every_roles_pod_goes_to_its_nodes(api: Api, pool: list[Object]) -> None:
     for role in ROLES:
-        assert placed(api, pod_of(api, role)).startswith(f"{POOLS[role]}-"), role
+        assert scheduled_node(api, pod_of(api, role)).startswith(f"{POOLS[role]}-"), role
 
 
 def test_the_last_attempt_of_what_may_be_interrupted_goes_to_a_node_on_demand(api: Api, pool: list[Object]) -> None:
     for role in ("rollout", "evaluate"):
-        assert placed(api, pod_of(api, role, deployment=without_spot(DEPLOYMENT))) == "gpu-train-1"
+        assert scheduled_node(api, pod_of(api, role, deployment=without_spot(DEPLOYMENT))) == "gpu-train-1"
 
 
 @pytest.mark.parametrize("case", NOWHERE.values(), ids=NOWHERE)
@@ -83,7 +83,7 @@ def test_what_a_preflight_says_can_run_nowhere_is_not_placed(case: Wrong, api: A
     spoiled = Objects(pool)
     case.spoil(spoiled)
     with api.changed(pool, spoiled.objects):
-        assert placed(api, pod_of(api, role)) == ""
+        assert scheduled_node(api, pod_of(api, role)) == ""
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_as_many_fit_as_a_preflight_says(role: Role, api: Api) -> None:
     try:
         for pod in pods:
             assert api.create(pod).ok
-        assert sum(bool(settled(api, pod)) for pod in pods) == ROOM[role]
+        assert sum(bool(await_scheduler(api, pod)) for pod in pods) == ROOM[role]
     finally:
         for pod in pods:
             api.delete(pod)
@@ -114,7 +114,7 @@ def test_a_pod_waits_for_room(api: Api, pool: list[Object]) -> None:
     try:
         with api.changed(pool, busy.objects):
             assert api.create(pod).ok
-            assert settled(api, pod) == ""
-        until(lambda: settled(api, pod) == "gpu-train-1")
+            assert await_scheduler(api, pod) == ""
+        until(lambda: await_scheduler(api, pod) == "gpu-train-1")
     finally:
         api.delete(pod)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tasks.cluster.measured import fit_two_rates
-from tasks.cluster.rates import EngineRates, Pool, Rates, assumed_rates, passes, pool_of
+from tasks.cluster.rates import EngineRates, Rates, assumed_rates, passes, pool_of
 from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings
@@ -20,29 +20,23 @@ def deployment(name: str) -> DeploymentSettings:
     return DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml")
 
 
-def gpus_of(pool: Pool) -> dict[str, int]:
-    return {role: pod.gpus for role, pod in pool.pods.items()}
-
-
 def test_without_a_deployment_pods_have_the_gpus_that_their_steps_use() -> None:
     pool = pool_of(paper("rollout.engine.tensor_parallel=2"), 8, None, COSTS, None)
-    assert gpus_of(pool) == {"rollout": 2, "evaluate": 2, "train": 4}
+    assert {role: pod.gpus for role, pod in pool.pods.items()} == {"rollout": 2, "evaluate": 2, "train": 4}
     assert {pod.accelerator for pod in pool.pods.values()} == {"nvidia-h200"}
     assert {role for role, pod in pool.pods.items() if pod.interruptible} == {"rollout", "evaluate"}
+    turns = pool_of(paper("optimize.backend.processes=8", "grpo"), 8, None, COSTS, None)
+    assert (turns.gpus_of("train"), turns.training_gpus) == (8, 8)
 
 
 def test_a_deployment_says_which_pods_there_are() -> None:
     pool = pool_of(paper(), 8, None, COSTS, deployment("gpu-8"))
-    assert gpus_of(pool) == {"rollout": 2, "evaluate": 2, "train": 8}
-    assert pool.training_gpus == 4  # the processes that the settings ask for
-    assert pool.most_pods == 32
+    assert {role: pod.gpus for role, pod in pool.pods.items()} == {"rollout": 2, "evaluate": 2, "train": 8}
+    assert (pool.training_gpus, pool.most_pods) == (4, 32)  # the processes that the settings ask for
     assert pool_of(paper(), 8, "nvidia-h100", COSTS, deployment("gpu-8")).pods["train"].accelerator == "nvidia-h100"
-
-
-def test_nodes_that_train_together_count_together() -> None:
     values = deployment("gpu-4").model_dump(mode="json") | {"train_nodes": 2}
     pool = pool_of(paper(), 8, None, COSTS, DeploymentSettings.parse(values))
-    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)
+    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)  # of both nodes together
 
 
 @pytest.mark.parametrize(
@@ -68,12 +62,6 @@ def test_an_unknown_accelerator_lists_the_known_ones() -> None:
     values["pods"]["train"]["accelerator"] = "nvidia-b200"
     with pytest.raises(SettingsError, match="'nvidia-b200' is not in the table"):
         pool_of(paper(), 4, None, COSTS, DeploymentSettings.parse(values))
-
-
-def test_a_task_that_alternates_has_a_gpu_for_every_process() -> None:
-    turns = paper("optimize.backend.processes=8", "grpo")
-    pool = pool_of(turns, 8, None, COSTS, None)
-    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)
 
 
 def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4, shape: Shape = SHAPE) -> Rates:

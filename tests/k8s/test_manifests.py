@@ -70,7 +70,7 @@ def test_every_pod_is_restricted(overlay: tuple[str, list[Document]]) -> None:
         assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_what_pods_name_is_there(overlay: tuple[str, list[Document]]) -> None:
+def test_accounts_and_priorities_of_pods_exist(overlay: tuple[str, list[Document]]) -> None:
     documents = overlay[1]
     accounts, priorities = named(documents, "ServiceAccount"), named(documents, "PriorityClass")
     for name, template in named(documents, "PodTemplate").items():

@@ -73,7 +73,7 @@ def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:
     assert not done.stdout
 
 
-def test_what_is_found_is_shown_as_it_is() -> None:
+def test_markup_and_long_texts_are_shown_whole() -> None:
     """Brackets are no markup, and nothing is cut off."""
     found = [
         Finding("secrets", "failed", "[red]x[/red] " + "long " * 60, "correct [it]"),

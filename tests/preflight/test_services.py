@@ -137,7 +137,7 @@ def test_references_are_read_as_nodes_read_them(name: str, image: str, monkeypat
 
 
 @pytest.mark.parametrize("name", ["Team/cpu:1", "ghcr.io/mu grpo:1", "ghcr.io/mu:", "ghcr.io//mu:1", "a/m-:1", ""])
-def test_what_is_no_reference(name: str) -> None:
+def test_a_name_that_is_no_image_reference_fails(name: str) -> None:
     found = image_finding(name, [], SECONDS)
     assert (found.state, found.found) == ("failed", f"{name} is no reference to an image")
 
@@ -191,7 +191,7 @@ TOO_MANY, LOGIN = "answers 429 Too Many Requests", "asks for a login, which is n
         (Answer(429), TOO_MANY),
     ],
 )
-def test_a_registry_that_does_not_tell(answer: Answer, found: str, registry: Registry) -> None:
+def test_a_registry_that_refuses_to_answer_is_no_verdict(answer: Answer, found: str, registry: Registry) -> None:
     registry.fixed[f"/v2/mu-grpo-cpu/manifests/{TAG}"] = answer
     images = f"127.0.0.1:{registry.port}/mu-grpo"
     told = only(images)
@@ -203,7 +203,7 @@ def test_a_registry_that_does_not_tell(answer: Answer, found: str, registry: Reg
 
 
 @pytest.mark.parametrize("token", [Answer(500, b"no"), Answer(200, {}), Answer(403, {})])
-def test_a_token_that_is_not_given(token: Answer, registry: Registry) -> None:
+def test_a_registry_that_gives_no_token_asks_for_a_login(token: Answer, registry: Registry) -> None:
     registry.login, registry.fixed["/token"] = "bearer", token
     registry.holding("mu-grpo", TAG)
     assert LOGIN in only(f"127.0.0.1:{registry.port}/mu-grpo").found
@@ -216,7 +216,7 @@ def test_a_registry_out_of_reach_is_no_verdict() -> None:
 
 
 @pytest.mark.parametrize("registry", ["registry.example.com", "registry.example", "example.com:5000"])
-def test_the_placeholder_is_not_asked(registry: str) -> None:
+def test_the_placeholder_registry_fails_without_a_request(registry: str) -> None:
     found = only(f"{registry}/mu-grpo")
     assert found.state == "failed"
     assert f"{registry}/mu-grpo-cpu:{TAG} is of the placeholder {registry}" in found.found
