@@ -13,8 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.cli.algorithms import describe
+from tasks.cluster.memory import training_memory
 from tasks.cluster.plan import ClusterPlan
-from tasks.cluster.shapes import BYTES, shape_of
+from tasks.cluster.shapes import shape_of
 from tasks.cluster.steps import ROWS, Prediction, evaluation_responses, problem_count
 from tasks.formats import MISSING, counted, duration, label, size
 from tasks.report.tables import number_table, print_whole
@@ -132,21 +133,14 @@ def _objective(run: RunSettings) -> Table:
 
 def _memory(run: RunSettings) -> Table:
     table = _table("memory, estimated")
-    shape = shape_of(run.policy)
+    shape, engine, processes = shape_of(run.policy), run.rollout.engine, run.optimize.backend.processes
     if shape is None:
         table.add_row("policy", "unknown", f"the shape of {run.policy.path} is not known here")
         return table
-    engine, number = run.rollout.engine, BYTES["float32"]
-    weights = shape.parameters * number
-    chunk, rows, longest = run.optimize.logp_chunk_tokens, engine.batch_size, run.rollout.max_new_tokens
-    table.add_row("policy", f"{shape.parameters / 1e6:,.2f} M", "parameters, in fp32")
-    table.add_row("weights", size(weights), "a checkpoint's model.safetensors")
-    table.add_row("training state", size(4 * weights), "weights, gradients and AdamW's two moments")
-    table.add_row(
-        "logits of a chunk",
-        size(2 * chunk * shape.vocabulary * number),
-        f"2 x {chunk} tokens x {shape.vocabulary}",
-    )
+    table.add_row("policy", f"{shape.parameters / 1e6:,.2f} M", "parameters")
+    for part, count in training_memory(run, shape, processes).items():
+        table.add_row(part, size(count), "of training, in each process" if processes > 1 else "of training")
+    rows, longest = engine.batch_size, run.rollout.max_new_tokens
     cache = rows * longest * shape.cache_bytes(engine.dtype)
     table.add_row("KV cache", size(cache), f"{rows} responses x {longest} tokens")
     return table

@@ -7,14 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from socket import AF_UNIX, socket
 from typing import Any, Literal, NamedTuple, Self
-from urllib.parse import urlencode
 
 State = Literal["ok", "warning", "failed", "not tried"]
 Result = tuple[State, str, str]
@@ -33,7 +32,6 @@ STRANGE = (
 _REVIEW = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 _REFUSED = re.compile(r'^the API server answers \w+: (?:pods? "\S+" is (?:forbidden|invalid): )?')
 """The beginning of a refusal, with the generated name of a pod that nobody knows."""
-_RUNNING = "?" + urlencode({"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"})
 
 
 @dataclass(frozen=True)
@@ -88,39 +86,40 @@ def required_permissions(namespace: str, secret: str) -> dict[str, Permission]:
 
 
 class Api:
-    """An API server that is asked, while the block runs, about the namespace of a run's pods and their secret.
+    """An API server that is asked about the namespace of a run's pods, and the secret that they take keys from.
 
-    kubectl finds the server, trusts it and logs in, by its own settings and options. Its proxy listens on a socket that
-    this user alone can open. Every question raises ``Unknown`` if it has no answer within some seconds.
+    Every question raises ``Unknown`` if it has no answer within some seconds.
     """
 
-    def __init__(self, options: list[str], namespace: str, secret: str, seconds: float) -> None:
+    def __init__(self, kubectl: list[str], place: str, namespace: str, secret: str, seconds: float) -> None:
         self.namespace, self.required = namespace, required_permissions(namespace, secret)
         self.denied: list[str] = []
-        self._options, self._seconds, self._closing = options, seconds, ExitStack()
-        self._kubectl, self._socket = list[str](), ""
+        self._kubectl, self._socket, self._seconds = kubectl, place, seconds
 
-    def __enter__(self) -> Self:
+    @classmethod
+    @contextmanager
+    def open(cls, options: list[str], namespace: str, secret: str, seconds: float) -> Iterator[Self]:
+        """Yield the server that kubectl finds, trusts and logs in to by its own settings and these options.
+
+        Its proxy listens on a socket that this user alone can open.
+        """
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         program = shutil.which("kubectl", path=path)
         if program is None:
             raise Unknown("there is no kubectl here", "Install it: https://kubernetes.io/docs/tasks/tools")
-        self._kubectl = [program, *self._options]
-        with ExitStack() as closing:
-            self._socket = f"{closing.enter_context(tempfile.TemporaryDirectory())}/kubectl"
-            command = [*self._kubectl, "proxy", f"--unix-socket={self._socket}"]
-            output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-            proxy = closing.enter_context(subprocess.Popen(command, stdin=subprocess.DEVNULL, **output))
-            closing.callback(proxy.kill)
-            line = ""
-            for line in proxy.stdout or ():
-                if line.startswith("Starting to serve"):
-                    self._closing = closing.pop_all()
-                    return self
+        kubectl = [program, *options]
+        output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with tempfile.TemporaryDirectory() as folder:
+            command, line = [*kubectl, "proxy", f"--unix-socket={folder}/proxy"], ""
+            with subprocess.Popen(command, stdin=subprocess.DEVNULL, **output) as proxy:
+                try:
+                    for line in proxy.stdout or ():
+                        if line.startswith("Starting to serve"):
+                            yield cls(kubectl, f"{folder}/proxy", namespace, secret, seconds)
+                            return
+                finally:
+                    proxy.kill()
             raise Unknown(line.strip() or "kubectl proxy failed", _LOGIN)
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.close()
 
     def address(self) -> str:
         """Return the server's address in the kubeconfig; inside a pod there is none."""
@@ -137,7 +136,8 @@ class Api:
 
     def read(self, what: str) -> Object:
         """Return an object or a list of ``required``; of pods those that have not ended. Empty: there is none."""
-        return self.ask(self._path(what) + (_RUNNING if what == "pods" else ""))
+        running = "?fieldSelector=status.phase!%3DSucceeded,status.phase!%3DFailed" if what == "pods" else ""
+        return self.ask(self._path(what) + running)
 
     def refusal(self, pod: Object) -> str:
         """Return why the server's admission would not take a pod, which is not made; empty if it would take it."""

@@ -63,7 +63,7 @@ def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) 
     options = [f"--{name}={value}" for name, value in given.items() if value]
     findings, nodes, seconds = list[Finding](), list[Object](), target.seconds
     try:
-        with Api(options, target.namespace, deployment.secrets.name, seconds) as api:
+        with Api.open(options, target.namespace, deployment.secrets.name, seconds) as api:
             cluster = _Cluster(api, run, deployment)
             # Without an answer to both nobody is let in.
             findings += [Finding("API server", *cluster.server()), Finding("permissions", *cluster.permissions())]
