@@ -170,16 +170,13 @@ def _costs(runs: Sequence[PlannedRun], plans: Sequence[ClusterPlan], seeds: int)
     headings = ("wall-clock\nof a run", "GPU-hours", f"with {seeds} seeds", currency)
     table = number_table(f"time and price on {where}, estimated", ("model", "system"), headings)
     table.caption = _SHARED
-    totals = [0.0, 0.0, 0.0]
-    for run, plan in zip(runs, plans, strict=True):
-        # The other prediction of a plan is what the run is compared with.
-        one = plan.grpo if run.settings.alternates else plan.mu_grpo
-        hours = sum(one.gpu_seconds.values()) / 3600
-        taken = (one.wall_seconds, hours, sum(one.price.values()))
-        numbers = (f"{hours:,.1f}", f"{seeds * hours:,.1f}", f"{seeds * taken[2]:,.2f}")
-        table.add_row(run.model, run.system, duration(one.wall_seconds), *numbers)
-        totals = [total + seeds * amount for total, amount in zip(totals, taken, strict=True)]
-    wall, hours, price = totals
+    # The other prediction of a plan is what the run is compared with.
+    chosen = [plan.grpo if run.settings.alternates else plan.mu_grpo for run, plan in zip(runs, plans, strict=True)]
+    spent = [(one.wall_seconds, sum(one.gpu_seconds.values()) / 3600, sum(one.price.values())) for one in chosen]
+    for run, (wall, hours, price) in zip(runs, spent, strict=True):
+        numbers = (f"{hours:,.1f}", f"{seeds * hours:,.1f}", f"{seeds * price:,.2f}")
+        table.add_row(run.model, run.system, duration(wall), *numbers)
+    wall, hours, price = (seeds * sum(column) for column in zip(*spent, strict=True))
     table.add_section()
     table.add_row("all", "", f"{duration(wall)} one by one", "", f"{hours:,.1f}", f"{price:,.2f}")
     return table
