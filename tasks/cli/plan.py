@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -13,9 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.cli.algorithms import describe
+from tasks.cluster.memory import training_memory
 from tasks.cluster.plan import ClusterPlan
-from tasks.cluster.shapes import BYTES, shape_of
-from tasks.cluster.steps import ROWS, Prediction, answers_of, problems_of
+from tasks.cluster.shapes import shape_of
+from tasks.cluster.steps import ROWS, Prediction, evaluation_responses, problem_count
 from tasks.formats import MISSING, counted, duration, label, size
 from tasks.report.tables import number_table, print_whole
 from tasks.settings import PRESETS, RunSettings
@@ -66,10 +67,11 @@ def _plan_experiment(config: Path, overrides: str, stages: int, planner: Planner
     return [*tables, _costs(runs, plans, seeds)], values
 
 
-def _table(title: str) -> Table:
+def _table(title: str, justify: Literal["left", "right"] = "right") -> Table:
+    """Return a table without a heading: names, values, and notes where there are any."""
     table = Table(title=title, box=box.SIMPLE_HEAD, show_header=False, title_justify="left", title_style="bold")
     table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify=justify, no_wrap=justify == "right")
     table.add_column(style="dim")
     return table
 
@@ -84,7 +86,7 @@ def _schedule(run: RunSettings, stages: int) -> Table:
     longest, mu = run.rollout.max_new_tokens, run.mu
     responses, updates = run.responses_per_stage, run.updates_per_stage
     policies, measured = stages + 1, run.measures
-    answers = [answers_of(run, one) for one in measured]
+    answers = [evaluation_responses(run, one) for one in measured]
     rows: list[tuple[str, int | str, str]] = [
         ("stages", stages, "a constant of the workflow"),
         ("prompts per stage", prompts, f"{stages * prompts} in all"),
@@ -100,7 +102,7 @@ def _schedule(run: RunSettings, stages: int) -> Table:
         ("staleness", f"0 to {mu - 1}", f"mean {(mu - 1) / 2:g} updates"),
         ("evaluations", policies * len(measured), f"{policies} policies x {len(measured)} benchmarks"),
         *(
-            (f"  {one.benchmark.name}", count, f"responses: {_asked(run, one)}")
+            (f"  {one.benchmark.name}", count, f"responses: {_describe_measure(run, one)}")
             for one, count in zip(measured, answers, strict=True)
         ),
         ("evaluation responses", policies * sum(answers), f"{policies} x {sum(answers)}"),
@@ -110,15 +112,13 @@ def _schedule(run: RunSettings, stages: int) -> Table:
     return table
 
 
-def _asked(run: RunSettings, measure: Measure) -> str:
+def _describe_measure(run: RunSettings, measure: Measure) -> str:
     k, greedy = measure.evaluation.samples_per_problem, " and greedy" if measure.evaluation.greedy else ""
-    return f"{problems_of(run, measure)} problems, avg@{k}{greedy}"
+    return f"{problem_count(run, measure)} problems, avg@{k}{greedy}"
 
 
 def _objective(run: RunSettings) -> Table:
-    table = Table(title="objective", box=box.SIMPLE_HEAD, show_header=False, title_justify="left", title_style="bold")
-    table.add_column(no_wrap=True)
-    table.add_column()
+    table = _table("objective", "left")
     preset = PRESETS[run.optimize.preset]
     modifier = "" if run.optimize.modifier == "none" else f" + {run.optimize.modifier}"
     table.add_row("preset", f"{run.optimize.preset}{modifier}   [dim]{preset.source}[/]")
@@ -133,21 +133,14 @@ def _objective(run: RunSettings) -> Table:
 
 def _memory(run: RunSettings) -> Table:
     table = _table("memory, estimated")
-    shape = shape_of(run.policy)
+    shape, engine, processes = shape_of(run.policy), run.rollout.engine, run.optimize.backend.processes
     if shape is None:
         table.add_row("policy", "unknown", f"the shape of {run.policy.path} is not known here")
         return table
-    engine, number = run.rollout.engine, BYTES["float32"]
-    weights = shape.parameters * number
-    chunk, rows, longest = run.optimize.logp_chunk_tokens, engine.batch_size, run.rollout.max_new_tokens
-    table.add_row("policy", f"{shape.parameters / 1e6:,.2f} M", "parameters, in fp32")
-    table.add_row("weights", size(weights), "a checkpoint's model.safetensors")
-    table.add_row("training state", size(4 * weights), "weights, gradients and AdamW's two moments")
-    table.add_row(
-        "logits of a chunk",
-        size(2 * chunk * shape.vocabulary * number),
-        f"2 x {chunk} tokens x {shape.vocabulary}",
-    )
+    table.add_row("policy", f"{shape.parameters / 1e6:,.2f} M", "parameters")
+    for part, count in training_memory(run, shape, processes).items():
+        table.add_row(part, size(count), "of training, in each process" if processes > 1 else "of training")
+    rows, longest = engine.batch_size, run.rollout.max_new_tokens
     cache = rows * longest * shape.cache_bytes(engine.dtype)
     table.add_row("KV cache", size(cache), f"{rows} responses x {longest} tokens")
     return table
@@ -161,7 +154,7 @@ def _runs(experiment: ExperimentSettings, runs: Sequence[PlannedRun], stages: in
     for run in runs:
         settings = run.settings
         responses, updates = stages * settings.responses_per_stage, stages * settings.updates_per_stage
-        answers = sum(answers_of(settings, one) for one in settings.measures)
+        answers = sum(evaluation_responses(settings, one) for one in settings.measures)
         longest = responses * settings.rollout.max_new_tokens
         numbers = (updates, settings.mu, updates // settings.mu, responses, longest, (stages + 1) * answers)
         table.add_row(run.model, run.system, settings.optimize.preset, *(f"{number:,}" for number in numbers))
@@ -177,16 +170,13 @@ def _costs(runs: Sequence[PlannedRun], plans: Sequence[ClusterPlan], seeds: int)
     headings = ("wall-clock\nof a run", "GPU-hours", f"with {seeds} seeds", currency)
     table = number_table(f"time and price on {where}, estimated", ("model", "system"), headings)
     table.caption = _SHARED
-    totals = [0.0, 0.0, 0.0]
-    for run, plan in zip(runs, plans, strict=True):
-        # The other prediction of a plan is what the run is compared with.
-        one = plan.grpo if run.settings.alternates else plan.mu_grpo
-        hours = sum(one.gpu_seconds.values()) / 3600
-        taken = (one.wall_seconds, hours, sum(one.price.values()))
-        numbers = (f"{hours:,.1f}", f"{seeds * hours:,.1f}", f"{seeds * taken[2]:,.2f}")
-        table.add_row(run.model, run.system, duration(one.wall_seconds), *numbers)
-        totals = [total + seeds * amount for total, amount in zip(totals, taken, strict=True)]
-    wall, hours, price = totals
+    # The other prediction of a plan is what the run is compared with.
+    chosen = [plan.grpo if run.settings.alternates else plan.mu_grpo for run, plan in zip(runs, plans, strict=True)]
+    spent = [(one.wall_seconds, sum(one.gpu_seconds.values()) / 3600, sum(one.price.values())) for one in chosen]
+    for run, (wall, hours, price) in zip(runs, spent, strict=True):
+        numbers = (f"{hours:,.1f}", f"{seeds * hours:,.1f}", f"{seeds * price:,.2f}")
+        table.add_row(run.model, run.system, duration(wall), *numbers)
+    wall, hours, price = (seeds * sum(column) for column in zip(*spent, strict=True))
     table.add_section()
     table.add_row("all", "", f"{duration(wall)} one by one", "", f"{hours:,.1f}", f"{price:,.2f}")
     return table
@@ -195,12 +185,12 @@ def _costs(runs: Sequence[PlannedRun], plans: Sequence[ClusterPlan], seeds: int)
 def _cluster(plan: ClusterPlan, alternating: bool) -> list[Table]:
     """Return tables of pods, of Mu-GRPO beside GRPO, of storage, of prices, and of what all of it rests on."""
     if not plan.gpus:
-        return [_seconds(plan), _storage(plan), _assumptions(plan)]
+        return [_side_by_side(plan), _storage(plan), _assumptions(plan)]
     pods = _pods("grpo", plan.grpo, plan) if alternating else _pods("mu_grpo", plan.mu_grpo, plan)
     return [pods, _side_by_side(plan), _storage(plan), _price(plan), _assumptions(plan)]
 
 
-def _beside(title: str, plan: ClusterPlan, cells: Callable[[Prediction], dict[str, str]]) -> Table:
+def _compare(title: str, plan: ClusterPlan, cells: Callable[[Prediction], dict[str, str]]) -> Table:
     table = number_table(title, [""], [f"mu_grpo, mu {plan.mu_grpo.mu}", f"grpo, mu {plan.grpo.mu}"])
     ours, theirs = cells(plan.mu_grpo), cells(plan.grpo)
     for name, cell in ours.items():
@@ -233,47 +223,38 @@ def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
 
 
 def _side_by_side(plan: ClusterPlan) -> Table:
-    found = [row for row in ROWS if row in plan.mu_grpo.gpu_seconds or row in plan.grpo.gpu_seconds]
+    """Return both workflows' GPU-hours, or without GPUs their seconds, by row of the ledger."""
 
     def cells(one: Prediction) -> dict[str, str]:
-        held = sum(one.gpu_seconds.values())
+        spent, show = (one.gpu_seconds, _hours) if plan.gpus else (one.seconds, duration)
+        rows = {f"  {label(row)}": show(spent[row]) if row in spent else MISSING for row in found}
+        counts = {
+            "updates": _count(one.updates),
+            "generated tokens": _count(one.generated_tokens),
+            "refreshes inside a task": _count(one.refreshes),
+        }
+        if not plan.gpus:
+            from tasks.report.ledger import training_seconds  # with numpy
+
+            training = training_seconds({str(row): seconds for row, seconds in spent.items()})
+            return {"wall-clock": duration(one.wall_seconds), **rows, "training": duration(training), **counts}
+        held = sum(spent.values())
         return {
             "wall-clock": duration(one.wall_seconds),
             "GPU-hours": _hours(held),
-            **{f"  {label(row)}": _hours(one.gpu_seconds[row]) if row in one.gpu_seconds else MISSING for row in found},
+            **rows,
             "GPU-hours of idle GPUs": _hours(plan.gpus * one.wall_seconds - held),
-            **_counts(one),
-            "generated tokens/s, per GPU": f"{one.generated_tokens / one.gpu_seconds['generate']:,.0f}",
-            "trained tokens/s, per GPU": f"{one.trained_tokens / one.gpu_seconds['optimize']:,.0f}",
+            **counts,
+            "generated tokens/s, per GPU": f"{one.generated_tokens / spent['generate']:,.0f}",
+            "trained tokens/s, per GPU": f"{one.trained_tokens / spent['optimize']:,.0f}",
             plan.currency: f"{sum(one.price.values()):,.2f}",
             "speed": f"{plan.grpo.wall_seconds / one.wall_seconds:.2f}x",
         }
 
-    return _beside(f"Mu-GRPO beside GRPO on {counted(plan.gpus, 'GPU')}, the same updates, estimated", plan, cells)
-
-
-def _seconds(plan: ClusterPlan) -> Table:
-    from tasks.report.ledger import training_seconds  # with numpy
-
-    found = [row for row in ROWS if row in plan.mu_grpo.seconds or row in plan.grpo.seconds]
-
-    def cells(one: Prediction) -> dict[str, str]:
-        return {
-            "wall-clock": duration(one.wall_seconds),
-            **{f"  {label(row)}": duration(one.seconds[row]) if row in one.seconds else MISSING for row in found},
-            "training": duration(training_seconds({str(row): seconds for row, seconds in one.seconds.items()})),
-            **_counts(one),
-        }
-
-    return _beside("Mu-GRPO beside GRPO in one process, the same updates, estimated", plan, cells)
-
-
-def _counts(one: Prediction) -> dict[str, str]:
-    return {
-        "updates": _count(one.updates),
-        "generated tokens": _count(one.generated_tokens),
-        "refreshes inside a task": _count(one.refreshes),
-    }
+    both = [one.gpu_seconds if plan.gpus else one.seconds for one in (plan.mu_grpo, plan.grpo)]
+    found = [row for row in ROWS if any(row in one for one in both)]
+    where = f"on {counted(plan.gpus, 'GPU')}" if plan.gpus else "in one process"
+    return _compare(f"Mu-GRPO beside GRPO {where}, the same updates, estimated", plan, cells)
 
 
 def _storage(plan: ClusterPlan) -> Table:
@@ -289,14 +270,14 @@ def _storage(plan: ClusterPlan) -> Table:
             found["read"] = one.read_bytes
         return {name: decimal(int(size), precision=1) for name, size in found.items()}
 
-    return _beside("storage and traffic, estimated", plan, cells)
+    return _compare("storage and traffic, estimated", plan, cells)
 
 
 def _price(plan: ClusterPlan) -> Table:
     def cells(one: Prediction) -> dict[str, str]:
         return {name: f"{price:,.2f}" for name, price in {**one.price, "all": sum(one.price.values())}.items()}
 
-    return _beside(f"price in {plan.currency}, estimated", plan, cells)
+    return _compare(f"price in {plan.currency}, estimated", plan, cells)
 
 
 def _assumptions(plan: ClusterPlan) -> Table:

@@ -62,7 +62,8 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     from tasks.report.ledger import make_ledger
 
     last, base = history.stages[-1], history.of_kind("policy")[0]
-    turns, own = "updates_per_rollout" in last.policy.settings, last.policy.settings
+    own = last.policy.settings
+    turns = "updates_per_rollout" in own
     try:
         rollout = RolloutSettings.parse(own["rollout"] if turns else last.rollouts[0].settings)
         verify = VerifySettings.parse(own["verify"] if turns else last.verdicts[0].settings)
@@ -71,35 +72,36 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         sampled, checked = _evaluations(history, rollout.engine)
     except SettingsError as error:
         raise DataError(f"{place}: its run has settings that this version does not read: {error}") from None
-    _check(run, policy, rollout, optimize, place)
+    _check_same_kind(run, policy, rollout, optimize, place)
     # Stages before the last kind of training were another run's, if a stored run was trained again.
     stages = [stage for stage in history.stages if ("updates_per_rollout" in stage.policy.settings) == turns]
     trained, tokens = [stage.policy for stage in stages], 0.0
     for stage in stages:
+        generators, verifiers = ([stage.policy], [stage.policy]) if turns else (stage.rollouts, stage.verdicts)
         facts, calls = stage.verdicts[0].facts, sum(len(one.facts.get("call_seconds") or "1") for one in stage.rollouts)
-        each, mean = facts["responses"] / calls, facts["response_tokens"]
-        steps = calls * _steps(rollout.engine, each, mean, rollout.max_new_tokens)
-        sampled.append((steps, calls * each * mean, _spent("generate", [stage.policy] if turns else stage.rollouts)))
-        checked.append((1.0, facts["responses"], _spent("verify", [stage.policy] if turns else stage.verdicts)))
-        tokens += facts["responses"] * mean
-    step, row = two_rates(sampled, share=0.5)
-    verifier, answer = two_rates(checked)
+        responses, mean = facts["responses"], facts["response_tokens"]
+        steps = calls * _steps(rollout.engine, responses / calls, mean, rollout.max_new_tokens)
+        sampled.append((steps, responses * mean, _phase_seconds("generate", generators)))
+        checked.append((1.0, responses, _phase_seconds("verify", verifiers)))
+        tokens += responses * mean
+    step, row = fit_two_rates(sampled, share=0.5)
+    verifier, answer = fit_two_rates(checked)
     processes = optimize.backend.processes / run.optimize.backend.processes
     ledger, started = make_ledger(history).seconds, {one.timings.process for one in history.manifests.values()}
     stored = sum(file.bytes for stage in stages for one in stage.rollouts for file in one.files.values())
     # Evaluations of a policy in one process share an engine, which the first of them starts.
     evaluations = history.of_kind("evaluation")
     engines = {(one.timings.process, one.parents["policy"][0].digest) for one in evaluations}
-    engine = _spent("load", evaluations) / len(engines)
+    engine = _phase_seconds("load", evaluations) / len(engines)
     # A task that trains and generates starts both, unless the engine uses the trainer's weights.
     beside = engine if turns and rollout.engine.own_weights else 0.0
-    shown = {
+    found = {
         # Of the last stage, which is most like those to come.
         "response_share": last.verdicts[0].facts["response_tokens"] / run.rollout.max_new_tokens,
         "prompt_tokens": 0.0,  # in the seconds of a response
         "pod_start_seconds": ledger.get("start", 0.0) / len(started),
         "engine_start_seconds": engine,
-        "trainer_start_seconds": max(0.0, _spent("load", trained) / len(stages) - beside),
+        "trainer_start_seconds": max(0.0, _phase_seconds("load", trained) / len(stages) - beside),
         "update_seconds": 0.0,  # in the seconds of its tokens
         "answer_seconds": answer * verify.workers,
         "verifier_start_seconds": verifier,
@@ -108,7 +110,7 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
     }
     if turns:
         updates = sum(stage.last_update - stage.first_update + 1 for stage in stages)
-        shown["switch_seconds"] = _spent("switch", trained) * history.updates_per_rollout / updates
+        found["switch_seconds"] = _phase_seconds("switch", trained) * history.updates_per_rollout / updates
 
     def rates_on(settings: EngineSettings) -> EngineRates:
         """Return the rates on an engine's GPUs, as if twice the GPUs halved them."""
@@ -116,18 +118,18 @@ def read_rates(run: RunSettings, history: "History", assumed: AssumptionSettings
         return EngineRates(settings.refills, settings.batch_size, step * gpus, row * gpus)
 
     return Rates(
-        each=assumed.model_copy(update=shown),
-        measured=frozenset(shown),
+        each=assumed.model_copy(update=found),
+        measured=frozenset(found),
         rollout=rates_on(run.rollout.engine),
         evaluate=rates_on(run.evaluation_engine),
-        trained_token=_spent("optimize", trained) / (passes(optimize)[0] * tokens) * processes,
-        scored_token=_spent("logp", trained) / tokens * processes,
-        base=_spent("warm_start", [base]),
+        trained_token=_phase_seconds("optimize", trained) / (passes(optimize)[0] * tokens) * processes,
+        scored_token=_phase_seconds("logp", trained) / tokens * processes,
+        base=_phase_seconds("warm_start", [base]),
         rest=ledger.get("rest", 0.0) / len(stages),
     )
 
 
-def two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, float]:
+def fit_two_rates(points: Sequence[Point], share: float = 0.0) -> tuple[float, float]:
     """Return the seconds per unit of two amounts of work, by least squares, neither below 0.
 
     Where both amounts rise together, ``share`` is that of the first one in the seconds.
@@ -150,11 +152,11 @@ def _evaluations(history: "History", engine: EngineSettings) -> tuple[list[Point
     for one in (one for policy in history.evaluated for one in policy.evaluations):
         manifest = history.manifests[one.evaluation]
         settings, mean = EvaluationSettings.parse(manifest.settings), one.response_tokens
-        checked.append((1.0, sum(one.outcomes.values()), _spent("verify", [manifest])))
+        checked.append((1.0, sum(one.outcomes.values()), _phase_seconds("verify", [manifest])))
         if mean and settings.engine in (None, engine):
             calls = [problems * each for problems, each in evaluation_calls(settings, one.problems)]
             steps = sum(_steps(engine, call, mean, settings.max_new_tokens) for call in calls)
-            sampled.append((steps, sum(calls) * mean, _spent("generate", [manifest])))
+            sampled.append((steps, sum(calls) * mean, _phase_seconds("generate", [manifest])))
     return sampled, checked
 
 
@@ -162,11 +164,11 @@ def _steps(engine: EngineSettings, responses: float, mean: float, longest: int) 
     return EngineRates(engine.refills, engine.batch_size, 0.0, 0.0).steps(responses, mean, longest)
 
 
-def _spent(phase: str, makers: Sequence["Manifest"]) -> float:
+def _phase_seconds(phase: str, makers: Sequence["Manifest"]) -> float:
     return sum(one.timings.phases.get(phase, 0.0) for one in makers)
 
 
-def _check(
+def _check_same_kind(
     run: RunSettings, policy: PolicySettings, rollout: RolloutSettings, optimize: OptimizeSettings, place: str
 ) -> None:
     tiny, planned = (one.tiny and one.tiny.model_dump(exclude={"warm_start"}) for one in (policy, run.policy))

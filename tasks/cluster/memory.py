@@ -39,7 +39,7 @@ def lasting_bytes(memory: dict[str, float]) -> float:
     return memory["weights"] + memory["gradients"] + memory["moments"]
 
 
-def shown_memory(memory: dict[str, float]) -> str:
+def format_memory(memory: dict[str, float]) -> str:
     """Return the parts in GB: ``weights 15.2, gradients 7.6, ...``."""
     return ", ".join(f"{part} {size / 1e9:.1f}" for part, size in memory.items())
 
@@ -93,7 +93,7 @@ def check_training_fits(run: RunSettings, shape: Shape, pool: Pool) -> dict[str,
         again = "" if run.optimize.backend.gradient_checkpointing else "optimize.backend.gradient_checkpointing, "
         raise SettingsError(
             f"optimize.tokens_per_micro_batch: with micro-batches of {micro_batch_tokens(run, gpus)} tokens training "
-            f"takes {total / 1e9:.1f} GB on {there} ({shown_memory(needed)}); allowed: {again}fewer tokens, but not "
+            f"takes {total / 1e9:.1f} GB on {there} ({format_memory(needed)}); allowed: {again}fewer tokens, but not "
             f"fewer than rollout.max_new_tokens {run.rollout.max_new_tokens}, or a larger accelerator"
         )
     return needed

@@ -62,11 +62,11 @@ def role_pod(role: Role, deployment: DeploymentSettings, template: Object, takes
     spot = {"key": key, "operator": "In" if pod.interruptible else "NotIn", "values": [value]}
     terms, tolerations = [*required_terms(spec), {"matchExpressions": [spot]}], list(spec.get("tolerations", ()))
     if pod.interruptible:
-        tolerations.append(_tolerated(key, value))
+        tolerations.append(_toleration(key, value))
     if pod.accelerator:
-        asked = {"key": deployment.accelerator_label, "operator": "In", "values": [pod.accelerator]}
-        terms = [{**one, "matchExpressions": [*one.get("matchExpressions", ()), asked]} for one in terms]
-        tolerations.append(_tolerated(deployment.accelerator_label, pod.accelerator))
+        device = {"key": deployment.accelerator_label, "operator": "In", "values": [pod.accelerator]}
+        terms = [{**one, "matchExpressions": [*one.get("matchExpressions", ()), device]} for one in terms]
+        tolerations.append(_toleration(deployment.accelerator_label, pod.accelerator))
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     spec |= {"containers": [container], "restartPolicy": "Never", "tolerations": tolerations}
     spec["affinity"] = {**spec.get("affinity", {}), "nodeAffinity": affinity}
@@ -85,9 +85,11 @@ def required_terms(spec: Object) -> list[Object]:
 def look_at(node: Object, spec: Object, pods: Iterable[Object]) -> Look:
     """Match a pod with a node, beside the pods of the cluster that have not ended."""
     name = node["metadata"]["name"]
+    if obstacle := _label_obstacle(spec, node) or _taint_obstacle(spec, node):
+        return Look(name, 0, 0, obstacle)
     beside = [one for one in pods if one["spec"].get("nodeName") == name]
-    lasting = [one for one in beside if _of_a_daemon_set(one)]
-    (ever, never), (now, obstacle) = _fit(spec, node, lasting), _fit(spec, node, beside)
+    daemons = [one for one in beside if _is_daemon(one)]
+    (ever, never), (now, obstacle) = _count_fitting(spec, node, daemons), _count_fitting(spec, node, beside)
     return Look(name, ever, now, never or obstacle)
 
 
@@ -100,24 +102,20 @@ def requests(spec: Object) -> dict[str, float]:
     return found
 
 
-def _fit(spec: Object, node: Object, beside: Iterable[Object]) -> tuple[int, Obstacle | None]:
-    """Return how many pods fit on a node beside others, and what keeps the first one off."""
-    if obstacle := _label(spec, node) or _taint(spec, node):
-        return 0, obstacle
+def _count_fitting(spec: Object, node: Object, beside: Iterable[Object]) -> tuple[int, Obstacle | None]:
+    """Return how many pods fit on a node beside others, and what the first one lacks."""
     room = {name: quantity(str(amount)) for name, amount in (node["status"].get("allocatable") or {}).items()}
     for pod in beside:
         for name, amount in requests(pod["spec"]).items():
             room[name] = room.get(name, 0.0) - amount
-    asked = {name: amount for name, amount in requests(spec).items() if amount}
-    fit = min(int((room.get(name, 0.0) + _ROUNDING) // amount) for name, amount in asked.items())
-    if fit > 0:
-        return fit, None
-    short = [name for name, amount in asked.items() if amount > room.get(name, 0.0) + _ROUNDING]
-    text = [f"asks {_shown(name, asked[name])}, has {_shown(name, room.get(name, 0.0))}" for name in short]
-    return 0, Obstacle(SIZE, 0, ", ".join(text))
+    demand = {name: amount for name, amount in requests(spec).items() if amount}
+    fit = min(int((room.get(name, 0.0) + _ROUNDING) // amount) for name, amount in demand.items())
+    short = [name for name, amount in demand.items() if amount > room.get(name, 0.0) + _ROUNDING]
+    text = [f"asks {_amount(name, demand[name])}, has {_amount(name, room.get(name, 0.0))}" for name in short]
+    return max(0, fit), Obstacle(SIZE, 0, ", ".join(text)) if short else None
 
 
-def _label(spec: Object, node: Object) -> Obstacle | None:
+def _label_obstacle(spec: Object, node: Object) -> Obstacle | None:
     labels, selector = node["metadata"].get("labels") or {}, spec.get("nodeSelector") or {}
     selected = [{"key": key, "operator": "In", "values": [value]} for key, value in selector.items()]
     missing = list[tuple[int, str]]()
@@ -126,11 +124,11 @@ def _label(spec: Object, node: Object) -> Obstacle | None:
         unmet = next((place for place, one in enumerate(conditions) if not _holds(one, labels)), None)
         if unmet is None:
             return None
-        missing.append((unmet, _text(conditions[unmet])))
+        missing.append((unmet, _describe_condition(conditions[unmet])))
     return Obstacle(LABEL, max(met for met, _ in missing), " or ".join(dict.fromkeys(what for _, what in missing)))
 
 
-def _taint(spec: Object, node: Object) -> Obstacle | None:
+def _taint_obstacle(spec: Object, node: Object) -> Obstacle | None:
     taints = [one for one in node["spec"].get("taints") or () if one["effect"] in ("NoSchedule", "NoExecute")]
     tolerations = spec.get("tolerations") or ()
     taints = [taint for taint in taints if not any(_tolerates(one, taint) for one in tolerations)]
@@ -142,12 +140,12 @@ def _taint(spec: Object, node: Object) -> Obstacle | None:
     return None
 
 
-def _of_a_daemon_set(pod: Object) -> bool:
+def _is_daemon(pod: Object) -> bool:
     owners = pod["metadata"].get("ownerReferences") or ()
     return any(one["kind"] in ("DaemonSet", "Node") for one in owners)
 
 
-def _shown(resource: str, amount: float) -> str:
+def _amount(resource: str, amount: float) -> str:
     """Return an amount as people write it, rounded down: ``160Gi memory``, ``3.92 cores``."""
     size, unit = (2**30, "Gi") if resource in ("memory", "ephemeral-storage") else (1, "")
     number = int((max(0.0, amount) / size + _ROUNDING) * 100) / 100
@@ -160,14 +158,14 @@ def _holds(condition: Object, labels: Mapping[str, str]) -> bool:
     return holds.get(condition["operator"], True)
 
 
-def _text(condition: Object) -> str:
+def _describe_condition(condition: Object) -> str:
     values = condition.get("values") or []
     if condition["operator"] == "In" and len(values) == 1:
         return f"{condition['key']}={values[0]}"
     return f"{condition['key']} {condition['operator']} {', '.join(values)}".strip()
 
 
-def _tolerated(key: str, value: str) -> Object:
+def _toleration(key: str, value: str) -> Object:
     return {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
 
 

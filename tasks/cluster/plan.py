@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks.cluster.measured import measure
-from tasks.cluster.memory import check_training_fits, shown_memory
+from tasks.cluster.memory import check_training_fits, format_memory
 from tasks.cluster.rates import Pool, Rates, assumed_rates, pool_of
 from tasks.cluster.shapes import KNOWN, Shape, shape_of
 from tasks.cluster.steps import Prediction, predict
@@ -102,7 +102,7 @@ def _places(run: RunSettings, shape: Shape, pool: Pool) -> Iterator[Assumption]:
     yield Assumption("policy", f"{shape.parameters / 1e9:.2f} B parameters{routed}", "given", run.policy.path or "tiny")
     memory, room = check_training_fits(run, shape, pool), pool.gpu("train").memory_gb
     used = f"{sum(memory.values()) / 1e9:.1f} of {room:g} GB"
-    yield Assumption("training, per GPU", used, "given", f"at least: {shown_memory(memory)}")
+    yield Assumption("training, per GPU", used, "given", f"at least: {format_memory(memory)}")
     yield Assumption("interruptions", "none", "assumed", "work that spot nodes lose comes on top")
 
 

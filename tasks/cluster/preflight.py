@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tasks.cluster.api import STRANGE, Api, Finding, Object, Result, Unknown, checked
+from tasks.cluster.api import STRANGE, Api, Finding, Object, Result, Unknown, run_check
 from tasks.cluster.nodes import GPU, LABEL, SIZE, STATE, TAINT, Look, Obstacle, look_at, role_pod
-from tasks.cluster.services import flyte_checks, image_check, store_check, version_numbers
+from tasks.cluster.services import check_flyte, check_image, check_store, version_numbers
 from tasks.formats import some
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
@@ -61,17 +61,25 @@ def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) 
     """Return what stops a run from starting, and what does not."""
     given = {"kubeconfig": target.kubeconfig, "context": target.context}
     options = [f"--{name}={value}" for name, value in given.items() if value]
-    cluster = _Cluster(Api(options, target.namespace, deployment.secrets.name, target.seconds), run, deployment)
-    findings = list[Finding]()
+    findings, nodes, seconds = list[Finding](), list[Object](), target.seconds
     try:
-        for finding in cluster.findings():
-            findings.append(finding)
+        with Api.open(options, target.namespace, deployment.secrets.name, seconds) as api:
+            cluster = _Cluster(api, run, deployment)
+            # Without an answer to both nobody is let in.
+            findings += [Finding("API server", *cluster.server()), Finding("permissions", *cluster.permissions())]
+            findings.append(run_check("namespace", cluster.namespace))
+            findings.append(run_check("secrets", cluster.secrets))
+            findings.append(run_check("PyTorchJob", cluster.training_operator))
+            nodes += api.read("nodes")["items"]
+            findings += cluster.pods(nodes)
     except Unknown as error:
-        silent = Finding("API server", "failed", error.why, error.fix)
-        findings.append(Finding("nodes", "not tried", error.why, error.fix) if findings else silent)
-    findings.append(store_check(run.store, target.seconds))
-    findings += [image_check(name, cluster.nodes, target.seconds) for name in image_names(deployment, run)]
-    return findings + flyte_checks(target.flyte, target.project, target.domain, workflow_of(run), target.seconds)
+        silent = Finding("nodes", "not tried", error.why, error.fix)
+        findings.append(silent if findings else replace(silent, name="API server", state="failed"))
+    findings.append(Finding("store", *check_store(run.store, seconds)))
+    for image in image_names(deployment, run):
+        name = f"image {image.rpartition('/')[2].partition(':')[0]}"
+        findings.append(Finding(name, *check_image(image, nodes, seconds)))
+    return findings + check_flyte(target.flyte, target.project, target.domain, workflow_of(run), seconds)
 
 
 class _Cluster:
@@ -79,50 +87,42 @@ class _Cluster:
 
     def __init__(self, api: Api, run: RunSettings, deployment: DeploymentSettings) -> None:
         self._api, self._run, self._deployment = api, run, deployment
-        self.nodes, self._pods = list[Object](), list[Object]()
 
-    def findings(self) -> Iterator[Finding]:
-        """Yield the checks, or raise ``Unknown`` when the server is not reached or its nodes cannot be read."""
+    def pods(self, nodes: list[Object]) -> Iterator[Finding]:
+        """Check for each role that its pod is admitted, and that nodes could hold it."""
         api, run, deployment = self._api, self._run, self._deployment
-        server, permissions = self._server(), self._permissions()  # Without an answer to both nobody is let in.
-        yield Finding("API server", *server)
-        yield Finding("permissions", *permissions)
-        yield checked("namespace", self._namespace)
-        yield checked("secrets", self._secrets)
-        yield checked("PyTorchJob", self._training)
-        self.nodes = api.read("nodes")["items"]
-        self._pods = [] if "pods" in api.denied else api.read("pods")["items"]
+        running = None if "pods" in api.denied else api.read("pods")["items"]
         templates = {one["metadata"]["name"]: one for one in api.read("podtemplates")["items"]}
         for role in roles_of(run):
             template = deployment.pod(role).template
             if template not in templates:
-                have = f"; it has {', '.join(sorted(templates))}" if templates else ""
-                found = f"the pod template {template} does not exist in {api.namespace}{have}"
+                others = f"; it has {', '.join(sorted(templates))}" if templates else ""
+                found = f"the pod template {template} does not exist in {api.namespace}{others}"
                 fix = f"Make it: {_APPLY}, or name another in the deployment's pods"
                 yield Finding(f"pod of {role}", "failed", found, fix)
                 continue
             pod = role_pod(role, deployment, templates[template], run.alternates)
-            yield checked(f"pod of {role}", partial(self._admission, role, pod))
-            yield Finding(f"nodes for {role}", *self._places(role, pod["spec"]))
+            yield run_check(f"pod of {role}", partial(self._admission, role, pod))
+            looks = [look_at(node, pod["spec"], running or ()) for node in nodes]
+            yield Finding(f"nodes for {role}", *self._room(role, looks, running is not None))
 
-    def _server(self) -> Result:
+    def server(self) -> Result:
         version = str(self._api.ask("/version").get("gitVersion"))
         numbers = version_numbers(version)
         if numbers is None:
             raise Unknown(*STRANGE)
         if numbers < OLDEST:
             return "failed", f"Kubernetes {version}", f"Upgrade the cluster to {'.'.join(map(str, OLDEST))} or newer"
-        where = self._api.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
-        return "ok", f"{where}, Kubernetes {version}", ""
+        return "ok", f"{self._api.address()}, Kubernetes {version}", ""
 
-    def _permissions(self) -> Result:
-        needed, denied = self._api.needed, self._api.review()
+    def permissions(self) -> Result:
+        required, denied = self._api.required, self._api.review()
         if denied:
             fix = "Ask for them: k8s/components/preflight binds a role with all"
-            return "warning", f"may not {', '.join(str(needed[what]) for what in denied)}", fix
-        return "ok", f"all {len(needed)} that are asked for here", ""
+            return "warning", f"may not {', '.join(str(required[what]) for what in denied)}", fix
+        return "ok", f"all {len(required)} that are asked for here", ""
 
-    def _namespace(self) -> Result:
+    def namespace(self) -> Result:
         namespace = self._api.namespace
         there = {one["metadata"]["name"]: one for one in self._api.read("namespaces")["items"]}
         if namespace not in there:
@@ -134,26 +134,23 @@ class _Cluster:
             return "failed", f"{namespace} is being deleted", f"Wait, and make it again: {_APPLY}"
         return "ok", namespace, ""
 
-    def _secrets(self) -> Result:
-        asked, namespace = self._deployment.secrets, self._api.namespace
-        keys = [key for key in (asked.hub_token, asked.tracker_key) if key]
+    def secrets(self) -> Result:
+        wanted, namespace = self._deployment.secrets, self._api.namespace
+        keys = [key for key in (wanted.hub_token, wanted.tracker_key) if key]
         if not keys:
             return "ok", "none is asked for", ""
         secret = self._api.read("secret")
         if not secret:
             literals = " ".join(f"--from-file={key}=..." for key in keys)
-            fix = f"kubectl create secret generic {asked.name} -n {namespace} {literals}"
-            return "failed", f"{asked.name} does not exist in {namespace}", fix
-        data = secret.get("data") or {}
-        if not isinstance(data, dict):
-            raise Unknown(*STRANGE)
-        there = sorted(data)  # Its values are never shown.
+            fix = f"kubectl create secret generic {wanted.name} -n {namespace} {literals}"
+            return "failed", f"{wanted.name} does not exist in {namespace}", fix
+        there = sorted(secret.get("data") or {})  # Its values are never shown.
         if missing := ", ".join(key for key in keys if key not in there):
-            found = f"{asked.name} has no key {missing}; it has {', '.join(there) or 'none'}"
+            found = f"{wanted.name} has no key {missing}; it has {', '.join(there) or 'none'}"
             return "failed", found, f"Add the key to the secret, or name another in the deployment's secrets: {missing}"
-        return "ok", f"{asked.name}: {', '.join(keys)}", ""
+        return "ok", f"{wanted.name}: {', '.join(keys)}", ""
 
-    def _training(self) -> Result:
+    def training_operator(self) -> Result:
         nodes = self._deployment.train_nodes
         if nodes == 1:
             return "ok", "not needed for train_nodes 1", ""
@@ -166,14 +163,13 @@ class _Cluster:
         refusal, template = self._api.refusal(pod), self._deployment.pod(role).template
         if not refusal:
             return "ok", "the API server would take it", ""
-        if (quota := _QUOTA.search(refusal)) and _within(*quota.groups()):
+        if (quota := _QUOTA.search(refusal)) and _fits_quota(*quota.groups()):
             return "warning", f"it waits: {refusal}", "Wait for what runs in the namespace, or raise the quota"
         fix = f"Change pods.{role} of the deployment, the pod template {template}, or what it names: {_APPLY}"
         return "failed", f"the API server would refuse it: {refusal}", fix
 
-    def _places(self, role: Role, spec: Object) -> Result:
-        run, deployment, known = self._run, self._deployment, "pods" not in self._api.denied
-        looks = [look_at(node, spec, self._pods) for node in self.nodes]
+    def _room(self, role: Role, looks: Sequence[Look], pods_known: bool) -> Result:
+        run, deployment = self._run, self._deployment
         fitting = [one for one in looks if one.ever]
         ever, now = sum(one.ever for one in looks), sum(one.now for one in looks)
         must = deployment.train_nodes if role == "train" else 1
@@ -181,25 +177,27 @@ class _Cluster:
         if not looks:
             return "failed", "the cluster has no node", "Add nodes"
         if not fitting:
-            return _nowhere(looks, role, deployment.pod(role).template)
+            return explain_unschedulable(looks, role, deployment.pod(role).template)
         fits = f"fits {len(fitting)} of {len(looks)} nodes"
         if ever < must:
             found = f"{fits}, which hold {ever} of the {must} that must run at once"
             return "failed", found, "Add nodes to its pool, or lower train_nodes"
-        if known and now < wanted:
-            full = "; ".join(f"{one.node}: {one.obstacle}" for one in fitting if one.obstacle)
-            found = f"{fits}; room for {now} of {wanted} at once now{f'; {full}' if full else ''}"
+        if not pods_known:
+            return "ok", f"{fits}; what is free there is not known", ""
+        if now < wanted:
+            full = "".join(f"; {one.node}: {one.obstacle}" for one in fitting if one.obstacle)
+            found = f"{fits}; room for {now} of {wanted} at once now{full}"
             return "warning", found, "Wait for what runs there, or add nodes to its pool"
-        return "ok", f"{fits}; room for {now} now" if known else f"{fits}; what is free there is not known", ""
+        return "ok", f"{fits}; room for {now} now", ""
 
 
-def _within(requested: str, limited: str) -> bool:
+def _fits_quota(requested: str, limited: str) -> bool:
     """Return whether a quota would have room for what is requested if nothing used it."""
     asked, most = (dict(one.split("=") for one in text.split(",")) for text in (requested, limited))
     return all(quantity(asked[name]) <= quantity(most[name]) for name in asked)
 
 
-def _nowhere(looks: Sequence[Look], role: Role, template: str) -> Result:
+def explain_unschedulable(looks: Sequence[Look], role: Role, template: str) -> Result:
     """Return what keeps a pod off every node: first the nodes that come nearest, whose obstacle is to be fixed."""
     nodes = dict[Obstacle, list[str]]()
     for one in looks:

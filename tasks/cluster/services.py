@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
-from tasks.cluster.api import Finding, Object, Result, Unknown, checked
+from tasks.cluster.api import Finding, Object, Result, Unknown, run_check
 from tasks.errors import ArtifactError
 from tasks.settings.deployment import VARIABLE
 from tasks.store.store import bucket_of
@@ -24,13 +24,13 @@ _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distributio
 _MANIFESTS = {"Accept": f"{_OCI}.index.v1+json, {_OCI}.manifest.v1+json, {_DOCKER}.list.v2+json, {_DOCKER}.v2+json"}
 
 
-def store_check(uri: str, seconds: float) -> Finding:
+def check_store(uri: str, seconds: float) -> Result:
     """Write a small object below a prefix of its own, try to write it a second time, read it and remove it."""
     bucket, key = bucket_of(uri, seconds), f"preflight/{uuid.uuid4().hex}"
     here = "seen from this machine, with its credentials; pods have their own"
     if bucket is None:
         fix = "Name a prefix of a bucket: store=s3://bucket/prefix"
-        return Finding("store", "failed", f"{uri} is a folder, which no pod of a cluster reaches", fix)
+        return "failed", f"{uri} is a folder, which no pod of a cluster reaches", fix
     try:
         bucket.write_new(key, b"first")
         try:
@@ -41,20 +41,15 @@ def store_check(uri: str, seconds: float) -> Finding:
     except (ArtifactError, ValueError) as error:  # ValueError: the endpoint is no URL.
         message = error.message if isinstance(error, ArtifactError) else f"{uri}: {error}"
         fix = "Correct what it names; for a store in the cluster: kubectl port-forward, and AWS_ENDPOINT_URL for it"
-        return Finding("store", "failed", f"{message} ({here})", fix)
+        return "failed", f"{message} ({here})", fix
     if kept != b"first":
         found = f"{uri}: If-None-Match is ignored: of two runs that do the same work the last one's counts"
-        fix = "Use a server that knows conditional writes, or start one run at a time"
-        return Finding("store", "warning", found, fix)
-    return Finding("store", "ok", f"{uri}: written with If-None-Match, read and removed; {here}")
+        return "warning", found, "Use a server that knows conditional writes, or start one run at a time"
+    return "ok", f"{uri}: written with If-None-Match, read and removed; {here}", ""
 
 
-def image_check(name: str, nodes: Sequence[Object], seconds: float) -> Finding:
+def check_image(name: str, nodes: Sequence[Object], seconds: float) -> Result:
     """Check that an image can be pulled, by its name, the nodes that hold it and its registry."""
-    return Finding(f"image {name.rpartition('/')[2].partition(':')[0]}", *_image(name, nodes, seconds))
-
-
-def _image(name: str, nodes: Sequence[Object], seconds: float) -> Result:
     parts = _IMAGE.fullmatch(name)
     if parts is None:
         fix = "Correct images and tag of the deployment: registry.host/path in small letters, and a tag"
@@ -91,7 +86,7 @@ def _in_registry(registry: str, path: str, tag: str, seconds: float) -> bool:
     if answer.status_code == 401 and challenge.get("realm", "").startswith(("http://", "https://")):
         # Registries give everybody a token for what is public.
         query = urlencode({key: challenge[key] for key in ("service", "scope") if key in challenge})
-        given = _json(_fetch(f"{challenge['realm']}?{query}", seconds)) or {}
+        given = _parse_object(_fetch(f"{challenge['realm']}?{query}", seconds)) or {}
         token = given.get("token") or given.get("access_token")
         answer = _fetch(url, seconds, {**_MANIFESTS, "Authorization": f"Bearer {token}"}, "HEAD")
     if answer.ok or answer.status_code == 404:
@@ -108,7 +103,7 @@ def version_numbers(version: str) -> tuple[int, ...] | None:
     return tuple(map(int, found.groups())) if found else None
 
 
-def flyte_checks(url: str | None, project: str, domain: str, workflow: str, seconds: float) -> list[Finding]:
+def check_flyte(url: str | None, project: str, domain: str, workflow: str, seconds: float) -> list[Finding]:
     """Check Flyte's admin by its HTTP address, and that a project and a domain there have the workflow."""
     address = (url or "").rstrip("/").removesuffix("/console")
     if not address:
@@ -116,10 +111,10 @@ def flyte_checks(url: str | None, project: str, domain: str, workflow: str, seco
     elif urlsplit(address).scheme not in ("http", "https"):
         server = Finding("Flyte", "failed", f"{address} is no address of http", "--flyte https://... or http://...")
     else:
-        server = checked("Flyte", partial(_admin, address, seconds), "failed")
+        server = run_check("Flyte", partial(_admin, address, seconds), "failed")
     if server.state in ("failed", "not tried"):
         return [server, Finding("workflow", "not tried", "needs Flyte")]
-    return [server, checked("workflow", partial(_workflow, address, project, domain, workflow, seconds))]
+    return [server, run_check("workflow", partial(_workflow, address, project, domain, workflow, seconds))]
 
 
 def _admin(address: str, seconds: float) -> Result:
@@ -127,8 +122,8 @@ def _admin(address: str, seconds: float) -> Result:
     if not answer.ok:
         found = f"{address}/healthcheck answers {answer.status_code} {answer.reason}"
         return "failed", found, "Name the address of Flyte's admin or console with --flyte"
-    told = _json(_fetch(f"{address}/api/v1/version", seconds)) or {}
-    version = str((told.get("control_plane_version") or {}).get("Version") or "")
+    content = _parse_object(_fetch(f"{address}/api/v1/version", seconds)) or {}
+    version = str((content.get("control_plane_version") or {}).get("Version") or "")
     found, numbers = ", ".join(part for part in (address, version) if part), version_numbers(version)
     if numbers is not None and numbers < OLDEST_FLYTE:
         fix = f"Upgrade Flyte to {'.'.join(map(str, OLDEST_FLYTE))} or newer"
@@ -141,19 +136,19 @@ def _workflow(address: str, project: str, domain: str, workflow: str, seconds: f
     answer = _fetch(f"{address}/api/v1/workflows/{quote(project)}/{quote(domain)}/{workflow}?{latest}", seconds)
     if answer.status_code in (401, 403):
         raise Unknown(f"{address} asks for a login, which is not tried here", "Look at its console, logged in")
-    told = _json(answer)
-    if not answer.ok or told is None:
+    content = _parse_object(answer)
+    if not answer.ok or content is None:
         why = f"{answer.url}: an answer that is none of Flyte's"
         raise Unknown(why, "Name the address of Flyte's admin with --flyte")
-    found = told.get("workflows")
-    if not found:
+    versions = content.get("workflows")
+    if not versions:
         register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with {VARIABLE} set"
         fix = f"{register}; where Flyte has no such project: flytectl create project --id {project} --name {project}"
         return "failed", f"{workflow} is not registered in {project}, {domain}", fix
-    return "ok", f"{workflow}, latest version {found[0]['id'].get('version')}", ""
+    return "ok", f"{workflow}, latest version {versions[0]['id'].get('version')}", ""
 
 
-def _json(answer: requests.Response) -> dict[str, Any] | None:
+def _parse_object(answer: requests.Response) -> dict[str, Any] | None:
     try:
         found = answer.json()
     except ValueError:

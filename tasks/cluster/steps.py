@@ -42,8 +42,6 @@ class Phase:
     """Bytes from the store."""
     written: float
     """Bytes to the store."""
-    kept: float
-    """Bytes of those written that stay when the step ends."""
 
 
 @dataclass(frozen=True)
@@ -86,24 +84,26 @@ def predict(
     steps = _Steps(run, stages, shape, rates, pool)
     phases = list(steps.phases(mu if alternating else None))
     unfinished = run.updates_per_stage > run.operation.updates_per_checkpoint
-    by_row = {row: [(one, one.seconds[row]) for one in phases if row in one.seconds] for row in ROWS}
-    on_gpus = {row: sum(seconds * one.pod_gpus for one, seconds in parts) for row, parts in by_row.items()}
+    policies = steps.base + stages * steps.trained
+    kept = policies + steps.rollouts
+    seconds = {row: sum(one.seconds.get(row, 0.0) for one in phases) for row in ROWS}
+    on_gpus = {row: sum(one.seconds.get(row, 0.0) * one.pod_gpus for one in phases) for row in ROWS}
     return Prediction(
         mu=mu,
         wall_seconds=sum(phase.wall_seconds for phase in phases),
-        seconds={row: sum(seconds for _, seconds in parts) for row, parts in by_row.items() if parts},
-        gpu_seconds={row: seconds for row, seconds in on_gpus.items() if seconds},
+        seconds={row: spent for row, spent in seconds.items() if spent},
+        gpu_seconds={row: spent for row, spent in on_gpus.items() if spent},
         phases=phases,
         updates=updates,
         generated_tokens=steps.generated,
         trained_tokens=next(phase.tokens for phase in phases if phase.role == "train"),
         refreshes=updates // mu if alternating else 0,
-        policy_bytes=steps.base + stages * (steps.weights + steps.moments),
-        kept_bytes=sum(phase.kept for phase in phases),
+        policy_bytes=policies,
+        kept_bytes=kept,
         unfinished_bytes=(run.operation.checkpoints_kept + 1) * steps.checkpoint if unfinished else 0.0,
         read_bytes=sum(phase.read for phase in phases),
         written_bytes=sum(phase.written for phase in phases),
-        price=_price(phases, pool) if pool else {},
+        price=_price(phases, kept, pool) if pool else {},
     )
 
 
@@ -117,7 +117,7 @@ def baseline_mu(run: RunSettings) -> int:
 
 def parts(prompts: int, responses_per_prompt: int, responses_per_part: int) -> list[int]:
     """Return the prompts of every call of an engine: whole groups of about ``responses_per_part`` responses."""
-    return _cut(prompts, max(1, responses_per_part // responses_per_prompt))
+    return _chunk_sizes(prompts, max(1, responses_per_part // responses_per_prompt))
 
 
 def evaluation_calls(settings: EvaluationSettings, problems: int) -> list[tuple[int, int]]:
@@ -127,7 +127,7 @@ def evaluation_calls(settings: EvaluationSettings, problems: int) -> list[tuple[
     return [(part, each) for part in cut for each in ((samples, 1) if settings.greedy else (samples,))]
 
 
-def problems_of(run: RunSettings, measure: Measure) -> int:
+def problem_count(run: RunSettings, measure: Measure) -> int:
     """Return the number of problems of a benchmark without fetching it; ``evaluate.problems`` if it is not known."""
     if measure.benchmark.problems is not None:
         return measure.benchmark.problems
@@ -137,16 +137,17 @@ def problems_of(run: RunSettings, measure: Measure) -> int:
     return run.evaluate.problems
 
 
-def answers_of(run: RunSettings, measure: Measure) -> int:
+def evaluation_responses(run: RunSettings, measure: Measure) -> int:
     """Return the number of responses of one evaluation."""
-    return problems_of(run, measure) * (measure.evaluation.samples_per_problem + measure.evaluation.greedy)
+    return problem_count(run, measure) * (measure.evaluation.samples_per_problem + measure.evaluation.greedy)
 
 
 class _Steps:
     """Counts the steps of a run.
 
-    ``base``, ``weights``, ``moments`` and ``checkpoint`` are bytes: of the base policy as it is published, of a trained
-    policy with its adapters in 32 bits, of AdamW's moments, and of what is saved inside a stage.
+    ``base``, ``weights``, ``moments``, ``trained``, ``checkpoint`` and ``rollouts`` are bytes: of the base policy as
+    published, of a trained policy with its adapters in 32 bits, of AdamW's moments, of both together, of what is saved
+    inside a stage, and of all rollouts.
     """
 
     def __init__(self, run: RunSettings, stages: int, shape: Shape, rates: Rates, pool: Pool | None) -> None:
@@ -160,7 +161,7 @@ class _Steps:
         trained = shape.adapter_parameters(lora.rank) if lora else shape.parameters
         self.base, self.moments, self.checkpoint = shape.stored_bytes, 2 * number * trained, 3 * number * trained
         self.weights = number * (shape.parameters + (trained if lora else 0))
-        self._rollouts = rates.each.bytes_per_token * self.generated
+        self.trained, self.rollouts = self.weights + self.moments, rates.each.bytes_per_token * self.generated
         self._of_policies = self.base + (stages - 1) * self.weights
         """Bytes of the policies that the stages begin with."""
 
@@ -170,14 +171,14 @@ class _Steps:
         base: dict[Row, float] = {"load": self.base / _GB / self._each.hub_gb_per_second}
         if run.policy.tiny:
             base = {"warm_start": self._rates.base}
-        yield self._phase("policy", "prefetch", 1, 1, base, written=self.base, kept=self.base)
-        verify: dict[Row, float] = {"verify": stages * self._verified(run.responses_per_stage)}
+        yield self._phase("policy", "prefetch", 1, 1, base, written=self.base)
+        verify: dict[Row, float] = {"verify": stages * self._verification(run.responses_per_stage)}
         if mu is None:
             yield self._generate()
-            yield self._phase("verify", "verify", stages, stages, verify, read=self._rollouts)
-            yield self._train("optimize", 1, {}, read=self._rollouts)
+            yield self._phase("verify", "verify", stages, stages, verify, read=self.rollouts)
+            yield self._train("optimize", 1, {}, read=self.rollouts)
         else:
-            yield self._train("alternate", mu, {**verify, **self._refreshed(mu)}, kept=self._rollouts)
+            yield self._train("alternate", mu, {**verify, **self._refreshes(mu)}, written=self.rollouts)
         yield self._evaluate()
 
     def _phase(
@@ -190,7 +191,6 @@ class _Steps:
         tokens: float = 0.0,
         read: float = 0.0,
         written: float = 0.0,
-        kept: float = 0.0,
     ) -> Phase:
         """Return so many tasks that follow each other, each with its share of the pods side by side."""
         pool, each, gpus, hour, rounds = self._pool, self._each, 0, 0.0, pods
@@ -204,11 +204,11 @@ class _Steps:
         rows = {row: spent[row] for row in ROWS if spent.get(row)}
         total = sum(rows.values())
         wall, price = total * rounds / pods, total / 3600 * hour
-        return Phase(name, role, pods, gpus, rows, total, total * gpus, wall, price, tokens, read, written, kept)
+        return Phase(name, role, pods, gpus, rows, total, total * gpus, wall, price, tokens, read, written)
 
     def _generate(self) -> Phase:
         run, stages, settings = self._run, self._stages, self._run.rollout
-        shards = _cut(run.prompts.prompts_per_stage, run.prompts.prompts_per_shard)
+        shards = _chunk_sizes(run.prompts.prompts_per_stage, run.prompts.prompts_per_shard)
         group = settings.responses_per_prompt
         calls = [part for shard in shards for part in parts(shard, group, settings.responses_per_part)]
         each = sum(self._call(self._rates.rollout, part * group, settings.max_new_tokens) for part in calls)
@@ -216,10 +216,10 @@ class _Steps:
         # In one process the evaluation of the policy has started its engine.
         load = pods * self._each.engine_start_seconds if self._pool else 0.0
         seconds: dict[Row, float] = {"load": load, "generate": stages * each}
-        read, written = len(shards) * self._of_policies, 2 * self._rollouts  # parts of a shard, then the whole
-        return self._phase("generate", "rollout", stages, pods, seconds, self.generated, read, written, self._rollouts)
+        read, written = len(shards) * self._of_policies, 2 * self.rollouts  # parts of a shard, then the whole
+        return self._phase("generate", "rollout", stages, pods, seconds, self.generated, read, written)
 
-    def _refreshed(self, mu: int) -> dict[Row, float]:
+    def _refreshes(self, mu: int) -> dict[Row, float]:
         """Return the seconds of pods besides training that generate before every ``mu`` updates."""
         run, stages, engine = self._run, self._stages, self._run.rollout.engine
         group, refreshes = run.rollout.responses_per_prompt, stages * run.updates_per_stage // mu
@@ -235,9 +235,9 @@ class _Steps:
     def _evaluate(self) -> Phase:
         policies, run, each = self._stages + 1, self._run, 0.0
         for measure in run.measures:
-            for problems, responses in evaluation_calls(measure.evaluation, problems_of(run, measure)):
+            for problems, responses in evaluation_calls(measure.evaluation, problem_count(run, measure)):
                 each += self._call(self._rates.evaluate, problems * responses, measure.evaluation.max_new_tokens)
-            each += self._verified(answers_of(run, measure))
+            each += self._verification(evaluation_responses(run, measure))
         pods = policies * len(run.measures)
         # In one process all evaluations of a policy share an engine.
         load = (pods if self._pool else policies) * self._each.engine_start_seconds
@@ -246,7 +246,7 @@ class _Steps:
         return self._phase("evaluate", "evaluate", policies, pods, seconds, read=read)
 
     def _train(
-        self, name: str, saved_every: int, seconds: dict[Row, float], read: float = 0.0, kept: float = 0.0
+        self, name: str, saved_every: int, seconds: dict[Row, float], read: float = 0.0, written: float = 0.0
     ) -> Phase:
         """Return the steps that train; checkpoints are written after multiples of ``saved_every`` updates."""
         run, rates, stages = self._run, self._rates, self._stages
@@ -259,20 +259,19 @@ class _Steps:
         load = seconds.get("load", 0.0) + stages * self._each.trainer_start_seconds
         spent: dict[Row, float] = {**seconds, "load": load, "optimize": optimize, "rest": stages * rates.rest}
         read += self._of_policies + (stages - 1) * self.moments
-        kept += stages * (self.weights + self.moments)
-        written = checkpoints * self.checkpoint + kept
-        return self._phase(name, "train", stages, stages, spent, tokens * trained, read, written, kept)
+        written += stages * self.trained + checkpoints * self.checkpoint
+        return self._phase(name, "train", stages, stages, spent, tokens * trained, read, written)
 
-    def _verified(self, answers: int) -> float:
+    def _verification(self, answers: int) -> float:
         return self._each.verifier_start_seconds + self._each.answer_seconds * answers / self._run.verify.workers
 
     def _call(self, engine: EngineRates, responses: int, longest: int) -> float:
         return engine.seconds(responses, min(self._mean, float(longest)), longest)
 
 
-def _price(phases: list[Phase], pool: Pool) -> dict[str, float]:
+def _price(phases: list[Phase], kept: float, pool: Pool) -> dict[str, float]:
     storage = pool.costs.storage
-    kept, read, written = (sum(getattr(phase, name) for phase in phases) for name in ("kept", "read", "written"))
+    read, written = sum(phase.read for phase in phases), sum(phase.written for phase in phases)
     requests = (written * storage.per_1000_puts + read * storage.per_1000_gets) / _REQUEST / 1000
     stored = kept / _GB * storage.gb_month * storage.months
     paid = {"GPUs, spot": 0.0, "GPUs, on demand": 0.0, "CPU pods": 0.0}
@@ -281,5 +280,5 @@ def _price(phases: list[Phase], pool: Pool) -> dict[str, float]:
     return {**paid, "storage and traffic": stored + requests + read / _GB * storage.egress_gb}
 
 
-def _cut(count: int, size: int) -> list[int]:
+def _chunk_sizes(count: int, size: int) -> list[int]:
     return [min(size, count - start) for start in range(0, count, size)]

@@ -16,8 +16,8 @@ from tests.preflight.spoiled import (
     Wrong,
     being_deleted,
     occupied,
+    rows_not_ok,
     small_quota,
-    wrong_rows,
 )
 
 SUPPORTED = (1, 28)
@@ -32,7 +32,7 @@ def asked(plane: ControlPlane, ask: Ask, **target: object) -> Findings:
 
 def wrong(plane: ControlPlane, found: Findings) -> dict[str, str]:
     """Without the version, which is judged where it is asked for."""
-    rows = wrong_rows(found)
+    rows = rows_not_ok(found)
     assert (rows.pop("API server", "ok") == "failed") == (plane.version < SUPPORTED)
     return rows
 
@@ -50,7 +50,7 @@ def test_a_right_cluster(plane: ControlPlane, pool: list[Object], ask: Ask) -> N
     assert SECRET not in str(found)
 
 
-def told_and_mended(case: Wrong, plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
+def assert_found_and_fixed(case: Wrong, plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
     """A spoiled cluster is found to be wrong, and to be right once it is as before."""
     by_quota, spoiled = case.spoil is small_quota, Objects(pool)
     case.spoil(spoiled)
@@ -66,7 +66,7 @@ def told_and_mended(case: Wrong, plane: ControlPlane, pool: list[Object], ask: A
 
 @pytest.mark.parametrize("case", AS_OBJECTS.values(), ids=AS_OBJECTS)
 def test_what_is_wrong_is_named_with_its_fix(case: Wrong, plane: ControlPlane, pool: list[Object], ask: Ask) -> None:
-    told_and_mended(case, plane, pool, ask)
+    assert_found_and_fixed(case, plane, pool, ask)
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
@@ -75,7 +75,7 @@ def test_what_it_refuses_is_told_in_its_own_words(
 ) -> None:
     if not plane.controls or plane.version < SUPPORTED:
         pytest.skip(f"Kubernetes {plane.git_version}, controllers {plane.controls}: not all of admission is here")
-    told_and_mended(case, plane, pool, ask)
+    assert_found_and_fixed(case, plane, pool, ask)
 
 
 def counted(plane: ControlPlane, gpus: str) -> bool:
@@ -104,9 +104,9 @@ def test_room_that_others_have_taken(plane: ControlPlane, pool: list[Object], as
     assert found["nodes for train"].found.endswith(expected)
 
 
-def test_who_is_not_let_in(plane: ControlPlane, pool: list[Object], ask: Ask, tmp_path: Path) -> None:
+def test_a_refused_login_is_explained(plane: ControlPlane, pool: list[Object], ask: Ask, tmp_path: Path) -> None:
     text = plane.kubeconfig("researcher").read_text()
-    for token, message in (("another", "logged in"), ("", "anonymous")):
+    for token, message in (("another", "Unauthorized"), ("", "anonymous")):
         path = tmp_path / f"kubeconfig{token}"
         path.write_text(text.replace("token: token-of-researcher", f"token: {token}" if token else "username: nobody"))
         found = ask(plane, kubeconfig=path)["API server"]

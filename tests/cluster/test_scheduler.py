@@ -1,24 +1,25 @@
-"""Where a real scheduler puts pods is where the project says that they go: those of the tasks, and any others."""
+"""Where a real scheduler puts the pods of the roles is where the project says that they go.
+
+That registered tasks ask for their role's pod is a test of tests/platform/test_serialised.py.
+"""
 
 from collections.abc import Iterator
 
 import pytest
-from flyteidl.admin import task_pb2
 
-from tasks.settings.deployment import ROLES, Role
+from tasks.cluster.nodes import role_pod
+from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 from tests.cluster.api import Api, Object, until
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.flyte_pods import pod_of
-from tests.k8s.test_placement import POOLS
-from tests.platform.test_serialised import role_of
+from tests.k8s.test_placement import POOLS, without_spot
 from tests.preflight.api_server import Objects
 from tests.preflight.clusters import NAMESPACE
 from tests.preflight.spoiled import WRONG, Wrong, not_ready, occupied
 from tools import ROOT
-from tools.serialised import function_of, serialise
 
+DEPLOYMENT = DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")
 ROOM: dict[Role, int] = {"cpu": 16, "rollout": 14, "train": 2}
-"""Room as ``mu-grpo preflight`` tells it of the same cluster (tests/preflight/test_right_clusters.py)."""
+"""Room as ``mu-grpo preflight`` tells it of the same cluster (tests/preflight/test_command.py)."""
 NOWHERE = {
     name: case
     for name, case in WRONG.items()
@@ -35,21 +36,16 @@ def api(plane: ControlPlane) -> Api:
     return Api(plane)
 
 
-@pytest.fixture(scope="module")
-def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, task_pb2.TaskSpec]:
-    """What is registered for the paper's machine, by function."""
-    found = serialise(tmp_path_factory.mktemp("package"), ROOT / "configs/deployments/gpu-4.yaml").tasks
-    return {function_of(name): task for name, task in found.items()}
-
-
-def made(api: Api, name: str, task: task_pb2.TaskSpec, last: bool = False) -> Object:
-    """The task's pod, from the template that the cluster holds."""
-    template = api.get("PodTemplate", task.template.metadata.pod_template_name, NAMESPACE)
+def pod_of(api: Api, role: Role, number: int = 0, deployment: DeploymentSettings = DEPLOYMENT) -> Object:
+    """A pod of a role, from the template that the cluster holds."""
+    template = api.get("PodTemplate", deployment.pod(role).template, NAMESPACE)
     assert template is not None
-    return pod_of(name.replace("_", "-"), task, template, last)
+    pod = role_pod(role, deployment, template)
+    pod["metadata"] = {"labels": pod["metadata"]["labels"], "name": f"{role}-{number}", "namespace": NAMESPACE}
+    return pod
 
 
-def settled(api: Api, pod: Object) -> str:
+def await_scheduler(api: Api, pod: Object) -> str:
     """The node of a pod once the scheduler has looked at it; empty when it found none."""
 
     def looked_at() -> Object | None:
@@ -61,40 +57,33 @@ def settled(api: Api, pod: Object) -> str:
     return str(until(looked_at)["spec"].get("nodeName", ""))
 
 
-def placed(api: Api, pod: Object) -> str:
+def scheduled_node(api: Api, pod: Object) -> str:
     """The node that a pod is given, from which it is taken again."""
     answer = api.create(pod)
     assert answer.ok, answer.text
     try:
-        return settled(api, pod)
+        return await_scheduler(api, pod)
     finally:
         api.delete(pod)
 
 
-def test_every_tasks_pod_goes_to_its_roles_nodes(
-    api: Api, pool: list[Object], tasks: dict[str, task_pb2.TaskSpec]
-) -> None:
-    for name, task in tasks.items():
-        assert placed(api, made(api, name, task)).startswith(f"{POOLS[role_of(name)]}-"), name
-    assert {role_of(name) for name in tasks} == set(ROLES)
+def test_every_roles_pod_goes_to_its_nodes(api: Api, pool: list[Object]) -> None:
+    for role in ROLES:
+        assert scheduled_node(api, pod_of(api, role)).startswith(f"{POOLS[role]}-"), role
 
 
-def test_the_last_attempt_of_what_may_be_interrupted_goes_to_a_node_on_demand(
-    api: Api, pool: list[Object], tasks: dict[str, task_pb2.TaskSpec]
-) -> None:
-    for name in ("generate", "evaluate"):
-        assert placed(api, made(api, name, tasks[name], last=True)) == "gpu-train-1"
+def test_the_last_attempt_of_what_may_be_interrupted_goes_to_a_node_on_demand(api: Api, pool: list[Object]) -> None:
+    for role in ("rollout", "evaluate"):
+        assert scheduled_node(api, pod_of(api, role, deployment=without_spot(DEPLOYMENT))) == "gpu-train-1"
 
 
 @pytest.mark.parametrize("case", NOWHERE.values(), ids=NOWHERE)
-def test_what_a_preflight_says_can_run_nowhere_is_not_placed(
-    case: Wrong, api: Api, pool: list[Object], tasks: dict[str, task_pb2.TaskSpec]
-) -> None:
-    (name,) = [name for name in tasks if role_of(name) == case.row.removeprefix("nodes for ")][:1]
+def test_what_a_preflight_says_can_run_nowhere_is_not_placed(case: Wrong, api: Api, pool: list[Object]) -> None:
+    (role,) = [role for role in ROLES if case.row == f"nodes for {role}"]
     spoiled = Objects(pool)
     case.spoil(spoiled)
     with api.changed(pool, spoiled.objects):
-        assert placed(api, made(api, name, tasks[name])) == ""
+        assert scheduled_node(api, pod_of(api, role)) == ""
 
 
 @pytest.fixture
@@ -108,25 +97,24 @@ def wide_quota(api: Api, pool: list[Object]) -> Iterator[None]:
 
 @pytest.mark.parametrize("role", ROOM)
 @pytest.mark.usefixtures("wide_quota")
-def test_as_many_fit_as_a_preflight_says(role: Role, api: Api, tasks: dict[str, task_pb2.TaskSpec]) -> None:
-    (name,) = [name for name in tasks if role_of(name) == role][:1]
-    pods = [made(api, f"{name}_{number}", tasks[name]) for number in range(ROOM[role] + 1)]
+def test_as_many_fit_as_a_preflight_says(role: Role, api: Api) -> None:
+    pods = [pod_of(api, role, number) for number in range(ROOM[role] + 1)]
     try:
         for pod in pods:
             assert api.create(pod).ok
-        assert sum(bool(settled(api, pod)) for pod in pods) == ROOM[role]
+        assert sum(bool(await_scheduler(api, pod)) for pod in pods) == ROOM[role]
     finally:
         for pod in pods:
             api.delete(pod)
 
 
-def test_a_pod_waits_for_room(api: Api, pool: list[Object], tasks: dict[str, task_pb2.TaskSpec]) -> None:
-    busy, pod = Objects(pool), made(api, "optimize", tasks["optimize"])
+def test_a_pod_waits_for_room(api: Api, pool: list[Object]) -> None:
+    busy, pod = Objects(pool), pod_of(api, "train")
     occupied(busy, "gpu-train-1", 5)
     try:
         with api.changed(pool, busy.objects):
             assert api.create(pod).ok
-            assert settled(api, pod) == ""
-        until(lambda: settled(api, pod) == "gpu-train-1")
+            assert await_scheduler(api, pod) == ""
+        until(lambda: await_scheduler(api, pod) == "gpu-train-1")
     finally:
         api.delete(pod)

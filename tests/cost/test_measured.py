@@ -41,7 +41,7 @@ OWN |= {"evaluation": 1.0, "average": 0.0625}
 
 
 @dataclass(frozen=True)
-class Made:
+class FinishedRun:
     """A finished run."""
 
     run: RunSettings
@@ -56,7 +56,7 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FinishedRun]:
     """Runs of both workflows, each in a store of its own."""
     found = {}
     for name, (workflow, stages, change) in WORKFLOWS.items():
@@ -64,20 +64,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
         done = runner.run(workflow, "--overrides", SIZES + change)
         assert done.returncode == 0, done.stdout + done.stderr
         store = Store.open(runner.store)
-        found[name] = Made(
+        found[name] = FinishedRun(
             RunSettings.read(CONFIG, SIZES + change), stages, store, load_finished(store, find_reports(store)[0])
         )
     return found
 
 
 @pytest.fixture(params=WORKFLOWS)
-def one(request: pytest.FixtureRequest, made: dict[str, Made]) -> Made:
-    return made[request.param]
+def one(request: pytest.FixtureRequest, finished_runs: dict[str, FinishedRun]) -> FinishedRun:
+    return finished_runs[request.param]
 
 
-def planted(made: Made) -> History:
+def with_planted_timings(finished: FinishedRun) -> History:
     """The run's history, as if its steps had followed each other in one process and taken what the rates above say."""
-    history, run = made.history, made.run
+    history, run = finished.history, finished.run
     answers = run.evaluate.problems * (run.evaluate.samples_per_problem + 1)
     tokens_of = {
         one.evaluation: (one.response_tokens or 0) * answers
@@ -135,12 +135,12 @@ def planted(made: Made) -> History:
     return replace(history, manifests=timed, stages=stages)
 
 
-def rates_of(made: Made, history: History, run: RunSettings | None = None) -> Rates:
-    return read_rates(run or made.run, history, ASSUMED, "here")
+def rates_of(finished: FinishedRun, history: History, run: RunSettings | None = None) -> Rates:
+    return read_rates(run or finished.run, history, ASSUMED, "here")
 
 
-def test_planted_rates_are_found(one: Made) -> None:
-    rates = rates_of(one, planted(one))
+def test_planted_rates_are_found(one: FinishedRun) -> None:
+    rates = rates_of(one, with_planted_timings(one))
     assert (rates.rollout.step, rates.rollout.row) == pytest.approx((STEP, TOKEN))
     assert rates.evaluate == rates.rollout
     each = rates.each
@@ -154,8 +154,8 @@ def test_planted_rates_are_found(one: Made) -> None:
     assert each.pod_start_seconds == pytest.approx(START, abs=0.05)
 
 
-def test_a_run_predicts_itself(one: Made) -> None:
-    history = planted(one)
+def test_a_run_predicts_itself(one: FinishedRun) -> None:
+    history = with_planted_timings(one)
     ledger, predicted = make_ledger(history), one.predict(rates_of(one, history), None)
     expected = {row: seconds for row, seconds in ledger.seconds.items() if seconds}
     assert predicted.seconds["start"] == pytest.approx(expected["start"], abs=0.3)  # a pause counts to either row
@@ -164,9 +164,9 @@ def test_a_run_predicts_itself(one: Made) -> None:
     assert predicted.wall_seconds == pytest.approx(ledger.wall_clock, rel=0.02)
 
 
-def test_gpus_and_workers_share_what_was_measured(made: dict[str, Made]) -> None:
-    one = made["mu_grpo"]
-    history = planted(one)
+def test_gpus_and_workers_share_what_was_measured(finished_runs: dict[str, FinishedRun]) -> None:
+    one = finished_runs["mu_grpo"]
+    history = with_planted_timings(one)
     four = one.run.override("verify.workers=4")
     assert rates_of(one, history, four).each.answer_seconds == pytest.approx(ANSWER)  # of one worker
 
@@ -180,33 +180,33 @@ def test_gpus_and_workers_share_what_was_measured(made: dict[str, Made]) -> None
         ("optimize.lora.rank=4", "its run has optimize.lora None, the planned one rank=4"),
     ],
 )
-def test_a_run_of_another_kind_tells_nothing(change: str, message: str, made: dict[str, Made]) -> None:
-    one = made["mu_grpo"]
+def test_a_run_of_another_kind_tells_nothing(change: str, message: str, finished_runs: dict[str, FinishedRun]) -> None:
+    one = finished_runs["mu_grpo"]
     with pytest.raises(DataError, match=message):
         measure(one.run.override(change), one.store, ASSUMED)
 
 
-def test_a_run_of_the_other_workflow_serves_where_there_is_no_other(made: dict[str, Made]) -> None:
+def test_a_run_of_the_other_workflow_serves_where_there_is_no_other(finished_runs: dict[str, FinishedRun]) -> None:
     for name, other in (("grpo", "mu_grpo"), ("mu_grpo", "grpo")):
-        rates, told = measure(made[other].run, made[name].store, ASSUMED)
+        rates, told = measure(finished_runs[other].run, finished_runs[name].store, ASSUMED)
         assert ("switch_seconds" in rates.measured) == (name == "grpo")
         assert told.startswith(f"asymre, mu {2 if name == 'grpo' else 6}, seed 0, report/")
 
 
-def counted(made: Made) -> Prediction:
+def predict_counts(finished: FinishedRun) -> Prediction:
     """The plan of a run that is told the real mean length of a response, and nothing else of the run."""
-    verdicts = made.history.of_kind("verdicts")
+    verdicts = finished.history.of_kind("verdicts")
     responses = sum(one.facts["responses"] for one in verdicts)
     tokens = sum(one.facts["responses"] * one.facts["response_tokens"] for one in verdicts)
     engine = EngineRates(refills=False, rows=512, step=0.0, row=0.0)
-    share = tokens / responses / made.run.rollout.max_new_tokens
+    share = tokens / responses / finished.run.rollout.max_new_tokens
     each = ASSUMED.model_copy(update={"response_share": share, "prompt_tokens": 0.0})
     rates = Rates(each, frozenset(), engine, engine, trained_token=0.0, scored_token=0.0)
-    return made.predict(rates, pool_of(made.run, 1, None, COSTS, None))
+    return finished.predict(rates, pool_of(finished.run, 1, None, COSTS, None))
 
 
-def test_a_plan_counts_what_a_run_makes(one: Made) -> None:
-    found, history = counted(one), one.history
+def test_a_plan_counts_what_a_run_makes(one: FinishedRun) -> None:
+    found, history = predict_counts(one), one.history
     pods = {phase.name: phase.pods for phase in found.phases}
     assert pods["evaluate"] == len(history.of_kind("evaluation")) == one.stages + 1
     assert pods.get("optimize", 0) + pods.get("alternate", 0) == len(history.stages)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.cluster.measured import two_rates
-from tasks.cluster.rates import EngineRates, Pool, Rates, assumed_rates, passes, pool_of
+from tasks.cluster.measured import fit_two_rates
+from tasks.cluster.rates import EngineRates, Rates, assumed_rates, passes, pool_of
 from tasks.cluster.shapes import KNOWN, Shape
 from tasks.errors import SettingsError
 from tasks.settings import OptimizeSettings
@@ -20,29 +20,23 @@ def deployment(name: str) -> DeploymentSettings:
     return DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml")
 
 
-def gpus_of(pool: Pool) -> dict[str, int]:
-    return {role: pod.gpus for role, pod in pool.pods.items()}
-
-
 def test_without_a_deployment_pods_have_the_gpus_that_their_steps_use() -> None:
     pool = pool_of(paper("rollout.engine.tensor_parallel=2"), 8, None, COSTS, None)
-    assert gpus_of(pool) == {"rollout": 2, "evaluate": 2, "train": 4}
+    assert {role: pod.gpus for role, pod in pool.pods.items()} == {"rollout": 2, "evaluate": 2, "train": 4}
     assert {pod.accelerator for pod in pool.pods.values()} == {"nvidia-h200"}
     assert {role for role, pod in pool.pods.items() if pod.interruptible} == {"rollout", "evaluate"}
+    turns = pool_of(paper("optimize.backend.processes=8", "grpo"), 8, None, COSTS, None)
+    assert (turns.gpus_of("train"), turns.training_gpus) == (8, 8)
 
 
 def test_a_deployment_says_which_pods_there_are() -> None:
     pool = pool_of(paper(), 8, None, COSTS, deployment("gpu-8"))
-    assert gpus_of(pool) == {"rollout": 2, "evaluate": 2, "train": 8}
-    assert pool.training_gpus == 4  # the processes that the settings ask for
-    assert pool.most_pods == 32
+    assert {role: pod.gpus for role, pod in pool.pods.items()} == {"rollout": 2, "evaluate": 2, "train": 8}
+    assert (pool.training_gpus, pool.most_pods) == (4, 32)  # the processes that the settings ask for
     assert pool_of(paper(), 8, "nvidia-h100", COSTS, deployment("gpu-8")).pods["train"].accelerator == "nvidia-h100"
-
-
-def test_nodes_that_train_together_count_together() -> None:
     values = deployment("gpu-4").model_dump(mode="json") | {"train_nodes": 2}
     pool = pool_of(paper(), 8, None, COSTS, DeploymentSettings.parse(values))
-    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)
+    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)  # of both nodes together
 
 
 @pytest.mark.parametrize(
@@ -70,12 +64,6 @@ def test_an_unknown_accelerator_lists_the_known_ones() -> None:
         pool_of(paper(), 4, None, COSTS, DeploymentSettings.parse(values))
 
 
-def test_a_task_that_alternates_has_a_gpu_for_every_process() -> None:
-    turns = paper("optimize.backend.processes=8", "grpo")
-    pool = pool_of(turns, 8, None, COSTS, None)
-    assert (pool.gpus_of("train"), pool.training_gpus) == (8, 8)
-
-
 def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4, shape: Shape = SHAPE) -> Rates:
     run = paper(overrides)
     pool = pool_of(run, 8, accelerator, COSTS, None)
@@ -93,23 +81,24 @@ def test_a_decode_step_by_hand() -> None:
 
 def test_more_gpus_of_an_engine_share_its_work() -> None:
     one, two = rates().rollout, rates("rollout.engine.tensor_parallel=2").rollout
-    assert two.step == pytest.approx(one.step / 2)
-    assert two.row == pytest.approx(one.row / 2)
+    assert (two.step, two.row) == pytest.approx((one.step / 2, one.row / 2))
 
 
-def test_an_update_by_hand() -> None:
-    """6 operations per weight and token, 2 more where layers are computed again, at 35 % of 4 x 989 TFLOPS."""
-    speed = 0.35 * 4 * 989e12
-    assert rates().trained_token == pytest.approx(8 * WEIGHTS / speed)
-    assert rates().scored_token == pytest.approx(2 * WEIGHTS / speed)
-    assert rates("optimize.backend.gradient_checkpointing=false").trained_token == pytest.approx(6 * WEIGHTS / speed)
-    assert rates("optimize.lora.rank=32").trained_token == pytest.approx(6 * WEIGHTS / speed)
-    assert rates(gpus=8).trained_token == pytest.approx(4 * WEIGHTS / speed)
-
-
-def test_float32_is_as_slow_as_its_peak() -> None:
-    slow, fast = rates("optimize.backend.dtype=float32"), rates()
-    assert slow.trained_token / fast.trained_token == pytest.approx(989 / 67)
+@pytest.mark.parametrize(
+    ("overrides", "gpus", "operations", "tflops"),
+    [
+        ("", 4, 8, 989),
+        ("optimize.backend.gradient_checkpointing=false", 4, 6, 989),
+        ("optimize.lora.rank=32", 4, 6, 989),
+        ("", 8, 8, 989),
+        ("optimize.backend.dtype=float32", 4, 8, 67),
+    ],
+)
+def test_an_update_by_hand(overrides: str, gpus: int, operations: int, tflops: int) -> None:
+    """6 operations per weight and token, 2 more where layers are computed again, at 35 % of the GPUs' peak."""
+    found, speed = rates(overrides, gpus=gpus), 0.35 * gpus * tflops * 1e12
+    assert found.trained_token == pytest.approx(operations * WEIGHTS / speed)
+    assert found.scored_token == pytest.approx(2 * WEIGHTS / speed)
 
 
 def test_a_token_is_computed_with_the_experts_that_it_reaches() -> None:
@@ -183,6 +172,6 @@ def test_how_often_a_response_passes_through_the_model(values: dict[str, object]
 def test_two_rates_from_measurements(
     points: list[tuple[float, float, float]], share: float, expected: tuple[float, float]
 ) -> None:
-    first, second = two_rates(points, share)
+    first, second = fit_two_rates(points, share)
     assert first == pytest.approx(expected[0])
     assert second == pytest.approx(expected[1], rel=0.02)

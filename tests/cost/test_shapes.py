@@ -95,14 +95,14 @@ def test_experts_that_a_token_does_not_reach_are_idle(tmp_path: Path, config: Pr
 
 
 @pytest.mark.parametrize("text", ["version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "", "weights"])
-def test_weights_that_are_none_are_named(tmp_path: Path, text: str) -> None:
+def test_files_without_weights_are_refused(tmp_path: Path, text: str) -> None:
     policy = folder_of(tmp_path, {"num_hidden_layers": 2, "hidden_size": 32})
     (tmp_path / "model.safetensors").write_text(text)
     with pytest.raises(DataError, match=r"model\.safetensors: (a pointer of Git LFS|no whole file of safetensors)"):
         shape_of(policy)
 
 
-def test_what_has_no_shape(tmp_path: Path) -> None:
+def test_policies_of_unknown_shape(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"policy\.path: .* cannot be read"):
         shape_of(PolicySettings(path=str(tmp_path)))
     assert shape_of(folder_of(tmp_path, {"vocab_size": 100})) is None

@@ -122,15 +122,11 @@ def test_states_are_written_as_often_as_they_are_due() -> None:
         ("prompts.prompts_per_stage=64", 1),
         ("optimize.objective.schedule.updates_per_batch=8", 8),
         ("optimize.objective.schedule.updates_per_batch=2", 4),
+        ("updates_per_rollout=8", 8),  # a run that alternates keeps its own
     ],
 )
 def test_the_baselines_mu_divides_a_stage(overrides: str, mu: int) -> None:
     assert baseline_mu(paper(overrides)) == mu
-
-
-def test_a_run_that_alternates_keeps_its_own_mu() -> None:
-    run = RunSettings.read(ROOT / "configs/tiny-cpu-grpo.yaml", "updates_per_rollout=8")
-    assert baseline_mu(run) == 8
 
 
 def test_parts_are_those_of_generation() -> None:
@@ -169,29 +165,16 @@ def test_one_process_by_hand() -> None:
     staged = predict(run, 2, shape, rates, None, alternating=False)
     generate = 2 * 2 * (0.1 * 16 + 0.01 * 32 * 8)  # stages x shards x one call of 32 responses
     evaluate = 3 * (0.1 * 16 * 2 + 0.01 * 50 * 8 + 3.0 + 0.001 * 50)  # sampled and greedy, then verified
-    assert staged.seconds == pytest.approx(
-        {
-            "warm_start": 30,
-            "load": 3 * 4.0 + 2 * 5.0,
-            "generate": generate,
-            "verify": 2 * (3.0 + 0.001 * 64),
-            "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
-            "evaluate": evaluate,
-            "start": 20,
-            "rest": 2 * 0.5,
-        }
-    )
+    both = {
+        "warm_start": 30,
+        "load": 3 * 4.0 + 2 * 5.0,
+        "verify": 2 * (3.0 + 0.001 * 64),
+        "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
+        "evaluate": evaluate,
+        "start": 20,
+    }
+    assert staged.seconds == pytest.approx({**both, "generate": generate, "rest": 2 * 0.5})
     assert staged.wall_seconds == pytest.approx(sum(staged.seconds.values()))
     alternating = predict(run, 2, shape, replace(rates, rest=0.0), None, alternating=True)
-    assert alternating.seconds == pytest.approx(
-        {
-            "warm_start": 30,
-            "load": 3 * 4.0 + 2 * 5.0,
-            "generate": 2 * (0.1 * 16 + 0.01 * 64 * 8),
-            "verify": 2 * (3.0 + 0.001 * 64),
-            "optimize": 2 * (64 * 8 * (0.1 + 0.05) + 4 * 2.0),
-            "switch": 2 * 0.5,
-            "evaluate": evaluate,
-            "start": 20,
-        }
-    )
+    refreshes = 2 * (0.1 * 16 + 0.01 * 64 * 8)
+    assert alternating.seconds == pytest.approx({**both, "generate": refreshes, "switch": 2 * 0.5})

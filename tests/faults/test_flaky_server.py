@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from tasks.cluster.services import store_check
+from tasks.cluster.services import check_store
 from tasks.errors import ArtifactError
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import fingerprint
@@ -160,6 +160,6 @@ def test_a_server_that_does_not_name_the_condition_that_failed_keeps_the_first(p
     bucket.write_new("key", b"second")
     assert bucket.read("key") == b"first"
     assert flaky.counts()["no_condition"] == 2, "a condition that failed was asked for again"
-    assert store_check(place, 5).state == "ok"
+    assert check_store(place, 5)[0] == "ok"
     remote = Store.open(place)
     assert one_large_file(remote) == one_large_file(remote)

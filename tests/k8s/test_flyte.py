@@ -64,7 +64,7 @@ def dotted(said: Any, place: str = "") -> list[str]:
     return own + [one for key, value in said.items() for one in dotted(value, f"{place}.{key}")]
 
 
-def test_flyte_reads_keys_whole() -> None:
+def test_no_key_of_flytes_settings_has_a_dot() -> None:
     """Flyte 1.16 cuts the keys of its settings at their dots, and finds no ``nvidia.com/gpu`` then."""
     binary, core = values("values.yaml", "gpu-pool.yaml", "notifications.yaml"), values("core.yaml")
     assert dotted(binary["configuration"]["inline"]) == dotted(core["configmap"]) == []

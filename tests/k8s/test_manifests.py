@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from tasks.cluster.api import Permission, needed
+from tasks.cluster.api import Permission, required_permissions
 from tasks.flyte.training import SHUTDOWN_SECONDS
 from tasks.settings.deployment import ROLES, DeploymentSettings, quantity
 from tests.preflight.clusters import NAMESPACE, rendered, write_overlay
@@ -70,7 +70,7 @@ def test_every_pod_is_restricted(overlay: tuple[str, list[Document]]) -> None:
         assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_what_pods_name_is_there(overlay: tuple[str, list[Document]]) -> None:
+def test_accounts_and_priorities_of_pods_exist(overlay: tuple[str, list[Document]]) -> None:
     documents = overlay[1]
     accounts, priorities = named(documents, "ServiceAccount"), named(documents, "PriorityClass")
     for name, template in named(documents, "PodTemplate").items():
@@ -138,37 +138,6 @@ def test_a_checkpoint_of_7b_fits_into_the_grace_period(overlay: tuple[str, list[
     assert train["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
 
 
-def test_every_template_has_the_flavor_of_its_pool() -> None:
-    """The first flavor in Kueue's order whose labels the pod does not contradict and whose taints it tolerates."""
-    documents = rendered("k8s/components/kueue")
-    flavors = named(documents, "ResourceFlavor")
-    (group,) = named(documents, "ClusterQueue")["mu-grpo"]["spec"]["resourceGroups"]
-
-    def fits(pod: dict[str, Any], flavor: dict[str, Any]) -> bool:
-        chosen, labels = pod.get("nodeSelector", {}), flavor.get("nodeLabels", {})
-        return all(chosen.get(key, value) == value for key, value in labels.items()) and all(
-            any(
-                one.get("key") in (None, taint["key"]) and one.get("value", taint["value"]) == taint["value"]
-                for one in pod.get("tolerations", [])
-            )
-            for taint in flavor.get("nodeTaints", [])
-        )
-
-    found = {}
-    templates = named(rendered("k8s/overlays/gpu-pool"), "PodTemplate")
-    pods = {name: template["template"]["spec"] for name, template in templates.items()}
-    # What Flyte adds to a pod that may be interrupted (k8s/flyte/values.yaml); without it this one may go to both.
-    spot = {"key": "mu-grpo/pool", "operator": "Equal", "value": "rollout", "effect": "NoSchedule"}
-    rollout = pods["mu-grpo-rollout"]
-    pods["mu-grpo-rollout"] = {"nodeSelector": {spot["key"]: "rollout"}, "tolerations": [*rollout["tolerations"], spot]}
-    for name, pod in pods.items():
-        order = [one["name"] for one in group["flavors"]]
-        found[name] = next(one for one in order if fits(pod, flavors[one].get("spec", {})))
-    gpus = {"mu-grpo-train": "mu-grpo-train", "mu-grpo-rollout": "mu-grpo-rollout"}
-    assert found == {**dict.fromkeys(found, "mu-grpo-cpu"), **gpus}
-    assert len(found) == 5
-
-
 def test_kueues_queues_are_a_component() -> None:
     documents = rendered("k8s/components/kueue")
     flavors = named(documents, "ResourceFlavor")
@@ -195,7 +164,7 @@ def test_a_preflight_is_granted_what_it_asks_for_and_nothing_else(roles: list[Do
             assert rule["apiGroups"] == [""]
             for verb, resource, name in product(rule["verbs"], rule["resources"], rule.get("resourceNames", [""])):
                 granted.add(Permission(verb, resource, role["metadata"].get("namespace", ""), name))
-    assert granted == set(needed(NAMESPACE, "mu-grpo").values())
+    assert granted == set(required_permissions(NAMESPACE, "mu-grpo").values())
 
 
 @pytest.mark.parametrize("kind", ["Role", "ClusterRole"])

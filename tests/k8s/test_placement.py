@@ -3,10 +3,11 @@
 import pytest
 import yaml
 
-from tasks.cluster.nodes import look_at, role_pod
+from tasks.cluster.nodes import look_at, requests, role_pod
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role
 from tests.k8s.flyte_values import values
-from tests.preflight.clusters import objects_of
+from tests.preflight.api_server import Object
+from tests.preflight.clusters import objects_of, rendered
 from tools import ROOT
 
 POOLS: dict[Role, str] = {
@@ -31,6 +32,12 @@ def places(deployment: DeploymentSettings) -> dict[Role, set[str]]:
     return found
 
 
+def without_spot(deployment: DeploymentSettings) -> DeploymentSettings:
+    """The deployment as the last attempts of its pods have it."""
+    pods = {role: pod.model_copy(update={"interruptible": False}) for role, pod in deployment.pods.items()}
+    return deployment.model_copy(update={"pods": pods})
+
+
 @pytest.mark.parametrize("name", ["gpu-1", "gpu-4", "gpu-8"])
 def test_every_role_has_its_nodes_and_no_others(name: str) -> None:
     assert places(DeploymentSettings.read(ROOT / f"configs/deployments/{name}.yaml")) == {
@@ -39,10 +46,28 @@ def test_every_role_has_its_nodes_and_no_others(name: str) -> None:
 
 
 def test_the_last_attempt_of_what_may_be_interrupted_goes_to_a_node_on_demand() -> None:
-    deployment = DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")
-    pods = {role: pod.model_copy(update={"interruptible": False}) for role, pod in deployment.pods.items()}
-    found = places(deployment.model_copy(update={"pods": pods}))
+    found = places(without_spot(DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")))
     assert found["rollout"] == found["evaluate"] == found["train"] == {"gpu-train"}
+
+
+def test_every_roles_pod_has_the_flavor_of_its_pool() -> None:
+    """Kueue takes the first flavor with labels and taints under which the pod may run."""
+    documents = rendered("k8s/components/kueue")
+    flavors = {one["metadata"]["name"]: one.get("spec", {}) for one in documents if one["kind"] == "ResourceFlavor"}
+    (queue,) = (one for one in documents if one["kind"] == "ClusterQueue")
+    order = [one["name"] for one in queue["spec"]["resourceGroups"][0]["flavors"]]
+    deployment = DeploymentSettings.read(ROOT / "configs/deployments/gpu-4.yaml")
+    templates = {one["metadata"]["name"]: one for one in objects_of("gpu-pool") if one["kind"] == "PodTemplate"}
+
+    def allows(flavor: str, spec: Object) -> bool:
+        labels = {**flavors[flavor].get("nodeLabels", {}), deployment.accelerator_label: "nvidia-h200"}
+        room = dict.fromkeys(requests(spec), "9T")
+        node = {"metadata": {"name": flavor, "labels": labels}, "status": {"allocatable": room}}
+        return look_at({**node, "spec": {"taints": flavors[flavor].get("nodeTaints", [])}}, spec, []).ever > 0
+
+    for role, pool in POOLS.items():
+        spec = role_pod(role, deployment, templates[deployment.pod(role).template])["spec"]
+        assert next(one for one in order if allows(one, spec)) == f"mu-grpo-{pool.removeprefix('gpu-')}", role
 
 
 def test_what_a_deployment_says_of_flytes_settings_is_what_they_say() -> None:

@@ -1,8 +1,4 @@
-"""The command against a cluster that is made up: a right one, and one with four things wrong.
-
-python -m tests.preflight               prints both
-python -m tests.preflight --page PAGE   renews the second in a page
-"""
+"""The command against a cluster that is made up, with four things wrong: printed, or put into a page."""
 
 import argparse
 import tempfile
@@ -21,8 +17,7 @@ _SHOWN = "mu-grpo preflight --config {config} --deployment configs/deployments/g
 
 def printed(kubeconfig: Path, registry: Registry, flyte: Flyte, s3: S3, folder: Path) -> str:
     """The command line and what it prints, with the registry and the ports that a reader would have."""
-    images = registry.holding("team/mu-grpo", TAG)
-    store = f"s3://{s3.bucket()}/runs"
+    images, store = registry.holding("team/mu-grpo", TAG), f"s3://{s3.bucket()}/runs"
     arguments = ["--config", str(CONFIG), "--deployment", str(deployment_of("gpu-4", folder, images=images))]
     arguments += ["--kubeconfig", str(kubeconfig), "--flyte", flyte.url, f"store={store}"]
     done = command("preflight", *arguments, **s3.environment(folder / "cache"))
@@ -31,7 +26,7 @@ def printed(kubeconfig: Path, registry: Registry, flyte: Flyte, s3: S3, folder: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, help="the page whose example is renewed")
     page = parser.parse_args().page
     with (
@@ -41,15 +36,12 @@ def main() -> None:
         Flyte() as flyte,
         tempfile.TemporaryDirectory() as folder,
     ):
-        kubeconfig = cluster.kubeconfig(Path(folder))
-        if page is None:
-            print(printed(kubeconfig, registry, flyte, s3, Path(folder)))
         tainted(cluster)
         no_key(cluster)
         for name in ("gpu-rollout-1", "gpu-rollout-2"):
             occupied(cluster, name, 6)
         flyte.versions = []
-        example = printed(kubeconfig, registry, flyte, s3, Path(folder))
+        example = printed(cluster.kubeconfig(Path(folder)), registry, flyte, s3, Path(folder))
     if page is None:
         print(example)
     else:

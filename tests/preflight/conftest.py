@@ -21,7 +21,7 @@ Findings = dict[str, Finding]
 Ask = Callable[..., Findings]
 
 
-def reading_alone(server: ApiServer) -> None:
+def assert_only_reads(server: ApiServer) -> None:
     """Nothing but GET, reviews of this user's own permissions, and dry runs was sent."""
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     sent = {(one.method, one.path) for one in server.asked if one.method != "GET"}
@@ -34,7 +34,7 @@ def gpu_pool() -> Iterator[ApiServer]:
     """A cluster with two nodes for generation and one for training."""
     with right("gpu-pool") as server:
         yield server
-    reading_alone(server)
+    assert_only_reads(server)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def one_machine() -> Iterator[ApiServer]:
     """A cluster of one node without GPUs."""
     with right("development") as server:
         yield server
-    reading_alone(server)
+    assert_only_reads(server)
 
 
 @pytest.fixture

@@ -39,14 +39,11 @@ class Flyte(HttpServer):
         super().__init__()
         self.versions = ["v1", "v2"]
         self.workflows = {WORKFLOW}
-        self.login = False
         self.version = "v1.16.8"
 
     def answer(self, asked: Request) -> Answer:
         if asked.path == "/healthcheck":
             return Answer()
-        if self.login:
-            return Answer(401, {"code": 16, "message": "token parse error"})
         if asked.path == "/api/v1/version":
             return Answer(body={"control_plane_version": {"Build": "", "Version": self.version, "BuildTime": ""}})
         of_project, _, name = asked.path.rpartition("/")

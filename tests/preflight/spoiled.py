@@ -244,7 +244,7 @@ def occupied(cluster: Objects, node: str, gpus: int) -> None:
     )
 
 
-def wrong_rows(found: Findings) -> dict[str, str]:
+def rows_not_ok(found: Findings) -> dict[str, str]:
     """Without what these tests leave wrong or out: the store, images, Flyte."""
     left_out = ("store", "image", "Flyte", "workflow")
     return {name: one.state for name, one in found.items() if one.state != "ok" and not name.startswith(left_out)}

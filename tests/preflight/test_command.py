@@ -21,15 +21,25 @@ from tests.preflight.spoiled import no_key, without_gpus
 def test_a_run_that_can_start(
     gpu_pool: ApiServer, registry: Registry, flyte: Flyte, bucket: str, tmp_path: Path
 ) -> None:
-    deployment = deployment_of("gpu-4", tmp_path, images=registry.holding("team/mu-grpo", TAG))
-    kubeconfig = gpu_pool.kubeconfig(tmp_path)
-    asked = ["preflight", "--config", str(CONFIG), "--flyte", flyte.url, f"store={bucket}/runs"]
-    done = command(*asked, MU_GRPO_DEPLOYMENT=str(deployment), KUBECONFIG=str(kubeconfig))
+    images = registry.holding("team/mu-grpo", TAG)
+    deployment, kubeconfig = deployment_of("gpu-4", tmp_path, images=images), gpu_pool.kubeconfig(tmp_path)
+    arguments = ["preflight", "--config", str(CONFIG), "--flyte", flyte.url, f"store={bucket}/runs"]
+    done = command(*arguments, MU_GRPO_DEPLOYMENT=str(deployment), KUBECONFIG=str(kubeconfig))
     assert done.returncode == 0, done.stdout + done.stderr
     text = words(done.stdout)
-    assert "a run in mu-grpo-development" in text
-    assert "nodes for train ok fits 1 of 5 nodes; room for 2 now" in text
-    assert text.endswith("ok: nothing found that stops a run")
+    for row in (
+        "a run in mu-grpo-development",
+        f"API server ok {gpu_pool.url}, Kubernetes v1.33.1-eks-1fbb135",
+        "permissions ok all 6 that are asked for here",
+        "secrets ok mu-grpo: hub-token, wandb-api-key",
+        # 8 on one node, 6 beside the 2 of another team on the other; its finished pod and its waiting one take nothing.
+        "nodes for rollout ok fits 2 of 5 nodes; room for 14 now",
+        "nodes for train ok fits 1 of 5 nodes; room for 2 now",
+        f"{images}-train:{TAG} is in its registry",
+        "workflow ok workflows.mu_grpo.mu_grpo, latest version v2",
+        "23 ok: nothing found that stops a run",
+    ):
+        assert row in text
     assert SECRET not in done.stdout + done.stderr
     assert TOKEN not in done.stdout + done.stderr
 
@@ -63,7 +73,7 @@ def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:
     assert not done.stdout
 
 
-def test_what_is_found_is_shown_as_it_is() -> None:
+def test_markup_and_long_texts_are_shown_whole() -> None:
     """Brackets are no markup, and nothing is cut off."""
     found = [
         Finding("secrets", "failed", "[red]x[/red] " + "long " * 60, "correct [it]"),

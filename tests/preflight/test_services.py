@@ -9,7 +9,7 @@ from werkzeug import Request
 
 from tasks.cluster.api import Finding, Object
 from tasks.cluster.preflight import image_names
-from tasks.cluster.services import flyte_checks, image_check, store_check
+from tasks.cluster.services import check_flyte, check_image, check_store
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.conftest import CONFIG, TAG
@@ -28,29 +28,33 @@ def s3() -> Iterator[S3]:
         yield running
 
 
+def store_finding(uri: str, seconds: float) -> Finding:
+    return Finding("store", *check_store(uri, seconds))
+
+
 def test_a_store_is_written_conditionally_and_left_as_it_was(bucket: str, s3: S3) -> None:
     name = bucket.removeprefix("s3://")
     s3.client().put_object(Bucket=name, Key="runs/store.json", Body=b"{}")
-    found = store_check(f"{bucket}/runs", SECONDS)
+    found = store_finding(f"{bucket}/runs", SECONDS)
     assert found.state == "ok"
     assert "written with If-None-Match, read and removed; seen from this machine, with its credentials" in found.found
     assert s3.keys(name) == ["runs/store.json"]
 
 
 def test_stores_that_no_pod_reaches(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = store_check("runs/tiny-cpu", SECONDS)
+    folder = store_finding("runs/tiny-cpu", SECONDS)
     assert (folder.state, folder.found) == ("failed", "runs/tiny-cpu is a folder, which no pod of a cluster reaches")
     assert "store=s3://bucket/prefix" in folder.fix
-    absent = store_check("s3://no-such-bucket/runs", SECONDS)
+    absent = store_finding("s3://no-such-bucket/runs", SECONDS)
     assert absent.state == "failed"
     assert "the bucket does not exist. Create it or name another store" in absent.found
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
-    away = store_check(f"{bucket}/runs", 1)
+    away = store_finding(f"{bucket}/runs", 0.3)
     assert away.state == "failed"
-    assert "failed for 1 s, at last with EndpointConnectionError" in away.found
+    assert "at last with EndpointConnectionError" in away.found
     assert "kubectl port-forward, and AWS_ENDPOINT_URL" in away.fix
     monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
-    assert "Invalid endpoint: store:9000" in store_check(f"{bucket}/runs", 0.5).found
+    assert "Invalid endpoint: store:9000" in store_finding(f"{bucket}/runs", 0.3).found
 
 
 class Between(HttpServer):
@@ -81,7 +85,7 @@ def between(bucket: str, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Be
 
 
 def test_a_server_that_ignores_conditions_is_a_warning(between: Between, bucket: str, s3: S3) -> None:
-    found = store_check(f"{bucket}/runs", SECONDS)
+    found = store_finding(f"{bucket}/runs", SECONDS)
     assert found.state == "warning"
     assert "If-None-Match is ignored" in found.found
     assert "start one run at a time" in found.fix
@@ -91,23 +95,27 @@ def test_a_server_that_ignores_conditions_is_a_warning(between: Between, bucket:
 @pytest.mark.parametrize("method", ["PUT", "GET", "POST"])
 def test_a_store_that_denies_something(method: str, between: Between, bucket: str) -> None:
     between.denied = method
-    found = store_check(f"{bucket}/runs", SECONDS)
+    found = store_finding(f"{bucket}/runs", SECONDS)
     assert found.state == "failed"
     assert f"Allow listing, reading, writing and deleting below {bucket}/runs" in found.found
 
 
 def test_a_store_that_does_not_answer(between: Between, bucket: str) -> None:
     between.silent = True
-    assert store_check(f"{bucket}/runs", 1).state == "failed"
+    assert store_finding(f"{bucket}/runs", 0.3).state == "failed"
 
 
 def node(name: str, *images: str) -> Object:
     return {"metadata": {"name": name}, "status": {"images": [{"names": list(images)}]}}
 
 
+def image_finding(name: str, nodes: list[Object], seconds: float) -> Finding:
+    return Finding("image", *check_image(name, nodes, seconds))
+
+
 def only(images: str, tag: str = TAG, nodes: list[Object] | None = None) -> Finding:
     (name,) = image_names(DeploymentSettings(images=images, tag=tag), STAGES)
-    return image_check(name, nodes or [], SECONDS)
+    return image_finding(name, nodes or [], SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +132,13 @@ def only(images: str, tag: str = TAG, nodes: list[Object] | None = None) -> Find
 def test_references_are_read_as_nodes_read_them(name: str, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    found = image_check(name, [node("n1", image)], SECONDS)
+    found = image_finding(name, [node("n1", image)], SECONDS)
     assert (found.state, found.found.partition(";")[0]) == ("ok", f"{image}, on 1 of 1 nodes")
 
 
 @pytest.mark.parametrize("name", ["Team/cpu:1", "ghcr.io/mu grpo:1", "ghcr.io/mu:", "ghcr.io//mu:1", "a/m-:1", ""])
-def test_what_is_no_reference(name: str) -> None:
-    found = image_check(name, [], SECONDS)
+def test_a_name_that_is_no_image_reference_fails(name: str) -> None:
+    found = image_finding(name, [], SECONDS)
     assert (found.state, found.found) == ("failed", f"{name} is no reference to an image")
 
 
@@ -183,7 +191,7 @@ TOO_MANY, LOGIN = "answers 429 Too Many Requests", "asks for a login, which is n
         (Answer(429), TOO_MANY),
     ],
 )
-def test_a_registry_that_does_not_tell(answer: Answer, found: str, registry: Registry) -> None:
+def test_a_registry_that_refuses_to_answer_is_no_verdict(answer: Answer, found: str, registry: Registry) -> None:
     registry.fixed[f"/v2/mu-grpo-cpu/manifests/{TAG}"] = answer
     images = f"127.0.0.1:{registry.port}/mu-grpo"
     told = only(images)
@@ -195,7 +203,7 @@ def test_a_registry_that_does_not_tell(answer: Answer, found: str, registry: Reg
 
 
 @pytest.mark.parametrize("token", [Answer(500, b"no"), Answer(200, {}), Answer(403, {})])
-def test_a_token_that_is_not_given(token: Answer, registry: Registry) -> None:
+def test_a_registry_that_gives_no_token_asks_for_a_login(token: Answer, registry: Registry) -> None:
     registry.login, registry.fixed["/token"] = "bearer", token
     registry.holding("mu-grpo", TAG)
     assert LOGIN in only(f"127.0.0.1:{registry.port}/mu-grpo").found
@@ -208,7 +216,7 @@ def test_a_registry_out_of_reach_is_no_verdict() -> None:
 
 
 @pytest.mark.parametrize("registry", ["registry.example.com", "registry.example", "example.com:5000"])
-def test_the_placeholder_is_not_asked(registry: str) -> None:
+def test_the_placeholder_registry_fails_without_a_request(registry: str) -> None:
     found = only(f"{registry}/mu-grpo")
     assert found.state == "failed"
     assert f"{registry}/mu-grpo-cpu:{TAG} is of the placeholder {registry}" in found.found
@@ -220,60 +228,63 @@ def test_a_tag_that_moves_is_warned_of(registry: Registry) -> None:
     assert (found.state, found.fix) == ("warning", "Give it a tag of its own: tag")
 
 
-def flyte_found(url: str | None, project: str = "mu-grpo", domain: str = "development") -> tuple[Finding, Finding]:
-    server, workflow = flyte_checks(url, project, domain, WORKFLOW, SECONDS)
+def flyte_findings(url: str | None, project: str = "mu-grpo", domain: str = "development") -> tuple[Finding, Finding]:
+    server, workflow = check_flyte(url, project, domain, WORKFLOW, SECONDS)
     assert (server.name, workflow.name) == ("Flyte", "workflow")
     return server, workflow
 
 
 @pytest.mark.parametrize("path", ["", "/", "/console"])
 def test_a_registered_workflow(path: str, flyte: Flyte) -> None:
-    server, workflow = flyte_found(f"{flyte.url}{path}")
+    server, workflow = flyte_findings(f"{flyte.url}{path}")
     assert (server.state, server.found) == ("ok", f"{flyte.url}, v1.16.8")
     assert (workflow.state, workflow.found) == ("ok", f"{WORKFLOW}, latest version v2")
     assert {one.method for one in flyte.asked} == {"GET"}
 
 
-@pytest.mark.parametrize(
-    ("version", "state", "found"),
-    [
-        ("v1.16.4", "ok", ", v1.16.4"),
-        ("1.17.0-b0", "ok", ", 1.17.0-b0"),
-        ("unknown", "ok", ", unknown"),
-        ("", "ok", ""),
-        ("v1.16.3", "warning", ", v1.16.3: a shard that is tried often stops its propeller"),
-        ("v1.9.12", "warning", ", v1.9.12: a shard that is tried often stops its propeller"),
-    ],
-)
-def test_versions_of_flyte(version: str, state: str, found: str, flyte: Flyte) -> None:
+@pytest.mark.parametrize("version", ["v1.16.4", "1.17.0-b0", "unknown", ""])
+def test_versions_of_flyte_that_run_map_tasks(version: str, flyte: Flyte) -> None:
     flyte.version = version
-    server, workflow = flyte_found(flyte.url)
-    assert (server.state, server.found) == (state, f"{flyte.url}{found}")
-    assert server.fix == ("Upgrade Flyte to 1.16.4 or newer" if state == "warning" else "")
+    server = flyte_findings(flyte.url)[0]
+    assert (server.state, server.found) == ("ok", flyte.url + (f", {version}" if version else ""))
+
+
+@pytest.mark.parametrize("version", ["v1.16.3", "v1.9.12"])
+def test_a_flyte_that_is_too_old_is_a_warning(version: str, flyte: Flyte) -> None:
+    flyte.version = version
+    server, workflow = flyte_findings(flyte.url)
+    message = f"{flyte.url}, {version}: a shard that is tried often stops its propeller"
+    assert (server.state, server.found, server.fix) == ("warning", message, "Upgrade Flyte to 1.16.4 or newer")
     assert workflow.state == "ok"
 
 
 @pytest.mark.parametrize(("project", "domain"), [("mu-grpo", "test"), ("other", "development")])
 def test_a_workflow_that_is_not_registered_there(project: str, domain: str, flyte: Flyte) -> None:
-    found = flyte_found(flyte.url, project, domain)[1]
+    found = flyte_findings(flyte.url, project, domain)[1]
     assert (found.state, found.found) == ("failed", f"{WORKFLOW} is not registered in {project}, {domain}")
     register = f"pyflyte register --copy none -p {project} -d {domain} workflows, with MU_GRPO_DEPLOYMENT set"
     assert found.fix.startswith(register)
     assert f"flytectl create project --id {project}" in found.fix
 
 
-def test_flyte_with_a_login_is_reached_and_no_further(flyte: Flyte) -> None:
-    flyte.login = True
-    server, workflow = flyte_found(flyte.url)
-    assert (server.state, workflow.state) == ("ok", "not tried")
-    assert workflow.found == f"{flyte.url} asks for a login, which is not tried here"
+VERSION, WORKFLOWS = "/api/v1/version", f"/api/v1/workflows/mu-grpo/development/{WORKFLOW}"
 
 
-def test_a_server_that_is_not_flytes(flyte: Flyte) -> None:
-    flyte.fixed = {f"/api/v1/workflows/mu-grpo/development/{WORKFLOW}": Answer(200, b"<html/>")}
-    server, workflow = flyte_found(flyte.url)
-    assert (server.state, workflow.state) == ("ok", "not tried")
-    assert "an answer that is none of Flyte's" in workflow.found
+@pytest.mark.parametrize(
+    ("paths", "answer", "states", "message"),
+    [
+        ([VERSION, WORKFLOWS], Answer(401, {"code": 16}), ("ok", "not tried"), " asks for a login, which is not tried"),
+        ([WORKFLOWS], Answer(200, b"<html/>"), ("ok", "not tried"), "an answer that is none of Flyte's"),
+        (["/healthcheck"], Answer(502), ("failed", "not tried"), "/healthcheck answers 502 Bad Gateway"),
+    ],
+)
+def test_a_flyte_that_does_not_tell(
+    paths: list[str], answer: Answer, states: tuple[str, str], message: str, flyte: Flyte
+) -> None:
+    flyte.fixed = dict.fromkeys(paths, answer)
+    server, workflow = flyte_findings(flyte.url)
+    assert (server.state, workflow.state) == states
+    assert message in (server if server.state == "failed" else workflow).found
 
 
 @pytest.mark.parametrize(
@@ -286,14 +297,8 @@ def test_a_server_that_is_not_flytes(flyte: Flyte) -> None:
         ("http://flyte.invalid", "failed", "http://flyte.invalid/healthcheck: "),
     ],
 )
-def test_addresses_that_lead_nowhere(url: str | None, state: str, found: str) -> None:
-    server, workflow = flyte_found(url)
+def test_addresses_without_a_flyte(url: str | None, state: str, found: str) -> None:
+    server, workflow = flyte_findings(url)
     assert (server.state, workflow.state, workflow.found) == (state, "not tried", "needs Flyte")
     assert found in server.found
     assert server.fix
-
-
-def test_a_flyte_that_is_unwell(flyte: Flyte) -> None:
-    flyte.fixed["/healthcheck"] = Answer(502)
-    server = flyte_found(flyte.url)[0]
-    assert (server.state, server.found) == ("failed", f"{flyte.url}/healthcheck answers 502 Bad Gateway")

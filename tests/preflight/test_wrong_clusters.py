@@ -17,8 +17,8 @@ from tests.preflight.spoiled import (
     cordoned,
     nodes,
     occupied,
+    rows_not_ok,
     tainted,
-    wrong_rows,
 )
 
 
@@ -39,14 +39,16 @@ def test_an_old_server(gpu_pool: ApiServer, ask: Ask) -> None:
     assert told.fix == "Upgrade the cluster to 1.28 or newer"
 
 
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_what_the_api_server_refuses_is_told_in_its_own_words(case: Wrong, gpu_pool: ApiServer, ask: Ask) -> None:
-    """tests/cluster has a real API server say them."""
-    gpu_pool.refused[case.row.removeprefix("pod of ")] = case.found
-    told = ask(gpu_pool)
-    assert wrong_rows(told) == {case.row: "failed"}
-    assert told[case.row].found == f"the API server would refuse it: {case.found}"
-    assert case.fix in told[case.row].fix
+def test_what_the_api_server_refuses_is_told_in_its_own_words(gpu_pool: ApiServer, ask: Ask) -> None:
+    """One refusal of each role; tests/cluster has a real API server say all of them."""
+    refused = {case.row: case for case in reversed(REFUSED.values())}
+    for row, case in refused.items():
+        gpu_pool.refused[row.removeprefix("pod of ")] = case.found
+    found = ask(gpu_pool)
+    assert rows_not_ok(found) == dict.fromkeys(refused, "failed")
+    for row, case in refused.items():
+        assert found[row].found == f"the API server would refuse it: {case.found}"
+        assert case.fix in found[row].fix
 
 
 def test_refusals_of_other_kinds(gpu_pool: ApiServer, ask: Ask) -> None:
@@ -84,13 +86,13 @@ def test_nodes_that_come_nearest_are_named_first(gpu_pool: ApiServer, ask: Ask) 
     assert found.startswith(f"it fits no node. gpu-train-2: asks 4 {GPU}, has 2 {GPU}; gpu-train-1: cordoned; ")
 
 
-def test_what_stops_nothing(gpu_pool: ApiServer, ask: Ask) -> None:
+def test_affinities_and_tolerated_taints_stop_nothing(gpu_pool: ApiServer, ask: Ask) -> None:
     """A template's affinity, an alternative to Flyte's; a taint that is tolerated, and one that is preferred."""
     an_affinity(gpu_pool, "mu-grpo-verify")
     for node in nodes(gpu_pool, *GPU_NODES):
         device = {"key": ACCELERATOR, "value": "nvidia-h200", "effect": "NoSchedule"}  # Flyte tolerates its own label
         node["spec"]["taints"] += [device, {"key": "spot", "effect": "PreferNoSchedule"}]
-    assert not wrong_rows(ask(gpu_pool))
+    assert not rows_not_ok(ask(gpu_pool))
 
 
 def test_the_deployment_names_the_accelerators_label(gpu_pool: ApiServer, ask: Ask) -> None:
@@ -107,7 +109,7 @@ def test_no_room_now_is_a_warning_that_names_what_is_short(gpu_pool: ApiServer, 
     occupied(gpu_pool, "gpu-rollout-1", 6)
     occupied(gpu_pool, "gpu-rollout-2", 5)
     found = ask(gpu_pool, overrides="prompts.prompts_per_shard=128")
-    assert wrong_rows(found) == {"nodes for train": "warning", "nodes for rollout": "warning"}
+    assert rows_not_ok(found) == {"nodes for train": "warning", "nodes for rollout": "warning"}
     expected = f"fits 1 of 5 nodes; room for 0 of 1 at once now; gpu-train-1: asks 4 {GPU}, has 3 {GPU}"
     assert found["nodes for train"].found == expected
     assert "Wait for what runs there, or add nodes" in found["nodes for train"].fix
