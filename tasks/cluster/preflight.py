@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tasks.cluster.api import STRANGE, Api, Finding, Object, Result, Unknown, run_check
 from tasks.cluster.nodes import GPU, LABEL, SIZE, STATE, TAINT, Look, Obstacle, look_at, role_pod
-from tasks.cluster.services import check_flyte, check_image, check_store, version_numbers
+from tasks.cluster.services import check_flyte, check_image, probe_store, version_numbers
 from tasks.formats import some
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
@@ -75,7 +75,7 @@ def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) 
     except Unknown as error:
         silent = Finding("nodes", "not tried", error.why, error.fix)
         findings.append(silent if findings else replace(silent, name="API server", state="failed"))
-    findings.append(Finding("store", *check_store(run.store, seconds)))
+    findings.append(Finding("store", *probe_store(run.store, seconds)))
     for image in image_names(deployment, run):
         name = f"image {image.rpartition('/')[2].partition(':')[0]}"
         findings.append(Finding(name, *check_image(image, nodes, seconds)))

@@ -24,7 +24,7 @@ _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distributio
 _MANIFESTS = {"Accept": f"{_OCI}.index.v1+json, {_OCI}.manifest.v1+json, {_DOCKER}.list.v2+json, {_DOCKER}.v2+json"}
 
 
-def check_store(uri: str, seconds: float) -> Result:
+def probe_store(uri: str, seconds: float) -> Result:
     """Write a small object below a prefix of its own, try to write it a second time, read it and remove it."""
     bucket, key = bucket_of(uri, seconds), f"preflight/{uuid.uuid4().hex}"
     here = "seen from this machine, with its credentials; pods have their own"

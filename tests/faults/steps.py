@@ -80,7 +80,7 @@ def another_machine(s3: S3) -> Iterator[None]:
         yield
 
 
-def check_store(s3: S3, address: str, refs: set[ArtifactRef]) -> None:
+def assert_holds_only(s3: S3, address: str, refs: set[ArtifactRef]) -> None:
     """Check that another machine finds these artifacts in a store, each whole, and nothing else."""
     with another_machine(s3):
         there = Store.open(address, create=False)

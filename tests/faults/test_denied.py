@@ -12,7 +12,7 @@ import pytest
 from tasks.errors import ArtifactError
 from tasks.store import Store
 from tests.faults.guarded import Guarded, act_as
-from tests.faults.steps import PARTS, Killed, Step, check_store
+from tests.faults.steps import PARTS, Killed, Step, assert_holds_only
 from tools import ROOT
 from tools.faults.proxy import Proxy
 from tools.s3 import S3, server
@@ -64,7 +64,7 @@ def test_a_store_that_denies_writes_is_named_and_the_work_goes_on(
     with guarded.asking():
         made, anew = step.work_elsewhere(remote)
     assert anew == list(range(parts, PARTS)), "what was saved was made again"
-    check_store(guarded.s3, own, {made})
+    assert_holds_only(guarded.s3, own, {made})
 
 
 def test_parts_that_cannot_be_read_now_are_named_and_not_lost(
@@ -86,7 +86,7 @@ def test_parts_that_cannot_be_read_now_are_named_and_not_lost(
     with guarded.asking():
         made = step.work(remote)
     assert step.made == [3]
-    check_store(guarded.s3, own, {made})
+    assert_holds_only(guarded.s3, own, {made})
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_credentials_that_expire_in_the_middle_are_named_and_the_work_goes_on(pl
     made, anew = step.work_elsewhere(remote)
     assert set(before) | set(anew) == set(range(PARTS))
     assert len(before) + len(anew) <= PARTS + 1, "more than the part in hand was made again"
-    check_store(s3, place, {made})
+    assert_holds_only(s3, place, {made})
 
 
 FULL = """

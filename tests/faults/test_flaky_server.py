@@ -11,13 +11,13 @@ from functools import partial
 
 import pytest
 
-from tasks.cluster.services import check_store
+from tasks.cluster.services import probe_store
 from tasks.errors import ArtifactError
 from tasks.store import ArtifactRef, Store
 from tasks.store.fetch import fingerprint
 from tasks.store.files import check
 from tasks.store.s3 import PART_BYTES, Bucket
-from tests.faults.steps import PARTS, Killed, Step, check_store
+from tests.faults.steps import PARTS, Killed, Step, assert_holds_only
 from tests.store.writers import at_once
 from tools.faults.proxy import FAULTS, Proxy
 from tools.s3 import S3
@@ -77,7 +77,7 @@ def test_artifacts_come_and_go_whole(place: str, flaky: Proxy, s3: S3, store: St
     assert refs == [small_files(store, 0), small_files(store, 1), one_large_file(store)]
     counts = flaky.counts()
     assert all(counts[fault] > 0 for fault in FAULTS)
-    check_store(s3, place, set(refs))
+    assert_holds_only(s3, place, set(refs))
 
 
 def test_work_goes_on_and_is_done_once(place: str, flaky: Proxy, s3: S3) -> None:
@@ -91,7 +91,7 @@ def test_work_goes_on_and_is_done_once(place: str, flaky: Proxy, s3: S3) -> None
     assert step.work_elsewhere(remote) == (made, [])
     counts = flaky.counts()
     assert counts["passed"] < counts.total()
-    check_store(s3, place, {made})
+    assert_holds_only(s3, place, {made})
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_server_that_stays_away_is_named_and_the_work_goes_on(
     assert remote.refs("rollouts") == []
     made, anew = step.work_elsewhere(remote)
     assert anew == list(range(parts, PARTS)), "what was saved was made again"
-    check_store(s3, place, {made})
+    assert_holds_only(s3, place, {made})
 
 
 def test_a_failed_upload_leaves_no_parts(place: str, flaky: Proxy, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,6 +160,6 @@ def test_a_server_that_does_not_name_the_condition_that_failed_keeps_the_first(p
     bucket.write_new("key", b"second")
     assert bucket.read("key") == b"first"
     assert flaky.counts()["no_condition"] == 2, "a condition that failed was asked for again"
-    assert check_store(place, 5)[0] == "ok"
+    assert probe_store(place, 5)[0] == "ok"
     remote = Store.open(place)
     assert one_large_file(remote) == one_large_file(remote)

@@ -9,7 +9,7 @@ from werkzeug import Request
 
 from tasks.cluster.api import Finding, Object
 from tasks.cluster.preflight import image_names
-from tasks.cluster.services import check_flyte, check_image, check_store
+from tasks.cluster.services import check_flyte, check_image, probe_store
 from tasks.settings import RunSettings
 from tasks.settings.deployment import DeploymentSettings
 from tests.preflight.conftest import CONFIG, TAG
@@ -29,7 +29,7 @@ def s3() -> Iterator[S3]:
 
 
 def store_finding(uri: str, seconds: float) -> Finding:
-    return Finding("store", *check_store(uri, seconds))
+    return Finding("store", *probe_store(uri, seconds))
 
 
 def test_a_store_is_written_conditionally_and_left_as_it_was(bucket: str, s3: S3) -> None:
