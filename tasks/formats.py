@@ -16,7 +16,7 @@ def points(difference: float | None) -> str:
     return MISSING if difference is None else f"{round(100 * difference, 1) + 0.0:+.1f}".replace("-", MINUS)
 
 
-def saved(seconds: float) -> str:
+def format_saving(seconds: float) -> str:
     """Return seconds that were saved, with a minus where they were spent, and none before a zero."""
     written = number(seconds)
     return "0.0" if written == "-0.0" else written.replace("-", MINUS)
@@ -34,7 +34,7 @@ def number(value: float | None, digits: int = 1) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """Return a count with its noun: ``1 file``, ``2 files``, ``no files``."""
     return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
 
@@ -69,13 +69,13 @@ def label(name: str) -> str:
     return name.replace("_", " ")
 
 
-def some(names: list[str], most: int) -> str:
+def first_names(names: list[str], most: int) -> str:
     """Return the first of many names, and how many more there are."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
 
 
-def shown(text: str, most: int = 1600) -> str:
+def printable(text: str, most: int = 1600) -> str:
     """Return a text without characters that a page cannot hold; a long one keeps its start and its end."""
     visible = "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else c for c in text)
     cut = len(visible) - most

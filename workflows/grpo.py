@@ -7,7 +7,7 @@ The updates are cut into as many parts as Mu-GRPO has stages, so that both are e
 
 from typing import Unpack
 
-from tasks.flyte.decorators import named, unpacked, workflow
+from tasks.flyte.decorators import named, unpack_options, workflow
 from tasks.flyte.ends import close_run, open_run
 from tasks.flyte.inputs import OPTIONS, RunOptions
 from tasks.report.summary import RunSummary
@@ -16,7 +16,7 @@ from workflows.stages import in_turns
 
 
 @workflow
-@unpacked(**OPTIONS)
+@unpack_options(**OPTIONS)
 def grpo(updates_per_rollout: int = 4, **options: Unpack[RunOptions]) -> RunSummary:
     """Any preset at any mu (updates_per_rollout); GRPO with mu = 4 by default."""
     run = named(open_run(updates_per_rollout=updates_per_rollout, **options), "open-run")

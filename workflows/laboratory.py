@@ -13,7 +13,7 @@ from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Form, Part
 from tasks.experiments.result import LaboratoryResult
-from tasks.flyte.decorators import named, unpacked, workflow
+from tasks.flyte.decorators import named, unpack_options, workflow
 from tasks.flyte.ends import open_run
 from tasks.flyte.experiments import close_laboratory
 from tasks.flyte.experiments import laboratory as compare_arms
@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
 
 @workflow
-@unpacked(**_SECTIONS)
+@unpack_options(**_SECTIONS)
 def arm(
     evaluations: int = FULL.evaluations,
     seed: int = 0,
@@ -76,7 +76,7 @@ def runs_of(part: Part, updates: int, seeds: Sequence[int], start: Callable[...,
 def question(form: Form, part: Part) -> PythonFunctionWorkflow:
     """The workflow of a part: all its arms on all seeds, and their comparison."""
 
-    @unpacked(**_SECTIONS)
+    @unpack_options(**_SECTIONS)
     def graph(overrides: str = "", **sections: Unpack[RunSections]) -> LaboratoryResult:
         inputs = {"evaluations": form.evaluations, "overrides": overrides, **sections}
         runs = runs_of(part, form.updates, form.seeds, arm, **inputs)

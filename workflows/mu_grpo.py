@@ -9,7 +9,7 @@ from typing import Unpack
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.flyte.decorators import named, unpacked
+from tasks.flyte.decorators import named, unpack_options
 from tasks.flyte.ends import OpenRun, close_run, open_run
 from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import report
@@ -35,7 +35,7 @@ def report_of(run: OpenRun, stages: int, stage_node: StageNode) -> Artifact:
 def staged(stages: int) -> PythonFunctionWorkflow:
     """The workflow with another number of stages; ``mu_grpo`` has four, the others are named ``mu_grpo_<stages>``."""
 
-    @unpacked(**OPTIONS)
+    @unpack_options(**OPTIONS)
     def graph(**options: Unpack[RunOptions]) -> RunSummary:
         run = named(open_run(updates_per_rollout=0, **options), "open-run")
         return named(close_run(inputs=run.run, report=report_of(run, stages, in_stages)), "close-run")

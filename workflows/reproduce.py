@@ -15,7 +15,7 @@ from flytekit import workflow as flyte_workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
 from tasks.experiments.result import ReproductionResult
-from tasks.flyte.decorators import named, unrolling
+from tasks.flyte.decorators import dynamic_part, named
 from tasks.flyte.experiments import close_reproduction, find_reports, open_reproduction
 from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.experiments import reproduction as compare_runs
@@ -27,7 +27,7 @@ from workflows.laboratory import arm, runs_of
 from workflows.mu_grpo import mu_grpo
 
 
-@unrolling
+@dynamic_part
 def every_run(store: str, runs: list[RunSettings]) -> list[RunSummary]:
     """All runs, in their order."""
     return [named(_run(store, settings), f"run-{number + 1}") for number, settings in enumerate(runs)]
@@ -54,7 +54,7 @@ def _execution(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: A
     return LaunchPlan.get_default_launch_plan(FlyteContextManager.current_context(), graph)(**sections, **inputs)
 
 
-@unrolling
+@dynamic_part
 def every_question(
     store: str, opened: StoreHandle, experiment: ExperimentSettings, laboratory: list[RunSettings]
 ) -> list[Artifact]:

@@ -9,7 +9,7 @@ from typing import Unpack
 from flytekit import workflow
 from flytekit.core.workflow import PythonFunctionWorkflow
 
-from tasks.flyte.decorators import named, unpacked, unrolling
+from tasks.flyte.decorators import dynamic_part, named, unpack_options
 from tasks.flyte.ends import close_run, find_stage, open_run
 from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import optimize as optimize_policy
@@ -20,8 +20,8 @@ from workflows.stages import StageInputs, prepared, stage, stage_inputs
 from workflows.stages import evaluate as evaluate_policy
 
 
-@unrolling
-@unpacked()
+@dynamic_part
+@unpack_options()
 def stages_from(
     first: int,
     stages: int,
@@ -59,7 +59,7 @@ def stages_from(
 def staged(stages: int) -> PythonFunctionWorkflow:
     """The workflow for runs of another number of stages; ``retrain`` is for four."""
 
-    @unpacked(**OPTIONS)
+    @unpack_options(**OPTIONS)
     def graph(from_stage: int = 0, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
         run = named(open_run(updates_per_rollout=0, trained_from=from_stage, **options), "open-run")
         found = named(find_stage(store=run.store, algorithm=algorithm, seed=run.seed, stage=from_stage), "stored-stage")

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypedDict, Unpack
 
 from flytekit import map_task
 
-from tasks.flyte.decorators import named, unpacked, workflow
+from tasks.flyte.decorators import named, unpack_options, workflow
 from tasks.flyte.ends import OpenRun
 from tasks.flyte.inputs import (
     AlternateInputs,
@@ -93,7 +93,7 @@ class StageInputs(SharedInputs):
 
 
 @workflow
-@unpacked()
+@unpack_options()
 def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[StageInputs]) -> Stage:
     """A large stage of Mu-GRPO: one generation of rollouts serves all of its updates."""
     shards = named(prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
@@ -112,7 +112,7 @@ def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[Sta
 
 
 @workflow
-@unpacked()
+@unpack_options()
 def alternating_stage(
     alternate_inputs: Keyed[AlternateInputs],
     reference: Artifact,

@@ -6,7 +6,7 @@ pyflyte run workflows/weekly.py weekly --inputs-file configs/tiny-cpu.yaml --kic
 from datetime import datetime
 from typing import Unpack
 
-from tasks.flyte.decorators import named, unpacked, workflow
+from tasks.flyte.decorators import named, unpack_options, workflow
 from tasks.flyte.ends import seed_of_week
 from tasks.flyte.inputs import SECTIONS, RunSections
 from tasks.report.summary import RunSummary
@@ -15,7 +15,7 @@ from workflows.mu_grpo import mu_grpo
 
 
 @workflow
-@unpacked(**SECTIONS)
+@unpack_options(**SECTIONS)
 def weekly(
     kickoff: datetime,
     operation: Given[OperationSettings] = Given[OperationSettings](),  # noqa: B008 - settings are immutable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tasks.cli.pages import renew, writing
+from tasks.cli.pages import explain_write_errors, replace_between_marks
 from tasks.errors import DataError
 from tasks.experiments.arms import FULL, QUESTIONS, QUICK, Part
 
@@ -51,7 +51,7 @@ def _renew_part(store: "Store", part: str, page: Path) -> None:
     figure.parent.mkdir(exist_ok=True)
     shutil.copyfile(Path(result.folder) / FIGURE, figure)
     made = f"{laboratory_markdown(result)}\n\n![accuracy over updates]({figure.parent.name}/{figure.name})\n"
-    renew(page, f"part {part}", made)
+    replace_between_marks(page, f"part {part}", made)
 
 
 def log_folder(store: str) -> Path:
@@ -95,17 +95,17 @@ def reproduction(
     print(result)
     parts = list(find_parts(opened).values()) if page or docs else []
     if page is not None:
-        with writing(page, "--page"):
+        with explain_write_errors(page, "--page"):
             page.mkdir(parents=True, exist_ok=True)
             write_page(page, result, runs, parts, {one.name: str(ref) for one, ref in found.items()})
         print(f"wrote {page}/report.html")
     if docs is not None:
         folder = docs.with_suffix("")
         shown = [markdown(result)]
-        with writing(folder, "--docs"):
+        with explain_write_errors(folder, "--docs"):
             folder.mkdir(exist_ok=True)
             for name, one in make_figures(result, runs, parts).items():
                 (folder / f"{name}.svg").write_text(one.svg, encoding="utf-8")
                 shown.append(f"![{one.title}]({folder.name}/{name}.svg)")
-        renew(docs, "tables", "\n\n".join(shown) + "\n")
+        replace_between_marks(docs, "tables", "\n\n".join(shown) + "\n")
         print(f"wrote {docs}")

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tasks.errors import DataError, SettingsError
-from tasks.formats import some
+from tasks.formats import first_names
 from tasks.settings import OptimizeSettings
 from tasks.store import Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE
@@ -50,7 +50,7 @@ def inspect_run(store: Store, report: str, stage: int, chosen: Chosen) -> Group:
     found = find_artifact(store, report)
     if found.kind != "report":
         raise DataError(f"{found}: names no run; allowed: an artifact of kind report.")
-    return _groups(store, _of_run(store, store.manifest(found), stage), chosen)
+    return _groups(store, _responses_of_run(store, store.manifest(found), stage), chosen)
 
 
 def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | None, chosen: Chosen) -> Group:
@@ -70,11 +70,11 @@ def inspect_stage(store: Store, stage: int, seed: int | None, algorithm: str | N
             raise
         return _groups(store, responses, chosen)
     if responses is None or latest <= report.timings.finished:
-        responses = _of_run(store, report, stage)
+        responses = _responses_of_run(store, report, stage)
     return _groups(store, responses, chosen)
 
 
-def _of_run(store: Store, report: Manifest, stage: int) -> Responses:
+def _responses_of_run(store: Store, report: Manifest, stage: int) -> Responses:
     evaluated = run_of(store, report).evaluated_policies(report)
     policy = next((policy for policy in evaluated if policy.known_facts["stage"] == stage), None)
     if policy is None:
@@ -174,18 +174,19 @@ def _groups(store: Store, responses: Responses, chosen: Chosen) -> Group:
         conditions = (("prompt", chosen.prompt), ("outcome", chosen.outcome))
         wanted = " and ".join(f"{name} {value!r}" for name, value in conditions if value is not None)
         outcomes = ", ".join(sorted({row["outcome"] or "none" for row in rows}))
-        here = f"prompts here: {some(list(whole), 3)}; outcomes here: {outcomes}"
+        here = f"prompts here: {first_names(list(whole), 3)}; outcomes here: {outcomes}"
         raise DataError(f"{responses.title}: no response with {wanted}; {here}.")
     # Groups with both better and worse responses are those that are learned from.
     order = sorted(groups, key=lambda name: -float(np.std([row["reward"] or 0.0 for row in groups[name]])))
     shown = "" if chosen.every else ". Of each group the best and the worst one; --all shows every one"
     return Group(
         *(_table(groups[name], whole[name], chosen.every) for name in order[: chosen.groups]),
-        f"{len(groups)} groups, {len(rows)} responses in {responses.title}; {_learned(responses.policy)}{shown}",
+        f"{len(groups)} groups, {len(rows)} responses in {responses.title}; "
+        f"{_describe_learner(responses.policy)}{shown}",
     )
 
 
-def _learned(policy: Manifest | None) -> str:
+def _describe_learner(policy: Manifest | None) -> str:
     if policy is None:
         return "no policy has learned from them"
     if _stored_settings(policy) is None:

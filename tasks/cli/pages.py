@@ -9,7 +9,7 @@ from tasks.errors import DataError
 
 
 @contextmanager
-def writing(page: Path, option: str) -> Iterator[None]:
+def explain_write_errors(page: Path, option: str) -> Iterator[None]:
     """Turn an OSError inside the block into a DataError that names the option, the file and the fix."""
     try:
         yield
@@ -19,11 +19,11 @@ def writing(page: Path, option: str) -> Iterator[None]:
 
 def write_page(page: Path, text: str, option: str) -> None:
     """Write a file that an option names, or raise DataError."""
-    with writing(page, option):
+    with explain_write_errors(page, option):
         page.write_text(text, encoding="utf-8")
 
 
-def renew(page: Path, name: str, text: str) -> None:
+def replace_between_marks(page: Path, name: str, text: str) -> None:
     """Replace what stands between the marks ``<!-- name -->`` and ``<!-- end of name -->``.
 
     Raises:

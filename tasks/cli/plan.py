@@ -17,7 +17,7 @@ from tasks.cluster.memory import training_memory
 from tasks.cluster.plan import ClusterPlan
 from tasks.cluster.shapes import shape_of
 from tasks.cluster.steps import ROWS, Prediction, evaluation_responses, problem_count
-from tasks.formats import MISSING, counted, duration, label, size
+from tasks.formats import MISSING, duration, label, pluralize, size
 from tasks.report.tables import number_table, print_whole
 from tasks.settings import PRESETS, RunSettings
 from tasks.settings.evaluate import Measure
@@ -166,7 +166,7 @@ def _runs(experiment: ExperimentSettings, runs: Sequence[PlannedRun], stages: in
 
 def _costs(runs: Sequence[PlannedRun], plans: Sequence[ClusterPlan], seeds: int) -> Table:
     gpus, currency = plans[0].gpus, plans[0].currency
-    where = f"{counted(gpus, 'GPU')} a run" if gpus else "one process"
+    where = f"{pluralize(gpus, 'GPU')} a run" if gpus else "one process"
     headings = ("wall-clock\nof a run", "GPU-hours", f"with {seeds} seeds", currency)
     table = number_table(f"time and price on {where}, estimated", ("model", "system"), headings)
     table.caption = _SHARED
@@ -199,7 +199,7 @@ def _compare(title: str, plan: ClusterPlan, cells: Callable[[Prediction], dict[s
 
 
 def _pods(name: str, prediction: Prediction, plan: ClusterPlan) -> Table:
-    title = f"pods of {name} on {counted(plan.gpus, 'GPU')}, estimated"
+    title = f"pods of {name} on {pluralize(plan.gpus, 'GPU')}, estimated"
     headings = ("pods", "GPUs\neach", "tokens", "pod-hours", "GPU-hours", "wall-clock", plan.currency)
     table = number_table(title, ["step"], headings)
     for phase in prediction.phases:
@@ -253,7 +253,7 @@ def _side_by_side(plan: ClusterPlan) -> Table:
 
     both = [one.gpu_seconds if plan.gpus else one.seconds for one in (plan.mu_grpo, plan.grpo)]
     found = [row for row in ROWS if any(row in one for one in both)]
-    where = f"on {counted(plan.gpus, 'GPU')}" if plan.gpus else "in one process"
+    where = f"on {pluralize(plan.gpus, 'GPU')}" if plan.gpus else "in one process"
     return _compare(f"Mu-GRPO beside GRPO {where}, the same updates, estimated", plan, cells)
 
 

@@ -9,7 +9,7 @@ from tasks.report.history import load_finished
 from tasks.report.step import draw_page, write_report
 from tasks.report.summary import RunSummary, summarise
 from tasks.settings.base import flat
-from tasks.settings.run import chosen
+from tasks.settings.run import chosen_settings
 from tasks.store import Store
 from tasks.stored.runs import find_reports, run_key
 from tasks.stored.unfinished import find_unfinished
@@ -35,16 +35,16 @@ def report_of(store: Store, seed: int | None, algorithm: str | None, page: Path 
         finished = None
     if unfinished and (finished is None or finished.timings.finished < unfinished.latest):
         text, summary = draw_page(store, unfinished.history(store))
-        return summary.model_copy(update={"report": _saved(text, page or PAGE)})
+        return summary.model_copy(update={"report": _save_page(text, page or PAGE)})
     assert finished is not None
     if page is None:
         evaluations, trained_from = finished.parents["evaluations"], finished.facts.get("trained_from", 0)
         return summarise(store, write_report(store, evaluations, finished.seed, finished.settings, trained_from), [])
     text, summary = draw_page(store, load_finished(store, finished))
-    return summary.model_copy(update={"report": _saved(text, page)})
+    return summary.model_copy(update={"report": _save_page(text, page)})
 
 
-def _saved(text: str, page: Path) -> str:
+def _save_page(text: str, page: Path) -> str:
     write_page(page, text, "--page")
     return str(page.absolute())
 
@@ -55,7 +55,7 @@ def all_runs(store: Store, seed: int | None = None) -> list[ComparedRun]:
     for manifest in find_reports(store, seed):
         key = run_key(manifest)
         if key not in found:  # otherwise a report that was rendered again since
-            shown = chosen(manifest.settings) | flat(manifest.facts.get("other_settings") or {})
+            shown = chosen_settings(manifest.settings) | flat(manifest.facts.get("other_settings") or {})
             found[key] = ComparedRun(
                 summarise(store, manifest.ref, []), shown, str(manifest.ref), manifest.timings.finished
             )

@@ -59,7 +59,7 @@ def start(plan: str, given: Sequence[str], options: Options, wait: bool) -> None
         print(f"{execution.name} is there already; it is not started again", flush=True)
     print(execution.link, flush=True)
     if wait:
-        _wait(execution, _again(plan, execution, options))
+        _wait(execution, _follow_command(plan, execution, options))
 
 
 def _wait(execution: Execution, again: str) -> None:
@@ -70,7 +70,7 @@ def _wait(execution: Execution, again: str) -> None:
         print(f"\n{execution.name} goes on. To follow it again: {again}", flush=True)
         raise SystemExit(130) from None
     if seen.phase != "succeeded":
-        raise UserError(f"{execution.name} {ending(seen)}\n{execution.link}")
+        raise UserError(f"{execution.name} {describe_end(seen)}\n{execution.link}")
     print(f"\n{execution.result()}", flush=True)
 
 
@@ -101,14 +101,14 @@ class Progress:
 
     def __init__(self) -> None:
         self._phases: dict[str, str] = {}
-        self._told: set[tuple[str, int, str]] = set()
+        self._printed: set[tuple[str, int, str]] = set()
 
     def lines(self, seen: Seen, now: datetime) -> Iterator[str]:
         """Yield a line for each node whose phase changed, each attempt that failed, and each pod that cannot start."""
         width = max([24, *(len(node.path) for node in seen.nodes)])
         for node in seen.nodes:
             for attempt in node.attempts:
-                for told in self._of_attempt(node, attempt, now):
+                for told in self._describe_attempt(node, attempt, now):
                     yield f"{node.path:<{width}}  {told}"
             # A node of a pod that waits is running to Flyte already.
             waits = node.attempts and node.attempts[-1].phase in _WAITING
@@ -117,7 +117,7 @@ class Progress:
                 self._phases[node.path] = node.phase
                 yield f"{node.path:<{width}}  {_phase(node)}".rstrip()
 
-    def _of_attempt(self, node: Node, attempt: Attempt, now: datetime) -> Iterator[str]:
+    def _describe_attempt(self, node: Node, attempt: Attempt, now: datetime) -> Iterator[str]:
         if attempt.phase in ("failed", "aborted") and node.phase not in _ENDED:
             told = f"attempt {attempt.number + 1} {attempt.phase}: {first_line(attempt.error)}"
         elif attempt.phase in _WAITING and attempt.reason:
@@ -128,12 +128,12 @@ class Progress:
         else:
             return
         key = (node.path, attempt.number, told)
-        if key not in self._told:
-            self._told.add(key)
+        if key not in self._printed:
+            self._printed.add(key)
             yield told
 
 
-def ending(seen: Seen) -> str:
+def describe_end(seen: Seen) -> str:
     """Return the node that failed and its error, for an execution that did not succeed."""
     how = _WORDS.get(seen.phase, seen.phase)
     failed = [node for node in seen.nodes if node.phase in ("failed", "timed_out") and node.error]
@@ -177,7 +177,7 @@ def _pairs(given: Sequence[str]) -> Mapping[str, str]:
     return pairs
 
 
-def _again(plan: str, execution: Execution, options: Options) -> str:
+def _follow_command(plan: str, execution: Execution, options: Options) -> str:
     """Return the command that follows an execution again."""
     words = ["mu-grpo", "start", plan, "--name", execution.name, "--wait"]
     if options.config:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from tasks.formats import counted, duration, label, moment, size, some
+from tasks.formats import duration, first_names, label, moment, pluralize, size
 from tasks.report.tables import folding_table
 from tasks.store import ArtifactRef, Store
 from tasks.store.files import RESTORE
@@ -111,13 +111,15 @@ def check_tables(findings: Findings, seconds: float) -> RenderableType:
     if findings.faults:
         table = folding_table("artifact", "file", "expected", "found", "descend from it")
         for fault in findings.faults:
-            descend = some(findings.descendants[fault.artifact], 3) or _NONE
+            descend = first_names(findings.descendants[fault.artifact], 3) or _NONE
             table.add_row(*map(escape, (fault.artifact, fault.file, fault.expected, fault.found, descend)))
         delete = "Delete what is damaged: a step whose files have their sizes may count as done."
         parts += [table, f"to fix it: {delete} {RESTORE}", ""]
-    numbers = f"{counted(findings.artifacts, 'artifact')}, {counted(findings.files, 'file')}, {size(findings.bytes)}"
+    numbers = (
+        f"{pluralize(findings.artifacts, 'artifact')}, {pluralize(findings.files, 'file')}, {size(findings.bytes)}"
+    )
     damaged = len({fault.artifact for fault in findings.faults})
-    result = f"{counted(damaged, 'artifact')} damaged or missing" if damaged else "whole"
+    result = f"{pluralize(damaged, 'artifact')} damaged or missing" if damaged else "whole"
     return Group(*parts, f"{numbers} in {duration(seconds)}: {result}")
 
 
@@ -127,9 +129,9 @@ def garbage_tables(garbage: Garbage, hours: float, deleted: bool = False, names:
     parts.append(_items(garbage.items, "deleted" if deleted else "to delete") if garbage.items else "nothing to delete")
     why = f"are younger than {hours:g} h, or something that is descends from them"
     if garbage.work.keys:
-        why = f"may be read by steps that are at work (leases {some(garbage.work.keys, 3)})"
+        why = f"may be read by steps that are at work (leases {first_names(garbage.work.keys, 3)})"
     spared = f", {garbage.spared} of them because they {why}" if garbage.spared else ""
-    parts.append(f"kept: {counted(garbage.runs, 'finished run')}; {counted(garbage.kept, 'artifact')}{spared}")
+    parts.append(f"kept: {pluralize(garbage.runs, 'finished run')}; {pluralize(garbage.kept, 'artifact')}{spared}")
     return Group(*parts)
 
 

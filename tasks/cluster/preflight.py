@@ -9,7 +9,7 @@ from pathlib import Path
 from tasks.cluster.api import STRANGE, Api, Finding, Object, Result, Unknown, run_check
 from tasks.cluster.nodes import GPU, LABEL, SIZE, STATE, TAINT, Look, Obstacle, look_at, role_pod
 from tasks.cluster.services import check_flyte, check_image, probe_store, version_numbers
-from tasks.formats import some
+from tasks.formats import first_names
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 
@@ -213,5 +213,5 @@ def explain_unschedulable(looks: Sequence[Look], role: Role, template: str) -> R
         STATE: f"kubectl uncordon {node}" if what == "cordoned" else f"kubectl describe node {node}",
         SIZE: f"Ask for less in pods.{role} of the deployment, or add larger nodes to its pool{device}",
     }[nearest.kind]
-    found = "; ".join(f"{some(nodes[one], 4)}: {one}" for one in sorted(nodes, reverse=True))
+    found = "; ".join(f"{first_names(nodes[one], 4)}: {one}" for one in sorted(nodes, reverse=True))
     return "failed", f"it fits no node. {found}", fix

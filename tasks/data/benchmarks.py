@@ -12,7 +12,7 @@ from tasks.data.arithmetic import form_of, split
 from tasks.data.files import Row, Unusable, read_rows
 from tasks.data.sources import source_files
 from tasks.errors import DataError, SettingsError
-from tasks.formats import counted, some
+from tasks.formats import first_names, pluralize
 from tasks.logs import logger
 from tasks.model import FlyteModel
 from tasks.settings import (
@@ -27,7 +27,7 @@ from tasks.settings.data_sets import HELD_OUT
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PROMPTS_FILE
 from tasks.store.tables import CHATS, PROMPTS, write_table
-from tasks.verify.pool import shared_verifier, shortened
+from tasks.verify.pool import shared_verifier, shorten
 from tasks.verify.verdicts import Outcome
 
 FILE = "benchmark.json"
@@ -150,7 +150,7 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
             if verdict.outcome is Outcome.CRASHED:
                 raise SettingsError(
                     f"verify.function: {verify.function} crashed when it was called with the first prompt and, as "
-                    f"response and answer, {shortened(row['answer'], _SHOWN_CHARACTERS)!r}. The traceback is above. To "
+                    f"response and answer, {shorten(row['answer'], _SHOWN_CHARACTERS)!r}. The traceback is above. To "
                     "fix it: return a finite number, an Outcome, or None where the response has no answer, whatever "
                     "the response is."
                 )
@@ -159,7 +159,7 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
     pairs = [(row["answer"], rf"\boxed{{{row['answer']}}}") for row in rows]
     verdicts = shared_verifier(verify).verify(pairs, f"{name} gold answers")
     return {
-        row["prompt_id"]: shortened(row["answer"], _SHOWN_CHARACTERS)
+        row["prompt_id"]: shorten(row["answer"], _SHOWN_CHARACTERS)
         for row, verdict in zip(rows, verdicts, strict=True)
         if verdict.outcome is not Outcome.CORRECT
     }
@@ -212,13 +212,13 @@ def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSet
             "evaluate.problems: %d, but the run holds out %s: policies are evaluated on all of these. To have more, "
             "raise prompts.held_out_share or give prompts.held_out_path",
             wanted,
-            counted(len(rows), "prompt"),
+            pluralize(len(rows), "prompt"),
         )
     return rows[:wanted]
 
 
 def _check_readable(unreadable: dict[str, str], problems: int, settings: BenchmarkSettings) -> None:
-    named = some([f"{name} ({answer!r})" for name, answer in unreadable.items()], _NAMED)
+    named = first_names([f"{name} ({answer!r})" for name, answer in unreadable.items()], _NAMED)
     told = f"{len(unreadable)} of {problems} gold answers cannot be read by the verifier: {named}"
     if len(unreadable) > settings.max_unreadable_share * problems:
         raise DataError(

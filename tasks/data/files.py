@@ -55,7 +55,9 @@ def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row]
     seen: dict[str, str] = {}
     for path, name in files:
         for place, raw in _raw_rows(path, name, source):
-            row, reason = _row(livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw, source)
+            row, reason = _parse_row(
+                livecodebench.problem(raw, place) if source.gold == "livecodebench" else raw, source
+            )
             if not reason and row["prompt_id"] in seen:
                 reason = f"prompt_id {row['prompt_id']!r} is also that of {seen[row['prompt_id']]}. Remove or change it"
             if reason:
@@ -104,22 +106,22 @@ def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tup
             others = {} if all(columns[one] in schema.names for one in named) else dict.fromkeys(schema.names, "")
             batches = file.iter_batches(_BATCH, columns=wanted)
             for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
-                short = {field: _shortest(value, schema.field(field).type) for field, value in row.items()}
+                short = {field: _shortest_decimals(value, schema.field(field).type) for field, value in row.items()}
                 yield f"{name}, row {number}", others | short
     except pa.ArrowException as error:
         raise DataError(f"{name}: not a parquet file ({error}).") from None
 
 
-def _shortest(value: Any, kind: pa.DataType) -> Any:
+def _shortest_decimals(value: Any, kind: pa.DataType) -> Any:
     """Return a value with its narrow numbers as their shortest decimals: 98.6, where Arrow gives 98.5999984741211."""
     if value is None:
         return None
     if kind in _NARROW:
         return float(str(_NARROW[kind](value)))
     if pa.types.is_struct(kind):
-        return {field.name: _shortest(value[field.name], field.type) for field in kind}
+        return {field.name: _shortest_decimals(value[field.name], field.type) for field in kind}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return [_shortest(one, kind.value_type) for one in value]
+        return [_shortest_decimals(one, kind.value_type) for one in value]
     return value
 
 
@@ -150,7 +152,7 @@ def _parsed(content: bytes, place: str) -> Any:
         raise DataError(f"{place}: not to be read ({error}): {content[:80]!r}") from None
 
 
-def _row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
+def _parse_row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
     """Return a row, or as much of it as is known and why it cannot be used."""
     if not isinstance(raw, Mapping):
         return {}, f"{str(raw)[:80]!r} is not an object with {source.prompt} and {source.answer}"
@@ -159,7 +161,7 @@ def _row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
         if source.id or fields.get(_ID) is not None:
             known["prompt_id"] = _text_of(fields, source.id or _ID, "source.id")
         chat = _messages(fields.get(source.prompt), source.prompt)
-        prompt = _asked(chat) if chat else _text_of(fields, source.prompt, "source.prompt")
+        prompt = _user_texts(chat) if chat else _text_of(fields, source.prompt, "source.prompt")
         text = _text_of(fields, source.answer, "source.answer", several=True)
     except ValueError as error:
         return known, str(error)
@@ -198,12 +200,12 @@ def _messages(value: Any, field: str) -> list[dict[str, str]]:
         _check_encoding(message["content"], field)
     if messages[-1]["role"] == "assistant":
         raise ValueError(f"{field} ends with a message of the assistant. Remove it: that is the policy's to write")
-    if not _asked(messages).strip():
+    if not _user_texts(messages).strip():
         raise ValueError(f"{field} has no message of a user. Fill it in or remove the row")
     return messages
 
 
-def _asked(messages: Sequence[Mapping[str, str]]) -> str:
+def _user_texts(messages: Sequence[Mapping[str, str]]) -> str:
     return "\n\n".join(one["content"] for one in messages if one["role"] == "user")
 
 

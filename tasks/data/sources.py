@@ -26,14 +26,14 @@ def source_files(source: SourceSettings, setting: str, mirror: str | None = None
     """
     with ExitStack() as fetched:
         if source.path is not None:
-            yield _own(source.path, setting, fetched)
+            yield _own_files(source.path, setting, fetched)
         elif mirror:
             yield list(_of_mirror(mirror, source, setting, fetched))
         else:
             yield _of_hub(source, setting)
 
 
-def _own(path: str, setting: str, fetched: ExitStack) -> list[Named]:
+def _own_files(path: str, setting: str, fetched: ExitStack) -> list[Named]:
     """Return a file, or those of a folder in the order of their names."""
     folder = Path(path).expanduser()
     if path.endswith(SUFFIXES) or folder.is_file():

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tasks.data.benchmarks import BenchmarkNote, source_rows, unreadable_golds, with_template, write_prompts
 from tasks.data.files import Row, Unusable, share_of
 from tasks.errors import DataError
-from tasks.formats import percent, some
+from tasks.formats import first_names, percent
 from tasks.logs import logger
 from tasks.settings import OperationSettings, PromptsSettings, TrainingSetSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
@@ -63,7 +63,7 @@ class Problems:
         found: dict[_Words, Overlap] = {}
         times: Counter[_Words] = Counter()
         for row in rows:
-            name, text = str(row["prompt_id"]), _plain(row["problem"])
+            name, text = str(row["prompt_id"]), _normalize(row["problem"])
             self._whole.setdefault(_symbols(text), Overlap(benchmark, name, 0))
             words = _WORD.findall(text)
             length = min(self._words, len(words))
@@ -77,7 +77,7 @@ class Problems:
 
     def find(self, prompt: str) -> Overlap | None:
         """Return the first problem that a prompt equals, whatever case and spaces, or shares a run of words with."""
-        text = _plain(prompt)
+        text = _normalize(prompt)
         if found := self._whole.get(_symbols(text)):
             return found
         words = _WORD.findall(text)
@@ -88,7 +88,7 @@ class Problems:
         return None
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
@@ -143,7 +143,7 @@ def prepare_training_set(
         kept = [row for row in taken if row["prompt_id"] not in found]
         schema = TRAINING_CHATS if any(row.get("messages") for row in kept) else TRAINING
         write_table(draft.path / TRAINING_FILE, kept, schema)
-        write_table(draft.path / REMOVED_FILE, _removed(unusable, found), REMOVED)
+        write_table(draft.path / REMOVED_FILE, _removed_rows(unusable, found), REMOVED)
         draft.facts.update(
             prompts=len(kept),
             rows=total,
@@ -156,8 +156,8 @@ def prepare_training_set(
             data=data,
         )
         if unusable:
-            logger().warning("training set: %d unusable rows are left out: %s", len(unusable), _listed(unusable))
-        logger().info("%s", _told(draft.facts))
+            logger().warning("training set: %d unusable rows are left out: %s", len(unusable), _list_unusable(unusable))
+        logger().info("%s", _describe_facts(draft.facts))
     if prompts is not None:
         with_template(_training_set(store, prompts, draft.ref).to_pylist(), prompts)
     return draft.ref
@@ -199,7 +199,7 @@ def _training_set(store: Store, settings: PromptsSettings, training: ArtifactRef
     return table
 
 
-def _removed(unusable: Sequence[Unusable], found: Mapping[str, Overlap]) -> list[Row]:
+def _removed_rows(unusable: Sequence[Unusable], found: Mapping[str, Overlap]) -> list[Row]:
     nothing = {"benchmark": "", "problem": ""}
     return [{"prompt_id": one.prompt_id, "place": one.place, "reason": one.reason, **nothing} for one in unusable] + [
         {
@@ -220,14 +220,14 @@ def _check_usable(unusable: Sequence[Unusable], total: int, settings: TrainingSe
     named = first.place or f"prompt_id {first.prompt_id!r}"
     hint = "" if first.place else " cannot be read by the verifier"
     raise DataError(
-        f"{named}: {first.reason}{hint}. {len(unusable)} of {total} rows cannot be trained on: {_listed(unusable)}; "
-        f"prompts.max_unusable_share allows {percent(settings.max_unusable_share)}. To fix it: correct them, or raise "
-        "it: they are left out."
+        f"{named}: {first.reason}{hint}. {len(unusable)} of {total} rows cannot be trained on: "
+        f"{_list_unusable(unusable)}; prompts.max_unusable_share allows {percent(settings.max_unusable_share)}. "
+        "To fix it: correct them, or raise it: they are left out."
     )
 
 
-def _listed(unusable: Sequence[Unusable]) -> str:
-    return some([f"{one.prompt_id or one.place} ({one.reason})" for one in unusable], _NAMED)
+def _list_unusable(unusable: Sequence[Unusable]) -> str:
+    return first_names([f"{one.prompt_id or one.place} ({one.reason})" for one in unusable], _NAMED)
 
 
 def _problems(store: Store, benchmarks: Sequence[ArtifactRef], words: int) -> Problems:
@@ -238,7 +238,7 @@ def _problems(store: Store, benchmarks: Sequence[ArtifactRef], words: int) -> Pr
     return problems
 
 
-def _told(facts: Mapping[str, Any]) -> str:
+def _describe_facts(facts: Mapping[str, Any]) -> str:
     left_out = {"unusable": facts["unusable"], "held out": facts["held_out"]}
     left_out |= {f"asked by {name}": count for name, count in facts["overlapping"].items()}
     told = ", ".join(f"{count} {why}" for why, count in left_out.items() if count) or "none"

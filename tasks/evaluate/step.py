@@ -12,9 +12,9 @@ from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, headline, measure
 from tasks.interruption import save_on_sigterm
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import bar
-from tasks.rollout.engine import Engine, OnDone, Sampling, engine_of, unseen
+from tasks.rollout.engine import Engine, OnDone, Sampling, engine_of, ignore_progress
 from tasks.rollout.requests import build_requests
-from tasks.rollout.step import AtLimit, advancing, decode, parts
+from tasks.rollout.step import AtLimit, decode, parts, progress_callback
 from tasks.settings import EngineSettings, EvaluationSettings, OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE, PROMPTS_FILE, SAMPLES_FILE
@@ -60,7 +60,7 @@ def evaluate_policy(
         drawn = [(list(range(k)), settings.temperature), ([GREEDY], 0.0)][: 1 + settings.greedy]
         samples: list[dict[str, Any]] = []
         with draft.phase("generate"), bar(title, len(rows) * (k + settings.greedy)) as progress:
-            on_done = advancing(progress)
+            on_done = progress_callback(progress)
             for number, part in enumerate(parts(rows, k, settings.responses_per_part)):
 
                 def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
@@ -101,7 +101,7 @@ def sample_held_out(
     indices: Sequence[int],
     sampling: Sampling,
     seed: int,
-    on_done: OnDone = unseen,
+    on_done: OnDone = ignore_progress,
     limit: AtLimit | None = None,
 ) -> list[dict[str, Any]]:
     """Sample responses and return them as rows of the samples table, still without verdicts; ``limit`` counts them."""

@@ -48,7 +48,7 @@ def compare_runs(
     planned = experiment.runs(store.ref.uri)
     found = dict(zip(planned, reports, strict=True))
     parents = {"reports": list(reports), "laboratory": list(laboratory)}
-    with store.write("reproduction", settings=experiment.determining(), parents=parents, seed=0) as draft:
+    with store.write("reproduction", settings=experiment.result_values(), parents=parents, seed=0) as draft:
         runs = load_runs(store, found)
         result = compare_finished(store, experiment, planned, runs)
         result.save(draft.path)

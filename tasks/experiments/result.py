@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import ConfigDict, Field
 from rich.table import Table
 
-from tasks.formats import MISSING, duration, label, number, percent, percent_range, points, saved
+from tasks.formats import MISSING, duration, format_saving, label, number, percent, percent_range, points
 from tasks.model import FlyteModel
 from tasks.report.ledger import ROWS
 from tasks.report.tables import number_table, render, render_markdown
@@ -309,10 +309,10 @@ def _causes(result: ReproductionResult) -> Table:
     rows = []
     for name in dict.fromkeys(cause.name for cause in result.causes):
         found = [seconds.get((*column, name)) for column in columns]
-        rows.append((name, *(MISSING if one is None else saved(one) for one in found)))
+        rows.append((name, *(MISSING if one is None else format_saving(one) for one in found)))
     if columns:
         sums = [sum(one.seconds for one in result.causes if (one.model, one.baseline) == column) for column in columns]
-        rows.append(("in all", *map(saved, sums)))
+        rows.append(("in all", *map(format_saving, sums)))
     return number_table("", ("",), [f"{model}, against {baseline}" for model, baseline in columns], rows)
 
 

@@ -146,7 +146,7 @@ def find_reports(store: Store, planned: Sequence[PlannedRun]) -> dict[PlannedRun
     noted = [(report.ref, report.settings) for report in store.manifests("report")]
     found = {}
     for one in planned:
-        wanted = one.settings.determining()
+        wanted = one.settings.result_values()
         fitting = (ref for ref, settings in noted if settings and _fits(wanted, settings))
         if ref := next(fitting, None):
             found[one] = ref

@@ -95,14 +95,14 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
             return function(*inputs, **named)
         except Exception as error:  # It is raised again in every case, as Flyte has to see it.
             # In a group of processes the parent converts the error (tasks/flyte/training.py).
-            if TOLD in os.environ or (seen := as_flyte_sees(error)) is error:
+            if TOLD in os.environ or (seen := to_flyte_error(error)) is error:
                 raise
             raise seen from error
 
     return attempted
 
 
-def as_flyte_sees(error: Exception) -> Exception:
+def to_flyte_error(error: Exception) -> Exception:
     """Return the exception that an attempt must raise, so that Flyte tries again where that may help.
 
     Flyte counts an interruption as a failure of the system, like a deleted pod. flytekit would count it against
@@ -131,7 +131,7 @@ def as_flyte_sees(error: Exception) -> Exception:
     return _written(error.message)
 
 
-def tell(error: UserError) -> None:
+def write_error(error: UserError) -> None:
     """Write an error to the file for the parent process, unless another process of the group has written one."""
     try:
         with Path(os.environ[TOLD]).open("x") as file:

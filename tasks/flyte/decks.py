@@ -15,7 +15,7 @@ from tasks.settings.base import Settings
 from tasks.store import ArtifactRef, Store, StoreRef
 
 
-def in_group() -> bool:
+def is_group_member() -> bool:
     """Return True if Elastic started this process as one of several that run a step together."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
@@ -67,7 +67,7 @@ def _show(task: str, draw: Callable[[], Mapping[str, str]], unfinished: bool = F
         Deck(title, page)
     # A process of a group hands its decks to its parent. flytekit writes no deck for a pod of a map task, nor for an
     # attempt that ends with IgnoreOutputs.
-    if in_pod() and not in_group() and (unfinished or not current_context().enable_deck):
+    if in_pod() and not is_group_member() and (unfinished or not current_context().enable_deck):
         _publish()
 
 

@@ -14,7 +14,7 @@ from flytekit import workflow as flyte_workflow
 
 from tasks.errors import UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import TOLD, attempt, tell
+from tasks.flyte.attempts import TOLD, attempt, write_error
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT, pod_options
 from tasks.settings.deployment import VALUES, Role
@@ -119,15 +119,15 @@ def _once(
 ) -> Made:
     started = time.time()
     do_once: Callable[..., Any] = work.run_once
-    if decks.in_group():
-        from tasks.train.distributed import once_together
+    if decks.is_group_member():
+        from tasks.train.distributed import run_once_in_group
 
-        do_once = once_together  # None in a follower, whose result Elastic passes over
+        do_once = run_once_in_group  # None in a follower, whose result Elastic passes over
     try:
         made: Made = do_once(store, name, version, logic, *determining, **rest)
     except UserError as error:
         if TOLD in os.environ:
-            tell(error)
+            write_error(error)
         else:
             decks.show_unfinished(name, determining, error, started)
         raise
@@ -143,13 +143,13 @@ def _training() -> Any:
     return TRAINING
 
 
-def always(function: F) -> F:
+def uncached(function: F) -> F:
     """Make a task that is never cached, for work of milliseconds that depends on the outside world."""
     decorated: F = task(**pod_options("cpu"))(attempt(function))
     return decorated
 
 
-def unrolling(function: F) -> F:
+def dynamic_part(function: F) -> F:
     """Make a dynamic task, a part of a workflow whose nodes depend on its inputs. It is never cached.
 
     Its pod compiles the tasks inside of it again, for the deployment that it was itself registered with. It has no
@@ -162,7 +162,7 @@ def unrolling(function: F) -> F:
     return decorated
 
 
-def unpacked(**defaults: object) -> Callable[[F], F]:
+def unpack_options(**defaults: object) -> Callable[[F], F]:
     """Show Flyte the keys of the TypedDict of a function's ``**`` parameter as inputs, with defaults by name.
 
     So inputs that several workflows and tasks hand on are declared once.

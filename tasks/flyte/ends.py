@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Unpack
 
 from tasks.data.sources import prompts_with_commit, source_fingerprint, with_commits
 from tasks.errors import SettingsError
-from tasks.flyte.decorators import always, unpacked
+from tasks.flyte.decorators import uncached, unpack_options
 from tasks.flyte.inputs import (
     AlternateInputs,
     Artifact,
@@ -67,8 +67,8 @@ class OpenRun(NamedTuple):
     run: RunInputs
 
 
-@always
-@unpacked()
+@uncached
+@unpack_options()
 def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **options: Unpack[RunOptions]) -> OpenRun:
     """Resolve and check the settings of a run, and open its store.
 
@@ -167,14 +167,14 @@ def _measurements(
     return {"benchmarks": benchmarks, "evaluations": evaluations, "mean": MeanInputs(store=store, seed=seed)}
 
 
-@always
+@uncached
 def seed_of_week(kickoff: datetime) -> int:
     """Return a seed for an ISO week, as 202647, so that a run that starts twice in a week is one run."""
     year, week, _ = kickoff.isocalendar()
     return 100 * year + week
 
 
-@always
+@uncached
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
     """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
     from tasks.report.summary import execution_since, summarise
@@ -215,7 +215,7 @@ class OpenRescore(NamedTuple):
     """The verdicts that the run stored."""
 
 
-@always
+@uncached
 def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) -> OpenRescore:
     """Find the stages of the latest finished run of an algorithm and a seed."""
     from tasks.stored.runs import trained_policies
@@ -230,7 +230,7 @@ def open_rescore(store: str, verify: VerifySettings, seed: int, algorithm: str) 
     )
 
 
-@always
+@uncached
 def find_stage(store: StoreHandle, seed: int, algorithm: str, stage: int) -> FoundStage:
     """Find a stage of the latest finished run of an algorithm and a seed; ``stage`` counts from 0."""
     from tasks.stored.runs import trained_policies
@@ -248,7 +248,7 @@ class OpenEvaluation(NamedTuple):
     mean: Keyed[MeanInputs]
 
 
-@always
+@uncached
 def open_evaluation(
     store: str,
     policy: str,
@@ -267,7 +267,7 @@ def open_evaluation(
     return OpenEvaluation(policy=found, **_measurements(opened.ref, seed, measured, operation))
 
 
-@always
+@uncached
 def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedPolicy:
     """Return what was found about a policy."""
     from tasks.stored.results import describe_evaluation
@@ -275,7 +275,7 @@ def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedP
     return describe_evaluation(Store(inputs.store), average)
 
 
-@always
+@uncached
 def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
     """Return what changed from the stored verdicts to the new ones."""
     from tasks.stored.results import compare_verdicts as compare

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from tasks.errors import DataError
 from tasks.experiments.result import LaboratoryResult, ReproductionResult
-from tasks.flyte.decorators import Logic, always, step
+from tasks.flyte.decorators import Logic, step, uncached
 from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.report.summary import RunSummary
 from tasks.settings import ExperimentSettings, RunSettings
@@ -22,7 +22,7 @@ class OpenReproduction(NamedTuple):
     """Settings that the runs of the laboratory share; empty without it."""
 
 
-@always
+@uncached
 def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str) -> OpenReproduction:
     """Resolve and check the settings of every run before the first one starts.
 
@@ -38,7 +38,7 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
     )
 
 
-@always
+@uncached
 def find_reports(
     store: StoreHandle, experiment: ExperimentSettings, overrides: str, ended: list[RunSummary]
 ) -> list[Artifact]:
@@ -67,7 +67,7 @@ def reproduction(
     return compare_runs
 
 
-@always
+@uncached
 def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
     """Return the tables that a reproduction ends with."""
     return ReproductionResult.load(Store(store), result)
@@ -84,7 +84,7 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[
     return compare_arms
 
 
-@always
+@uncached
 def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
     """Return the table that a part of the laboratory ends with."""
     return LaboratoryResult.load(Store(store), result)

@@ -130,7 +130,7 @@ class Flyte:
         Raises:
             DeploymentError: it is another product, or does not answer.
         """
-        with self._asking():
+        with self._requests():
             told = str(self._remote.client.get_control_plane_version())
         found = version_numbers(told)
         if found is None or OLDEST_FLYTE <= found < (2,):
@@ -149,7 +149,7 @@ class Flyte:
         Raises:
             DeploymentError: there is none; the message lists the plans that exist.
         """
-        with self._asking():
+        with self._requests():
             try:
                 return self._remote.fetch_launch_plan(name=name, version=version)
             except FlyteEntityNotExistException:
@@ -176,7 +176,7 @@ class Flyte:
     def find(self, name: str) -> "Execution | None":
         """Return the execution of that name, if there is one."""
         execution = Execution(self, name)
-        with self._asking():
+        with self._requests():
             try:
                 execution.plan = self._client.get_execution(execution.request).spec.launch_plan.name
             except FlyteEntityNotExistException:
@@ -206,7 +206,7 @@ class Flyte:
             one: TypeEngine.to_literal(self._remote.context, value, type(value), free[one].type)
             for one, value in values.items()
         }
-        with self._asking():
+        with self._requests():
             started = self._remote.execute(plan, literals, execution_name=name)
         return Execution(self, str(started.id.name), plan.name)
 
@@ -238,15 +238,15 @@ class Flyte:
         return [one.id.version for one in self._client.list_launch_plans_paginated(request).launch_plans]
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _requests(self) -> Iterator[None]:
         """Limit the time of every request inside the block, and turn its failure into a DeploymentError."""
         try:
             with scoped_grpc_deadline(_SECONDS):
                 yield
         except (FlyteException, AuthenticationError, AuthenticationPending, grpc.RpcError, OSError) as error:
-            raise self._told(error) from None
+            raise self._explain(error) from None
 
-    def _told(self, error: Exception) -> DeploymentError:
+    def _explain(self, error: Exception) -> DeploymentError:
         call = error if isinstance(error, grpc.RpcError) else error.__cause__
         code = call.code() if isinstance(call, grpc.RpcError) else None
         details = call.details() if isinstance(call, grpc.RpcError) else str(error)
@@ -294,7 +294,7 @@ class Execution:
 
     def look(self) -> Seen:
         """Return the present state of the execution. Nodes that have ended are not requested again."""
-        with self._flyte._asking():
+        with self._flyte._requests():
             closure = self._flyte._client.get_execution(self.request).closure
             nodes = tuple(self._nodes(self.request.id, "", ()))
         error = closure.error.message
@@ -304,24 +304,24 @@ class Execution:
 
     def result(self) -> str:
         """Return the execution's result, as a table if the project defines its type."""
-        with self._flyte._asking():
+        with self._flyte._requests():
             outputs = self._flyte._remote.fetch_execution(name=self.name).outputs
-            return "\n".join(_written(outputs, name, one) for name, one in outputs.literals.items())
+            return "\n".join(_format_output(outputs, name, one) for name, one in outputs.literals.items())
 
     def _nodes(self, execution: WorkflowExecutionIdentifier, parent: str, path: tuple[str, ...]) -> Iterator[Node]:
-        for one in self._listed(execution, parent):
+        for one in self._list_nodes(execution, parent):
             key = f"{execution.name} {one.id.node_id}"
             if one.metadata.spec_node_id in _ENDS or one.id.node_id in _ENDS:
                 continue
             if key not in self._ended:
-                found = tuple(self._with_children(one, path))
+                found = tuple(self._expand(one, path))
                 if found[0].phase not in ("succeeded", "failed", "aborted", "skipped", "timed_out", "recovered"):
                     yield from found
                     continue
                 self._ended[key] = found
             yield from self._ended[key]
 
-    def _with_children(self, one: NodeExecution, path: tuple[str, ...]) -> Iterator[Node]:
+    def _expand(self, one: NodeExecution, path: tuple[str, ...]) -> Iterator[Node]:
         closure, metadata = one.closure, one.metadata
         graph = metadata.is_parent_node and not metadata.is_dynamic
         attempts, task = ((), "") if graph else self._attempts(one)
@@ -342,7 +342,7 @@ class Execution:
         elif closure.HasField("workflow_node_metadata"):
             yield from self._nodes(closure.workflow_node_metadata.executionId, "", path)
 
-    def _listed(self, execution: WorkflowExecutionIdentifier, parent: str) -> Iterator[NodeExecution]:
+    def _list_nodes(self, execution: WorkflowExecutionIdentifier, parent: str) -> Iterator[NodeExecution]:
         token = ""
         while True:
             page = self._flyte._client.list_node_executions_paginated(
@@ -430,7 +430,7 @@ def _mapping(name: str, text: str) -> dict[str, Any]:
     return found
 
 
-def _written(outputs: Any, name: str, literal: Any) -> str:
+def _format_output(outputs: Any, name: str, literal: Any) -> str:
     proto: LiteralProto = literal.to_flyte_idl()
     type_ = outputs.variable_map[name].type if outputs.variable_map and name in outputs.variable_map else None
     kind = _RESULTS.get(str((type_.metadata or {}).get("title", ""))) if type_ is not None else None

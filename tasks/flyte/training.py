@@ -20,7 +20,7 @@ from flytekitplugins.kfpytorch.task import PytorchElasticFunctionTask
 
 from tasks.errors import SettingsError, UserError
 from tasks.flyte import decks
-from tasks.flyte.attempts import TOLD, as_flyte_sees, close_connections_at_exit
+from tasks.flyte.attempts import TOLD, close_connections_at_exit, to_flyte_error
 from tasks.flyte.inputs import StepInputs
 from tasks.flyte.pods import DEPLOYMENT
 from tasks.settings import OptimizeSettings
@@ -78,19 +78,19 @@ class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plu
         decks.begin()
         started = time.time()
         try:
-            with listening():
+            with relay_errors():
                 return super().execute(**inputs)
         except Exception as error:
             if isinstance(error, UserError):
                 decks.show_unfinished(self.name.rpartition(".")[2], given, error, started)
-            raise as_flyte_sees(error) from error.__cause__
+            raise to_flyte_error(error) from error.__cause__
 
 
 TaskPlugins.register_pythontask_plugin(Training, TrainingTask)
 
 
 @contextmanager
-def listening() -> Iterator[None]:
+def relay_errors() -> Iterator[None]:
     """Raise the error that a process of the group left in place of Elastic's, and give a stop the time to save."""
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:

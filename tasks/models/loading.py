@@ -165,7 +165,7 @@ def check_liger() -> None:
         raise SettingsError("optimize.backend.liger: there is no GPU here. Set optimize.backend.liger: false.")
 
 
-def put_liger(model: PreTrainedModel) -> None:
+def apply_liger(model: PreTrainedModel) -> None:
     """Replace the norms and gated linear units of this model, and of no other, by Liger's.
 
     Rotations stay: Liger replaces them for every model of the process. So do logits, which are never computed whole.

@@ -75,7 +75,7 @@ def load_adapters(folder: Path, model: PreTrainedModel) -> None:
             parameter.copy_(saved)
 
 
-def merged(
+def merge_adapters(
     weights: Iterable[tuple[str, Tensor]], adapters: Mapping[str, Tensor], settings: LoraSettings
 ) -> Iterator[tuple[str, Tensor]]:
     """Merge adapters, by the model's names for them, into the base policy's weights, in fp32.

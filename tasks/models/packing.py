@@ -99,7 +99,7 @@ def packed_attention(
         )
         assert isinstance(out_PHD, Tensor)
         return out_PHD[None], None
-    return _in_rectangle(query_1HPD, key_1KPD, value_1KPD, packed_layout, scaling, dropout, window), None
+    return _padded_attention(query_1HPD, key_1KPD, value_1KPD, packed_layout, scaling, dropout, window), None
 
 
 def _has_kernels(query_1HPD: Tensor) -> bool:
@@ -110,7 +110,7 @@ def _has_kernels(query_1HPD: Tensor) -> bool:
     )
 
 
-def _in_rectangle(
+def _padded_attention(
     query_1HPD: Tensor,
     key_1KPD: Tensor,
     value_1KPD: Tensor,

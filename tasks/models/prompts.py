@@ -26,7 +26,11 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
     # All at once: each alone would take several times as long.
     for date, places in alike.items():
         rows = [prompts[place] for place in places]
-        found = _plain(tokenizer, [row["prompt"] for row in rows]) if date is None else _chats(tokenizer, rows, date)
+        found = (
+            _tokenize_texts(tokenizer, [row["prompt"] for row in rows])
+            if date is None
+            else _chats(tokenizer, rows, date)
+        )
         for place, own in zip(places, found, strict=True):
             ids[place] = own
     begin = tokenizer.bos_token_id
@@ -44,7 +48,7 @@ def _warn(text: str) -> None:
     logger().warning("%s", text)
 
 
-def _plain(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+def _tokenize_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
     """Tokenise texts, without the tokens that a tokenizer adds to close a text: the policy continues it."""
     with explain("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
         encoded = tokenizer(list(texts), return_special_tokens_mask=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.errors import UserError
-from tasks.formats import duration, label, number, percent, percent_range, shown, size
+from tasks.formats import duration, label, number, percent, percent_range, printable, size
 from tasks.provenance import process
 from tasks.report.look import render
 from tasks.report.parameters import OTHER_STEPS, parameters_of
@@ -195,7 +195,7 @@ def _first_rows(path: Path) -> _Table:
     with pq.ParquetFile(path) as file:
         names = [one.name for one in file.schema_arrow if pa.types.is_string(one.type) and one.name != "policy"]
         rows = next(file.iter_batches(batch_size=_FIRST, columns=names), pa.RecordBatch.from_pylist([])).to_pylist()
-    cells = [[shown(row[name] or "") for name in names] for row in rows]
+    cells = [[printable(row[name] or "") for name in names] for row in rows]
     return _Table(f"First rows of {path.name}", names, cells)
 
 

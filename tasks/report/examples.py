@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
-from tasks.formats import shown
+from tasks.formats import printable
 from tasks.report.history import History
 from tasks.store import Store
 from tasks.store.layout import EXAMPLES_FILE
@@ -128,7 +128,7 @@ def token_texts(ids: Sequence[int], decode: Decode) -> list[str]:
     for end in range(1, len(ids) + 1):
         before, now = decode(ids[start:done]), decode(ids[start:end])
         whole = not now.endswith("�") or end == len(ids)
-        texts.append(shown(now[len(before) :]) if whole else "")
+        texts.append(printable(now[len(before) :]) if whole else "")
         if whole:
             start, done = done, end
     return texts

@@ -41,7 +41,7 @@ def _environment() -> Environment:
         tiny=formats.tiny,
         duration=formats.duration,
         label=formats.label,
-        shown=formats.shown,
+        shown=formats.printable,
         interval=lambda estimate: formats.percent_range(estimate.low, estimate.high),
         color=variable,
     )

@@ -47,7 +47,7 @@ def write_report(
         ArtifactError: an artifact of the run is missing or corrupted.
         DataError: the evaluations are not those of one run.
     """
-    own = settings.determining() if isinstance(settings, RunSettings) else dict(settings)
+    own = settings.result_values() if isinstance(settings, RunSettings) else dict(settings)
     history = load_history(store, evaluations, seed=seed, settings=own, trained_from=trained_from)
     ledger, figures = make_ledger(history), make_figures(history)
     page, summary = _render_page(store, history, ledger, figures), make_summary(history, ledger)

@@ -119,7 +119,7 @@ class Engine(Protocol):
         ...
 
 
-def unseen(_responses: int, _tokens: int) -> None:
+def ignore_progress(_responses: int, _tokens: int) -> None:
     """Ignore what is reported."""
 
 

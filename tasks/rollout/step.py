@@ -19,7 +19,7 @@ from tasks.interruption import save_on_sigterm
 from tasks.logs import logger
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
 from tasks.progress import Bar, bar
-from tasks.rollout.engine import MISSING, Engine, OnDone, Response, Sampling, Work, engine_of, unseen
+from tasks.rollout.engine import MISSING, Engine, OnDone, Response, Sampling, Work, engine_of, ignore_progress
 from tasks.rollout.requests import build_requests, unfit_prompts
 from tasks.settings import RolloutSettings
 from tasks.store import ArtifactRef, Store
@@ -62,7 +62,7 @@ def generate_shard(
             bar(title, counts.total) as progress,
             table_writer(draft.path / ROLLOUTS_FILE, rollouts_schema(settings.max_new_tokens)) as add,
         ):
-            on_done = advancing(progress)
+            on_done = progress_callback(progress)
             for number, part in enumerate(parts(rows, settings.responses_per_prompt, settings.responses_per_part)):
 
                 def generate(part: Sequence[Mapping[str, Any]] = part) -> pa.Table:
@@ -119,7 +119,7 @@ def sample(
     policy_digest: str,
     stage: int,
     seed: int,
-    on_done: OnDone = unseen,
+    on_done: OnDone = ignore_progress,
     unfit: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Return rows of the rollouts table for some prompts; responses to ``unfit`` prompts are missing."""
@@ -187,25 +187,25 @@ class AtLimit:
         """Return facts for a manifest: a warning, which is logged too, where nearly all responses end at the limit."""
         if self.cut < max(1, NEARLY_ALL * self.responses):
             return {}
-        stops = ", ".join(map(self._named, self._stop_ids))
+        stops = ", ".join(map(self._token_name, self._stop_ids))
         warning = (
             f"{title}: {percent(self.cut / self.responses)} of {self.responses} responses end at {self._limit}, "
-            f"without a stop token ({stops}). {self._advice()}"
+            f"without a stop token ({stops}). {self._suggest_fix()}"
         )
         logger().warning("%s", warning)
         return {"warning": warning}
 
-    def _advice(self) -> str:
+    def _suggest_fix(self) -> str:
         for token, count in self._first.most_common(1):
             if count >= _MOST * self.cut:
                 return (
-                    f"{percent(count / self.cut)} of those go on after {self._named(token)}: to stop there, add "
+                    f"{percent(count / self.cut)} of those go on after {self._token_name(token)}: to stop there, add "
                     f"{token} to eos_token_id in the generation_config.json of the base policy."
                 )
         name = self._limit.split()[0]
         return f"Raise {name}, or ask for a shorter answer, or for an end, as the policy was trained to write it."
 
-    def _named(self, token: int) -> str:
+    def _token_name(self, token: int) -> str:
         return f"{self._tokenizer.convert_ids_to_tokens(token)} {token}"
 
 
@@ -231,13 +231,13 @@ class RolloutCounts:
         self._max_share = settings.max_missing_share
         self._missing: Counter[str] = Counter()
         for name, reason in self.unfit.items():
-            self._miss(name, settings.responses_per_prompt, reason)
+            self._count_missing(name, settings.responses_per_prompt, reason)
 
     def add(self, rollouts: pa.Table) -> None:
         """Count rows of the rollouts table."""
         for name in rollouts.filter(pc.equal(rollouts["finish_reason"], "missing"))["prompt_id"].to_pylist():
             if name not in self.unfit:
-                self._miss(name, 1, "the engine gave it up.")
+                self._count_missing(name, 1, "the engine gave it up.")
         for ids, reason in zip(rollouts["response_token_ids"], rollouts["finish_reason"].to_pylist(), strict=True):
             self.limit.add(ids.values.to_numpy(), reason)
 
@@ -246,7 +246,7 @@ class RolloutCounts:
         missing = {"missing": self._missing.total(), "missing_prompts": list(self._missing)}
         return {**missing, **self.limit.facts(title)}
 
-    def _miss(self, prompt_id: str, responses: int, reason: str) -> None:
+    def _count_missing(self, prompt_id: str, responses: int, reason: str) -> None:
         self._missing[prompt_id] += responses
         if (missing := self._missing.total()) > self._max_share * self.total:
             raise DataError(
@@ -255,7 +255,7 @@ class RolloutCounts:
             )
 
 
-def advancing(progress: Bar) -> OnDone:
+def progress_callback(progress: Bar) -> OnDone:
     """Return a callback for an engine that shows progress in a bar over responses."""
     tokens = 0
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tasks.errors import SettingsError
 from tasks.models.loading import has_code, stop_token_ids, weight_names
-from tasks.rollout.engine import MISSING, OnDone, Request, Response, Sampling, Work, unseen
+from tasks.rollout.engine import MISSING, OnDone, Request, Response, Sampling, Work, ignore_progress
 from tasks.settings.devices import VllmSettings
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class VllmEngine:
         self.context_tokens = int(self._llm.model_config.max_model_len)
         self.work = Work()
         self._passes = 0
-        self._on_done: OnDone = unseen
+        self._on_done: OnDone = ignore_progress
         self._places = settings.batch_size
         step = self._llm.llm_engine.step
 
@@ -90,15 +90,15 @@ class VllmEngine:
         if self._asleep:
             torch.cuda.empty_cache()  # what training has cached
             self._llm.wake_up(tags=["weights"])
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._known(weights)})
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._known_weights(weights)})
         if not torch.cuda.is_available():
-            self._llm.apply_model(_pack_again)
+            self._llm.apply_model(_repack_embeddings)
         if self._asleep:
             self._llm.wake_up(tags=["kv_cache"])
             self._asleep = False
         self._llm.reset_prefix_cache()
 
-    def _known(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    def _known_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         for name, weight in weights:
             if name not in self._names:
                 raise SettingsError(
@@ -205,7 +205,7 @@ def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
             torch.set_num_threads(threads)  # vLLM leaves one, and an offloaded optimizer wants all of them.
 
 
-def _pack_again(model: nn.Module) -> None:
+def _repack_embeddings(model: nn.Module) -> None:
     """Renews the copies that kernels for CPUs keep of embeddings: reloading passes over one that shares its weights."""
     layers: Iterable[Any] = model.modules()
     for layer in layers:

@@ -86,10 +86,10 @@ ModelPlace = Annotated[
 ]
 
 
-def determining(values: Mapping[str, Any]) -> dict[str, Any]:
+def result_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as plain values, without the fields that change no result."""
     return {
-        name: determining(value) if isinstance(value, Mapping) else value
+        name: result_values(value) if isinstance(value, Mapping) else value
         for name, value in values.items()
         if name not in OPERATIONAL
     }
@@ -143,9 +143,9 @@ class Settings(FlyteModel):
         """The door that Flyte uses for inputs on the command line and between tasks."""
         return cls.parse(json.loads(json_data))
 
-    def determining(self) -> dict[str, Any]:
+    def result_values(self) -> dict[str, Any]:
         """Plain values of all fields that can change a result."""
-        return determining(self.model_dump(mode="json"))
+        return result_values(self.model_dump(mode="json"))
 
     def one_of(self, *names: str) -> None:
         """Raise ValueError unless exactly one of several fields is given."""
@@ -237,11 +237,11 @@ class Kinds(Settings):
         if not isinstance(values, dict) or (found := cls.of_kind(values)) is cls:
             return handler(values)
         if found is None:
-            errors = {cls.tag: f"should be {_either(map(repr, cls.kinds()))}"}
+            errors = {cls.tag: f"should be {_join_or(map(repr, cls.kinds()))}"}
         else:
             kind, errors = values.get(cls.tag, cls.model_fields[cls.tag].default), {}
             for name in [name for name in values if name in cls.all_fields() - found.all_fields()]:
-                having = _either(kind for kind, one in cls.kinds().items() if name in one.all_fields())
+                having = _join_or(kind for kind, one in cls.kinds().items() if name in one.all_fields())
                 errors[name] = f"unknown field with {cls.tag} {kind}; allowed: with {cls.tag} {having}"
             if not errors:
                 return found.__pydantic_validator__.validate_json(json.dumps(values, default=str))
@@ -268,7 +268,7 @@ class Kinds(Settings):
         return own
 
 
-def _either(values: Iterable[str]) -> str:
+def _join_or(values: Iterable[str]) -> str:
     *others, last = values
     return f"{', '.join(others)} or {last}" if others else last
 

@@ -33,12 +33,12 @@ def quantity(text: str) -> float:
     return float(found[1]) * _FACTORS[found[2] or ""] * 10.0 ** int(found[3] or 0)
 
 
-def _checked(text: str) -> str:
+def _check_quantity(text: str) -> str:
     quantity(text)
     return text
 
 
-Quantity = Annotated[str, AfterValidator(_checked)]
+Quantity = Annotated[str, AfterValidator(_check_quantity)]
 
 
 class PodSettings(Settings):

@@ -98,11 +98,11 @@ class ExperimentSettings(Settings):
         """
         assert self.laboratory is not None
         layers = (next(iter(self.models.values())), self.systems[self.reference], self.laboratory.changes)
-        return _merged("laboratory", (self.common, *layers, {"store": store}), overrides)
+        return _merge_layers("laboratory", (self.common, *layers, {"store": store}), overrides)
 
     def _settings(self, model: str, system: str, where: Changes, overrides: str) -> RunSettings:
         layers = (self.common, self.models[model], self.systems[system], where)
-        return _merged(f"model {model!r} with system {system!r}", layers, overrides)
+        return _merge_layers(f"model {model!r} with system {system!r}", layers, overrides)
 
 
 def holds_experiment(path: Path) -> bool:
@@ -126,7 +126,7 @@ def read_experiment(path: Path) -> tuple[ExperimentSettings, str]:
     return ExperimentSettings.parse(values["experiment"]), str(values.get("store", "runs"))
 
 
-def _merged(name: str, layers: Iterable[Changes], overrides: str) -> RunSettings:
+def _merge_layers(name: str, layers: Iterable[Changes], overrides: str) -> RunSettings:
     values: dict[str, Any] = {}
     for layer in layers:
         values = RunSettings.merge(values, layer)

@@ -71,7 +71,7 @@ class RunSettings(Settings):
         Raises:
             SettingsError: the settings are wrong.
         """
-        return cls.parse(_changed(values, _parse_overrides(overrides)))
+        return cls.parse(_apply_changes(values, _parse_overrides(overrides)))
 
     def override(self, overrides: str) -> Self:
         """Return these settings with single fields overridden."""
@@ -104,7 +104,7 @@ class RunSettings(Settings):
         tracker = self.operation.tracker
         if not isinstance(tracker, TensorBoardTracker | WandbTracker) or tracker.run:
             return self.operation
-        digest = hashlib.sha256(json.dumps(self.determining(), sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(self.result_values(), sort_keys=True).encode()).hexdigest()
         name = f"{self.optimize.preset}-mu{self.mu}-seed{self.seed}-{digest[:8]}"
         return self.operation.model_copy(update={"tracker": tracker.model_copy(update={"run": name})})
 
@@ -249,11 +249,11 @@ class Given(FlyteModel, Generic[Section]):
         return section
 
 
-def chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
+def chosen_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run by their full names, as overrides have them; of the objective what is not its preset's.
 
     Args:
-        settings: as ``determining`` gives them; what this version of the code does not know is shown whole.
+        settings: as ``result_values`` gives them; what this version of the code does not know is shown whole.
     """
     try:
         return flat({**settings, "optimize": _without_row(settings.get("optimize") or {})})
@@ -294,7 +294,7 @@ def _parse_overrides(text: str) -> dict[str, Any]:
     return changes
 
 
-def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def _apply_changes(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Return values with changes merged in, without those of another source or function than the new one."""
     values = dict(values)
     for name, replaced in {"policy": _OF_A_SOURCE, "prompts": _OF_A_SOURCE, "verify": {"source_digest"}}.items():

@@ -109,7 +109,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, ArtifactRef):
         return value.digest
     if isinstance(value, Settings):
-        return value.determining()
+        return value.result_values()
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return value

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from tasks.errors import DamagedError, DataError
-from tasks.formats import some
+from tasks.formats import first_names
 from tasks.provenance import commit
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
@@ -109,9 +109,10 @@ def match_artifact(names: Iterable[str], wanted: str) -> str:
     # Folders have 16 characters of a digest; somebody may have copied all of it.
     found = [name for name in candidates if name.startswith(wanted[: len(kind) + 17])]
     if len(found) > 1:
-        raise DataError(f"{wanted!r}: names {len(found)} artifacts: {some(found, _CANDIDATES)}. Give more characters.")
+        names = first_names(found, _CANDIDATES)
+        raise DataError(f"{wanted!r}: names {len(found)} artifacts: {names}. Give more characters.")
     if not found:
-        here = some(candidates, _CANDIDATES) if candidates else f"no {kind}"
+        here = first_names(candidates, _CANDIDATES) if candidates else f"no {kind}"
         raise DataError(f"{wanted!r}: no such artifact in this store. There is {here}.")
     return found[0]
 

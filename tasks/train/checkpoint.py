@@ -21,7 +21,7 @@ from tasks.errors import ArtifactError
 from tasks.interruption import stop, stop_requested
 from tasks.models.files import GENERATION
 from tasks.models.loading import OPTIMIZER, folder_weights
-from tasks.models.lora import ADAPTER, merged, save_adapters
+from tasks.models.lora import ADAPTER, merge_adapters, save_adapters
 from tasks.settings import LoraSettings, OperationSettings
 from tasks.store.progress import Progress
 from tasks.train import distributed
@@ -45,7 +45,7 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
         return
     if lora is not None:
         save_adapters(folder / ADAPTER, weights, lora)
-        whole = dict(merged(folder_weights(previous), weights, lora))
+        whole = dict(merge_adapters(folder_weights(previous), weights, lora))
         save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
     else:
         parameters = dict(backend.model.named_parameters(remove_duplicate=False))
@@ -110,7 +110,7 @@ class Resume:
     def logp(self, first: int) -> Columns:
         """Return the columns of the responses that the update ``first`` begins with; empty when there are none."""
         folder = distributed.find_on_all_ranks(_LOGP, first, lambda: self._progress.get(_LOGP, first))
-        return {} if folder is None else _mapped(folder / _COLUMNS)
+        return {} if folder is None else _map_columns(folder / _COLUMNS)
 
     def keep_logp(self, first: int, columns: Columns) -> None:
         """Save the columns of the responses that the update ``first`` begins with."""
@@ -158,10 +158,10 @@ class Resume:
             self._progress.clear()
             return None
         backend.set_weights(load_file(folder / _WEIGHTS))
-        self._saved, self.columns = done, _mapped(folder / _COLUMNS)
+        self._saved, self.columns = done, _map_columns(folder / _COLUMNS)
         return load_optimizer(folder, backend), Outcome(**json.loads((folder / _OUTCOME).read_text()))
 
 
-def _mapped(path: Path) -> Columns:
+def _map_columns(path: Path) -> Columns:
     # Torch's way of loading maps the file, numpy's reads it.
     return {name: column.numpy() for name, column in load_file(path).items()}

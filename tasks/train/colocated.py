@@ -19,7 +19,7 @@ from torch import Tensor
 from tasks.errors import SettingsError
 from tasks.interruption import save_on_sigterm
 from tasks.models.loading import load_tokenizer
-from tasks.models.lora import merged
+from tasks.models.lora import merge_adapters
 from tasks.progress import bar
 from tasks.resident import release
 from tasks.rollout.engine import load_engine
@@ -33,7 +33,7 @@ from tasks.train import distributed
 from tasks.train.batches import Ints, Responses, collect, group_order
 from tasks.train.checkpoint import Resume
 from tasks.train.outcome import Outcome, Row
-from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_of
+from tasks.train.stage import base_policy, load_trainer, make_updates, reference_parent, save, start_folder
 from tasks.train.trainer import Phase
 from tasks.verify.pool import check_failures, shared_verifier
 from tasks.verify.step import Tally, pair, verdict_table
@@ -146,7 +146,7 @@ class Colocated:
         self.responses = len(rows) * rollout.responses_per_prompt
         """Responses of the whole stage."""
         folder, base = self.store.path(self.policy), base_policy(self.store, optimize, self.reference)
-        self.start = start_of(optimize, folder, base)
+        self.start = start_folder(optimize, folder, base)
         """The folder whose weights are loaded."""
         release()
         self.tokenizer = load_tokenizer(folder)
@@ -213,7 +213,7 @@ class Colocated:
             backend, lora = self.trainer.backend, self.optimize.lora
             weights: Iterable[tuple[str, Tensor]] = backend.weights()
             if lora is not None:
-                weights = merged(backend.frozen(), dict(weights), lora)
+                weights = merge_adapters(backend.frozen(), dict(weights), lora)
             self.engine.update_weights(weights)
 
     def to_training(self) -> None:
@@ -253,11 +253,11 @@ class Colocated:
             sampled = sample(
                 self.engine, self.tokenizer, self.rollout, own, name, self.stage, self.seed, unfit=self.counts.unfit
             )
-            rollouts = _gathered(to_table(sampled, ROLLOUTS))
+            rollouts = _gather_table(to_table(sampled, ROLLOUTS))
             self.call_seconds.append(time.perf_counter() - began)
         with self.phase("verify"):
             judged = self.verifier.verify([pair(row) for row in sampled])
-            verdicts = _gathered(verdict_table(sampled, judged))
+            verdicts = _gather_table(verdict_table(sampled, judged))
         self.to_training()
         return rollouts, verdicts
 
@@ -279,5 +279,5 @@ class Colocated:
         return distributed.find_on_all_ranks(_REFRESH, number, lambda: self.store.progress.get(_REFRESH, number))
 
 
-def _gathered(table: pa.Table) -> pa.Table:
+def _gather_table(table: pa.Table) -> pa.Table:
     return pa.concat_tables(distributed.gather(table)).combine_chunks()

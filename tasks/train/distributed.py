@@ -82,7 +82,7 @@ def find_on_all_ranks(name: str, number: int, find: Callable[[], Own | None]) ->
     return found
 
 
-def once_together(
+def run_once_in_group(
     ref: StoreRef, name: str, version: str, logic: Callable[..., Made], *inputs: Any, **named: Any
 ) -> Made | None:
     """Call ``work.run_once`` in each process of a group, which torchrun started; return what was made, in the leader.
@@ -90,14 +90,14 @@ def once_together(
     Raises:
         SettingsError: there are more processes than GPUs.
     """
-    with _joined():
-        return once_led(ref, name, version, logic, *inputs, **named)
+    with _process_group():
+        return run_once_joined(ref, name, version, logic, *inputs, **named)
 
 
-def once_led(
+def run_once_joined(
     ref: StoreRef, name: str, version: str, logic: Callable[..., Made], *inputs: Any, **named: Any
 ) -> Made | None:
-    """Do what ``once_together`` does in processes that are joined already."""
+    """Do what ``run_once_in_group`` does in processes that are joined already."""
     if rank() > 0:
         if broadcast_int(0):
             logic(Store(ref, work=work.work_key(name, version, inputs), follows=True), *inputs, **named)
@@ -118,7 +118,7 @@ def once_led(
 
 
 @contextmanager
-def _joined() -> Iterator[None]:
+def _process_group() -> Iterator[None]:
     local, here = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     on_gpus = torch.cuda.is_available()
     if on_gpus:

@@ -80,7 +80,7 @@ def optimize_stage(
         batches = plan_batches(responses, settings.responses_per_update, (seed, stage))
         updates = len(batches) * settings.objective.schedule.updates_per_batch
         outcome = make_updates(trainer, stage, lambda _: (responses, batches), 1, updates, len(responses.group_R))
-        save(draft, trainer, start_of(settings, folder, base), outcome, stage, updates)
+        save(draft, trainer, start_folder(settings, folder, base), outcome, stage, updates)
     return draft.ref
 
 
@@ -159,7 +159,7 @@ def base_policy(store: Store, settings: OptimizeSettings, reference: ArtifactRef
     return store.path(reference, without=OPTIMIZER) if reference_parent(settings, reference) else None
 
 
-def start_of(settings: OptimizeSettings, folder: Path, base: Path | None) -> Path:
+def start_folder(settings: OptimizeSettings, folder: Path, base: Path | None) -> Path:
     """Return the folder whose weights are loaded: the policy's own, or the base policy's where adapters are trained."""
     return base if base and settings.lora else folder
 
@@ -179,7 +179,7 @@ def load_trainer(
     release()
     # DeepSpeed takes to its GPU what stays there: in bfloat16 its part alone of the fp32 weights.
     place = "cpu" if settings.backend.kind == "deepspeed" else None
-    model = load_model(start_of(settings, folder, base), place=place)
+    model = load_model(start_folder(settings, folder, base), place=place)
     if settings.lora is not None:
         add_adapters(model, settings.lora, seed)
         if (folder / ADAPTER).is_dir():

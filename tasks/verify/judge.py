@@ -30,12 +30,12 @@ _LOG_2 = math.log10(2)
 def judge(gold: str, answer: str) -> Outcome:
     """Compare the content of a response's box with a gold answer; ``crashed`` where math-verify raised."""
     try:
-        return _judged(gold, answer)
+        return _compare(gold, answer)
     except Exception:  # Whatever was raised, the comparison has not been made: that is never a silent zero.
         return Outcome.CRASHED
 
 
-def _judged(gold: str, answer: str) -> Outcome:
+def _compare(gold: str, answer: str) -> Outcome:
     expected = _words_of(gold)
     if expected is not None:
         if (found := words(answer)) is not None:

@@ -42,13 +42,13 @@ _BASE = re.compile(
 )
 
 
-def _whole(found: re.Match[str]) -> str:
+def _unwrap_style(found: re.Match[str]) -> str:
     """Return the content of a style: as it is where it is the whole answer, else as a group."""
     content = found[found.lastindex or 0].strip()
     return content if found.span() == (0, len(found.string)) else f"{{{content}}}"
 
 
-def _joined(found: re.Match[str]) -> str:
+def _without_spaces(found: re.Match[str]) -> str:
     return found[0].replace(" ", "")
 
 
@@ -72,21 +72,21 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
         r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[a-zA-Z]|\\pi))",
         lambda found: rf"\sqrt{{{found[1] or found[2] or found[3]}}}",
     ),
-    ("colours are no mathematics", rf"\\textcolor\s*\{{[^{{}}]*\}}\s*{_BRACED}", _whole),
+    ("colours are no mathematics", rf"\\textcolor\s*\{{[^{{}}]*\}}\s*{_BRACED}", _unwrap_style),
     ("colours are no mathematics", r"\\color\s*\{[^{}]*\}", ""),
     ("space is no mathematics", r"\\(?:[hv]space\*?|v?phantom|hphantom|label|tag)\s*\{[^{}]*\}", ""),
     (
         "lines and styles are no mathematics",
         rf"\\(?:underline|uline|boldsymbol|bm|pmb|emph|ensuremath|mathord)\s*{_BRACED}",
-        _whole,
+        _unwrap_style,
     ),
     (
         "a number in bold type is a number",
         r"\\(?:mathbf|mathit|textbf|textit|text|mathrm)\s*\{\s*([-+]?[\d.,]*\d)\s*\}",
-        _whole,
+        _unwrap_style,
     ),
     ("words in a style are words", rf"\{{\s*{_STYLE}\s*([a-zA-Z][a-zA-Z ]*)\}}", r"\\text{\1}"),
-    ("a number in a style is a number", rf"\{{\s*{_STYLE}\s*([^{{}}]*)\}}", _whole),
+    ("a number in a style is a number", rf"\{{\s*{_STYLE}\s*([^{{}}]*)\}}", _unwrap_style),
     (
         "sizes and styles are no mathematics",
         r"\\(?:bf|it|sf|tt|sl|(?:display|text|script)style|boldmath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge|limits)"
@@ -108,9 +108,9 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     (
         "digits in groups of three are one number",
         r"(?<![\d.,^_\w}])(?<![\d^_}] )\d{1,3}(?: +\d{3})+(?! *\d)(?:\.\d+)?",
-        _joined,
+        _without_spaces,
     ),
-    ("so are decimals in groups of three", r"(?<![\w.,])\d+\.\d{3}(?: \d{3})*(?: \d{1,3})(?! *\d)", _joined),
+    ("so are decimals in groups of three", r"(?<![\w.,])\d+\.\d{3}(?: \d{3})*(?: \d{1,3})(?! *\d)", _without_spaces),
     (
         "4.5e33 is a power of ten; so can be 2e-1, or it is 2e - 1: see readings",
         r"(?<![\w.\\}^])(\d+\.\d*|\d*\.\d+|\d+)[eE]([+-]?\d{2,}|\d|(?<=1[eE])[+-]\d)(?![\w.{^(])",

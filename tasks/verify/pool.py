@@ -386,7 +386,7 @@ def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettin
         return
     counts = Counter(verdict.outcome for verdict, _ in failed)
     example, name = failed[0]
-    shown = f": {shortened(example.extracted, 80)!r}" if example.extracted else ""
+    shown = f": {shorten(example.extracted, 80)!r}" if example.extracted else ""
     raise GateError(
         f"verify: {counts[Outcome.TIMEOUT]} timeouts and {counts[Outcome.CRASHED]} crashes among {responses} "
         f"responses, a share of {len(failed) / responses:.4g}; verify.max_failure_share is "
@@ -395,6 +395,6 @@ def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettin
     )
 
 
-def shortened(text: str, longest: int) -> str:
+def shorten(text: str, longest: int) -> str:
     """Return a text as messages show it, cut where it is longer."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

@@ -62,14 +62,14 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
     for number in count(1):
         judge = os.fork()
         if not judge:
-            _live(own, number, make, settings.get("deadline_seconds", 0), replies)
+            _serve(own, number, make, settings.get("deadline_seconds", 0), replies)
         status = os.waitstatus_to_exitcode(os.waitpid(judge, 0)[1])
         if status == 0:
             return
-        _say(replies, ENDED, status)
+        _reply(replies, ENDED, status)
 
 
-def _live(parent: int, number: int, make: Callable[[], Judge], deadline_seconds: float, replies: int) -> NoReturn:
+def _serve(parent: int, number: int, make: Callable[[], Judge], deadline_seconds: float, replies: int) -> NoReturn:
     """Answer as a judge, whose process ends when a job takes more CPU time, even where no Python code is reached."""
     status = 0
     try:
@@ -78,7 +78,7 @@ def _live(parent: int, number: int, make: Callable[[], Judge], deadline_seconds:
         with Path(os.devnull).open("w") as nowhere:  # Nothing that a library prints gets between the replies.
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
-        _say(replies, READY, number, os.getpid())
+        _reply(replies, READY, number, os.getpid())
         mine = f"{number}\n".encode()
         lines = iter(sys.stdin.buffer)
         for line in lines:
@@ -89,7 +89,7 @@ def _live(parent: int, number: int, make: Callable[[], Judge], deadline_seconds:
             signal.setitimer(signal.ITIMER_PROF, deadline_seconds)
             judgement, spent = judge(*job)
             signal.setitimer(signal.ITIMER_PROF, 0)
-            _say(replies, *judgement)
+            _reply(replies, *judgement)
             if spent or judgement.outcome is Outcome.CRASHED:
                 status = SPENT
                 break
@@ -101,7 +101,7 @@ def _live(parent: int, number: int, make: Callable[[], Judge], deadline_seconds:
         os._exit(status)
 
 
-def _say(replies: int, *words: Any) -> None:
+def _reply(replies: int, *words: Any) -> None:
     os.write(replies, json.dumps(words).encode() + b"\n")
 
 
@@ -129,7 +129,7 @@ def _programs(settings: Mapping[str, Any], replies: int) -> Callable[[], Judge]:
     from tasks.verify.code.judge import DisturbedError, ProgramJudge
 
     def make() -> Judge:
-        judge = ProgramJudge(settings["code"], before_each=lambda: _say(replies, ALIVE))
+        judge = ProgramJudge(settings["code"], before_each=lambda: _reply(replies, ALIVE))
         _limit_memory(settings["memory_mib"])  # Of this process alone: a program has limits of its own.
 
         def judged(gold: str, answer: str) -> tuple[Judgement, bool]:

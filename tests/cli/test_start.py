@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tasks.cli import start as module
-from tasks.cli.start import Options, Progress, ending, start
+from tasks.cli.start import Options, Progress, describe_end, start
 from tasks.errors import DeploymentError, SettingsError
 from tasks.flyte.remote import Attempt, Node, Seen
 from tests.cli.flyte_admin import Admin
@@ -331,6 +331,6 @@ def test_the_innermost_node_that_failed_is_named() -> None:
         node("s / t", "failed", error="in t"),
         node("u", "failed", error="in u"),
     )
-    assert ending(Seen("failed", nodes, "all")).startswith("failed in s / t:\nin t\n")
-    assert ending(Seen("aborted", nodes, "by somebody")) == "aborted: by somebody"
-    assert ending(Seen("timed_out", (), "too late")) == "timed out: too late"
+    assert describe_end(Seen("failed", nodes, "all")).startswith("failed in s / t:\nin t\n")
+    assert describe_end(Seen("aborted", nodes, "by somebody")) == "aborted: by somebody"
+    assert describe_end(Seen("timed_out", (), "too late")) == "timed out: too late"

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.experiments.page import render_page
 from tasks.experiments.result import markdown
-from tasks.formats import duration, number, saved
+from tasks.formats import duration, format_saving, number
 from tasks.report.ledger import training_clock
 from tests.experiments.conftest import HOSTILE, MODELS, SYSTEMS
 from tests.report.pages import assert_self_contained, texts, words
@@ -110,7 +110,7 @@ def test_a_waterfall_falls_from_the_baseline_to_the_reference(drawn, result, sys
 
 
 def test_tables_have_every_number(page, result):
-    numbers = [saved(one.seconds) for one in result.causes]
+    numbers = [format_saving(one.seconds) for one in result.causes]
     numbers += [number(one.ledger["generate"]) for one in result.times]
     numbers += [duration(seconds) for one in result.times for seconds in one.wall_clocks]
     for text in (words(page), str(result), markdown(result)):

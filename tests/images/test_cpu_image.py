@@ -162,7 +162,7 @@ class Pods:
         ended.set()
         if wanted:
             killer.join()
-            # 128 and more: ended by the signal; SIGTERM is heeded, and told in error.pb.
+            # 128 and more: ended by the signal; the step ends after SIGTERM and says so in error.pb.
             assert wanted != signal.SIGKILL or done.returncode == 128 + wanted, done.stdout
         return done.stdout
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tasks.errors import SettingsError
-from tasks.models.loading import put_liger
+from tasks.models.loading import apply_liger
 from tasks.models.packing import PACKED_ATTENTION
 from tasks.models.scorer import Scorer, pack
 from tasks.settings import OptimizeSettings
@@ -48,7 +48,7 @@ def _interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("family", FAMILIES_OF_LIGER)
 def test_the_same_log_probabilities_and_gradients(family: str) -> None:
     plain, ligers = (model(FAMILIES[family], PACKED_ATTENTION) for _ in range(2))
-    put_liger(ligers)
+    apply_liger(ligers)
     kinds = {module._get_name() for module in ligers.modules()}
     assert {"LigerRMSNorm", "LigerSwiGLUMLP"} & kinds
     given = pack(*sequences(1, [(3, 5), (7, 1), (4, 4)]))
@@ -65,7 +65,7 @@ def test_the_same_log_probabilities_and_gradients(family: str) -> None:
 
 @needs_liger
 def test_models_made_later_have_their_own_layers() -> None:
-    put_liger(model(FAMILIES["qwen3"], PACKED_ATTENTION))
+    apply_liger(model(FAMILIES["qwen3"], PACKED_ATTENTION))
     later = model(FAMILIES["qwen3"], PACKED_ATTENTION)
     assert not [module for module in later.modules() if "Liger" in module._get_name()]
 
@@ -73,7 +73,7 @@ def test_models_made_later_have_their_own_layers() -> None:
 @needs_liger
 def test_a_model_without_kernels_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"has no kernels for a gpt2 model; allowed: .*qwen3"):
-        put_liger(model(FAMILIES["gpt2"], PACKED_ATTENTION))
+        apply_liger(model(FAMILIES["gpt2"], PACKED_ATTENTION))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

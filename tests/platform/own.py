@@ -2,7 +2,7 @@
 
 from flytekit import workflow
 
-from tasks.flyte.decorators import always
+from tasks.flyte.decorators import uncached
 from tasks.flyte.ends import open_evaluation
 from tasks.flyte.inputs import Artifact
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
@@ -11,13 +11,13 @@ from workflows.stages import evaluate as evaluate_policy
 from workflows.stages import problems
 
 
-@always
+@uncached
 def value_of(store: str, accuracy: Artifact) -> float:
     """The accuracy as a number."""
     return float(Store.open(store).manifest(accuracy).facts["accuracy"])
 
 
-@always
+@uncached
 def opens(store: str) -> str:
     """The id of a store."""
     return Store.open(store).ref.id

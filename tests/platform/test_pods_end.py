@@ -9,7 +9,7 @@ import pytest
 from flyteidl.core import literals_pb2
 from torch.distributed.launcher.api import LaunchConfig
 
-from tasks.flyte.training import SHUTDOWN_SECONDS, listening
+from tasks.flyte.training import SHUTDOWN_SECONDS, relay_errors
 from tests.platform import own
 from tests.platform.propeller import literals
 from tools import ROOT
@@ -49,5 +49,5 @@ def test_torch_waits_for_a_checkpoint_unless_told_otherwise(
     os.environ.pop(SHUTDOWN, None)
     if told:
         os.environ[SHUTDOWN] = told
-    with listening():
+    with relay_errors():
         assert LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=1).shutdown_timeout == seconds

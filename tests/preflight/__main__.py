@@ -4,7 +4,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from tasks.cli.pages import renew
+from tasks.cli.pages import replace_between_marks
 from tests.cli.synthetic import command
 from tests.preflight.clusters import right
 from tests.preflight.conftest import CONFIG, TAG, deployment_of
@@ -45,7 +45,7 @@ def main() -> None:
     if page is None:
         print(example)
     else:
-        renew(page, "example", f"```text\n{example}```\n")
+        replace_between_marks(page, "example", f"```text\n{example}```\n")
 
 
 if __name__ == "__main__":

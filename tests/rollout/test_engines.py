@@ -22,9 +22,9 @@ from tasks.rollout.engine import (
     Sampling,
     Work,
     engine_of,
+    ignore_progress,
     load_engine,
     sampling_seed,
-    unseen,
 )
 from tasks.rollout.requests import build_requests
 from tasks.settings import ArithmeticSettings, EngineSettings, PolicySettings
@@ -65,7 +65,7 @@ def requests(policy_folder: Path) -> list[Request]:
 
 
 def run(engine: Engine, requests: Sequence[Request], sampling: Sampling = TWENTY) -> list[Response]:
-    return engine.generate(requests, sampling, unseen)
+    return engine.generate(requests, sampling, ignore_progress)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.0])

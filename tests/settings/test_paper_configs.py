@@ -40,7 +40,7 @@ def test_a_file_is_read_as_the_settings_of_its_run(run: PaperRun) -> None:
 def test_every_setting_that_decides_a_result_has_a_source(run: PaperRun) -> None:
     named = run.entries
     missing = [
-        leaf for leaf in leaves(run.settings.determining()) if not any(covers(setting, leaf) for setting in named)
+        leaf for leaf in leaves(run.settings.result_values()) if not any(covers(setting, leaf) for setting in named)
     ]
     assert not missing, f"{TABLE.name} says nothing about {missing}"
 
@@ -60,7 +60,7 @@ def test_the_table_says_what_it_must_of_the_systems() -> None:
 
 @pytest.mark.parametrize("model", sorted({run.model for run in runs()}))
 def test_systems_differ_in_what_handles_staleness_alone(model: str) -> None:
-    of_model = {run.system: leaves(run.settings.determining()) for run in runs() if run.model == model}
+    of_model = {run.system: leaves(run.settings.result_values()) for run in runs() if run.model == model}
     ours = of_model["mu_grpo"]
     for system, theirs in of_model.items():
         different = {name for name in ours.keys() | theirs if ours.get(name) != theirs.get(name)}

@@ -8,8 +8,8 @@ import yaml
 
 from tasks.errors import SettingsError
 from tasks.settings import PRESETS, ObjectiveSettings, OptimizeSettings, RunSettings
-from tasks.settings.base import determining
-from tasks.settings.run import chosen
+from tasks.settings.base import result_values
+from tasks.settings.run import chosen_settings
 
 NO_RUN = ("prices.yaml", "reproduce-tiny.yaml")
 CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "configs").glob("*.yaml") if path.name not in NO_RUN)
@@ -28,19 +28,19 @@ def test_every_config_is_valid_and_survives_a_round_trip(path: Path) -> None:
 
 def test_what_changes_no_result_enters_no_key(run: RunSettings) -> None:
     moved = run.override("store=elsewhere verify.workers=7 operation.checkpoints_kept=5")
-    assert moved.determining() == run.determining() == determining(moved.model_dump(mode="json"))
-    assert run.override("verify.memory_mib=512").determining() != run.determining()
+    assert moved.result_values() == run.result_values() == result_values(moved.model_dump(mode="json"))
+    assert run.override("verify.memory_mib=512").result_values() != run.result_values()
 
 
 def test_the_settings_that_were_chosen_are_named_as_overrides_name_them(run: RunSettings) -> None:
     for overrides in ("optimize.preset=relaxed", "optimize.learning_rate=2e-5 seed=3"):
         names = [part.split("=")[0] for part in overrides.split()]
-        before, after = chosen(run.determining()), chosen(run.override(overrides).determining())
+        before, after = chosen_settings(run.result_values()), chosen_settings(run.override(overrides).result_values())
         assert [name for name in before if before[name] != after[name]] == sorted(names, key=list(before).index)
         assert before.keys() == after.keys()
-    veto = chosen(run.override("optimize.objective.veto.kappa=1.25").determining())
+    veto = chosen_settings(run.override("optimize.objective.veto.kappa=1.25").result_values())
     assert veto["optimize.objective.veto.kappa"] == 1.25
-    assert chosen({"optimize": {"preset": "of a later release"}}) == {"optimize.preset": "of a later release"}
+    assert chosen_settings({"optimize": {"preset": "of a later release"}}) == {"optimize.preset": "of a later release"}
 
 
 def test_derived_numbers(run: RunSettings) -> None:
@@ -184,8 +184,8 @@ def test_another_preset_brings_its_own_row_and_keeps_what_was_overridden(old: st
 
 
 def test_a_regulariser_keeps_a_coefficient_of_zero(run: RunSettings) -> None:
-    chosen = run.override("optimize.objective.regulariser='{kind: reference_kl, coefficient: 0.0}'")
-    again = chosen.override("seed=5").optimize.objective.regulariser
+    chosen_settings = run.override("optimize.objective.regulariser='{kind: reference_kl, coefficient: 0.0}'")
+    again = chosen_settings.override("seed=5").optimize.objective.regulariser
     assert (again.kind, again.coefficient) == ("reference_kl", 0.0)
 
 

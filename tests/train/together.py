@@ -123,10 +123,10 @@ def _alternate(ref: StoreRef, out: Path, jobs: list[Job]) -> None:
         try:
             if job.stopped and leads:
                 _stop_after_a_state()
-            made = distributed.once_led(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
+            made = distributed.run_once_joined(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
         except Interrupted:
             dist.barrier()
-            made = distributed.once_led(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
+            made = distributed.run_once_joined(ref, "alternate", job.name, train_alternating, *job.inputs, **job.named)
         assert (made is not None) == leads
         if made is not None:
             (out / job.name).write_text(made.digest)

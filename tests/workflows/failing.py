@@ -3,10 +3,10 @@
 import builtins
 
 from tasks import errors
-from tasks.flyte.decorators import always
+from tasks.flyte.decorators import uncached
 
 
-@always
+@uncached
 def fail(kind: str) -> str:
     """Raises an error of a kind, of the project's or of Python's; for ``ok`` it returns."""
     if kind != "ok":

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from rich.table import Table
 
-from tasks.cli.pages import renew
+from tasks.cli.pages import replace_between_marks
 from tasks.report import drawing
 from tasks.report.look import BLUE, MUTED, ORANGE
 from tasks.report.tables import render_markdown
@@ -32,7 +32,7 @@ def write_page(page: Path, folder: Path = BASELINES) -> None:
     """Renews the part of a page that is about this machine, and the figure beside the page.
 
     Args:
-        page: has the marks of ``tasks.cli.pages.renew``.
+        page: has the marks of ``tasks.cli.pages.replace_between_marks``.
         folder: with a JSON file for every benchmark.
 
     Raises:
@@ -45,7 +45,7 @@ def write_page(page: Path, folder: Path = BASELINES) -> None:
         figure.parent.mkdir(parents=True, exist_ok=True)
         figure.write_text(ratios(kept) + "\n", encoding="utf-8")
         parts.append(f"![Every ratio that has a bar, as a share of it]({FIGURE})")
-    renew(page, MARK, "\n\n".join([*parts, *map(section, kept)]) + "\n")
+    replace_between_marks(page, MARK, "\n\n".join([*parts, *map(section, kept)]) + "\n")
 
 
 def section(found: Measured, command: str = "", level: int = 2) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tasks.cli.pages import renew
+from tasks.cli.pages import replace_between_marks
 from tasks.cli.runs import all_runs
 from tasks.report.ledger import ROWS, training_seconds
 from tasks.report.tables import render_markdown
@@ -137,7 +137,7 @@ def main() -> None:
         f"range. Training and everything are within {worst:.0%}.\n\n{text.rstrip()}\n"
     )
     if options.page:
-        renew(options.page, "check", text)
+        replace_between_marks(options.page, "check", text)
     if worst > ALLOWED:
         raise SystemExit(f"off by {worst:.0%}; allowed: {ALLOWED:.0%}")
 

@@ -17,7 +17,7 @@ import torch
 from tasks.data.arithmetic import split
 from tasks.models.loading import OPTIMIZER, load_tokenizer
 from tasks.models.step import prepare_policy
-from tasks.rollout.engine import Sampling, engine_of, unseen
+from tasks.rollout.engine import Sampling, engine_of, ignore_progress
 from tasks.rollout.requests import build_requests
 from tasks.rollout.step import generate_shard, parts
 from tasks.settings import ArithmeticSettings, PolicySettings, RolloutSettings, TinyPolicySettings, WarmStartSettings
@@ -75,7 +75,7 @@ def measure(repeats: int) -> Measured:
         def alone() -> float:
             start, tokens = time.perf_counter(), 0
             for part in requests:
-                made = engine.generate(part, Sampling(SETTINGS.max_new_tokens, SETTINGS.temperature), unseen)
+                made = engine.generate(part, Sampling(SETTINGS.max_new_tokens, SETTINGS.temperature), ignore_progress)
                 tokens += sum(len(one.token_ids) for one in made)
             counted[ENGINE].add(tokens)
             return tokens / (time.perf_counter() - start)

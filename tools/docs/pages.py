@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tasks.cli.algorithms import algorithms_table, describe
 from tasks.cli.data import benchmarks_table, training_sets_table
-from tasks.cli.pages import renew
+from tasks.cli.pages import replace_between_marks
 from tasks.cli.settings import FILES, Entry, sections
 from tasks.report.tables import render_markdown
 from tasks.settings import PRESETS, ObjectiveSettings
@@ -67,7 +67,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
 def write(folder: Path = DOCS) -> None:
     """Renew every part in a folder with the pages."""
     for (page, marks), text in PARTS.items():
-        renew(folder / page, marks, text())
+        replace_between_marks(folder / page, marks, text())
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from tasks.models.loading import check_liger, put_liger
+from tasks.models.loading import apply_liger, check_liger
 from tasks.models.scorer import Scorer
 from tasks.train.backends.backend import Backend
 
@@ -23,7 +23,7 @@ def open_backend(scorer: Scorer, settings: "OptimizeSettings") -> Backend:
     """
     if settings.backend.liger:
         check_liger()
-        put_liger(scorer.model)
+        apply_liger(scorer.model)
     if settings.backend.gradient_checkpointing:
         _compute_layers_again(scorer.model)
     if settings.backend.kind == "deepspeed":

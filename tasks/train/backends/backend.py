@@ -33,7 +33,7 @@ def adamw(weights: Iterable[nn.Parameter], settings: "OptimizeSettings") -> torc
     )
 
 
-def untrained(model: PreTrainedModel) -> dict[str, nn.Parameter]:
+def frozen_parameters(model: PreTrainedModel) -> dict[str, nn.Parameter]:
     """The parameters that updates leave as they are, by name: those beside adapters."""
     return {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
 

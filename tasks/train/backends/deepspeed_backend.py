@@ -14,7 +14,7 @@ from tasks.errors import SettingsError
 from tasks.models.scorer import MicroBatch, Scorer
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
-from tasks.train.backends.backend import MOMENTS, Named, adamw, trainable, untrained
+from tasks.train.backends.backend import MOMENTS, Named, adamw, frozen_parameters, trainable
 
 
 class DeepSpeedBackend:
@@ -77,7 +77,7 @@ class DeepSpeedBackend:
     def frozen(self) -> Named:
         from deepspeed.runtime.zero import GatheredParameters
 
-        for name, parameter in untrained(self.model).items():
+        for name, parameter in frozen_parameters(self.model).items():
             with GatheredParameters([parameter], enabled=self._stage == 3):
                 weight = parameter.detach().clone() if self._stage == 3 else parameter.detach()
             yield name, weight

@@ -10,7 +10,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
 from tasks.models.scorer import MicroBatch, Scorer
-from tasks.train.backends.backend import MOMENTS, Named, adamw, trainable, untrained
+from tasks.train.backends.backend import MOMENTS, Named, adamw, frozen_parameters, trainable
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure this
     from tasks.settings import OptimizeSettings
@@ -65,7 +65,7 @@ class TorchBackend:
         yield from self._weights.items()
 
     def frozen(self) -> Named:
-        yield from untrained(self.model).items()
+        yield from frozen_parameters(self.model).items()
 
     def moments(self) -> Named:
         for name, parameter in self._weights.items():

@@ -126,14 +126,14 @@ class Confinement:
                 raise OSError(errno.EINVAL, f"{name} cannot be {limit}: {error}") from None
         # Root without capabilities is a user like others.
         header, nothing = struct.pack("Ii", 0x20080522, 0), bytes(24)
-        _done(_LIBC.capset(header, nothing), "capset")
-        _done(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+        _raise_on_error(_LIBC.capset(header, nothing), "capset")
+        _raise_on_error(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
         if self._ruleset is not None:
-            _done(_LIBC.syscall(_LANDLOCK_RESTRICT_SELF, self._ruleset, 0), "landlock_restrict_self")
+            _raise_on_error(_LIBC.syscall(_LANDLOCK_RESTRICT_SELF, self._ruleset, 0), "landlock_restrict_self")
             os.close(self._ruleset)
         code = ctypes.create_string_buffer(self._filter, len(self._filter))
         program = struct.pack("HxxxxxxP", len(self._filter) // 8, ctypes.addressof(code))
-        _done(_LIBC.prctl(_PR_SET_SECCOMP, 2, program, 0, 0), "seccomp")
+        _raise_on_error(_LIBC.prctl(_PR_SET_SECCOMP, 2, program, 0, 0), "seccomp")
 
 
 def die_with(parent: int) -> None:
@@ -192,19 +192,19 @@ def _ruleset(readable: Iterable[str]) -> int:
     # Where it can, Landlock also closes TCP, abstract sockets, and signals to others, which seccomp does before it.
     attributes = struct.pack("QQQ", (1 << rights) - 1, 0b11, 0b11)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = int(_LIBC.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0))
-    _done(ruleset, "landlock_create_ruleset")
+    _raise_on_error(ruleset, "landlock_create_ruleset")
     for path, access in [*((path, _READ) for path in readable), ("/dev/null", _READ | _WRITE)]:
         with suppress(FileNotFoundError):
             opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
             if os.path.isdir(path):  # noqa: PTH112 (pathlib is not loaded in every program's process)
                 access |= _READ_DIR
             rule = struct.pack("=Qi", access, opened)
-            _done(_LIBC.syscall(_LANDLOCK_ADD_RULE, ruleset, 1, rule, 0), f"landlock_add_rule {path}")
+            _raise_on_error(_LIBC.syscall(_LANDLOCK_ADD_RULE, ruleset, 1, rule, 0), f"landlock_add_rule {path}")
             os.close(opened)
     return ruleset
 
 
-def _done(result: int, what: str) -> None:
+def _raise_on_error(result: int, what: str) -> None:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -100,9 +100,9 @@ def _watch(process: int, limits: Mapping[str, Any]) -> End:
     start = time.monotonic()
     found = None
     while found is None and not poll.poll(_LOOK_MILLISECONDS):
-        cpu_seconds, threads = _used(process)
+        cpu_seconds, threads = _cpu_and_threads(process)
         elapsed = time.monotonic() - start
-        slow = cpu_seconds > limits["seconds"] or elapsed - _waited(process) > PATIENCE * limits["seconds"]
+        slow = cpu_seconds > limits["seconds"] or elapsed - _waiting_seconds(process) > PATIENCE * limits["seconds"]
         if slow or threads > limits["threads"]:
             found = End.LIMIT
         elif elapsed > LONGEST * limits["seconds"]:
@@ -116,13 +116,13 @@ def _watch(process: int, limits: Mapping[str, Any]) -> End:
     return found or (End.KILLED if status == signal.SIGKILL else End.FAILED if status else End.WELL)
 
 
-def _used(process: int) -> tuple[float, int]:
+def _cpu_and_threads(process: int) -> tuple[float, int]:
     """Return the CPU time of a process in seconds, and its number of threads."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[17])
 
 
-def _waited(process: int) -> float:
+def _waiting_seconds(process: int) -> float:
     """Return the seconds that the first thread was ready without a CPU; 0 where the kernel does not count them."""
     try:
         return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
@@ -192,8 +192,8 @@ def _run(text: str, names: dict[str, Any]) -> None:
 
 def _call(text: str, names: dict[str, Any]) -> None:
     """Call a program's functions: standard input says how, and standard output gets what they return."""
-    asked, replies = _given(), os.dup(1)
-    _silence()
+    asked, replies = _read_input(), os.dup(1)
+    _close_streams()
     before = dict(names)
     exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
     # What is called must be the program's: the preamble and Python have functions of the same names.
@@ -213,8 +213,8 @@ def _call(text: str, names: dict[str, Any]) -> None:
 
 def _check(text: str, names: dict[str, Any]) -> None:
     """Check assertions of the reference on values that the program gave. The program is not in this process."""
-    values = unpack(_given())
-    _silence()
+    values = unpack(_read_input())
+    _close_streams()
     names |= {f"value_{index}": value for index, value in enumerate(values)}
     exec(compile(text, "<tests>", "exec"), names)  # noqa: S102 (of the reference)
 
@@ -222,12 +222,12 @@ def _check(text: str, names: dict[str, Any]) -> None:
 _MODES: dict[str, Callable[[str, dict[str, Any]], None]] = {"run": _run, "call": _call, "check": _check}
 
 
-def _given() -> Any:
+def _read_input() -> Any:
     with os.fdopen(0, "rb", closefd=False) as file:
         return json.loads(file.read())
 
 
-def _silence() -> None:
+def _close_streams() -> None:
     """Let the program read nothing and print nowhere."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):

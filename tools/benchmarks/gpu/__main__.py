@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import transformers
 
-from tasks.cli.pages import renew
+from tasks.cli.pages import replace_between_marks
 from tasks.errors import SettingsError
 from tools.benchmarks.gpu.device import free, matrix_rate, peak, wait
 from tools.benchmarks.gpu.generation import generation
@@ -70,7 +70,7 @@ def main() -> None:
     text = page(result)
     print(text)
     if options.page:
-        renew(options.page, "gpu", text)
+        replace_between_marks(options.page, "gpu", text)
 
 
 def training(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from transformers import PreTrainedModel
 
-from tasks.cli.pages import renew
+from tasks.cli.pages import replace_between_marks
 from tools.benchmarks.document import section
 from tools.benchmarks.gpu.device import free, held, peak
 from tools.benchmarks.gpu.made import SHAPES, make_model
@@ -201,7 +201,7 @@ def main() -> None:
     text = "\n\n".join([f"On {device}: {versions}.", *(section(one, COMMAND, level=4) for one in found)])
     Console().print(Markdown(text))
     if options.page:
-        renew(options.page, "gpu-trl", text + "\n")
+        replace_between_marks(options.page, "gpu-trl", text + "\n")
 
 
 if __name__ == "__main__":
