@@ -32,14 +32,14 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     return run(["mu-grpo", *arguments], {**os.environ, "COLUMNS": "200", **environment})
 
 
-def printed(*arguments: str, **environment: str) -> str:
+def run_command(*arguments: str, **environment: str) -> str:
     """What a command prints that succeeds."""
     done = command(*arguments, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def refused(*arguments: str, code: int = 1, **environment: str) -> str:
+def run_refused(*arguments: str, code: int = 1, **environment: str) -> str:
     """The message of a command that ends with an error."""
     done = command(*arguments, **environment)
     assert done.returncode == code, done.stdout + done.stderr
@@ -188,15 +188,15 @@ class Run:
         return self
 
 
-def unfinished(store: Store, stages: int = 1, **fields: Any) -> Run:
+def make_unfinished_run(store: Store, stages: int = 1, **fields: Any) -> Run:
     run = Run(store, **fields).base()
     for _ in range(stages):
         run.stage()
     return run
 
 
-def finished(store: Store, stages: int = 2, **fields: Any) -> Run:
-    return unfinished(store, stages, **fields).end()
+def make_finished_run(store: Store, stages: int = 2, **fields: Any) -> Run:
+    return make_unfinished_run(store, stages, **fields).end()
 
 
 def step(store: Store, text: str) -> ArtifactRef:
@@ -206,7 +206,7 @@ def step(store: Store, text: str) -> ArtifactRef:
     return draft.ref
 
 
-def age(store: Store, hours: float, refs: Sequence[ArtifactRef] | None = None) -> None:
+def make_older(store: Store, hours: float, refs: Sequence[ArtifactRef] | None = None) -> None:
     """Makes artifacts, or all of a store in a folder, older."""
     folders = [store.root] if refs is None else [store.root / ref.folder for ref in refs]
     for path in [path for folder in folders for path in folder.rglob("*") if path.is_file()]:

@@ -12,7 +12,7 @@ from tasks.errors import ArtifactError, DataError
 from tasks.store import Store
 from tasks.store.work import run_once
 from tasks.stored.check import Fault, Findings, check_store
-from tests.cli.synthetic import Run, command, finished, flip, plain, printed, step, words
+from tests.cli.synthetic import Run, command, flip, make_finished_run, plain, run_command, step, words
 
 
 def shown(findings: Findings) -> str:
@@ -58,7 +58,7 @@ def files(any_store: Store) -> Files:
 
 
 def test_a_whole_store_is_whole(any_store: Store) -> None:
-    run = finished(any_store)
+    run = make_finished_run(any_store)
     findings = check_store(any_store, None)
     assert not findings.faults
     assert findings.artifacts == len(run.artifacts)
@@ -69,7 +69,7 @@ def test_a_whole_store_is_whole(any_store: Store) -> None:
 def test_what_is_flipped_cut_off_or_deleted_is_found_with_all_that_descends_from_it(
     any_store: Store, files: Files
 ) -> None:
-    run = finished(any_store)
+    run = make_finished_run(any_store)
     name, file = run.rollouts[1][0].folder, "rollouts.parquet"
     before = any_store.manifest(run.rollouts[1][0]).files[file]
     files.flip(f"{name}/{file}")
@@ -95,7 +95,7 @@ def test_what_is_flipped_cut_off_or_deleted_is_found_with_all_that_descends_from
 def test_an_artifact_that_lost_its_manifest_is_missing_to_those_that_descend_from_it(
     any_store: Store, files: Files
 ) -> None:
-    run = finished(any_store)
+    run = make_finished_run(any_store)
     files.delete(f"{run.verdicts[0]}/manifest.json")
     findings = check_store(any_store, None)
     assert findings.faults == [
@@ -116,7 +116,7 @@ def test_an_artifact_that_was_made_and_that_nothing_descends_from_is_missing(any
 
 
 def test_manifests_that_are_not_of_their_folder_or_content_are_found(any_store: Store, files: Files) -> None:
-    run = finished(any_store)
+    run = make_finished_run(any_store)
     moved, changed, broken, newer = (f"{ref}/manifest.json" for ref in (*run.prompts, *run.evaluations[:2]))
     files.write(moved, files.read(changed))
     plain = json.loads(files.read(changed))
@@ -135,7 +135,7 @@ def test_manifests_that_are_not_of_their_folder_or_content_are_found(any_store: 
 
 
 def test_only_what_is_asked_for_is_read(store: Store) -> None:
-    first, second = finished(store, seed=0), finished(store, seed=1)
+    first, second = make_finished_run(store, seed=0), make_finished_run(store, seed=1)
     flip(store.root / str(first.policies[2]) / "model.safetensors")
     assert not check_store(store, str(first.policies[1])).faults
     assert not check_store(store, "run").faults
@@ -151,14 +151,14 @@ def test_only_what_is_asked_for_is_read(store: Store) -> None:
 def test_what_is_not_there_cannot_be_asked_for(store: Store) -> None:
     with pytest.raises(DataError, match="no finished run in this store"):
         check_store(store, "run")
-    finished(store)
+    make_finished_run(store)
     with pytest.raises(DataError, match=r"no such artifact in this store\. There is report/"):
         check_store(store, "report/0000")
 
 
 def test_on_s3_the_objects_count_and_not_the_local_copy(bucket: str) -> None:
     store = Store.open(f"{bucket}/prefix")
-    run = finished(store, stages=1)
+    run = make_finished_run(store, stages=1)
     flip(store.root / run.policies[0].folder / "model.safetensors")
     (store.root / run.policies[1].folder / "manifest.json").unlink()
     assert not check_store(store, None).faults
@@ -170,7 +170,7 @@ def test_on_s3_the_objects_count_and_not_the_local_copy(bucket: str) -> None:
 
 def test_a_server_that_is_gone_is_an_error_and_not_damage(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(bucket)
-    finished(store, stages=1)
+    make_finished_run(store, stages=1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
     with pytest.raises(ArtifactError, match="failed for 1 s"):
@@ -178,9 +178,9 @@ def test_a_server_that_is_gone_is_an_error_and_not_damage(bucket: str, monkeypat
 
 
 def test_the_command_ends_with_1_when_something_is_wrong(store: Store) -> None:
-    run: Run = finished(store)
+    run: Run = make_finished_run(store)
     files = sum(len(store.manifest(ref).files) for ref in run.artifacts)
-    assert f"{len(run.artifacts)} artifacts, {files} files" in printed("check", "--store", str(store.root))
+    assert f"{len(run.artifacts)} artifacts, {files} files" in run_command("check", "--store", str(store.root))
     flip(store.root / run.policies[1].folder / "model.safetensors")
     done = command("check", "run", "--store", str(store.root))
     assert done.returncode == 1

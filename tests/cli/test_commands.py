@@ -7,14 +7,14 @@ from safetensors import safe_open
 
 from tasks.cli.experiments import log_folder
 from tasks.store import ArtifactRef, Store
-from tests.cli.synthetic import ROOT, command, printed, refused, words
+from tests.cli.synthetic import ROOT, command, run_command, run_refused, words
 from tests.conftest import SMALL
 
 CONFIG = str(ROOT / "configs/tiny-cpu.yaml")
 
 
 def test_a_plan_names_every_derived_number() -> None:
-    text = words(printed("plan", "--config", CONFIG))
+    text = words(run_command("plan", "--config", CONFIG))
     for line in (
         "stages 4",
         "responses per stage 4096 512 x 8; 16384 in all",
@@ -32,7 +32,9 @@ def test_a_plan_names_every_derived_number() -> None:
 
 
 def test_a_plan_takes_overrides_and_stages() -> None:
-    text = words(printed("plan", "--config", CONFIG, "--stages", "2", "updates_per_rollout=4", "optimize.preset=grpo"))
+    text = words(
+        run_command("plan", "--config", CONFIG, "--stages", "2", "updates_per_rollout=4", "optimize.preset=grpo")
+    )
     assert "mu, updates per rollout 4" in text
     assert "rollout refreshes 8" in text
     assert "coefficient one_side(r, 0.8, 1.2) * r * A" in text
@@ -45,7 +47,7 @@ def test_a_planned_policy_has_the_parameters_that_it_will_have(small: tuple[Stor
     with safe_open(store.path(policy) / "model.safetensors", "pt") as file:
         parameters = sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118 - not a dict
     assert tiny_parameters(SMALL) == parameters
-    text = words(printed("plan", "--config", CONFIG, f"policy.path={store.path(policy)}"))
+    text = words(run_command("plan", "--config", CONFIG, f"policy.path={store.path(policy)}"))
     assert f"policy {parameters / 1e6:,.2f} M" in text
 
 
@@ -74,15 +76,15 @@ def test_a_mistake_is_a_message(arguments: list[str], message: str) -> None:
 
 
 def test_a_store_without_runs_says_so(store: Store) -> None:
-    assert "no finished run in this store" in refused("inspect", "--store", str(store.root))
+    assert "no finished run in this store" in run_refused("inspect", "--store", str(store.root))
 
 
 def test_a_store_on_s3_can_be_named(bucket: str) -> None:
     """Its two slashes reach the store as they were typed."""
-    assert f"{bucket}/prefix: no store here" in refused("compare", "--store", f"{bucket}/prefix")
+    assert f"{bucket}/prefix: no store here" in run_refused("compare", "--store", f"{bucket}/prefix")
     Store.open(f"{bucket}/prefix")
     for name in ("compare", "report", "inspect"):
-        assert f"{bucket}/prefix: no finished run in this store" in refused(name, "--store", f"{bucket}/prefix")
+        assert f"{bucket}/prefix: no finished run in this store" in run_refused(name, "--store", f"{bucket}/prefix")
 
 
 def test_the_laboratory_logs_beside_artifacts_or_beside_the_local_copy(bucket: str, tmp_path: Path) -> None:

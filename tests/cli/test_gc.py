@@ -15,23 +15,23 @@ from tasks.stored.garbage import delete_garbage, find_garbage
 from tests.cli.synthetic import (
     DAYS,
     Run,
-    age,
-    finished,
     folders,
+    make_finished_run,
+    make_older,
+    make_unfinished_run,
     names,
     on_disk,
     plain,
-    printed,
+    run_command,
     step,
-    unfinished,
     words,
 )
 
 
 def test_nothing_of_finished_runs_goes(store: Store) -> None:
-    run = finished(store)
+    run = make_finished_run(store)
     (store.root / "policy/note.txt").write_text("not an artifact's")
-    age(store, DAYS)
+    make_older(store, DAYS)
     garbage = find_garbage(store, hours=0)
     assert not garbage.items
     assert (garbage.runs, garbage.kept, garbage.spared) == (1, len(run.artifacts), 0)
@@ -39,9 +39,9 @@ def test_nothing_of_finished_runs_goes(store: Store) -> None:
 
 
 def test_what_only_an_unfinished_run_refers_to_goes_and_what_it_shares_stays(store: Store) -> None:
-    done = finished(store, stages=1)
-    left = unfinished(store, stages=1, preset="relaxed")
-    age(store, DAYS)
+    done = make_finished_run(store, stages=1)
+    left = make_unfinished_run(store, stages=1, preset="relaxed")
+    make_older(store, DAYS)
     garbage = find_garbage(store)
     own = {*left.policies[1:], *left.evaluations[1:]}
     assert names(garbage) == folders(*own)
@@ -53,8 +53,8 @@ def test_what_only_an_unfinished_run_refers_to_goes_and_what_it_shares_stays(sto
 
 
 def test_what_descends_goes_before_what_it_descends_from(store: Store) -> None:
-    run = unfinished(store, stages=2)
-    age(store, DAYS)
+    run = make_unfinished_run(store, stages=2)
+    make_older(store, DAYS)
     order = [item.name for item in find_garbage(store).items]
     for ref in run.artifacts:
         for parents in store.manifest(ref).parents.values():
@@ -62,10 +62,10 @@ def test_what_descends_goes_before_what_it_descends_from(store: Store) -> None:
 
 
 def test_what_is_young_stays_with_all_that_it_descends_from(store: Store) -> None:
-    run = unfinished(store, stages=1)
-    age(store, DAYS)
+    run = make_unfinished_run(store, stages=1)
+    make_older(store, DAYS)
     run.stage()
-    age(store, DAYS, [ref for ref in run.artifacts if ref != run.policies[2]])
+    make_older(store, DAYS, [ref for ref in run.artifacts if ref != run.policies[2]])
     garbage = find_garbage(store)
     assert names(garbage) == folders(*run.evaluations)
     assert garbage.spared == len(run.artifacts) - len(run.evaluations)
@@ -86,28 +86,28 @@ def test_the_shards_of_stages_to_come_stay_while_a_run_goes_on(store: Store) -> 
         ]
 
     shards, others = cut(run, prompts_per_stage=8), cut(given_up, prompts_per_stage=16)
-    age(store, DAYS)
+    make_older(store, DAYS)
     files, parents = {"rollouts.parquet": "young"}, {"policy": run.policies[0], "prompts": shards[1]}
     run.write("generate", "rollouts", {}, parents, files)
     assert names(find_garbage(store)) == folders(*others, *run.evaluations)
 
 
 def test_an_artifact_whose_files_were_just_copied_here_is_young(store: Store) -> None:
-    run = unfinished(store, stages=0)
-    age(store, DAYS)
+    run = make_unfinished_run(store, stages=0)
+    make_older(store, DAYS)
     os.utime(store.root / run.policies[0].folder / "config.json")
     assert names(find_garbage(store)) == folders(*run.evaluations)
 
 
 def test_every_finished_run_is_kept_and_one_that_was_rendered_again_is_one(store: Store) -> None:
-    run = finished(store, stages=1)
+    run = make_finished_run(store, stages=1)
     others = [
-        finished(store, stages=1, trained="b"),
-        finished(store, stages=1, mu=1),
-        finished(store, stages=1, seed=1),
+        make_finished_run(store, stages=1, trained="b"),
+        make_finished_run(store, stages=1, mu=1),
+        make_finished_run(store, stages=1, seed=1),
     ]
     run.write("report", "report", {}, {"evaluations": run.evaluations}, {"page": "again"}, algorithm="grpo")
-    age(store, DAYS)
+    make_older(store, DAYS)
     garbage = find_garbage(store)
     assert not garbage.items
     assert garbage.runs == 1 + len(others)
@@ -120,14 +120,14 @@ def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Stor
         for low in (0.8, 0.9)
     ]
     made = run.write("laboratory", "laboratory", {"part": "a"}, {"studies": studies}, {"result.json": "{}"}, part="a")
-    age(store, DAYS)
+    make_older(store, DAYS)
     garbage = find_garbage(store)
     assert names(garbage) == folders(*run.evaluations)
     assert on_disk(store) - names(garbage) == folders(run.policies[0], *studies, made)
 
 
 def test_records_go_with_what_they_are_about(store: Store) -> None:
-    run = finished(store, stages=1)
+    run = make_finished_run(store, stages=1)
     kept = run_once(store.ref, "t", "1", step, "kept")
     gone = run_once(store.ref, "t", "1", step, "gone")
     lost = run_once(store.ref, "t", "1", step, "lost")
@@ -136,12 +136,12 @@ def test_records_go_with_what_they_are_about(store: Store) -> None:
         (store.root / "runs").mkdir(exist_ok=True)
         (store.root / "runs" / f"{digest}.json").write_text("{}")
     run.write("generate", "rollouts", {}, {"prompts": kept}, {"x": ""})
-    age(store, DAYS)
+    make_older(store, DAYS)
     (store.root / "leases").rename(store.root / "elsewhere")
     shutil.rmtree(store.root / lost.folder)
     of = {json.loads(path.read_text())["artifacts"]["digest"]: path for path in (store.root / "made").iterdir()}
     young = [ref for ref in store.refs("rollouts") if ref.digest not in str(run.rollouts)]
-    age(store, -DAYS, young)
+    make_older(store, -DAYS, young)
     garbage = find_garbage(store)
     assert names(garbage) == {
         gone.folder,
@@ -157,21 +157,21 @@ def test_records_go_with_what_they_are_about(store: Store) -> None:
 
 
 def test_nothing_goes_while_a_manifest_cannot_be_read(store: Store) -> None:
-    run = unfinished(store)
+    run = make_unfinished_run(store)
     (store.root / run.policies[0].folder / "manifest.json").write_text("{")
     with pytest.raises(ArtifactError, match=rf"{run.policies[0]}/manifest.json: not a manifest, so what it refers to"):
         find_garbage(store, hours=0)
 
 
 def test_the_command_lists_then_says_how_to_delete_then_deletes(store: Store) -> None:
-    done, left = finished(store, stages=1), unfinished(store, stages=1, preset="relaxed")
+    done, left = make_finished_run(store, stages=1), make_unfinished_run(store, stages=1, preset="relaxed")
     listing = ["gc", "--store", str(store.root), "--older-than", "0"]
-    listed = printed(*listing, "--names")
+    listed = run_command(*listing, "--names")
     kept = f"kept: 1 finished run; {len(done.artifacts)} artifacts"
     for text in (f"{left.policies[1]} ", "policy 1", "total 2", kept):
         assert text in words(listed)
     assert listed.rstrip().endswith(f"delete it: mu-grpo gc --store {store.root} --older-than 0 --delete")
     assert len(on_disk(store)) == len(done.artifacts) + 2
-    assert "delete it" not in printed(*listing, "--delete")
+    assert "delete it" not in run_command(*listing, "--delete")
     assert on_disk(store) == folders(*done.artifacts)
-    assert "nothing to delete" in printed(*listing)
+    assert "nothing to delete" in run_command(*listing)

@@ -19,13 +19,13 @@ from tasks.stored.garbage import delete_garbage, find_garbage
 from tests.cli.synthetic import (
     DAYS,
     ROOT,
-    age,
-    finished,
     folders,
+    make_finished_run,
+    make_older,
+    make_unfinished_run,
     names,
     on_disk,
     plain,
-    unfinished,
 )
 from tools.s3 import S3
 
@@ -57,9 +57,9 @@ def at_work(address: str, *leased: str, **environment: str) -> Iterator[tuple[su
 
 
 def test_what_a_live_process_is_at_stays_and_goes_when_it_is_dead(store: Store) -> None:
-    run = unfinished(store, stages=1)
+    run = make_unfinished_run(store, stages=1)
     with at_work(str(store.root)) as (process, key):
-        age(store, DAYS)
+        make_older(store, DAYS)
         garbage = find_garbage(store, hours=0)
         assert not garbage.items
         assert garbage.work.keys == [key]
@@ -79,12 +79,12 @@ def test_what_a_live_process_is_at_stays_and_goes_when_it_is_dead(store: Store) 
 
 
 def test_work_that_began_after_the_look_stays_with_all_artifacts(store: Store) -> None:
-    run = unfinished(store, stages=0)
+    run = make_unfinished_run(store, stages=0)
     with at_work(str(store.root)) as (process, key):
         process.kill()
         process.wait()
     assert not find_garbage(store).items, "all is young"
-    age(store, DAYS)
+    make_older(store, DAYS)
     garbage = find_garbage(store)
     assert names(garbage) == {f"progress/{key}", f"leases/{key}.lock"} | folders(*run.artifacts)
     with at_work(str(store.root)) as (_, same):
@@ -112,8 +112,8 @@ with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
 
 
 def test_a_gc_that_is_killed_leaves_no_artifact_half_there(store: Store) -> None:
-    run = unfinished(store)
-    age(store, DAYS)
+    run = make_unfinished_run(store)
+    make_older(store, DAYS)
     code = f"""
 import os, signal
 from pathlib import Path
@@ -141,7 +141,7 @@ delete_garbage(store, find_garbage(store))
 
 def test_on_s3_objects_and_local_copies_go_and_a_finished_run_stays(bucket: str, s3: S3) -> None:
     store = Store.open(f"{bucket}/prefix")
-    done, left = finished(store, stages=1), unfinished(store, stages=1, preset="relaxed")
+    done, left = make_finished_run(store, stages=1), make_unfinished_run(store, stages=1, preset="relaxed")
     killed(f"{bucket}/prefix", "store.remote.write_new")
     before = s3.keys(bucket.removeprefix("s3://"))
     assert not find_garbage(store).items
@@ -178,7 +178,7 @@ def test_on_s3_all_stays_while_a_step_on_another_machine_is_at_work(
     monkeypatch.setattr(leases, "LOOK", 0.2)
     monkeypatch.setattr(leases, "TAKEN_OVER_AFTER", 4.0)
     store = Store.open(bucket)
-    run = unfinished(store, stages=0)
+    run = make_unfinished_run(store, stages=0)
     garbage = find_garbage(store, hours=0)
     assert names(garbage) == folders(*run.artifacts)
     with at_work(bucket, "leased", MU_GRPO_CACHE=str(tmp_path / "another machine")) as (process, key):

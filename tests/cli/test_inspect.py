@@ -10,7 +10,16 @@ import pytest
 from tasks.cli.inspect import Chosen, inspect_run, inspect_stage
 from tasks.errors import DataError
 from tasks.store import Store
-from tests.cli.synthetic import REWARDS, Run, finished, plain, printed, refused, rows_of, unfinished
+from tests.cli.synthetic import (
+    REWARDS,
+    Run,
+    make_finished_run,
+    make_unfinished_run,
+    plain,
+    rows_of,
+    run_command,
+    run_refused,
+)
 
 EVERYTHING = Chosen(groups=10, every=True)
 
@@ -41,7 +50,7 @@ def unbiased(rewards: list[float]) -> float:
 
 
 def test_advantages_are_those_of_the_policys_settings(store: Store) -> None:
-    finished(store)
+    make_finished_run(store)
     found = advantages(shown(store, 2))
     for group, rewards in enumerate(REWARDS):
         own = list(map(float, rewards))
@@ -51,7 +60,7 @@ def test_advantages_are_those_of_the_policys_settings(store: Store) -> None:
 
 
 def test_a_statistic_over_the_batch_takes_all_shards(store: Store) -> None:
-    finished(store, objective={"advantage": {"scale": "batch_std"}})
+    make_finished_run(store, objective={"advantage": {"scale": "batch_std"}})
     every = [float(reward) for rewards in REWARDS for reward in rewards]
     deviation = unbiased(every)
     whole = advantages(shown(store))
@@ -61,7 +70,7 @@ def test_a_statistic_over_the_batch_takes_all_shards(store: Store) -> None:
 
 
 def test_groups_that_take_no_part_have_no_advantage(store: Store) -> None:
-    finished(store, objective={"data": {"zero_variance": "drop"}})
+    make_finished_run(store, objective={"data": {"zero_variance": "drop"}})
     found = advantages(shown(store))
     assert [found[2, sample] for sample in range(4)] == ["-"] * 4
     assert "-" not in [found[1, sample] for sample in range(4)]
@@ -87,7 +96,7 @@ def test_every_refresh_of_an_alternating_stage_is_a_batch_of_its_own(store: Stor
 
 
 def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> None:
-    finished(store)
+    make_finished_run(store)
     short = advantages(shown(store, chosen=Chosen(groups=10)))
     assert set(short) == {(0, 0), (0, 3), (1, 0), (1, 3), (2, 0), (2, 3), (3, 0), (3, 3)}
     assert len(advantages(shown(store))) == 16
@@ -98,7 +107,7 @@ def test_the_best_and_the_worst_are_shown_and_all_on_request(store: Store) -> No
 
 
 def test_log_probabilities_have_a_mean_and_a_minimum(store: Store) -> None:
-    finished(store)
+    make_finished_run(store)
     text = shown(store, chosen=Chosen(prompt="s0p0", every=True))
     rows = [line.split() for line in text.splitlines() if "response " in line and "stage 0 group" in line]
     by_sample = {row[0]: row[4:7] for row in rows}
@@ -111,7 +120,7 @@ def test_log_probabilities_have_a_mean_and_a_minimum(store: Store) -> None:
 
 
 def test_prompts_and_outcomes_choose(store: Store) -> None:
-    finished(store)
+    make_finished_run(store)
     wrong = advantages(shown(store, chosen=Chosen(outcome="wrong", groups=10, every=True)))
     assert set(wrong) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 3)}
     # Still relative to the whole group.
@@ -124,7 +133,7 @@ def test_prompts_and_outcomes_choose(store: Store) -> None:
 
 
 def test_settings_of_other_code_hide_the_advantages_alone(store: Store) -> None:
-    run = finished(store, stages=1)
+    run = make_finished_run(store, stages=1)
     path = store.root / run.policies[1].folder / "manifest.json"
     path.write_text(path.read_text().replace('"learning_rate"', '"learning_speed"').replace('"gate"', '"clip"'))
     text = shown(store)
@@ -134,7 +143,7 @@ def test_settings_of_other_code_hide_the_advantages_alone(store: Store) -> None:
 
 def test_a_run_is_named_by_its_report(store: Store) -> None:
     """Two runs of one algorithm and seed: the latest is not the only one that can be looked at."""
-    first, second = (finished(store, stages=1, objective={"gate": {"high": high}}) for high in (1.2, 1.3))
+    first, second = (make_finished_run(store, stages=1, objective={"gate": {"high": high}}) for high in (1.2, 1.3))
     for run in (first, second):
         assert str(run.policies[1]) in plain(inspect_run(store, str(run.report)[:15], 1, EVERYTHING))
     with pytest.raises(DataError, match="stage 2: not in the run with 1 stages"):
@@ -165,10 +174,10 @@ def test_an_unscored_response_and_an_empty_one_are_shown(store: Store) -> None:
 
 def test_the_command_shows_a_stage_of_a_store_on_s3(bucket: str) -> None:
     store = Store.open(f"{bucket}/prefix")
-    run = finished(store, stages=1)
+    run = make_finished_run(store, stages=1)
     where = ["--store", f"{bucket}/prefix"]
-    assert len(advantages(printed("inspect", *where, "--all", "--groups", "9"))) == 16
-    assert "allowed: an artifact of kind report" in refused("inspect", str(run.policies[0]), *where)
+    assert len(advantages(run_command("inspect", *where, "--all", "--groups", "9"))) == 16
+    assert "allowed: an artifact of kind report" in run_refused("inspect", str(run.policies[0]), *where)
 
 
 def test_a_stage_that_nothing_could_learn_from_is_shown(store: Store) -> None:
@@ -184,7 +193,7 @@ def test_a_stage_that_nothing_could_learn_from_is_shown(store: Store) -> None:
 
 
 def test_a_trained_stage_of_a_run_without_a_report_has_advantages(store: Store) -> None:
-    unfinished(store, stages=1).sample()
+    make_unfinished_run(store, stages=1).sample()
     first, second = (shown(store, stage) for stage in (1, 2))
     assert advantages(first)[0, 0] == "+1.500"
     assert "no policy has learned from them" in second
@@ -193,12 +202,12 @@ def test_a_trained_stage_of_a_run_without_a_report_has_advantages(store: Store) 
 
 
 def test_of_a_finished_and_an_unfinished_run_the_latest_is_shown(store: Store) -> None:
-    finished(store)
+    make_finished_run(store)
     Run(store, seed=1).base().sample()
     assert "not finished" in shown(store)
     assert "not finished" not in shown(store, seed=0)
     assert "not finished" not in shown(store, 2)
-    finished(store, seed=2)
+    make_finished_run(store, seed=2)
     assert "not finished" not in shown(store)
     with pytest.raises(DataError, match="no finished run with seed 1, algorithm grpo"):
         inspect_stage(store, 2, 1, "grpo", EVERYTHING)

@@ -12,7 +12,7 @@ from tasks.cli.store import lineage_tables
 from tasks.errors import DataError
 from tasks.store import Store
 from tasks.stored.runs import find_artifact, match_artifact
-from tests.cli.synthetic import Run, command, finished, plain, printed
+from tests.cli.synthetic import Run, command, make_finished_run, plain, run_command
 
 KINDS = ("policy", "rollouts", "verdicts", "prompts")
 
@@ -27,7 +27,7 @@ def ancestors(run: Run) -> set[str]:
 
 
 def test_every_ancestor_is_there_once_and_a_repeated_one_is_marked(store: Store) -> None:
-    run = finished(store)
+    run = make_finished_run(store)
     lines = shown(store, str(run.policies[-1])).splitlines()
     tree = [line for line in lines if re.search(r"\w+/[0-9a-f]{16}", line)]
     expanded = [line for line in tree if "see above" not in line]
@@ -41,7 +41,7 @@ def test_every_ancestor_is_there_once_and_a_repeated_one_is_marked(store: Store)
 
 
 def test_a_line_tells_what_made_it(store: Store) -> None:
-    run = finished(store, seed=3, mu=2)
+    run = make_finished_run(store, seed=3, mu=2)
     text = shown(store, str(run.policies[-1]))
     first = text.splitlines()[0]
     made = "optimize v1  seed 3  stage 2, preset grpo, updates per rollout 2, updates 4  "
@@ -55,15 +55,15 @@ def test_a_line_tells_what_made_it(store: Store) -> None:
 
 
 def test_latest_a_few_characters_and_a_whole_digest_name_it(store: Store) -> None:
-    finished(store, stages=1)
-    ref = finished(store, stages=1, seed=1).policies[-1]
+    make_finished_run(store, stages=1)
+    ref = make_finished_run(store, stages=1, seed=1).policies[-1]
     assert find_artifact(store, "latest") == ref
     assert find_artifact(store, f"policy/{ref.digest[:6]}") == ref
     assert find_artifact(store, f"policy/{ref.digest}") == ref
 
 
 def test_a_policy_is_asked_for_by_its_kind(store: Store) -> None:
-    run = finished(store, stages=1)
+    run = make_finished_run(store, stages=1)
     assert find_artifact(store, "latest", "policy") == find_artifact(store, str(run.policies[-1]), "policy")
     with pytest.raises(DataError, match="names no policy; allowed: policy/digest, or latest"):
         find_artifact(store, str(run.report), "policy")
@@ -80,7 +80,7 @@ def test_a_policy_is_asked_for_by_its_kind(store: Store) -> None:
     ],
 )
 def test_what_names_nothing_is_a_message_with_candidates(store: Store, wanted: str, message: str) -> None:
-    finished(store, stages=1)
+    make_finished_run(store, stages=1)
     with pytest.raises(DataError, match=message):
         find_artifact(store, wanted)
 
@@ -93,7 +93,7 @@ def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
 
 
 def test_what_is_missing_does_not_hide_the_rest(store: Store) -> None:
-    run = finished(store)
+    run = make_finished_run(store)
     (store.root / run.policies[1].folder / "manifest.json").unlink()
     text = shown(store, "latest")
     assert f"{run.policies[1]}  missing" in text
@@ -102,15 +102,15 @@ def test_what_is_missing_does_not_hide_the_rest(store: Store) -> None:
 
 
 def test_settings_are_shown_in_full(store: Store) -> None:
-    finished(store)
+    make_finished_run(store)
     text = shown(store, "latest", settings=True)
     assert json.loads(text[text.index("\n{") :]) == store.manifest(find_artifact(store, "latest")).settings
 
 
 def test_the_command_prints_json_of_a_store_on_s3(bucket: str) -> None:
     store = Store.open(f"{bucket}/prefix")
-    run = finished(store)
-    found = json.loads(printed("lineage", "latest", "--store", f"{bucket}/prefix", "--json"))
+    run = make_finished_run(store)
+    found = json.loads(run_command("lineage", "latest", "--store", f"{bucket}/prefix", "--json"))
     assert found["artifact"] == run.policies[-1].folder
     assert set(found["artifacts"]) == ancestors(run)
     assert found["artifacts"][run.policies[1].folder] == store.manifest(run.policies[1]).model_dump(mode="json")
@@ -118,7 +118,7 @@ def test_the_command_prints_json_of_a_store_on_s3(bucket: str) -> None:
 
 
 def test_a_command_that_is_named_can_be_copied_where_the_store_has_a_space(tmp_path: Path) -> None:
-    run = finished(Store.open(tmp_path / "my runs"), stages=1)
+    run = make_finished_run(Store.open(tmp_path / "my runs"), stages=1)
     shutil.rmtree(run.store.root / run.policies[0].folder)
     (named,) = re.findall(r"`mu-grpo (check --store [^`]*)`", shown(run.store, str(run.policies[1])))
     assert run.policies[0].folder in command(*shlex.split(named)).stdout

@@ -11,7 +11,7 @@ from tasks.errors import UserError
 from tasks.settings import RunSettings
 from tasks.settings.deployment import VARIABLE
 from tasks.store import Store
-from tests.cli.synthetic import ROOT, printed, refused, words
+from tests.cli.synthetic import ROOT, run_command, run_refused, words
 
 FILE = "configs/paper/gpu-4/qwen2.5-math-7b-mu-grpo.yaml"
 PAPER, PRICES = str(ROOT / FILE), ROOT / "configs/prices.yaml"
@@ -24,7 +24,7 @@ def test_the_documented_plan_is_what_the_command_prints() -> None:
         re.DOTALL,
     )
     assert found is not None
-    shown = "\n".join(map(str.rstrip, printed("plan", "--config", FILE, "--gpus", "4", COLUMNS="118").splitlines()))
+    shown = "\n".join(map(str.rstrip, run_command("plan", "--config", FILE, "--gpus", "4", COLUMNS="118").splitlines()))
     assert found[1].strip("\n") in shown.strip("\n")
     assert shown.startswith("schedule")  # what a plan prints without --gpus comes first
     assert "weights 14.2 GiB of training, in each process" in words(shown)
@@ -32,7 +32,7 @@ def test_the_documented_plan_is_what_the_command_prints() -> None:
 
 def test_a_run_that_alternates_shows_its_own_pods() -> None:
     config = str(ROOT / "configs/tiny-cpu-grpo.yaml")
-    text = words(printed("plan", "--config", config, "--gpus", "1", "--accelerator", "nvidia-l40s"))
+    text = words(run_command("plan", "--config", config, "--gpus", "1", "--accelerator", "nvidia-l40s"))
     assert "pods of grpo on 1 GPU, estimated" in text
     assert "alternate 4 1" in text
     assert "pod of train 1 x nvidia-l40s given" in text
@@ -40,7 +40,7 @@ def test_a_run_that_alternates_shows_its_own_pods() -> None:
 
 def test_a_deployment_names_pods_and_accelerators() -> None:
     file = str(ROOT / "configs/deployments/gpu-8.yaml")
-    text = words(printed("plan", "--config", PAPER, "--gpus", "8", **{VARIABLE: file}))
+    text = words(run_command("plan", "--config", PAPER, "--gpus", "8", **{VARIABLE: file}))
     assert "pod of rollout 2 x nvidia-h200 given spot" in text
     assert "pod of train 8 x nvidia-h200 given on demand" in text
 
@@ -73,7 +73,7 @@ def test_prices_of_ones_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_on_the_command_line_is_a_message(options: list[str], message: str) -> None:
-    assert message in refused("plan", "--config", PAPER, *options, code=2)
+    assert message in run_refused("plan", "--config", PAPER, *options, code=2)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tasks.store import Store
 from tasks.store.layout import LEASES
 from tasks.stored.check import check_store
 from tasks.stored.garbage import find_garbage
-from tests.cli.synthetic import age, folders, names, plain, unfinished
+from tests.cli.synthetic import folders, make_older, make_unfinished_run, names, plain
 from tests.faults.guarded import Guarded, act_as
 from tests.report.synthetic import make_run
 from tools.s3 import server
@@ -55,8 +55,8 @@ def open_to_all() -> Iterator[Path]:
 def test_a_folder_that_is_only_read(open_to_all: Path) -> None:
     run = make_run(open_to_all / "store", 1)
     write_report(run.store, run.evaluations, run.seed)
-    loose = unfinished(run.store, seed=1)
-    age(run.store, HOURS)
+    loose = make_unfinished_run(run.store, seed=1)
+    make_older(run.store, HOURS)
     leases = run.store.root / LEASES
     leases.mkdir(exist_ok=True)
     (leases / "free.lock").touch()

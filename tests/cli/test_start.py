@@ -19,7 +19,7 @@ from tasks.cli.start import Options, Progress, describe_end, start
 from tasks.errors import DeploymentError, SettingsError
 from tasks.flyte.remote import Attempt, Node, Seen
 from tests.cli.flyte_admin import Admin
-from tests.cli.synthetic import ROOT, refused, words
+from tests.cli.synthetic import ROOT, run_refused, words
 from tools.s3 import free_port
 from tools.serialised import Serialised, serialise
 
@@ -159,7 +159,7 @@ def test_other_versions_of_flyte(admin: Admin, options: Options, capsys: pytest.
 def test_a_flyte_that_is_down_is_told_within_seconds(tmp_path: Path) -> None:
     config = options_of(tmp_path / "flyte.yaml", free_port()).config
     began = time.monotonic()
-    told = refused("start", "smoke", "--config", str(config))
+    told = run_refused("start", "smoke", "--config", str(config))
     assert time.monotonic() - began < 30
     assert f"{config}: no Flyte answers at localhost:" in told
     assert "Connection refused" in told
@@ -198,7 +198,7 @@ def test_configs_that_name_no_flyte(text: str | None, message: str, tmp_path: Pa
 
 
 def test_without_a_config_the_message_says_how_to_name_one(tmp_path: Path) -> None:
-    told = refused("start", "smoke", HOME=str(tmp_path), FLYTECTL_CONFIG="")
+    told = run_refused("start", "smoke", HOME=str(tmp_path), FLYTECTL_CONFIG="")
     assert "no config of Flyte is found. Name a file with --config" in told
 
 
@@ -246,7 +246,7 @@ def test_a_failure_names_the_node_and_its_error(admin: Admin, tmp_path: Path, op
     admin.node("stage-1", "FAILED", message="failed inside")
     admin.node("verify", "FAILED", inside="stage-1", message=trace)
     admin.tell("f1", "FAILED", message="a node failed")
-    told = refused("start", "smoke", "--config", str(options.config), "--wait")
+    told = run_refused("start", "smoke", "--config", str(options.config), "--wait")
     assert "f1 failed in stage-1 / verify: GateError: nothing to learn" in told
     assert "/executions/f1" in told
 

@@ -17,7 +17,7 @@ from tasks.store.records import Kind
 from tasks.stored.unfinished import find_unfinished
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
-from tests.cli.synthetic import printed, refused, words
+from tests.cli.synthetic import run_command, run_refused, words
 from tests.prepared import EVALUATE, IN_PARTS, OPTIMIZE, PROMPTS, VERIFY, Learner, prepare_held_out, prepare_training
 
 
@@ -72,7 +72,7 @@ def stopped(learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def report(run: Run, tmp_path: Path, *arguments: str) -> tuple[str, str]:
     """What the command prints, and the page."""
     page = tmp_path / "page.html"
-    told = printed("report", "--store", str(run.store.root), "--page", str(page), *arguments)
+    told = run_command("report", "--store", str(run.store.root), "--page", str(page), *arguments)
     return words(told), page.read_text(encoding="utf-8") if page.exists() else ""
 
 
@@ -105,9 +105,9 @@ def test_it_goes_on_and_the_page_follows(stopped: Run, tmp_path: Path) -> None:
 def test_what_cannot_be_shown_is_named(stopped: Run, tmp_path: Path) -> None:
     where = ["report", "--store", str(stopped.store.root), "--page"]
     for option, value in (("--seed", "7"), ("--algorithm", "grpo")):
-        told = refused(*where, str(tmp_path / "page.html"), option, value)
+        told = run_refused(*where, str(tmp_path / "page.html"), option, value)
         assert f"no finished run with {option[2:]} {value} in this store" in told
-    assert "nowhere/page.html cannot be written" in refused(*where, str(tmp_path / "nowhere/page.html"))
+    assert "nowhere/page.html cannot be written" in run_refused(*where, str(tmp_path / "nowhere/page.html"))
 
 
 def test_seeds_that_share_a_base_policy_are_told_apart(store: Store) -> None:

@@ -18,7 +18,7 @@ from tasks.store.fetch import fingerprint
 from tasks.store.files import check
 from tasks.store.s3 import PART_BYTES, Bucket
 from tests.faults.steps import PARTS, Killed, Step, assert_holds_only
-from tests.store.writers import at_once
+from tests.store.writers import run_at_once
 from tools.faults.proxy import FAULTS, Proxy
 from tools.s3 import S3
 
@@ -66,7 +66,7 @@ def test_artifacts_come_and_go_whole(place: str, flaky: Proxy, s3: S3, store: St
     remote = Store.open(place)
     with listing_all_the_time(s3, place) as looks:
         writers = [partial(small_files, remote, 0), partial(small_files, remote, 1), partial(one_large_file, remote)]
-        refs = at_once(writers)
+        refs = run_at_once(writers)
     files = {ref.folder: FILES if ref.kind == "rollouts" else 1 for ref in refs}
     seen = [(names, files[folder]) for folders in looks for folder, names in folders.items() if folder]
     assert all(len(names) == count + 1 for names, count in seen if "manifest.json" in names)

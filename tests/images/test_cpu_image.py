@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from tasks.settings import CodeSettings
 from tests.images.podman import BASE, Podman, torch_for_cpus_is_reached
-from tests.platform.four_stages import drive, run_here, saved, stop
+from tests.platform.four_stages import drive, has_saved_a_part, run_here, signal_for
 from tests.platform.propeller import Attempt
 from tools import ROOT
 from tools.s3 import S3
@@ -148,7 +148,7 @@ class Pods:
             "OMP_NUM_THREADS": "1",
         }
         name = f"mu-grpo-test-{uuid.uuid4().hex[:8]}"
-        wanted = stop(attempt)
+        wanted = signal_for(attempt)
         ended = threading.Event()
         killer = threading.Thread(target=self._kill, args=(name, attempt, wanted, ended))
         if wanted:
@@ -168,7 +168,7 @@ class Pods:
 
     def _kill(self, name: str, attempt: Attempt, how: signal.Signals, ended: threading.Event) -> None:
         while not ended.is_set():
-            if saved(self._s3, self._bucket):
+            if has_saved_a_part(self._s3, self._bucket):
                 self._podman("kill", f"--signal={how.name}", name)
                 return
             time.sleep(0.05)

@@ -28,12 +28,12 @@ STOPPED: Mapping[tuple[str, int], signal.Signals] = {("optimize", 0): signal.SIG
 KINDS = ("prompts", "policy", "rollouts", "verdicts", "evaluation", "average")
 
 
-def stop(attempt: Attempt) -> signal.Signals | None:
+def signal_for(attempt: Attempt) -> signal.Signals | None:
     """The signal that an attempt gets once it has saved something."""
     return STOPPED.get((attempt.task, attempt.stage or 0)) if attempt.number == 0 else None
 
 
-def saved(s3: S3, bucket: str) -> bool:
+def has_saved_a_part(s3: S3, bucket: str) -> bool:
     """Return True if unfinished work has saved a part."""
     return any("/progress/" in key and key.endswith("/manifest.json") for key in s3.keys(bucket))
 

@@ -11,7 +11,7 @@ import pytest
 
 from tasks.store import Store
 from tests.platform import own
-from tests.platform.four_stages import CHANGES, drive, inputs, run_here, same_artifacts, saved, stop
+from tests.platform.four_stages import CHANGES, drive, has_saved_a_part, inputs, run_here, same_artifacts, signal_for
 from tests.platform.propeller import Attempt, Propeller
 from tools import ROOT
 from tools.forked import Program, Runner
@@ -35,9 +35,9 @@ class Pods:
         place.mkdir(parents=True)
         own = {"PATH": os.environ["PATH"], "HOME": str(place), "TMPDIR": str(place), "OMP_NUM_THREADS": "1"}
         pod = Program(attempt.arguments, {**own, **self.environment, **attempt.environment}, together=True)
-        how = stop(attempt)
+        how = signal_for(attempt)
         while how and pod.returncode is None:
-            if saved(self.s3, self.bucket):
+            if has_saved_a_part(self.s3, self.bucket):
                 pod.send(how)
                 break
             time.sleep(0.02)

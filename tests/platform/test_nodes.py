@@ -15,7 +15,7 @@ from tasks.settings import BackendSettings, OperationSettings
 from tasks.train.stage import optimize_stage
 from tests.platform.propeller import Attempt, Propeller, literals
 from tests.prepared import OPTIMIZE, Learner, prepare_verdicts
-from tests.train.together import farthest
+from tests.train.together import largest_difference
 from tools import ROOT
 from tools.forked import Program
 from tools.s3 import S3, free_port
@@ -69,4 +69,4 @@ def test_two_nodes_make_the_policy_of_one(learner: Learner, s3: S3, bucket: str,
     together = TypeEngine.to_python_value(context, made, optimize.python_interface.outputs["o0"])
     ours, theirs = (load_file(store.path(one) / "model.safetensors") for one in (together, alone))
     assert together != alone
-    assert farthest(ours, theirs) < 1e-4
+    assert largest_difference(ours, theirs) < 1e-4

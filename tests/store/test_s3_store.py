@@ -13,7 +13,7 @@ from tasks.errors import ArtifactError
 from tasks.store import ArtifactRef, Store
 from tasks.store.s3 import PART_BYTES
 from tests.prepared import run_python
-from tests.store.writers import EVERY_MAKE, at_once, run_until_killed, write
+from tests.store.writers import EVERY_MAKE, run_at_once, run_until_killed, write
 from tools.s3 import S3
 
 
@@ -49,7 +49,7 @@ with store.write("prompts", settings={{}}, parents={{}}, seed=0) as draft:
 
 @EVERY_MAKE
 def test_writers_of_the_same_artifact_all_succeed_with_one_manifest(bucket: str, s3: S3) -> None:
-    (ref,) = set(at_once([partial(write, Store.open(bucket)) for _ in range(3)]))
+    (ref,) = set(run_at_once([partial(write, Store.open(bucket)) for _ in range(3)]))
     assert sorted(s3.keys(bucket)) == sorted(
         ["store.json", *(f"{ref.folder}/{name}" for name in ("sub/data.txt", "other.txt", "manifest.json"))]
     )
@@ -58,7 +58,7 @@ def test_writers_of_the_same_artifact_all_succeed_with_one_manifest(bucket: str,
 @EVERY_MAKE
 def test_opening_at_once_gives_one_id(bucket: str, s3: S3) -> None:
     s3.skip_unless_it_can("keep the first of two conditional writes at the same time")
-    opened = at_once([lambda: Store.open(bucket)] * 4)
+    opened = run_at_once([lambda: Store.open(bucket)] * 4)
     assert len({store.ref.id for store in opened}) == 1
 
 

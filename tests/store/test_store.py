@@ -10,7 +10,7 @@ import pytest
 from tasks.errors import ArtifactError
 from tasks.provenance import process
 from tasks.store import Store
-from tests.store.writers import at_once, run_until_killed, write
+from tests.store.writers import run_at_once, run_until_killed, write
 
 
 def test_an_artifact_comes_back_as_it_was_written_also_from_a_moved_store(store: Store, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ with Store.open({str(store.root)!r}).write("prompts", settings={{}}, parents={{}
 
 
 def test_two_writers_of_the_same_artifact_both_succeed(store: Store) -> None:
-    (ref,) = set(at_once([lambda: write(store)] * 8))
+    (ref,) = set(run_at_once([lambda: write(store)] * 8))
     assert len(store.manifests("prompts")) == 1
     store.path(ref)
 
@@ -105,7 +105,7 @@ def test_what_is_missing_or_cannot_be_read_is_named(store: Store, name: str, tex
 def test_a_store_made_by_many_at_once_has_one_id(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="no store here"):
         Store.open(tmp_path, create=False)
-    opened = at_once([lambda: Store.open(tmp_path / "s")] * 8)
+    opened = run_at_once([lambda: Store.open(tmp_path / "s")] * 8)
     assert len({store.ref.id for store in opened}) == 1
 
 

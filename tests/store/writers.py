@@ -32,7 +32,7 @@ def write(
     return draft.ref
 
 
-def at_once(calls: list[Callable[[], Made]]) -> list[Made]:
+def run_at_once(calls: list[Callable[[], Made]]) -> list[Made]:
     """Make calls in threads of their own; return their results."""
     with ThreadPoolExecutor(len(calls)) as pool:
         return [made.result() for made in [pool.submit(call) for call in calls]]

@@ -34,7 +34,7 @@ def bounds_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> Bou
     return update_bounds(torch.cat(log_ratios), torch.cat(advantages), settings.gate)
 
 
-def joined(batches: Sequence[TokenBatch]) -> TokenBatch:
+def concatenate(batches: Sequence[TokenBatch]) -> TokenBatch:
     """The responses of several packed batches in one."""
     sizes = torch.tensor([batch.responses for batch in batches])
     starts = sizes.cumsum(0) - sizes

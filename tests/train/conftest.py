@@ -10,7 +10,7 @@ from tasks.settings import EngineSettings
 from tasks.store import ArtifactRef
 from tasks.train.batches import Responses
 from tests.prepared import prepare_stage
-from tests.train.small import LONGEST, PROMPTS, Small, rewarded, sampled
+from tests.train.small import LONGEST, PROMPTS, Small, responses_with, sample_rows
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -25,8 +25,8 @@ def one_thread() -> Iterator[None]:
 def responses(small: Small) -> Responses:
     """Sampled by the policy itself, with rewards drawn by chance."""
     problems = [f"{10 + 7 * i}+{2 + i % 8}=" for i in range(12)]
-    rows = sampled(small[0].path(small[1]), problems, LONGEST, EngineSettings())
-    return rewarded(rows, np.random.default_rng(0).integers(0, 2, len(rows)).astype(float))
+    rows = sample_rows(small[0].path(small[1]), problems, LONGEST, EngineSettings())
+    return responses_with(rows, np.random.default_rng(0).integers(0, 2, len(rows)).astype(float))
 
 
 @pytest.fixture(scope="module")

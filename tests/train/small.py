@@ -38,7 +38,7 @@ def zero(stage: str, **changes: object) -> dict[str, Any]:
     return {"kind": "deepspeed", "deepspeed": str(file), "processes": 2, **changes}
 
 
-def sampled(folder: Path, problems: Sequence[str], most: int, engine: EngineSettings) -> list[dict[str, Any]]:
+def sample_rows(folder: Path, problems: Sequence[str], most: int, engine: EngineSettings) -> list[dict[str, Any]]:
     """Rows of a rollouts table, by the policy in a folder."""
     prompts = [
         {"prompt_id": f"p{i}", "prompt": problem, "answer": "1", "chat": False} for i, problem in enumerate(problems)
@@ -55,7 +55,7 @@ def verdicts(rows: list[dict[str, Any]], rewards: Sequence[float]) -> pa.Table:
     return to_table(judged, VERDICTS)
 
 
-def rewarded(rows: list[dict[str, Any]], rewards: Sequence[float]) -> Responses:
+def responses_with(rows: list[dict[str, Any]], rewards: Sequence[float]) -> Responses:
     return collect([to_table(rows, ROLLOUTS)], [verdicts(rows, rewards)], GROUP)
 
 

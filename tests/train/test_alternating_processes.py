@@ -15,8 +15,8 @@ from tasks.train.colocated import train_alternating
 from tasks.train.stage import optimize_stage
 from tasks.verify.step import verify_rollouts
 from tests.train.small import LORA, Small, zero
-from tests.train.test_diagnostics import alike
-from tests.train.together import Job, alternated, farthest
+from tests.train.test_diagnostics import assert_close_rows
+from tests.train.together import Job, alternate_in_group, largest_difference
 
 pytest.importorskip("deepspeed")
 WHOLE = RolloutSettings(responses_per_prompt=4, max_new_tokens=12)
@@ -55,7 +55,7 @@ def pairs(small: Small, shards: list[ArtifactRef], tmp_path_factory: pytest.Temp
         job("adapters", optimize("3", lora=LORA)),
         job("bfloat16", optimize("2", dtype="bfloat16")),
     ]
-    return alternated(2, store.ref, tmp_path_factory.mktemp("pairs"), jobs)
+    return alternate_in_group(2, store.ref, tmp_path_factory.mktemp("pairs"), jobs)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def alone(small: Small, shards: list[ArtifactRef]) -> ArtifactRef:
 
 
 def apart(store: Store, one: ArtifactRef, other: ArtifactRef) -> float:
-    return farthest(*(load_file(store.path(ref) / "model.safetensors") for ref in (one, other)))
+    return largest_difference(*(load_file(store.path(ref) / "model.safetensors") for ref in (one, other)))
 
 
 def test_mu_of_a_whole_stage_is_the_staged_workflow(
@@ -78,7 +78,7 @@ def test_mu_of_a_whole_stage_is_the_staged_workflow(
     staged = optimize_stage(store, optimize(), policy, policy, rollouts, verdicts, 0, 0)
     assert apart(store, pairs["whole"], staged) < 1e-5 < apart(store, policy, staged)
     ours, theirs = (read_table(store.path(ref) / "examples.parquet").to_pylist() for ref in (pairs["whole"], staged))
-    alike(ours, theirs, 1e-3)
+    assert_close_rows(ours, theirs, 1e-3)
     assert {row["update"] for row in ours} == {1, 2, 3, 4}
 
 

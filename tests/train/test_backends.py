@@ -16,8 +16,8 @@ from tasks.models.checks import check_folder
 from tasks.models.loading import load_tokenizer
 from tasks.train.batches import Responses, micro_batches, shares
 from tests.train.small import LORA, Small, zero
-from tests.train.test_diagnostics import alike
-from tests.train.together import FIRST, HALF, LAST, Tensors, farthest, joined, moments, work, work_all
+from tests.train.test_diagnostics import assert_close_rows
+from tests.train.together import FIRST, HALF, LAST, Tensors, largest_difference, moments, run_in_group, work, work_all
 
 pytest.importorskip("deepspeed")
 STAGES = ["1", "2", "3", "3-offload"]
@@ -41,7 +41,7 @@ def pairs(small: Small, responses: Responses, tmp_path_factory: pytest.TempPathF
     for stage in ("2", "3"):
         jobs.append(((*common, out / f"bf16-{stage}", 0, zero(stage, dtype="bfloat16")), {}))
         jobs.append(((*common, out / f"lora-{stage}", 0, zero(stage)), {"lora": LORA}))
-    joined(2, out / "meeting", work_all, jobs)
+    run_in_group(2, out / "meeting", work_all, jobs)
     return out
 
 
@@ -53,12 +53,12 @@ def pair(pairs: Path, request: pytest.FixtureRequest) -> Path:
 
 def test_two_processes_make_what_one_makes(alone: Path, pair: Path) -> None:
     # After the first step the first moment is a tenth of the gradient.
-    assert farthest(moments(pair, str(FIRST)), moments(alone, str(FIRST))) < 1e-7
+    assert largest_difference(moments(pair, str(FIRST)), moments(alone, str(FIRST))) < 1e-7
     first, ours, theirs = (
         load_file(out / f"{update}.safetensors") for out, update in ((alone, FIRST), (pair, LAST), (alone, LAST))
     )
-    assert farthest(ours, theirs) < 1e-5 < 1e-3 < farthest(first, theirs)
-    alike(*(json.loads((out / "examples.json").read_text()) for out in (pair, alone)), within=1e-3)
+    assert largest_difference(ours, theirs) < 1e-5 < 1e-3 < largest_difference(first, theirs)
+    assert_close_rows(*(json.loads((out / "examples.json").read_text()) for out in (pair, alone)), within=1e-3)
 
 
 def test_rows_are_those_of_one_process(alone: Path, pair: Path) -> None:
@@ -79,12 +79,15 @@ def test_a_state_of_two_processes_goes_on_in_one(
     shutil.copytree(pair / str(HALF), tmp_path / str(HALF))
     shutil.copyfile(pair / f"{HALF}.safetensors", tmp_path / f"{HALF}.safetensors")
     work(small[0].path(small[1]), responses, tmp_path, HALF, {})
-    assert farthest(load_file(tmp_path / f"{LAST}-again.safetensors"), load_file(alone / f"{LAST}.safetensors")) < 1e-5
+    assert (
+        largest_difference(load_file(tmp_path / f"{LAST}-again.safetensors"), load_file(alone / f"{LAST}.safetensors"))
+        < 1e-5
+    )
 
 
 def test_a_state_of_two_processes_goes_on_in_two(pair: Path) -> None:
     for name in (f"{LAST}-again.safetensors", f"{LAST}-again/optimizer/moments.safetensors"):
-        assert farthest(load_file(pair / name), load_file(pair / name.replace("-again", ""))) == 0
+        assert largest_difference(load_file(pair / name), load_file(pair / name.replace("-again", ""))) == 0
 
 
 def test_the_policy_of_two_processes_loads(pair: Path) -> None:
@@ -92,7 +95,7 @@ def test_the_policy_of_two_processes_loads(pair: Path) -> None:
     check_folder(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
     trained = load_file(pair / f"{LAST}.safetensors")
-    assert farthest(dict(model.named_parameters()), trained) == 0
+    assert largest_difference(dict(model.named_parameters()), trained) == 0
     assert load_tokenizer(folder)("12+3")["input_ids"]
 
 
@@ -100,7 +103,9 @@ def test_layers_that_are_computed_again_change_nothing(
     small: Small, responses: Responses, alone: Path, tmp_path: Path
 ) -> None:
     work(small[0].path(small[1]), responses, tmp_path, 0, {"gradient_checkpointing": True})
-    assert farthest(load_file(tmp_path / f"{LAST}.safetensors"), load_file(alone / f"{LAST}.safetensors")) < 1e-6
+    assert (
+        largest_difference(load_file(tmp_path / f"{LAST}.safetensors"), load_file(alone / f"{LAST}.safetensors")) < 1e-6
+    )
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +127,14 @@ def test_bfloat16_computes_and_float32_remembers(stage: int | None, alone: Path,
     for update in (FIRST, HALF):
         ours, theirs = (moments(folder, str(update)) for folder in (out, alone))
         assert cosine(ours, theirs) > 0.99
-    assert farthest(last, load_file(alone / f"{LAST}.safetensors")) < 5e-3
+    assert largest_difference(last, load_file(alone / f"{LAST}.safetensors")) < 5e-3
 
 
 def test_adapters_too_are_those_of_one_process(small: Small, responses: Responses, pairs: Path, tmp_path: Path) -> None:
     work(small[0].path(small[1]), responses, tmp_path, 0, {}, lora=LORA)
     for stage in ("2", "3"):
         for name in (f"{LAST}.safetensors", "policy/model.safetensors", "policy/adapter/adapter_model.safetensors"):
-            assert farthest(load_file(pairs / f"lora-{stage}" / name), load_file(tmp_path / name)) < 1e-5
+            assert largest_difference(load_file(pairs / f"lora-{stage}" / name), load_file(tmp_path / name)) < 1e-5
 
 
 def cosine(one: Tensors, other: Tensors) -> float:

@@ -18,7 +18,7 @@ from tasks.train.bounds import Bounds, update_bounds
 from tasks.train.objective import objective
 from tests.train.batches import bounds_of
 from tests.train.test_objective import LONGEST, Response, batch_of, close, preset, some_responses, steady, update
-from tests.train.together import joined
+from tests.train.together import run_in_group
 
 E = math.e
 UNBOUNDED = Bounds(0.0, math.inf)
@@ -247,7 +247,7 @@ def find(out: Path) -> None:
 
 
 def test_two_processes_find_the_interval_of_one_that_has_all_tokens(tmp_path: Path) -> None:
-    joined(2, tmp_path / "meeting", find, tmp_path)
+    run_in_group(2, tmp_path / "meeting", find, tmp_path)
     alone = [
         [tuple(update_bounds(log_ratio_N, advantage_N, settings.gate)) for settings in ALL]
         for log_ratio_N, advantage_N, _ in UPDATES

@@ -232,10 +232,10 @@ def test_noting_changes_no_weight_and_no_number(small: Small, responses: Respons
 def test_micro_batches_do_not_change_what_is_noted(small: Small, responses: Responses) -> None:
     whole = trained(small, responses, tokens_per_micro_batch=100_000).examples
     split = trained(small, responses, tokens_per_micro_batch=40).examples
-    alike(whole, split, 1e-3)
+    assert_close_rows(whole, split, 1e-3)
 
 
-def alike(ones: list[Row], others: list[Row], within: float) -> None:
+def assert_close_rows(ones: list[Row], others: list[Row], within: float) -> None:
     """The same responses with the same marks; numbers within rounding."""
     assert len(ones) == len(others) > 0
     for one, other in zip(ones, others, strict=True):

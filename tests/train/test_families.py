@@ -13,8 +13,8 @@ from tasks.train.batches import Responses, plan_batches
 from tasks.train.checkpoint import save_policy
 from tasks.train.stage import load_trainer
 from tests.models.families import PACKABLE, PADDED, brought
-from tests.train.small import Small, rewarded, sampled, settings, zero
-from tests.train.together import FIRST, farthest, joined, moments, work, work_all
+from tests.train.small import Small, responses_with, sample_rows, settings, zero
+from tests.train.together import FIRST, largest_difference, moments, run_in_group, work, work_all
 
 KINDS = {**PACKABLE, **PADDED}
 SHARED = [
@@ -28,8 +28,8 @@ SHARED = [
 
 
 def sampled_by(folder: Path) -> Responses:
-    rows = sampled(folder, [f"{10**i}+{2 + i}=" for i in range(4)], 8, EngineSettings(batch_size=6))
-    return rewarded(rows, np.arange(len(rows)) % 2.0)
+    rows = sample_rows(folder, [f"{10**i}+{2 + i}=" for i in range(4)], 8, EngineSettings(batch_size=6))
+    return responses_with(rows, np.arange(len(rows)) % 2.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -58,9 +58,9 @@ def test_processes_that_share_weights_do_what_one_does(small: Small, responses: 
     pytest.importorskip("deepspeed")
     folders = {kind: brought(KINDS[kind], small[0].path(small[1]), tmp_path / kind / "brought") for kind in SHARED}
     jobs = [((of, responses, tmp_path / kind / "two", 0, zero("3")), {}) for kind, of in folders.items()]
-    joined(2, tmp_path / "meeting", work_all, jobs)
+    run_in_group(2, tmp_path / "meeting", work_all, jobs)
     for kind, folder in folders.items():
         work(folder, responses, tmp_path / kind / "one", 0, {})
         # A tenth of the gradient; later AdamW makes steps of what rounding left of gradients that are 0.
         one, two = (moments(tmp_path / kind / out, str(FIRST)) for out in ("one", "two"))
-        assert farthest(one, two) < 1e-7 < 1e-4 < max(float(moment.max()) for moment in one.values()), kind
+        assert largest_difference(one, two) < 1e-7 < 1e-4 < max(float(moment.max()) for moment in one.values()), kind

@@ -16,7 +16,7 @@ from tasks.settings import ObjectiveSettings
 from tasks.settings.presets import resolve
 from tasks.train.objective import objective
 from tasks.train.tokens import TokenBatch
-from tests.train.batches import bounds_of, joined
+from tests.train.batches import bounds_of, concatenate
 
 steady = hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
 Response = tuple[float, Sequence[float]]
@@ -72,7 +72,7 @@ def check_any_split(
     order = data.draw(st.permutations(range(len(single))))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(single)), max_size=3)))
     parts = [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(single)], strict=True)]
-    got_loss, got = update([joined([single[index] for index in part]) for part in parts if part], settings)
+    got_loss, got = update([concatenate([single[index] for index in part]) for part in parts if part], settings)
     assert got_loss == pytest.approx(loss, rel=within, abs=within)
     assert got == pytest.approx([g for index in order for g in by_response[index]], rel=within, abs=within)
 

@@ -18,7 +18,7 @@ from tasks.train.batches import Ragged, Responses, collect, group_order, micro_b
 from tasks.train.checkpoint import load_optimizer, save_optimizer, save_policy
 from tasks.train.outcome import Outcome
 from tasks.train.stage import load_trainer
-from tests.train.small import GROUP, LONGEST, Small, batches, rewarded, settings, train, trainer_of, verdicts
+from tests.train.small import GROUP, LONGEST, Small, batches, responses_with, settings, train, trainer_of, verdicts
 
 
 def test_the_first_update_has_ratio_exactly_one(small: Small, responses: Responses) -> None:
@@ -209,7 +209,7 @@ def test_damaged_rollouts_are_refused(change, message: str) -> None:
     damaged = rows()
     change(damaged)
     with pytest.raises(DataError, match=message):
-        rewarded(damaged, np.zeros(len(damaged)))
+        responses_with(damaged, np.zeros(len(damaged)))
 
 
 def test_responses_whose_log_probabilities_are_not_finite_are_dropped(small: Small, responses: Responses) -> None:

@@ -14,7 +14,7 @@ from tests.conftest import SMALL
 from tests.prepared import prepare_stage
 from tests.train.small import PROMPTS
 from tests.train.test_alternating_processes import OFTEN, ROLLOUT, VERIFY, optimize
-from tests.train.together import Job, alternated, farthest
+from tests.train.together import Job, alternate_in_group, largest_difference
 
 pytest.importorskip("vllm")
 
@@ -36,7 +36,7 @@ def test_two_processes_make_the_policy_of_one(tmp_path: Path) -> None:
     ]
     out = tmp_path / "out"
     out.mkdir()
-    made = alternated(2, store.ref, out, jobs)
+    made = alternate_in_group(2, store.ref, out, jobs)
     alone = train_alternating(store, *inputs(optimize()))
     assert made["stopped"] == made["zero2"]
     for ref in (made["zero2"], made["zero3"], alone):
@@ -45,6 +45,6 @@ def test_two_processes_make_the_policy_of_one(tmp_path: Path) -> None:
         assert manifest.facts["logp_mismatch_max"] < 1e-4
         assert manifest.facts["updates"] == 4
         weights, expected, first = (load_file(store.path(one) / "model.safetensors") for one in (ref, alone, policy))
-        assert farthest(weights, expected) < 1e-5 < farthest(weights, first)
+        assert largest_difference(weights, expected) < 1e-5 < largest_difference(weights, first)
         table = read_table(store.path(manifest.parents["rollouts"][0]) / "rollouts.parquet")
         assert table["policy"].unique().to_pylist() == [f"{policy.digest}+0", f"{policy.digest}+2"]

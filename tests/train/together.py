@@ -28,11 +28,11 @@ from tools.forked import forkserver
 
 Tensors = dict[str, torch.Tensor]
 BATCH = 8
-FIRST, HALF, LAST = 1, 12, 20
+FIRST, HALF, LAST = 1, 6, 10
 """Updates after which the state is saved."""
 
 
-def joined(count: int, meeting: Path, function: Callable[..., None], *inputs: Any) -> None:
+def run_in_group(count: int, meeting: Path, function: Callable[..., None], *inputs: Any) -> None:
     """Calls a function in every one of some processes; ``meeting`` is a file that is not there yet."""
     forkserver()  # torch asks for it by its name.
     mp.start_processes(_rank, (count, str(meeting), function, inputs), count, start_method="forkserver")
@@ -49,7 +49,7 @@ def _rank(rank: int, count: int, meeting: str, function: Callable[..., None], in
 def rounds(responses: Responses, after: int) -> list[tuple[int, list[Any]]]:
     """The batches of every call of the trainer from one saved state to the last, with the stage it stands for."""
     batches = [batch for turn in range(4) for batch in plan_batches(responses, BATCH, (0, turn))][:LAST]
-    cuts = [0, FIRST, 6, HALF, 18, LAST]  # no call takes a response twice
+    cuts = [0, FIRST, 3, HALF, 8, LAST]  # no call takes a response twice
     return [(start, batches[start:end]) for start, end in pairwise(cuts) if start >= after]
 
 
@@ -94,7 +94,7 @@ def moments(out: Path, name: str) -> Tensors:
     return load_file(out / name / "optimizer/moments.safetensors")
 
 
-def farthest(one: Tensors, other: Tensors) -> float:
+def largest_difference(one: Tensors, other: Tensors) -> float:
     """The largest difference of two states."""
     assert one.keys() == other.keys()
     return max(float((one[name] - other[name]).detach().abs().max()) for name in one)
@@ -111,9 +111,9 @@ class Job:
     """By SIGTERM to the leader, once a state is saved; then it is called again."""
 
 
-def alternated(count: int, ref: StoreRef, out: Path, jobs: list[Job]) -> dict[str, ArtifactRef]:
+def alternate_in_group(count: int, ref: StoreRef, out: Path, jobs: list[Job]) -> dict[str, ArtifactRef]:
     """The policies of some jobs, each made by all processes together, by the jobs' names; ``out`` is empty."""
-    joined(count, out / "meeting", _alternate, ref, out, jobs)
+    run_in_group(count, out / "meeting", _alternate, ref, out, jobs)
     return {job.name: ArtifactRef(kind="policy", digest=(out / job.name).read_text()) for job in jobs}
 
 

@@ -68,7 +68,7 @@ def eventually(condition, seconds: float = 20.0) -> bool:
 
 
 @contextmanager
-def interrupted(seconds: float) -> Iterator[None]:
+def interrupt_after(seconds: float) -> Iterator[None]:
     """The block must be left by the interrupt that this process gets after some seconds."""
     # Libraries that other tests use leave handlers of their own behind: flytekit exits, torch's launcher raises.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -51,7 +51,7 @@ def expected(pair: Pair) -> str:
     return pair.get("person", pair["verdict"])
 
 
-def judged(several: Sequence[Pair]) -> list[str]:
+def judge_pairs(several: Sequence[Pair]) -> list[str]:
     """What the verifier says: correct, or wrong, which an answer also is that it cannot read."""
     with Verifier(VerifySettings(workers=2, deadline_seconds=5.0)) as verifier:
         found = verifier.verify([(pair["gold"], rf"\boxed{{{pair['answer']}}}") for pair in several])
@@ -80,7 +80,7 @@ def main() -> None:
         "pairs": Counter(names),
         "noted": Counter(name for name, pair in zip(names, several, strict=True) if "person" in pair),
     }
-    for column, found in (("math-verify alone", by_math_verify(several)), ("the verifier", judged(several))):
+    for column, found in (("math-verify alone", by_math_verify(several)), ("the verifier", judge_pairs(several))):
         columns[column] = Counter(
             name for name, pair, one in zip(names, several, found, strict=True) if one == expected(pair)
         )

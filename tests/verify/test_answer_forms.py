@@ -5,7 +5,7 @@ The table says what happens, not what would be best. Where the two differ, the c
 
 from tasks.verify.pool import Verifier
 from tests.verify.helpers import boxed, settings
-from tests.verify.pairs import SOURCES, expected, judged, pairs
+from tests.verify.pairs import SOURCES, expected, judge_pairs, pairs
 
 C, W, N, G = "correct", "wrong", "no_answer", "gold_unparsable"
 
@@ -133,7 +133,7 @@ def test_forms():
 
 def test_pairs():
     # One that is missed is as much a part of what the documentation says as one that is met.
-    missed = [pair for pair, found in zip(PAIRS, judged(PAIRS), strict=True) if found != expected(pair)]
+    missed = [pair for pair, found in zip(PAIRS, judge_pairs(PAIRS), strict=True) if found != expected(pair)]
     assert missed == [pair for pair in PAIRS if "missed" in pair]
 
 

@@ -14,7 +14,7 @@ from tasks.settings import VerifySettings
 from tasks.verify import pool
 from tasks.verify.pool import Verifier, check_failures
 from tasks.verify.verdicts import Judgement, Outcome, Verdict
-from tests.verify.helpers import HANGS, boxed, eventually, interrupted, settings, workers_of
+from tests.verify.helpers import HANGS, boxed, eventually, interrupt_after, settings, workers_of
 
 
 def verdict(outcome: Outcome, extracted: str = "1") -> Verdict:
@@ -77,7 +77,7 @@ def test_workers_are_reused_and_end_with_the_block():
 def test_an_interrupted_call_leaves_nothing_for_the_next_one():
     with Verifier(settings(workers=1, deadline_seconds=60.0)) as verifier:
         verifier.verify([("1", boxed("1"))])
-        with interrupted(0.3):
+        with interrupt_after(0.3):
             verifier.verify([("42", boxed(HANGS)), ("1", boxed("2"))])
         assert workers_of() == []
         assert verifier.verify([("42", boxed("42"))])[0].outcome == Outcome.CORRECT

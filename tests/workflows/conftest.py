@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.prepared import made_once
-from tests.workflows.runs import succeeded
+from tests.workflows.runs import assert_succeeded
 from tools.forked import Runner
 
 
@@ -17,7 +17,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, str]:
 
     def make(folder: Path) -> None:
         runner = Runner(folder)
-        done = succeeded(runner.run("mu_grpo_2", "--seed", "2"))
+        done = assert_succeeded(runner.run("mu_grpo_2", "--seed", "2"))
         (folder / "output.txt").write_text(done.stdout)
         shutil.copytree(runner.store, folder / "pristine")
         shutil.copytree(folder / "tmp", folder / "decks")

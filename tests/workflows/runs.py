@@ -8,13 +8,13 @@ import yaml
 from tools.runs import CONFIG
 
 
-def succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+def assert_succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
     """A program that must have ended well; its output is shown where it has not."""
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done
 
 
-def refusal(done: subprocess.CompletedProcess[str]) -> str:
+def refusal_text(done: subprocess.CompletedProcess[str]) -> str:
     """The message, in one line, of a program that must have been refused without a traceback."""
     text = " ".join((done.stdout + done.stderr).replace("│", " ").split())
     assert done.returncode != 0, text

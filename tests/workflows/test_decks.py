@@ -12,7 +12,7 @@ from tasks.flyte.tasks import generate
 from tasks.settings import RolloutSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.records import Manifest
-from tests.workflows.runs import succeeded
+from tests.workflows.runs import assert_succeeded
 from tests.workflows.test_retry import pod_of
 from tools.forked import Runner
 
@@ -68,7 +68,7 @@ def test_a_shard_in_a_pod_shows_what_it_made(finished: tuple[Runner, str], tmp_p
     same = {"inputs": inputs, "policy": shard.parents["policy"][0], "stage": shard.facts["stage"]}
     prompts = [ArtifactRef(kind="prompts", digest="0" * 64), shard.parents["prompts"][0]]
     start = pod_of(map_task(partial(generate, **same)), {**same, "prompts": prompts}, tmp_path)
-    succeeded(start(0, BATCH_JOB_ARRAY_INDEX_VAR_NAME="AT", AT="1").end())
+    assert_succeeded(start(0, BATCH_JOB_ARRAY_INDEX_VAR_NAME="AT", AT="1").end())
     assert (tmp_path / "outputs-0/outputs.pb").is_file()
     text = words((tmp_path / "outputs-0/deck.html").read_text())
     assert shard.digest in text

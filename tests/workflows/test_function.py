@@ -6,7 +6,7 @@ import pytest
 
 from tasks.store import Store
 from tasks.store.tables import read_table
-from tests.workflows.runs import refusal, succeeded
+from tests.workflows.runs import assert_succeeded, refusal_text
 from tools.forked import Runner
 from tools.runs import steps
 
@@ -45,7 +45,7 @@ def rewards(store: Store) -> dict[str, list[float]]:
 
 
 def test_a_reward_function_of_ones_own(runner: Runner) -> None:
-    succeeded(runner.run("mu_grpo_1", "--overrides", CHANGES))
+    assert_succeeded(runner.run("mu_grpo_1", "--overrides", CHANGES))
     store = Store.open(runner.store)
     ((first, given),) = rewards(store).items()
     assert len(given) == 32 * 8
@@ -56,7 +56,7 @@ def test_a_reward_function_of_ones_own(runner: Runner) -> None:
 
     file = runner.folder / "my_rewards.py"
     file.write_text(REWARDS.replace("return 1 /", "return 2 /"))
-    edited = succeeded(runner.run("mu_grpo_1", "--overrides", CHANGES))
+    edited = assert_succeeded(runner.run("mu_grpo_1", "--overrides", CHANGES))
     assert "stage 1 verify" in steps(edited.stdout)
     assert "stage 1 generate" not in steps(edited.stdout)
     after = rewards(store)
@@ -65,7 +65,7 @@ def test_a_reward_function_of_ones_own(runner: Runner) -> None:
 
 
 def test_a_function_that_is_wrong_is_refused_before_anything_runs(runner: Runner) -> None:
-    told = refusal(runner.run("mu_grpo_1", "--overrides", CHANGES.replace(":score", ":scores")))
+    told = refusal_text(runner.run("mu_grpo_1", "--overrides", CHANGES.replace(":score", ":scores")))
     assert "verify.function: got 'my_rewards:scores';" in told
     assert "it has score" in told
     assert not runner.store.exists()

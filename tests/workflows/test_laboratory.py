@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks.store import Store
-from tests.workflows.runs import succeeded
+from tests.workflows.runs import assert_succeeded
 from tests.workflows.test_decks import deck_of, decks_of, tabs, words
 from tools.forked import Runner, run
 from tools.runs import steps
@@ -29,7 +29,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, Path, st
     runner = Runner(tmp_path_factory.mktemp("laboratory"))
     page = runner.folder / "laboratory.md"
     page.write_text(PAGE)
-    done = succeeded(laboratory(runner, "--docs", str(page)))
+    done = assert_succeeded(laboratory(runner, "--docs", str(page)))
     return runner, page, done.stdout
 
 
@@ -69,7 +69,7 @@ def test_the_page_has_table_and_figure(finished: tuple[Runner, Path, str]) -> No
 def test_again_nothing_is_trained(finished: tuple[Runner, Path, str]) -> None:
     runner, page, output = finished
     before = page.read_text()
-    again = succeeded(laboratory(runner, "--docs", str(page)))
+    again = assert_succeeded(laboratory(runner, "--docs", str(page)))
     logs = [log.read_text() for log in (runner.store / "logs").iterdir()]
     assert len(logs) == 6
     assert [steps(log) for log in logs] == [[]] * 6

@@ -17,7 +17,7 @@ from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import read_table
 from tasks.stored.runs import find_artifact
-from tests.workflows.runs import refusal, succeeded
+from tests.workflows.runs import assert_succeeded, refusal_text
 from tools import ROOT
 from tools.forked import Runner
 from tools.runs import steps
@@ -104,7 +104,7 @@ def test_a_plan_by_the_rates_of_a_run_tells_that_run(finished: tuple[Runner, str
 def test_a_second_run_executes_nothing(finished: tuple[Runner, str]) -> None:
     runner, output = finished
     start, decks = time.monotonic(), set((runner.folder / "tmp").rglob("deck.html"))
-    again = succeeded(runner.run("mu_grpo_2", "--seed", "2"))
+    again = assert_succeeded(runner.run("mu_grpo_2", "--seed", "2"))
     assert set((runner.folder / "tmp").rglob("deck.html")) == decks
     assert steps(output)
     assert steps(again.stdout) == []
@@ -139,7 +139,7 @@ def test_a_change_does_again_what_depends_on_it(
     finished: tuple[Runner, str], workflow: str, changes: str, done: set[str]
 ) -> None:
     runner, _ = finished
-    ended = succeeded(runner.run(workflow, "--seed", "2", "--overrides", changes))
+    ended = assert_succeeded(runner.run(workflow, "--seed", "2", "--overrides", changes))
     assert work(ended.stdout) == done
 
 
@@ -150,7 +150,7 @@ def test_settings_that_give_equal_weights_are_two_runs(finished: tuple[Runner, s
     overrides = ["", "optimize.preset=relaxed", "optimize.tokens_per_micro_batch=4000"]
     told, rarely = [], "optimize.learning_rate=1e-8 optimize.max_grad_norm=800"
     for one in overrides:
-        done = succeeded(runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{rarely} {one}"))
+        done = assert_succeeded(runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{rarely} {one}"))
         assert "stage 1 generate" not in done.stdout  # the rollouts of the first stage are shared
         told.append(done.stdout)
     assert "relaxed, mu 8, seed 2: 8 updates" in told[1]
@@ -183,7 +183,9 @@ def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_p
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = f"{{path: {tmp_path}/mine.jsonl, prompt: question, answer: gold, gold: hashes}}"
     benchmarks = f"[held_out, {{name: mine, source: {source}, samples_per_problem: 3}}]"
-    done = succeeded(runner.run("mu_grpo_2", "--seed", "2", "--overrides", f'evaluate.benchmarks="{benchmarks}"'))
+    done = assert_succeeded(
+        runner.run("mu_grpo_2", "--seed", "2", "--overrides", f'evaluate.benchmarks="{benchmarks}"')
+    )
     policies = ("base", "stage 1", "stage 2")
     assert steps(done.stdout) == [
         "mine gold answers",
@@ -202,7 +204,7 @@ def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_p
     own = {"name": "mine", "source": {"path": str(tmp_path / "mine.jsonl")}}
     evaluate = json.dumps({"max_new_tokens": 16, "benchmarks": [own]})
     prompts = json.dumps({"arithmetic": {}, "prompts_per_stage": 1})
-    told = succeeded(runner.run("evaluation", "--evaluate", evaluate, "--prompts", prompts))
+    told = assert_succeeded(runner.run("evaluation", "--evaluate", evaluate, "--prompts", prompts))
     assert "evaluate stage 2 mine" in steps(told.stdout)
     assert "on 1 problems" in told.stdout
 
@@ -210,14 +212,14 @@ def test_another_benchmark_runs_nothing_else(finished: tuple[Runner, str], tmp_p
 def test_without_flytes_cache_the_store_knows_what_is_done(finished: tuple[Runner, str], tmp_path: Path) -> None:
     runner, _ = finished
     stranger = Runner(tmp_path)
-    done = succeeded(stranger.run("mu_grpo_2", "--seed", "2", "--store", str(runner.store)))
+    done = assert_succeeded(stranger.run("mu_grpo_2", "--seed", "2", "--store", str(runner.store)))
     assert steps(done.stdout) == []
 
 
 def test_a_moved_store_executes_nothing(finished: tuple[Runner, str], tmp_path: Path) -> None:
     runner, _ = finished
     shutil.copytree(runner.store, tmp_path / "moved")
-    done = succeeded(runner.run("mu_grpo_2", "--seed", "2", "--store", str(tmp_path / "moved")))
+    done = assert_succeeded(runner.run("mu_grpo_2", "--seed", "2", "--store", str(tmp_path / "moved")))
     assert steps(done.stdout) == []
     assert f"report  {tmp_path}/moved/report/" in done.stdout
 
@@ -235,10 +237,10 @@ def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: P
     damaged = bytearray(file.read_bytes())
     damaged[-1] ^= 1
     file.write_bytes(damaged)
-    text = refusal(copy.run("mu_grpo_2", "--seed", "2", "--overrides", "evaluate.problems=10")).replace(" ", "")
+    text = refusal_text(copy.run("mu_grpo_2", "--seed", "2", "--overrides", "evaluate.problems=10")).replace(" ", "")
     assert "model.safetensors:corrupted" in text
     assert "pyflyterun--overwrite-cache" in text
-    mended = succeeded(copy.run("mu_grpo_2", "--overwrite-cache", "--seed", "2"))
+    mended = assert_succeeded(copy.run("mu_grpo_2", "--overwrite-cache", "--seed", "2"))
     assert steps(mended.stdout) == ["stage 1 logp", "stage 1 optimize"]
 
 
@@ -251,5 +253,5 @@ def test_a_corrupted_artifact_is_named(finished: tuple[Runner, str], tmp_path: P
 )
 def test_a_mistake_is_a_message_before_anything_runs(tmp_path: Path, options: list[str], message: str) -> None:
     done = Runner(tmp_path).run("mu_grpo_2", *options)
-    assert message in refusal(done)
+    assert message in refusal_text(done)
     assert steps(done.stdout) == []

@@ -9,7 +9,7 @@ from tasks.models.step import prepare_policy
 from tasks.settings import ArithmeticSettings
 from tasks.settings.run import RunSettings
 from tasks.store import Store
-from tests.workflows.runs import succeeded
+from tests.workflows.runs import assert_succeeded
 from tools.forked import Runner
 from tools.runs import CONFIG, steps
 
@@ -30,7 +30,7 @@ def test_an_own_policy_and_own_prompts(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     policy = ["--policy", json.dumps({"path": str(tmp_path / "policy")})]
     prompts = ["--prompts", json.dumps({"path": str(tmp_path / "problems.jsonl"), "prompts_per_stage": 32})]
-    done = succeeded(runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES))
+    done = assert_succeeded(runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES))
     assert "warm start" not in steps(done.stdout)
     assert "mu_grpo, mu 2, seed 0: 2 updates" in done.stdout
 
@@ -39,5 +39,5 @@ def test_an_own_policy_and_own_prompts(tmp_path: Path) -> None:
 
     with (tmp_path / "problems.jsonl").open("a") as lines:
         lines.write('{"prompt": "1+1=", "answer": "2"}\n')
-    changed = succeeded(runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES))
+    changed = assert_succeeded(runner.run("mu_grpo_1", *policy, *prompts, "--overrides", CHANGES))
     assert "stage 1 generate" in steps(changed.stdout)

@@ -10,8 +10,8 @@ import pytest
 from safetensors.torch import load_file
 
 from tasks.store import Store
-from tests.train.together import farthest
-from tests.workflows.runs import succeeded
+from tests.train.together import largest_difference
+from tests.workflows.runs import assert_succeeded
 from tests.workflows.test_decks import decks_of, tabs
 from tools import ROOT
 from tools.forked import Runner
@@ -32,7 +32,7 @@ def policies(runner: Runner) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def trained(finished: tuple[Runner, str]) -> tuple[Runner, str]:
     runner, _ = finished
-    done = succeeded(runner.run("mu_grpo_1", "--seed", "2", "--overrides", TWO))
+    done = assert_succeeded(runner.run("mu_grpo_1", "--seed", "2", "--overrides", TWO))
     return runner, done.stdout
 
 
@@ -40,7 +40,7 @@ def test_two_processes_make_the_policy_of_one(trained: tuple[Runner, str]) -> No
     runner, output = trained
     made = policies(runner)
     ours, theirs = (load_file(made[kind] / "model.safetensors") for kind in ("deepspeed", "torch"))
-    assert farthest(ours, theirs) < 1e-4
+    assert largest_difference(ours, theirs) < 1e-4
     assert steps(output)[:2] == ["stage 1 logp", "stage 1 optimize"]
     assert "Traceback" not in output
 
@@ -68,7 +68,7 @@ def test_a_stop_is_passed_on_and_the_stage_goes_on(trained: tuple[Runner, str]) 
     ended = running.end()
     assert ended.returncode == 128 + signal.SIGTERM, ended.stdout
     assert "stopped by SIGTERM after update" in ended.stdout
-    succeeded(other.run(*options))
+    assert_succeeded(other.run(*options))
     assert not saved.exists()
     assert (policies(other)["deepspeed"] / "model.safetensors").read_bytes() == (
         before / "model.safetensors"

@@ -16,7 +16,7 @@ from tasks.report.ledger import training_clock
 from tasks.settings import ExperimentSettings
 from tasks.settings.experiment import read_experiment
 from tasks.store import Store
-from tests.workflows.runs import experiment, succeeded
+from tests.workflows.runs import assert_succeeded, experiment
 from tests.workflows.test_decks import deck_of, decks_of, words
 from tools.forked import Runner
 from tools.runs import steps
@@ -28,7 +28,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runner, Path, 
     config = folder / "experiment.yaml"
     config.write_text(yaml.safe_dump({"store": str(folder / "store"), "experiment": experiment()}, sort_keys=False))
     runner = Runner(folder, config)
-    done = succeeded(runner.run("reproduce"))
+    done = assert_succeeded(runner.run("reproduce"))
     return runner, config, done.stdout
 
 
@@ -93,7 +93,7 @@ def test_the_command_of_a_run_finds_that_run(reproduced: tuple[Runner, Path, str
     (run,) = (one for one in read_experiment(config)[0].runs(str(runner.store)) if one.system == "grpo")
     alone = Runner(runner.folder, runner.folder / "grpo.yaml")
     alone.config.write_text(yaml.safe_dump(run.settings.given()))
-    done = succeeded(alone.run("grpo"))
+    done = assert_succeeded(alone.run("grpo"))
     assert steps(done.stdout) == []
     assert "grpo, mu 1, seed 0: 16 updates" in done.stdout
     table = CliRunner().invoke(app, ["compare", "--store", str(runner.store)]).stdout
@@ -111,7 +111,7 @@ def test_its_deck_is_the_page(reproduced: tuple[Runner, Path, str]) -> None:
 
 def test_again_nothing_is_done(reproduced: tuple[Runner, Path, str]) -> None:
     runner, _, output = reproduced
-    again = succeeded(runner.run("reproduce"))
+    again = assert_succeeded(runner.run("reproduce"))
     assert steps(again.stdout + again.stderr) == []
     assert again.stdout.splitlines()[-10:] == output.splitlines()[-10:]
 

@@ -23,7 +23,7 @@ from tasks.provenance import code
 from tasks.settings import OperationSettings, OptimizeSettings
 from tests.prepared import PROMPTS, ROLLOUT, Learner, prepare_stage, prepare_verdicts
 from tests.workflows.failing import fail
-from tests.workflows.runs import succeeded
+from tests.workflows.runs import assert_succeeded
 from tools import ROOT
 from tools.forked import Program
 
@@ -108,7 +108,7 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, training
     assert "stopped by SIGTERM after update" in error.message
     assert "<td>4</td>" in (tmp_path / "outputs-0/deck.html").read_text().partition("responses_per_update")[2][:40]
     states = [int(one.parent.name.rpartition("-")[2]) for one in store.root.glob("progress/*/train-*/manifest.json")]
-    second = succeeded(training(1).end())
+    second = assert_succeeded(training(1).end())
     assert max(states) > 0
     assert "logp" not in second.stdout  # Log-probabilities of the behavior policy are looked at before update 0 alone.
     made = load_proto_from_file(literals_pb2.LiteralMap, str(tmp_path / "outputs-1/outputs.pb"))
@@ -130,7 +130,7 @@ def test_a_stopped_shard_of_a_map_task_does_too(learner: Learner, tmp_path: Path
     start = pod_of(mapped, values, tmp_path)
     error = stopped(start(0, **index), lambda: len(list(store.root.glob("progress/*/rollouts-*"))) > 4, tmp_path)
     assert "stopped by SIGTERM after rollouts" in error.message
-    succeeded(start(1, **index).end())
+    assert_succeeded(start(1, **index).end())
     assert (tmp_path / "outputs-1/outputs.pb").is_file()
     assert not list(store.root.glob("progress/*"))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.store import Store
-from tests.workflows.runs import refusal, succeeded
+from tests.workflows.runs import assert_succeeded, refusal_text
 from tools.forked import Runner
 from tools.runs import steps
 
@@ -23,7 +23,7 @@ def copied(finished: tuple[Runner, str], tmp_path: Path) -> Runner:
 def test_a_new_verifier_generates_nothing(copied: Runner) -> None:
     before = {ref.digest for ref in Store.open(copied.store).refs("rollouts")}
     strict = ["--verify", '{"workers": 1, "max_answer_characters": 1}', "--seed", "2", "--algorithm", "mu_grpo"]
-    done = succeeded(copied.run("rescore", *strict))
+    done = assert_succeeded(copied.run("rescore", *strict))
     assert steps(done.stdout) == [
         "stage 1 verify 1/2",
         "stage 1 verify 2/2",
@@ -37,14 +37,16 @@ def test_a_new_verifier_generates_nothing(copied: Runner) -> None:
 
 
 def test_the_same_verifier_changes_nothing(copied: Runner) -> None:
-    done = succeeded(copied.run("rescore", "--verify", '{"workers": 1}', "--seed", "2", "--algorithm", "mu_grpo"))
+    done = assert_succeeded(
+        copied.run("rescore", "--verify", '{"workers": 1}', "--seed", "2", "--algorithm", "mu_grpo")
+    )
     assert steps(done.stdout) == []
     assert "No outcome changed." in done.stdout
 
 
 def test_from_the_first_stage_later_ones_are_generated_anew(copied: Runner) -> None:
     options = ["--seed", "2", "--algorithm", "mu_grpo", "--overrides", "optimize.preset=reinforce"]
-    done = succeeded(copied.run("retrain_2", *options))
+    done = assert_succeeded(copied.run("retrain_2", *options))
     titles = steps(done.stdout)
     assert titles[:2] == ["stage 1 logp", "stage 1 optimize"]
     assert titles.count("stage 2 generate") == 2
@@ -59,5 +61,5 @@ def test_from_the_first_stage_later_ones_are_generated_anew(copied: Runner) -> N
     ],
 )
 def test_what_is_not_stored_is_named(copied: Runner, workflow: str, options: list[str], message: str) -> None:
-    text = refusal(copied.run(workflow, *options))
+    text = refusal_text(copied.run(workflow, *options))
     assert message in text

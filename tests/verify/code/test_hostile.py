@@ -12,7 +12,7 @@ import pytest
 
 from tasks.verify.pool import Verifier
 from tasks.verify.verdicts import Outcome
-from tests.verify.helpers import asserts, calls, code_settings, eventually, fenced, interrupted, texts
+from tests.verify.helpers import asserts, calls, code_settings, eventually, fenced, interrupt_after, texts
 
 GOLD = texts(("2 3\n", "5\n"))
 RIGHT, WRONG = "print(sum(map(int, input().split())))", "print(6)"
@@ -220,7 +220,7 @@ def test_a_program_dies_with_whoever_is_killed_above_it(which):
 def test_an_interrupted_call_leaves_nothing():
     with Verifier(code_settings(seconds=60.0)) as verifier:
         verifier.verify([(GOLD, fenced(RIGHT))])
-        with interrupted(0.5):
+        with interrupt_after(0.5):
             verifier.verify([(GOLD, fenced("import time; time.sleep(600)"))])
         assert verifier.pids == []
         assert eventually(lambda: not programs_below(os.getpid()))
