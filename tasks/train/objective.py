@@ -21,15 +21,7 @@ from torch import Tensor
 from tasks.settings import objective as kinds
 from tasks.settings.objective import ObjectiveSettings
 from tasks.train.bounds import Bounds
-from tasks.train.tokens import (
-    TokenBatch,
-    log_ratio,
-    reduce_to_level,
-    require_logp,
-    running_count,
-    running_mean,
-    running_sum,
-)
+from tasks.train.tokens import TokenBatch, at_level, log_ratio, required, running_count, running_mean, running_sum
 
 LOG_TOLERANCE = 1e-5
 """A statistic of the veto that is this close to kappa, in nats, equals it and is no trigger: log-probabilities in
@@ -109,8 +101,8 @@ def _ratios(tokens: TokenBatch, settings: kinds.RatioSettings) -> tuple[Tensor, 
     """
     log_T = tokens.log_ratio_T
     if isinstance(settings, kinds.ProximalRatio):
-        log_T = log_ratio(tokens.logp_T, require_logp(tokens.proximal_logp_T, "the proximal policy"))
-    ratio_T = reduce_to_level(log_T, tokens, settings.level).exp()
+        log_T = log_ratio(tokens.logp_T, required(tokens.proximal_logp_T, "the proximal policy"))
+    ratio_T = at_level(log_T, tokens, settings.level).exp()
     return log_T.exp() if settings.level == "prefix_minimum" else ratio_T, ratio_T
 
 
@@ -194,8 +186,8 @@ def _correction(tokens: TokenBatch, settings: ObjectiveSettings) -> tuple[Tensor
             rejected_T = weight_T > ratio.behavior_cap
         weight_T = weight_T.clamp(max=ratio.behavior_cap)
     if isinstance(mismatch, kinds.TruncateMismatch | kinds.MaskMismatch):
-        log_T = log_ratio(tokens.behavior_logp_T, require_logp(tokens.engine_logp_T, "the engine"))
-        engine_T = reduce_to_level(log_T, tokens, mismatch.level).exp()
+        log_T = log_ratio(tokens.behavior_logp_T, required(tokens.engine_logp_T, "the engine"))
+        engine_T = at_level(log_T, tokens, mismatch.level).exp()
         weight_T = weight_T * engine_T.clamp(max=mismatch.high)
         if isinstance(mismatch, kinds.MaskMismatch):
             rejected_T = rejected_T | (engine_T < mismatch.low) | (engine_T > mismatch.high)
@@ -270,7 +262,7 @@ def penalty(tokens: TokenBatch, settings: kinds.RegulariserSettings) -> Tensor:
         case kinds.TokenPenalty(kind="behavior_l2", coefficient=coefficient):
             return coefficient * _clamped(tokens.logp_T, tokens.behavior_logp_T) ** 2
         case kinds.ReferencePenalty(coefficient=coefficient, estimator=estimator):
-            x_T = _clamped(tokens.logp_T, require_logp(tokens.reference_logp_T, "the base policy"))
+            x_T = _clamped(tokens.logp_T, required(tokens.reference_logp_T, "the base policy"))
             kl_T = {"k1": x_T, "k2": x_T**2 / 2, "k3": (-x_T).exp() - 1 + x_T}[estimator]
             if settings.unbiased:
                 kl_T = kl_T * _clamped(tokens.logp_T, tokens.behavior_logp_T).exp()

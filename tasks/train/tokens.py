@@ -48,7 +48,7 @@ class TokenBatch:
     @cached_property
     def proximal_log_ratio_T(self) -> Tensor:
         """Log-ratio of the proximal to the behavior policy, clamped, detached."""
-        return log_ratio(require_logp(self.proximal_logp_T, "the proximal policy"), self.behavior_logp_T)
+        return log_ratio(required(self.proximal_logp_T, "the proximal policy"), self.behavior_logp_T)
 
     @cached_property
     def first_T(self) -> Tensor:
@@ -66,7 +66,7 @@ def log_ratio(logp_T: Tensor, other_logp_T: Tensor) -> Tensor:
     return (logp_T.detach() - other_logp_T.detach()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
-def reduce_to_level(log_T: Tensor, tokens: TokenBatch, level: str) -> Tensor:
+def at_level(log_T: Tensor, tokens: TokenBatch, level: str) -> Tensor:
     """Return log-ratios per token, the same for all of a response at a sequence level, or with the smallest before."""
     if level == "sequence_geometric":
         return running_mean(log_T, tokens.first_T)[tokens.last_T].to(log_T.dtype)
@@ -76,7 +76,7 @@ def reduce_to_level(log_T: Tensor, tokens: TokenBatch, level: str) -> Tensor:
     return log_T + _smallest_before(log_T, tokens) if level == "prefix_minimum" else log_T
 
 
-def require_logp(logp_T: Tensor | None, policy: str) -> Tensor:
+def required(logp_T: Tensor | None, policy: str) -> Tensor:
     """Return a column that the settings ask for.
 
     Raises:
