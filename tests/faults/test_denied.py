@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,10 +55,13 @@ def test_a_store_that_denies_writes_is_named_and_the_work_goes_on(
     resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/{denied}"
     name, environment = guarded.user(EVERYTHING, denying("PutObject", resource))
     act_as(environment, monkeypatch)
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "600")
     remote, step = Store.open(own), Step()
+    start = time.monotonic()
     error = rf"{own}/{object_named}: denied .*Allow listing, reading"
     with guarded.asking(), pytest.raises(ArtifactError, match=error):
         step.work(remote)
+    assert time.monotonic() - start < 30, "a denial was tried again and again"
     assert step.made == list(range(min(parts + 1, PARTS)))
     assert not [key for key in guarded.s3.keys(own) if key.startswith("rollouts/") and key.endswith("/manifest.json")]
     guarded.allow(name, EVERYTHING)
@@ -108,10 +112,15 @@ def test_wrong_keys_are_told_apart(
     assert environment["AWS_SECRET_ACCESS_KEY"] not in caught.value.message
 
 
-def test_credentials_that_expire_in_the_middle_are_named_and_the_work_goes_on(place: str, flaky: Proxy, s3: S3) -> None:
+@pytest.mark.parametrize(
+    ("fault", "after", "fix"), [("expired_token", 9, "expired. Renew them"), ("access_denied", 0, "Allow listing")]
+)
+def test_credentials_that_end_in_the_middle_are_named_and_the_work_goes_on(
+    fault: str, after: int, fix: str, place: str, flaky: Proxy, s3: S3
+) -> None:
     remote, step = Store.open(place), Step()
-    flaky.fail(1, ["expired_token"], after=9)
-    with pytest.raises(ArtifactError, match=rf"{place}/.*expired. Renew them.*then start the same command again"):
+    flaky.fail(1, [fault], after=after)
+    with pytest.raises(ArtifactError, match=rf"{place}/.*{fix}.*then start the same command again"):
         step.work(remote)
     flaky.heal()
     before = list(step.made)

@@ -158,4 +158,4 @@ def test_a_deck_that_cannot_be_drawn_is_told_and_the_step_is_done(
 def test_a_browser_shows_it(mu_grpo: SyntheticRun, tmp_path: Path) -> None:
     deck = page_of(mu_grpo.store, mu_grpo.policy)
     page = f'<!doctype html><meta charset="utf-8"><body style="margin: 0">{deck}</body>'
-    assert_fits(page, tmp_path, figures=2, widths=(1280, 500))
+    assert_fits(page, tmp_path, figures=2, widths=(1280, 500), least=(300, 80))

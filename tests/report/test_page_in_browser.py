@@ -57,11 +57,16 @@ def browse(path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def assert_fits(
-    page: str, folder: Path, figures: int, *flags: str, widths: Sequence[int] = (1280, 390)
+    page: str,
+    folder: Path,
+    figures: int,
+    *flags: str,
+    widths: Sequence[int] = (1280, 390),
+    least: tuple[int, int] = (280, 80),
 ) -> tuple[str, str]:
-    """In a frame of each width, in pixels, every figure is visible and nothing is wider than the frame.
+    """In a frame of each width, every figure exceeds the least width and height, and nothing is wider than the frame.
 
-    Returns the colors of the ground and of texts in figures.
+    Sizes are in pixels. Returns the colors of the ground and of texts in figures.
     """
     (folder / "probe.html").write_text(POLICY.sub("", page).replace("</body>", PROBE), encoding="utf-8")
     frames = "".join(FRAME.format(width=width) for width in widths)
@@ -74,8 +79,8 @@ def assert_fits(
     for width, one in seen.items():
         assert len(one["figures"]) == figures
         for name, wide, high in one["figures"]:
-            assert wide > 280, name
-            assert high > 80, name
+            assert wide > least[0], name
+            assert high > least[1], name
         assert one["wide"] <= width
     (colors,) = {(one["ground"], one["text"]) for one in seen.values()}
     return colors
@@ -96,7 +101,7 @@ def assert_allowed(page: str, folder: Path) -> None:
     ids=["light", "dark"],
 )
 def test_every_figure_is_visible_in_its_colors_and_nothing_is_too_wide(page, tmp_path, flags, colors):
-    assert assert_fits(page, tmp_path, 15, *flags) == colors
+    assert assert_fits(page, tmp_path, 15, *flags, least=(280, 100)) == colors
 
 
 def test_the_security_policy_of_the_page_blocks_nothing_of_it(page, tmp_path):

@@ -193,7 +193,7 @@ def _run(text: str, names: dict[str, Any]) -> None:
 def _call(text: str, names: dict[str, Any]) -> None:
     """Call a program's functions: standard input says how, and standard output gets what they return."""
     asked, replies = _read_input(), os.dup(1)
-    _close_streams()
+    _mute_streams()
     before = dict(names)
     exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
     # What is called must be the program's: the preamble and Python have functions of the same names.
@@ -214,7 +214,7 @@ def _call(text: str, names: dict[str, Any]) -> None:
 def _check(text: str, names: dict[str, Any]) -> None:
     """Check assertions of the reference on values that the program gave. The program is not in this process."""
     values = unpack(_read_input())
-    _close_streams()
+    _mute_streams()
     names |= {f"value_{index}": value for index, value in enumerate(values)}
     exec(compile(text, "<tests>", "exec"), names)  # noqa: S102 (of the reference)
 
@@ -227,7 +227,7 @@ def _read_input() -> Any:
         return json.loads(file.read())
 
 
-def _close_streams() -> None:
+def _mute_streams() -> None:
     """Let the program read nothing and print nowhere."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
