@@ -55,7 +55,7 @@ def test_a_store_that_denies_writes_is_named_and_the_work_goes_on(
     resource = f"arn:aws:s3:::{own.removeprefix('s3://')}/{denied}"
     name, environment = guarded.user(EVERYTHING, denying("PutObject", resource))
     act_as(environment, monkeypatch)
-    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "600")
+    monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "60")
     remote, step = Store.open(own), Step()
     start = time.monotonic()
     error = rf"{own}/{object_named}: denied .*Allow listing, reading"
