@@ -116,7 +116,7 @@ CONTAINER ?= podman
 IMAGES := mu-grpo
 ROLES := cpu rollout train alternate
 COMMIT = $(shell git rev-parse HEAD)$(shell git diff --quiet HEAD || echo +)
-# What a deployment without a tag asks for: tasks/provenance.py.
+# What a deployment without a tag asks for: tasks/process/provenance.py.
 TAG = $(shell git rev-parse HEAD | cut -c -12)$(shell git diff --quiet HEAD || echo -dirty)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BUILD_FLAGS ?=

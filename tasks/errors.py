@@ -7,12 +7,15 @@ a traceback.
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import ClassVar
 
 import click
 
 _LONGEST = 400
 """Characters of a library's own words that a message repeats."""
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""First bytes of what Git LFS leaves in place of a file whose content a clone has not fetched."""
 
 
 class UserError(click.ClickException):
@@ -77,3 +80,10 @@ def explain(what: str, advice: str) -> Iterator[None]:
     except Exception as error:
         why = textwrap.shorten(f"{type(error).__name__}: {error}", _LONGEST, placeholder=" ...").rstrip(".")
         raise DataError(f"{what}: {why}. {advice}") from error
+
+
+def check_fetched(file: Path, name: str) -> None:
+    """Raise DataError if a file is a pointer of Git LFS; ``name`` is what the message calls the file."""
+    with file.open("rb") as opened:
+        if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            raise DataError(f"{name}: a pointer of Git LFS, and no such file yet. Run `git lfs pull` in its folder.")

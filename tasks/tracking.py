@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tasks.errors import SettingsError
-from tasks.logs import logger
+from tasks.process.logs import logger
 from tasks.settings import TrackerSettings
 from tasks.settings.steps import TensorBoardTracker, WandbTracker
 from tasks.store import Store

@@ -20,7 +20,7 @@ TASKS = [ROOT / "tasks" / "flyte" / name for name in ("tasks.py", "experiments.p
 # How artifacts are stored, errors are worded, progress is shown and settings are parsed: a change there that matters
 # changes the settings or the digests that enter a cache key.
 _NEUTRAL = (
-    *("tasks.store.", "tasks.provenance.", "tasks.errors.", "tasks.flyte.", "tasks.model.", "tasks.progress."),
+    *("tasks.store.", "tasks.process.provenance.", "tasks.errors.", "tasks.flyte.", "tasks.process.progress."),
     "tasks.settings.",
 )
 

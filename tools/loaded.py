@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 
-from tasks.model import FlyteModel
+from tasks.settings.base import FlyteModel
 
 MODULES = [
     "deepspeed",

@@ -13,8 +13,7 @@ from tasks.data.files import Row, Unusable, read_rows
 from tasks.data.sources import source_files
 from tasks.errors import DataError, SettingsError
 from tasks.formats import first_names, pluralize
-from tasks.logs import logger
-from tasks.model import FlyteModel
+from tasks.process.logs import logger
 from tasks.settings import (
     BenchmarkSettings,
     FunctionVerifySettings,
@@ -23,6 +22,7 @@ from tasks.settings import (
     SourceSettings,
     VerifySettings,
 )
+from tasks.settings.base import FlyteModel
 from tasks.settings.data_sets import HELD_OUT
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PROMPTS_FILE

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 
 from tasks.data import livecodebench
 from tasks.data.arithmetic import hash_fraction
-from tasks.errors import DataError
-from tasks.git_lfs import check_fetched
+from tasks.errors import DataError, check_fetched
 from tasks.settings import SourceSettings
 from tasks.verify.verdicts import extract
 

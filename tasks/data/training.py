@@ -17,7 +17,7 @@ from tasks.data.benchmarks import BenchmarkNote, source_rows, unreadable_golds, 
 from tasks.data.files import Row, Unusable, share_of
 from tasks.errors import DataError
 from tasks.formats import first_names, percent
-from tasks.logs import logger
+from tasks.process.logs import logger
 from tasks.settings import OperationSettings, PromptsSettings, TrainingSetSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PROMPTS_FILE, REMOVED_FILE, TRAINING_FILE

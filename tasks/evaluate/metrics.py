@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.errors import DataError
-from tasks.statistics import interval_of
+from tasks.evaluate.statistics import interval_of
 from tasks.store import ArtifactRef, Parents, Store
 from tasks.store.layout import ACCURACY_FILE
 

@@ -9,9 +9,9 @@ from transformers import PreTrainedTokenizerBase
 
 from tasks.data.benchmarks import BenchmarkNote
 from tasks.evaluate.metrics import CORRECT, GREEDY, NO_VOTE, headline, measure
-from tasks.interruption import save_on_sigterm
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
-from tasks.progress import bar
+from tasks.process.interruption import save_on_sigterm
+from tasks.process.progress import bar
 from tasks.rollout.engine import Engine, OnDone, Sampling, engine_of, ignore_progress
 from tasks.rollout.requests import build_requests
 from tasks.rollout.step import AtLimit, decode, parts, progress_callback

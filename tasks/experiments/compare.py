@@ -10,12 +10,7 @@ from typing import Any
 import numpy as np
 
 from tasks.errors import DataError
-from tasks.experiments.page import write_page
-from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
-from tasks.experiments.runs import SystemRun, load_run, of_system, pairs_of
-from tasks.experiments.speedup import speeds_of, split_causes, times_of
-from tasks.settings.experiment import ExperimentSettings, PlannedRun
-from tasks.statistics import (
+from tasks.evaluate.statistics import (
     DIFFERENCES,
     Benchmarks,
     Values,
@@ -30,6 +25,11 @@ from tasks.statistics import (
     run_means,
     signed_rank_p,
 )
+from tasks.experiments.page import write_page
+from tasks.experiments.result import ALL, LEVEL, MEAN, Cell, LaboratoryResult, PairedTest, ReproductionResult
+from tasks.experiments.runs import SystemRun, load_run, of_system, pairs_of
+from tasks.experiments.speedup import speeds_of, split_causes, times_of
+from tasks.settings.experiment import ExperimentSettings, PlannedRun
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ACCURACY_FILE
 

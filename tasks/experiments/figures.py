@@ -17,12 +17,12 @@ from tasks.experiments.result import Cause, LaboratoryResult, ReproductionResult
 from tasks.experiments.runs import Floats, SystemRun, pairs_of
 from tasks.experiments.speedup import pairs_of_equal_length, training_time
 from tasks.formats import MINUS, duration
-from tasks.packaged import read_yaml
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Look, Panel, Picture, Series
 from tasks.report.history import History
 from tasks.report.ledger import merge, seconds_before, training_clock
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
+from tasks.settings.base import read_packaged_yaml
 from tasks.store.records import Manifest
 
 Looks = dict[str, Look]
@@ -65,7 +65,7 @@ def make_figures(
         )
         for place, system in enumerate(ordered)
     }
-    words = read_yaml(__file__, "figures.yaml")
+    words = read_packaged_yaml(__file__, "figures.yaml")
     drawn: dict[str, CaptionedFigure] = {}
 
     def add(kind: str, model: str, made: Drawn, baseline: str = "") -> None:

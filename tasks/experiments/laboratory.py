@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tasks.errors import DataError
+from tasks.evaluate.statistics import DIFFERENCES, bootstrap_p, draws, holm, interval
 from tasks.experiments.arms import QUESTIONS, Arm, Part
 from tasks.experiments.result import ArmResult, LaboratoryResult
 from tasks.report import drawing
 from tasks.report.drawing import PLAIN, Chart, Panel, Series
-from tasks.statistics import DIFFERENCES, bootstrap_p, draws, holm, interval
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import CURVE_FILE, METRICS_FILE
 from tasks.store.tables import read_table

@@ -13,9 +13,9 @@ from pydantic import ConfigDict, Field
 from rich.table import Table
 
 from tasks.formats import MISSING, duration, format_saving, label, number, percent, percent_range, points
-from tasks.model import FlyteModel
 from tasks.report.ledger import ROWS
 from tasks.report.tables import number_table, render, render_markdown
+from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import RESULT_FILE
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tasks.errors import DataError
 from tasks.experiments.arms import QUESTIONS, Arm, Form, Part
-from tasks.progress import bar
+from tasks.process.progress import bar
 from tasks.settings import RunSettings
 
 WORKFLOWS = Path("workflows/laboratory.py")

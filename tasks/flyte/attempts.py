@@ -19,9 +19,9 @@ from flytekit.extend import IgnoreOutputs
 from flytekit.utils.asyn import run_sync
 
 from tasks.errors import DeploymentError, UserError
-from tasks.interruption import Interrupted
-from tasks.progress import end_when_it_hangs
-from tasks.provenance import code
+from tasks.process.interruption import Interrupted
+from tasks.process.progress import end_when_it_hangs
+from tasks.process.provenance import code
 
 REGISTERED = "MU_GRPO_CODE"
 """Environment variable of a pod that holds the version of the code that its task was registered from."""

@@ -10,7 +10,7 @@ from flytekit.core.context_manager import ExecutionParameters
 
 from tasks.errors import UserError
 from tasks.flyte.attempts import in_pod
-from tasks.logs import logger
+from tasks.process.logs import logger
 from tasks.settings.base import Settings
 from tasks.store import ArtifactRef, Store, StoreRef
 

@@ -28,7 +28,7 @@ from tasks.flyte.inputs import (
     TrainingSetInputs,
     VerifyInputs,
 )
-from tasks.provenance import process
+from tasks.process.provenance import process
 from tasks.report.summary import RunSummary
 from tasks.settings import (
     ArithmeticSettings,

@@ -7,7 +7,7 @@ from flytekit import Resources, Secret
 from flytekit.extras.accelerators import GPUAccelerator
 
 from tasks.flyte.attempts import REGISTERED
-from tasks.provenance import code
+from tasks.process.provenance import code
 from tasks.settings.deployment import DeploymentSettings, Role
 
 DEPLOYMENT = DeploymentSettings.current()

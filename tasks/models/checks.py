@@ -9,8 +9,7 @@ from transformers import AutoConfig, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from tasks.errors import DataError, explain
-from tasks.git_lfs import check_fetched
+from tasks.errors import DataError, check_fetched, explain
 from tasks.models.files import ADAPTER, GENERATION, INDEX, WEIGHTS, read_json, stored_shapes, weight_files
 from tasks.models.loading import AGAIN, cannot_load, folder_weights, has_code, load_tokenizer, stop_token_ids
 from tasks.models.prompts import token_ids

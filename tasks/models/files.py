@@ -6,8 +6,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from tasks.errors import DataError
-from tasks.git_lfs import check_fetched
+from tasks.errors import DataError, check_fetched
 
 ADAPTER = "adapter_config.json"
 """A merged model may still have it; transformers would look for an adapter's weights there."""

@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tasks.errors import DataError
-from tasks.logs import logger
 from tasks.models.packing import PACKED_ATTENTION, PackedLayout
 from tasks.models.scorer import MicroBatch, Scorer, Way, pack
+from tasks.process.logs import logger
 
 _PROMPT_TOKENS, _RESPONSE_TOKENS = (5, 3), (6, 7)
 _LARGEST_DIFFERENCE = 1e-3

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from tasks.errors import DataError, explain
-from tasks.logs import logger
+from tasks.process.logs import logger
 from tasks.settings.base import DAY
 
 

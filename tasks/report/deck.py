@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tasks.errors import UserError
 from tasks.formats import duration, label, number, percent, percent_range, printable, size
-from tasks.provenance import process
+from tasks.process.provenance import process
 from tasks.report.look import render
 from tasks.report.parameters import OTHER_STEPS, parameters_of
 from tasks.store import ArtifactRef, Store, layout

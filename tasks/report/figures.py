@@ -11,14 +11,14 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 from pydantic import BaseModel, ConfigDict
 
+from tasks.evaluate.statistics import Interval
 from tasks.formats import label
-from tasks.packaged import read_yaml
 from tasks.report import drawing
 from tasks.report.drawing import Chart, Look, Panel, Picture, Scale, Series
 from tasks.report.history import Column, History
 from tasks.report.ledger import make_ledger, seconds_before, stage_clock, steps_of
 from tasks.report.look import BLUE, GREEN, INK, MUTED, ORANGE
-from tasks.statistics import Interval
+from tasks.settings.base import read_packaged_yaml
 from tasks.train.outcome import EDGES
 
 PANELS = 8
@@ -121,7 +121,7 @@ class Figure(_Settings):
 @cache
 def all_figures() -> dict[str, Figure]:
     """Read figures.yaml: every figure by its name, in the order of the page."""
-    return {name: Figure.model_validate(one) for name, one in read_yaml(__file__, "figures.yaml").items()}
+    return {name: Figure.model_validate(one) for name, one in read_packaged_yaml(__file__, "figures.yaml").items()}
 
 
 def make_figures(history: History) -> dict[str, Picture]:

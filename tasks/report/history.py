@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from tasks.errors import DamagedError, DataError
-from tasks.statistics import Interval
+from tasks.evaluate.statistics import Interval
 from tasks.store.layout import ACCURACY_FILE, METRICS_FILE, SAMPLES_FILE, Kind
 from tasks.store.lineage import ancestry
 from tasks.store.records import ArtifactRef, Manifest

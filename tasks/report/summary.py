@@ -10,11 +10,11 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from tasks.formats import duration, label, number, percent, percent_range
-from tasks.model import FlyteModel
-from tasks.provenance import execution, waits
+from tasks.process.provenance import execution, waits
 from tasks.report.history import EvaluatedPolicy, History, Result, headline
 from tasks.report.ledger import Ledger, training_seconds, union_seconds
 from tasks.report.tables import COLUMNS, text_table
+from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import PAGE_FILE, SUMMARY_FILE
 from tasks.store.lineage import ancestry

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tasks.resident import load_resident
+from tasks.process.resident import load_resident
 
 if TYPE_CHECKING:  # so that a machine with torch and transformers alone can measure an engine
     from tasks.settings import EngineSettings

@@ -15,10 +15,10 @@ from transformers import PreTrainedTokenizerBase
 
 from tasks.errors import DataError, explain
 from tasks.formats import percent
-from tasks.interruption import save_on_sigterm
-from tasks.logs import logger
 from tasks.models.loading import OPTIMIZER, load_tokenizer, stop_token_ids
-from tasks.progress import Bar, bar
+from tasks.process.interruption import save_on_sigterm
+from tasks.process.logs import logger
+from tasks.process.progress import Bar, bar
 from tasks.rollout.engine import MISSING, Engine, OnDone, Response, Sampling, Work, engine_of, ignore_progress
 from tasks.rollout.requests import build_requests, unfit_prompts
 from tasks.settings import RolloutSettings

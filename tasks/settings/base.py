@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from datetime import datetime
 from inspect import isclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Self, get_args
 import yaml
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -22,8 +24,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from tasks.errors import SettingsError
-from tasks.model import FlyteModel
+from tasks.errors import DeploymentError, SettingsError
 
 WHOLE_RUN = "settings"
 """The name of a whole run's settings, whose fields are named without a prefix."""
@@ -36,6 +37,7 @@ OPERATIONAL = ("operation", "store", "workers")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.+")
 """Buckets as clients take them; servers allow less."""
+_SCHEMAS: dict[tuple[object, ...], dict[str, Any]] = {}
 
 
 def in_bucket(text: str) -> bool:
@@ -103,6 +105,22 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def read_packaged_yaml(module: str, name: str) -> Any:
+    """Return the values of the YAML file ``name`` beside a module of the package, given by its ``__file__``.
+
+    Raises:
+        DeploymentError: the file is missing, as where modules alone were copied to a pod.
+    """
+    path = Path(module).with_name(name)
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DeploymentError(
+            f"{path} is missing: the code here is a part of the project. pyflyte run --remote brings all of it along "
+            "with --copy all; elsewhere install the package again."
+        ) from None
+
+
 def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> dict[str, Any]:
     """Return the mapping in a YAML file; its keys, an example and a name are for messages.
 
@@ -119,6 +137,18 @@ def read_yaml(path: Path, keys: Iterable[str], example: str, name: str = "") -> 
     if not isinstance(values, dict):
         raise SettingsError(f"{where}: holds no settings; allowed: the keys {', '.join(keys)}.")
     return values
+
+
+class FlyteModel(BaseModel):
+    """A model that caches its JSON schema: Flyte asks for it at every input of every node of a workflow."""
+
+    @classmethod
+    def model_json_schema(cls, *choices: Any, **named: Any) -> dict[str, Any]:
+        """See pydantic."""
+        key = (cls, choices, tuple(named.items()))
+        if key not in _SCHEMAS:
+            _SCHEMAS[key] = super().model_json_schema(*choices, **named)
+        return deepcopy(_SCHEMAS[key])
 
 
 class Settings(FlyteModel):

@@ -6,15 +6,14 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tasks.packaged import read_yaml
-from tasks.settings.base import Day, FilePlace, Number, Settings, Template
+from tasks.settings.base import Day, FilePlace, Number, Settings, Template, read_packaged_yaml
 from tasks.settings.verify import VerifyKind
 
 HELD_OUT = "held_out"
 """The benchmark that is the held-out part of the run's own prompts."""
 SHARE_OF_THE_HUB = 0.05
 """Rows of a data set on the hub that may be unusable, where nothing is said."""
-DATA_SETS: dict[str, Any] = read_yaml(__file__, "data_sets.yaml")
+DATA_SETS: dict[str, Any] = read_packaged_yaml(__file__, "data_sets.yaml")
 """Data sets that are known by name."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 

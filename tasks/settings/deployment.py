@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from tasks.provenance import image_tag
+from tasks.process.provenance import image_tag
 from tasks.settings.base import WHOLE_RUN, Settings, in_bucket, read_yaml
 
 VARIABLE = "MU_GRPO_DEPLOYMENT"

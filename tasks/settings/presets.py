@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.packaged import read_yaml
+from tasks.settings.base import read_packaged_yaml
 from tasks.settings.objective import ObjectiveSettings
 
 
@@ -21,7 +21,7 @@ def _preset(source: str, chosen: str = "", **row: Any) -> Preset:
     return Preset(row, source, chosen)
 
 
-_FILE: dict[str, Any] = read_yaml(__file__, "presets.yaml")
+_FILE: dict[str, Any] = read_packaged_yaml(__file__, "presets.yaml")
 PRESETS: dict[str, Preset] = {name: _preset(**fields) for name, fields in _FILE["presets"].items()}
 """Every algorithm; what a row does not name has the default of ObjectiveSettings."""
 MODIFIERS: dict[str, Preset] = {name: _preset(**fields) for name, fields in _FILE["modifiers"].items()}

@@ -11,8 +11,7 @@ import yaml
 from pydantic import ConfigDict, Field, model_validator
 
 from tasks.errors import SettingsError
-from tasks.model import FlyteModel
-from tasks.settings.base import WHOLE_RUN, Settings, StorePlace, flat, read_yaml
+from tasks.settings.base import WHOLE_RUN, FlyteModel, Settings, StorePlace, flat, read_yaml
 from tasks.settings.data_sets import HELD_OUT
 from tasks.settings.devices import EngineSettings
 from tasks.settings.evaluate import EvaluateSettings, Measure, measures

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.errors import ArtifactError
-from tasks.logs import logger
+from tasks.process.logs import logger
 from tasks.store.files import thread_map
 from tasks.store.layout import LEASE, LEASES, PROGRESS
 from tasks.store.records import SCHEMA, Record

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from tasks.errors import DamagedError
-from tasks.interruption import stop_if_requested
+from tasks.process.interruption import stop_if_requested
 from tasks.store.files import entries, flush, staging_folder
 from tasks.store.layout import LEASE, MANIFEST, PART_FILE, PROGRESS
 from tasks.store.lease import Lease

@@ -4,7 +4,7 @@ from typing import Any, Self, cast
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from tasks.model import FlyteModel
+from tasks.settings.base import FlyteModel
 from tasks.store.layout import Facts
 from tasks.store.layout import Kind as Kind
 

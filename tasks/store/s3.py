@@ -34,8 +34,8 @@ from tenacity import (
 )
 
 from tasks.errors import ArtifactError, DamagedError
-from tasks.logs import logger
-from tasks.progress import bar
+from tasks.process.logs import logger
+from tasks.process.progress import bar
 from tasks.store.files import RESTORE, StoredFile, atomic_path, disk_fix, sha256, thread_map
 from tasks.store.records import FileEntry
 

@@ -8,9 +8,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from filelock import FileLock, Timeout
 
-from tasks.interruption import defers_sigterm
-from tasks.logs import logger
-from tasks.provenance import note_wait
+from tasks.process.interruption import defers_sigterm
+from tasks.process.logs import logger
+from tasks.process.provenance import note_wait
 from tasks.settings.base import Settings
 from tasks.store.files import disk_errors
 from tasks.store.layout import LEASES, MADE

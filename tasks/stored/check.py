@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tasks.formats import size
-from tasks.progress import bar
+from tasks.process.progress import bar
 from tasks.store import Store
 from tasks.store.files import StoredFile, disk_errors
 from tasks.store.layout import MANIFEST

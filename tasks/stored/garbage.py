@@ -16,7 +16,7 @@ from graphlib import TopologicalSorter
 from filelock import FileLock, Timeout
 
 from tasks.errors import ArtifactError
-from tasks.progress import bar
+from tasks.process.progress import bar
 from tasks.store import Store
 from tasks.store.files import disk_errors
 from tasks.store.layout import KINDS, LEASES, MANIFEST, PROGRESS, RUNS, Kind

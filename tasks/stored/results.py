@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pydantic import ConfigDict
 
 from tasks.formats import percent, percent_range
-from tasks.model import FlyteModel
 from tasks.report.history import load_history
 from tasks.report.summary import SummaryRow, summary_row
 from tasks.report.tables import text_table
+from tasks.settings.base import FlyteModel
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import VERDICTS_FILE
 from tasks.store.tables import read_table

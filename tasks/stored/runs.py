@@ -18,7 +18,7 @@ import psutil
 
 from tasks.errors import DamagedError, DataError
 from tasks.formats import first_names
-from tasks.provenance import commit
+from tasks.process.provenance import commit
 from tasks.settings import RunSettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import KINDS, RUNS, Kind

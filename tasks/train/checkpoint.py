@@ -18,10 +18,10 @@ from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
 from tasks.errors import ArtifactError
-from tasks.interruption import stop, stop_requested
 from tasks.models.files import GENERATION
 from tasks.models.loading import OPTIMIZER, folder_weights
 from tasks.models.lora import ADAPTER, merge_adapters, save_adapters
+from tasks.process.interruption import stop, stop_requested
 from tasks.settings import LoraSettings, OperationSettings
 from tasks.store.progress import Progress
 from tasks.train import distributed

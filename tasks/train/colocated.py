@@ -17,11 +17,11 @@ import pyarrow as pa
 from torch import Tensor
 
 from tasks.errors import SettingsError
-from tasks.interruption import save_on_sigterm
 from tasks.models.loading import load_tokenizer
 from tasks.models.lora import merge_adapters
-from tasks.progress import bar
-from tasks.resident import release
+from tasks.process.interruption import save_on_sigterm
+from tasks.process.progress import bar
+from tasks.process.resident import release
 from tasks.rollout.engine import load_engine
 from tasks.rollout.step import RolloutCounts, sample, timed_calls
 from tasks.settings import OperationSettings, OptimizeSettings, RolloutSettings, VerifySettings

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.errors import DataError
-from tasks.interruption import save_on_sigterm
 from tasks.models.fitting import fitting_scorer
 from tasks.models.loading import OPTIMIZER, enough_memory, load_model
 from tasks.models.lora import ADAPTER, add_adapters, load_adapters
-from tasks.resident import release
+from tasks.process.interruption import save_on_sigterm
+from tasks.process.resident import release
 from tasks.settings import OperationSettings, OptimizeSettings
 from tasks.store import ArtifactRef, Draft, Parents, Store
 from tasks.store.files import staging_folder

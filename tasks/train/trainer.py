@@ -12,7 +12,7 @@ import torch
 
 from tasks.errors import GateError
 from tasks.models.scorer import Scorer
-from tasks.progress import bar
+from tasks.process.progress import bar
 from tasks.settings import OptimizeSettings
 from tasks.train import distributed
 from tasks.train.backends import Backend

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from tasks.errors import GateError, SettingsError
-from tasks.logs import logger
-from tasks.progress import Bar, bar
-from tasks.resident import load_resident
+from tasks.process.logs import logger
+from tasks.process.progress import Bar, bar
+from tasks.process.resident import load_resident
 from tasks.settings import CodeVerifySettings, FunctionVerifySettings, MathVerifySettings, VerifySettings
 from tasks.settings.functions import find_function
 from tasks.verify.code.confine import missing

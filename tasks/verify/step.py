@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.interruption import save_on_sigterm
+from tasks.process.interruption import save_on_sigterm
 from tasks.settings import VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.layout import ROLLOUTS_FILE, VERDICTS_FILE

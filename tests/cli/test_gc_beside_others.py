@@ -33,7 +33,7 @@ SLOW = """
 import sys, time
 from tasks.store import Store, lease
 from tasks.store.work import run_once
-from tasks.interruption import save_on_sigterm
+from tasks.process.interruption import save_on_sigterm
 lease.BEAT = 0.5
 def slow(store, text):
     store.progress.put("part", 0, lambda folder: (folder / "state.txt").write_text(text) and None)

@@ -13,7 +13,7 @@ from flytekit.core.type_engine import TypeEngine
 from flytekit.models.literals import Literal
 
 from tasks.cluster.preflight import roles_of, workflow_of
-from tasks.provenance import code
+from tasks.process.provenance import code
 from tasks.settings import RunSettings
 from tasks.settings.deployment import ROLES, DeploymentSettings, Role, quantity
 from tasks.settings.experiment import read_experiment

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest import mock
 
-from tasks.provenance import Process
+from tasks.process.provenance import Process
 
 
 class Clock:

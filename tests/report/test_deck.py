@@ -9,7 +9,7 @@ import pytest
 
 from tasks.flyte.decorators import Logic, step
 from tasks.flyte.inputs import Artifact, StoreHandle
-from tasks.interruption import Interrupted
+from tasks.process.interruption import Interrupted
 from tasks.report.deck import draw_deck, draw_unfinished
 from tasks.settings import OptimizeSettings
 from tasks.store import ArtifactRef, Store

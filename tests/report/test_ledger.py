@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tasks.provenance import gpus
+from tasks.process.provenance import gpus
 from tasks.report.ledger import Ledger, make_ledger, seconds_at_work, steps_of
 from tasks.store import Store
 from tests.report.synthetic import SyntheticRun, history_of, make_run

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.cli.runs import all_runs
 from tasks.errors import DataError
-from tasks.provenance import EXECUTION
+from tasks.process.provenance import EXECUTION
 from tasks.report.compare import ComparedRun, compare, comparison_markdown, different_settings
 from tasks.report.ledger import make_ledger
 from tasks.report.summary import BenchmarkRow, Execution, RunSummary, execution_since, make_summary, summarise

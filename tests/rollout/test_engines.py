@@ -14,7 +14,7 @@ import torch
 from tasks.errors import SettingsError
 from tasks.models.loading import enough_memory, load_model, load_tokenizer, stop_token_ids
 from tasks.models.step import prepare_policy
-from tasks.resident import release
+from tasks.process.resident import release
 from tasks.rollout.engine import (
     Engine,
     Request,

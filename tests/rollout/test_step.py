@@ -11,7 +11,7 @@ import torch
 from tasks.errors import DataError
 from tasks.models.loading import load_model
 from tasks.models.step import prepare_policy
-from tasks.resident import release
+from tasks.process.resident import release
 from tasks.rollout import step
 from tasks.rollout.engine import MISSING, Engine, Request, Response, Sampling, Work, load_engine
 from tasks.rollout.step import AtLimit, generate_shard

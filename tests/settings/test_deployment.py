@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import SettingsError
-from tasks.provenance import image_tag
+from tasks.process.provenance import image_tag
 from tasks.settings.base import WHOLE_RUN
 from tasks.settings.deployment import VALUES, VARIABLE, DeploymentSettings, quantity
 from tools import ROOT

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tasks.interruption import save_on_sigterm
+from tasks.process.interruption import save_on_sigterm
 from tasks.store import ArtifactRef, Store, lease
 from tasks.store.work import run_once
 

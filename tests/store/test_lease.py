@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError
-from tasks.interruption import save_on_sigterm
+from tasks.process.interruption import save_on_sigterm
 from tasks.store import ArtifactRef, Store
 from tasks.store import lease as leases
 from tasks.store.work import run_once

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tasks import interruption
-from tasks.interruption import Interrupted
+from tasks.process import interruption
+from tasks.process.interruption import Interrupted
 from tasks.settings import TrackerSettings
 from tasks.store import Draft, Store
 from tasks.tracking import open_tracker
@@ -149,7 +149,7 @@ def test_the_second_sigterm_ends_a_process_that_defers_it_and_the_first_one_any_
     code = f"""
 import os, signal
 from contextlib import nullcontext
-from tasks.interruption import defer_sigterm
+from tasks.process.interruption import defer_sigterm
 with (defer_sigterm() if {defers} else nullcontext()):
     for count in range(1, 9):
         print(count, flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError
-from tasks.provenance import process
+from tasks.process.provenance import process
 from tasks.store import Store
 from tests.store.writers import run_at_once, run_until_killed, write
 

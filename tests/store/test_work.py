@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import ArtifactError
-from tasks.provenance import EXECUTION
+from tasks.process.provenance import EXECUTION
 from tasks.settings import OperationSettings, VerifySettings
 from tasks.store import ArtifactRef, Store
 from tasks.store.work import run_once, work_key

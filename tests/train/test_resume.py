@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.interruption import Interrupted, defer_sigterm
+from tasks.process.interruption import Interrupted, defer_sigterm
 from tasks.settings import OperationSettings
 from tasks.store import Store
 from tasks.train.batches import Responses, plan_batches

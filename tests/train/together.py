@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
 
-from tasks.interruption import Interrupted
+from tasks.process.interruption import Interrupted
 from tasks.store import ArtifactRef, StoreRef
 from tasks.store.progress import Progress
 from tasks.train import distributed

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tasks.resident import release
+from tasks.process.resident import release
 from tests.verify.helpers import workers_of
 
 

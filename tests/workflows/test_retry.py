@@ -19,7 +19,7 @@ from flytekit.core.utils import load_proto_from_file, write_proto_to_file
 
 from tasks.flyte.inputs import OptimizeInputs, RolloutInputs
 from tasks.flyte.tasks import generate, optimize
-from tasks.provenance import code
+from tasks.process.provenance import code
 from tasks.settings import OperationSettings, OptimizeSettings
 from tests.prepared import PROMPTS, ROLLOUT, Learner, prepare_stage, prepare_verdicts
 from tests.workflows.failing import fail

@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.markdown import Markdown
 
-from tasks.logs import logger
+from tasks.process.logs import logger
 from tools.benchmarks.document import section, write_page
 from tools.benchmarks.measured import Measured
 

@@ -1,4 +1,4 @@
-"""How often the 95 % intervals of tasks/statistics.py hold the truth, by simulation.
+"""How often the 95 % intervals of tasks/evaluate/statistics.py hold the truth, by simulation.
 
     python -m tools.benchmarks.coverage
 
@@ -18,9 +18,9 @@ from rich import box
 from rich.table import Table
 from scipy import stats
 
-from tasks.progress import bar
+from tasks.evaluate.statistics import DIFFERENCES, interval, interval_of
+from tasks.process.progress import bar
 from tasks.report.tables import render_markdown
-from tasks.statistics import DIFFERENCES, interval, interval_of
 
 Values = npt.NDArray[np.float64]
 Random = np.random.Generator

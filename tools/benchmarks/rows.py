@@ -21,7 +21,7 @@ import pyarrow as pa
 import torch
 from pydantic import BaseModel
 
-from tasks.logs import logger
+from tasks.process.logs import logger
 from tasks.store import ArtifactRef, Store
 from tasks.store.tables import PROMPTS, ROLLOUTS, SAMPLES, VERDICTS, table_writer, write_table
 from tools.benchmarks.measured import Measured, Ratio

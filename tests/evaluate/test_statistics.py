@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tasks.statistics import (
+from tasks.evaluate.statistics import (
     DIFFERENCES,
     SHARES,
     Span,

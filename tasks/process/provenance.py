@@ -86,8 +86,8 @@ def commit() -> str:
 
     Empty outside of both.
     """
-    here = Path(__file__).parent
-    noted = here.parent / "COMMIT"
+    here = Path(__file__).parents[2]
+    noted = here / "COMMIT"
     if noted.is_file():
         return noted.read_text()
     try:
@@ -107,7 +107,7 @@ def image_tag() -> str:
 @cache
 def code() -> str:
     """Return what identifies the code of tasks and workflows: a digest, the version, and the commit or ``-``."""
-    root, digest = Path(__file__).parents[1], hashlib.sha256()
+    root, digest = Path(__file__).parents[2], hashlib.sha256()
     for folder in ("tasks", "workflows"):
         for file in sorted(root.glob(f"{folder}/**/*")):
             if file.suffix in (".py", ".j2", ".css", ".json"):

@@ -6,7 +6,7 @@ from tests.prepared import run_python
 
 WORK = """
 import time
-from tasks.progress import bar, end_when_it_hangs
+from tasks.process.progress import bar, end_when_it_hangs
 end_when_it_hangs(1.0)
 with bar("outer", 2) as outer:
     for _ in range(2):

@@ -10,7 +10,7 @@ PROGRAM = """
 import sys
 from tasks.store import Store
 from tasks.store.work import run_once
-from tasks.progress import bar
+from tasks.process.progress import bar
 
 def make(store, text):
     with bar("make", 2) as progress, store.write("prompts", settings={}, parents={}, seed=0) as draft:

@@ -4,7 +4,7 @@ import os
 
 import psutil
 
-from tasks.resident import load_resident, release
+from tasks.process.resident import load_resident, release
 from tasks.verify.pool import shared_verifier
 from tasks.verify.verdicts import Outcome
 from tests.verify.helpers import boxed, eventually, settings

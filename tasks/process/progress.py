@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tasks.logs import logger
+from tasks.process.logs import logger
 
 _PLAIN_EVERY_SECONDS = 10.0
 _OPEN: list[str] = []
