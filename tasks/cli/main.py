@@ -87,7 +87,9 @@ def preflight(
     ] = None,
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(help="Kubeconfig of the cluster; kubectl's own, or this pod's service account, without it."),
+        typer.Option(
+            help="Kubeconfig of the cluster; that of KUBECONFIG, a pod's service account or ~/.kube/config without it."
+        ),
     ] = None,
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig; its current one without it.")] = None,
     project: Annotated[str, typer.Option(help="Flyte's project.")] = "mu-grpo",

@@ -1,19 +1,14 @@
-"""Questions to an API server about one namespace, through ``kubectl proxy``; nothing is changed."""
+"""Questions to an API server about one namespace; nothing is changed."""
 
-import json
 import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from socket import AF_UNIX, socket
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
+
+from urllib3 import Timeout
+from urllib3.exceptions import HTTPError
 
 State = Literal["ok", "warning", "failed", "not tried"]
 Result = tuple[State, str, str]
@@ -60,6 +55,13 @@ def run_check(name: str, check: Callable[[], Result], unknown: State = "not trie
         return Finding(name, unknown, error.why, error.fix)
 
 
+def root_cause(error: BaseException) -> str:
+    """Return what the innermost of chained errors says, on one line."""
+    while (deeper := error.__cause__ or error.__context__) is not None:
+        error = deeper
+    return " ".join(str(error).split())
+
+
 class Permission(NamedTuple):
     """Something that this user must be allowed to do."""
 
@@ -91,40 +93,27 @@ class Api:
     Every question raises ``Unknown`` if it has no answer within some seconds.
     """
 
-    def __init__(self, kubectl: list[str], place: str, namespace: str, secret: str, seconds: float) -> None:
+    def __init__(
+        self, kubeconfig: Path | None, context: str | None, namespace: str, secret: str, seconds: float
+    ) -> None:
+        """Log in with a kubeconfig as kubectl does, or in a pod without one by its service account."""
+        from kubernetes import client, config  # half a second, which nothing but a preflight waits for
+
         self.namespace, self.required = namespace, required_permissions(namespace, secret)
         self.denied: list[str] = []
-        self._kubectl, self._socket, self._seconds = kubectl, place, seconds
-
-    @classmethod
-    @contextmanager
-    def open(cls, options: list[str], namespace: str, secret: str, seconds: float) -> Iterator[Self]:
-        """Yield the server that kubectl finds, trusts and logs in to by its own settings and these options.
-
-        Its proxy listens on a socket that this user alone can open.
-        """
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        program = shutil.which("kubectl", path=path)
-        if program is None:
-            raise Unknown("there is no kubectl here", "Install it: https://kubernetes.io/docs/tasks/tools")
-        kubectl = [program, *options]
-        output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        with tempfile.TemporaryDirectory() as folder:
-            command, line = [*kubectl, "proxy", f"--unix-socket={folder}/proxy"], ""
-            with subprocess.Popen(command, stdin=subprocess.DEVNULL, **output) as proxy:
-                try:
-                    for line in proxy.stdout or ():
-                        if line.startswith("Starting to serve"):
-                            yield cls(kubectl, f"{folder}/proxy", namespace, secret, seconds)
-                            return
-                finally:
-                    proxy.kill()
-            raise Unknown(line.strip() or "kubectl proxy failed", _LOGIN)
-
-    def address(self) -> str:
-        """Return the server's address in the kubeconfig; inside a pod there is none."""
-        command = [*self._kubectl, "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]
-        return subprocess.run(command, capture_output=True, text=True).stdout or "the cluster of this pod"
+        configuration, self._seconds = client.Configuration(), seconds
+        configuration.retries = False
+        own = kubeconfig or os.environ.get("KUBECONFIG")
+        in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and not (own or context)
+        file = str(own or "~/.kube/config")
+        try:
+            if in_pod:
+                config.load_incluster_config(configuration)
+            else:
+                config.load_kube_config(file, context, configuration)
+        except Exception as error:  # whatever a malformed file makes it raise
+            raise Unknown(f"{'this pod' if in_pod else file}: {error}", _LOGIN) from None
+        self._client, self.address = client.ApiClient(configuration), str(configuration.host)
 
     def review(self) -> list[str]:
         """Return which permissions of ``required`` this user lacks; what needs them is not asked from then on."""
@@ -151,22 +140,15 @@ class Api:
 
     def ask(self, path: str, body: Object | None = None) -> Object:
         """Return the answer to a GET, or with a body to a POST; what is not found is empty."""
-        connection = _UnixConnection(self._socket, timeout=self._seconds)
-        method, content = ("GET", None) if body is None else ("POST", json.dumps(body))
+        method = "GET" if body is None else "POST"
+        _, url, headers, *_ = self._client.param_serialize(method, path, auth_settings=["BearerToken"])
+        pool, timeout = self._client.rest_client.pool_manager, Timeout(self._seconds)
         try:
-            connection.request(method, path, content, {"Host": "localhost", "Content-Type": "application/json"})
-            answer = connection.getresponse()
-            text, plain = answer.read(), answer.getheader("Content-Type", "").startswith("text/plain")
-        except TimeoutError:
-            raise Unknown(f"no answer within {self._seconds:g} s", "A slow server: --timeout") from None
-        except (OSError, HTTPException) as error:
-            raise Unknown(f"kubectl proxy: {error}", _LOGIN) from None
-        finally:
-            connection.close()
-        if answer.status >= 500 and plain:  # from kubectl, which did not reach the server
-            raise Unknown(text.decode(errors="replace").strip(), _LOGIN)
+            answer = pool.request(method, url, json=body, headers=headers, timeout=timeout)
+        except HTTPError as error:
+            raise Unknown(f"{self.address}: {root_cause(error)}", _LOGIN) from None
         try:
-            found = json.loads(text)
+            found = answer.json()
         except ValueError:
             found = None
         if not isinstance(found, dict):
@@ -185,12 +167,3 @@ class Api:
             raise Unknown(f"may not {permission}", fix)
         inside = f"namespaces/{permission.namespace}/" if permission.namespace else ""
         return f"/api/v1/{inside}{permission.resource}" + (f"/{permission.name}" if permission.name else "")
-
-
-class _UnixConnection(HTTPConnection):
-    """A connection to a socket in the file system, whose path stands in the place of the host's name."""
-
-    def connect(self) -> None:
-        self.sock = socket(AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.host)

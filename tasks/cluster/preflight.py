@@ -25,7 +25,7 @@ _QUOTA = re.compile(r"exceeded quota: .*requested: (.*), used: .*, limited: (.*)
 class Target:
     """Place where a run is to go.
 
-    Without a kubeconfig and a context, kubectl's own are taken; without Flyte's address, Flyte is not asked.
+    Without a kubeconfig and a context, the user's own are taken; without Flyte's address, Flyte is not asked.
     """
 
     project: str = "mu-grpo"
@@ -59,19 +59,17 @@ def image_names(deployment: DeploymentSettings, run: RunSettings) -> list[str]:
 
 def preflight(run: RunSettings, deployment: DeploymentSettings, target: Target) -> list[Finding]:
     """Return what stops a run from starting, and what does not."""
-    given = {"kubeconfig": target.kubeconfig, "context": target.context}
-    options = [f"--{name}={value}" for name, value in given.items() if value]
     findings, nodes, seconds = list[Finding](), list[Object](), target.seconds
     try:
-        with Api.open(options, target.namespace, deployment.secrets.name, seconds) as api:
-            cluster = _Cluster(api, run, deployment)
-            # Without an answer to both nobody is let in.
-            findings += [Finding("API server", *cluster.server()), Finding("permissions", *cluster.permissions())]
-            findings.append(run_check("namespace", cluster.namespace))
-            findings.append(run_check("secrets", cluster.secrets))
-            findings.append(run_check("PyTorchJob", cluster.training_operator))
-            nodes += api.read("nodes")["items"]
-            findings += cluster.pods(nodes)
+        api = Api(target.kubeconfig, target.context, target.namespace, deployment.secrets.name, seconds)
+        cluster = _Cluster(api, run, deployment)
+        # Without an answer to both nobody is let in.
+        findings += [Finding("API server", *cluster.server()), Finding("permissions", *cluster.permissions())]
+        findings.append(run_check("namespace", cluster.namespace))
+        findings.append(run_check("secrets", cluster.secrets))
+        findings.append(run_check("PyTorchJob", cluster.training_operator))
+        nodes += api.read("nodes")["items"]
+        findings += cluster.pods(nodes)
     except Unknown as error:
         silent = Finding("nodes", "not tried", error.why, error.fix)
         findings.append(silent if findings else replace(silent, name="API server", state="failed"))
@@ -113,7 +111,7 @@ class _Cluster:
             raise Unknown(*STRANGE)
         if numbers < OLDEST:
             return "failed", f"Kubernetes {version}", f"Upgrade the cluster to {'.'.join(map(str, OLDEST))} or newer"
-        return "ok", f"{self._api.address()}, Kubernetes {version}", ""
+        return "ok", f"{self._api.address}, Kubernetes {version}", ""
 
     def permissions(self) -> Result:
         required, denied = self._api.required, self._api.review()

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
-from tasks.cluster.api import Finding, Object, Result, Unknown, run_check
+from tasks.cluster.api import Finding, Object, Result, Unknown, root_cause, run_check
 from tasks.errors import ArtifactError
 from tasks.settings.deployment import VARIABLE
 from tasks.store.store import bucket_of
@@ -163,8 +163,5 @@ def _fetch(
         # The function keeps requests from adding a login of this user's .netrc.
         return requests.request(method, url, headers=headers, timeout=seconds, auth=lambda request: request)
     except requests.RequestException as error:
-        cause: BaseException = error
-        while (deeper := cause.__cause__ or cause.__context__) is not None:
-            cause = deeper
         fix = "Check the address, its certificate (REQUESTS_CA_BUNDLE), the network or VPN; a slow server: --timeout"
-        raise Unknown(f"{url}: {' '.join(str(cause).split())}", fix) from None
+        raise Unknown(f"{url}: {root_cause(error)}", fix) from None
