@@ -3,7 +3,15 @@ r"""Verdicts on the forms that answers take, and on pairs of other people's test
 The table says what happens, not what would be best. Where the two differ, the comment says so.
 """
 
+import logging
+
+import math_verify
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.verify.judge import judge
 from tasks.verify.pool import Verifier
+from tasks.verify.verdicts import Outcome
 from tests.verify.helpers import boxed, settings
 from tests.verify.pairs import SOURCES, expected, judge_pairs, pairs
 
@@ -120,6 +128,19 @@ FORMS: list[tuple[str, dict[str, list[str]]]] = [
     (r"\frac{1}{0}", {G: ["42", "?"]}),
 ]
 PAIRS = pairs()
+
+
+WHOLE = st.integers(-(10**18) + 1, 10**18 - 1) | st.integers(-20, 20)
+
+
+@given(WHOLE, WHOLE | st.none())
+def test_whole_numbers_are_compared_as_math_verify_compares_them(gold: int, other: int | None) -> None:
+    answer = gold if other is None else other
+    logging.disable(logging.CRITICAL)
+    boxes = [math_verify.parse(rf"\boxed{{{number}}}", parsing_timeout=None) for number in (gold, answer)]
+    same = math_verify.verify(*boxes, timeout_seconds=None)
+    logging.disable(logging.NOTSET)
+    assert judge(str(gold), str(answer)) is (Outcome.CORRECT if same else Outcome.WRONG)
 
 
 def test_forms():
