@@ -52,8 +52,8 @@ FINDING = (
     "process that has loaded it forks the next judge. cProfile of such a judge: the first answer of a form takes most, "
     "since the parser learns it, so right and wrong answers of usual forms are judged before it is forked. strace and "
     "perf: CPython maps and unmaps a chunk for frames 90 times for an answer; calling the judge from a frame that "
-    "brings a larger chunk saves a tenth, and was given up, because it patches a private field of CPython. Whole numbers "
-    "are compared as such, without math-verify."
+    "brings a larger chunk saves a tenth, and was given up, because it patches a private field of CPython. Two "
+    "whole numbers are compared without math-verify."
 )
 BAD_GOLD = "42"
 Pair = tuple[str, str]
