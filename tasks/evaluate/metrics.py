@@ -19,7 +19,7 @@ GREEDY = -1
 NO_VOTE = -1
 """The class of a response without an answer."""
 CORRECT = 0
-"""The class of the answers that equal the gold answer; those of others count from 1, problem by problem."""
+"""The class of answers that equal the gold answer; classes of wrong answers count from 1."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,10 +49,10 @@ def ks(samples: int) -> list[int]:
 
 
 def majority(classes_PK: npt.NDArray[np.int64]) -> Floats:
-    """Return maj@k, [P]: 1 where most votes are for the correct answer, 0 where not, and the chance at a tie.
+    """Return maj@k, [P]: 1 where most votes are for the correct answer, else 0; at a tie the chance of it.
 
     Args:
-        classes_PK: of equal answers; ``CORRECT``, ``NO_VOTE``, or the number of a wrong answer.
+        classes_PK: the class of each answer: ``CORRECT``, ``NO_VOTE``, or the number of a wrong answer.
     """
     return np.array([_of_votes(Counter(row.tolist())) for row in classes_PK])
 
@@ -68,15 +68,15 @@ def measure(
 ) -> dict[str, Any]:
     """Compute accuracies with 95 % intervals by problem, and means over the sampled responses.
 
-    A response is correct or not, whatever its reward is: so all of these are shares. One that the verifier could not
-    judge counts as not correct here, and in ``outcomes`` under its own name.
+    Accuracies are shares of correct responses, whatever the rewards are. A response that the verifier could not judge
+    counts as not correct; ``outcomes`` counts it under its own name.
 
     Args:
-        samples: rows of the samples table, the k of a problem beside each other, greedy ones anywhere.
-        classes: of the sampled responses' answers, in their order; None where answers have no votes.
+        samples: rows of the samples table, the k samples of a problem consecutive, greedy responses anywhere.
+        classes: classes of the sampled answers, in their order; None where answers are not compared with each other.
         k: samples per problem.
-        name: the benchmark's.
-        rewards: True if the mean reward is told too, because it is not the accuracy.
+        name: name of the benchmark.
+        rewards: whether to add the mean reward, for rewards that are not 1 and 0.
     """
     sampled = [sample for sample in samples if sample["sample_index"] != GREEDY]
     greedy = [sample["outcome"] == "correct" for sample in samples if sample["sample_index"] == GREEDY]
@@ -110,7 +110,7 @@ def measure(
 
 
 def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the accuracies, and the mean reward, that a manifest and a tracker show, as far as they were measured."""
+    """Return the measured accuracies, and the mean reward, for a manifest or a tracker."""
     found = {name: metrics[name] for name in ("accuracy", "greedy", "majority")}
     shown = {name: estimate["value"] for name, estimate in found.items() if estimate is not None}
     return shown | ({"reward": metrics["reward"]} if "reward" in metrics else {})
@@ -119,7 +119,7 @@ def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
 def average_evaluations(
     store: Store, policy: ArtifactRef, evaluations: Sequence[ArtifactRef], seed: int
 ) -> ArtifactRef:
-    """Write an average artifact, whose metrics.json has the mean over evaluations, or the numbers of a single one.
+    """Write an average artifact, whose metrics.json has the means over evaluations; of one evaluation, its numbers.
 
     Raises:
         DataError: an evaluation is of another policy.
@@ -139,7 +139,7 @@ def average_evaluations(
 
 
 def combine(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Average metrics over benchmarks, each with the same weight; a single benchmark keeps its own numbers."""
+    """Average metrics over benchmarks with equal weights; a single benchmark keeps its numbers."""
     names = [one["benchmark"] for one in measured]
     if len(measured) == 1:
         return {**measured[0], "benchmarks": names}

@@ -13,7 +13,7 @@ Values = npt.NDArray[np.float64]
 Benchmarks = Mapping[str, Values]
 """Values of a model, [S, P] by benchmark, of the same seeds on each."""
 Span = tuple[float, float]
-"""The least and the greatest value that a problem can have."""
+"""The smallest and the largest value that a problem can have."""
 SHARES: Span = (0.0, 1.0)
 DIFFERENCES: Span = (-1.0, 1.0)
 _DRAWS = 10_000
@@ -42,7 +42,7 @@ def run_means(models: Sequence[Benchmarks]) -> Values:
 
 @dataclass(frozen=True)
 class Draws:
-    """Bootstrap draws of a mean: one distribution for its lower and one for its upper bound."""
+    """Bootstrap draws of a mean: a distribution for its lower and one for its upper bound."""
 
     low_D: Values
     high_D: Values
@@ -53,22 +53,20 @@ class Draws:
 
 
 def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
-    """Draw the mean that ``mean`` gives as if problems and seeds had been others.
+    """Draw bootstrap replicates of ``mean`` over problems and seeds.
 
-    Problems have random weights, uniform over all that sum to 1 (the Bayesian bootstrap), with one problem more that
-    nobody saw: it has the least value of the span for the lower bound, the greatest for the upper one (Gaffke 2005;
-    arXiv 2106.03163). Of values 0 and 1 this gives the exact interval of Clopper and Pearson. All models have the same
-    weights on a benchmark, since they answered the same problems.
+    Problems have random weights that are uniform over all weights with sum 1 (the Bayesian bootstrap). One unseen
+    problem is added, with the smallest value of the span for the lower bound and the largest for the upper bound
+    (Gaffke 2005; arXiv 2106.03163). For values 0 and 1 this gives the exact interval of Clopper and Pearson. All models
+    have the same weights on a benchmark, since they answered the same problems.
 
-    The means of seeds are taken for normal: random weights give their mean a t distribution. A seed of a model has one
-    weight on all benchmarks: a run that went well did so on all of them. Of a single seed nothing is known about
-    others, and the draws are about this seed alone.
-
-    Which models and benchmarks there are is no chance.
+    The means of seeds are taken as normal, and random weights give their mean a t distribution. A seed of a model has
+    the same weight on all benchmarks, because the results of one run go together. With a single seed the draws are
+    about this seed alone. Models and benchmarks are fixed, not drawn.
 
     Args:
-        models: with values within the span.
-        span: of a problem's value.
+        models: values of each model, within the span.
+        span: the smallest and the largest value of a problem.
     """
     random = np.random.default_rng(0)
     seed_weights = [_seed_weights(random, len(next(iter(one.values())))) for one in models]
@@ -76,7 +74,7 @@ def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
     for name in dict.fromkeys(name for one in models for name in one):
         having = [place for place, one in enumerate(models) if name in one]
         weight_M = [1 / (len(models) * len(models[place])) for place in having]
-        # Problems whose values are equal share one weight, the sum of theirs: many problems need no more memory.
+        # Problems with equal values share the sum of their weights, so that many problems need no more memory.
         values_RP = np.concatenate([models[place][name] for place in having])
         values_RP, count_P = np.unique(values_RP, axis=1, return_counts=True)
         weights_DR = np.hstack([seed_weights[place] * one for place, one in zip(having, weight_M, strict=True)])
@@ -88,7 +86,7 @@ def draws(models: Sequence[Benchmarks], span: Span = SHARES) -> Draws:
 
 
 def _seed_weights(random: np.random.Generator, seeds: int) -> Values:
-    """Return weights of seeds, [D, S], that sum to 1 and give a mean its t distribution with S - 1 degrees."""
+    """Return weights of seeds, [D, S], with sum 1, that give a mean a t distribution with S - 1 degrees of freedom."""
     if seeds == 1:
         return np.ones((_DRAWS, 1))
     normal_DS = random.standard_normal((_DRAWS, seeds))
@@ -102,27 +100,27 @@ def interval(values_SP: Values, span: Span = SHARES) -> Interval:
 
 
 def interval_of(models: Sequence[Benchmarks], span: Span = SHARES) -> Interval:
-    """Return the mean that ``mean`` gives, with the interval of ``draws``."""
+    """Return ``mean`` of the models, with the interval of ``draws``."""
     return Interval(mean(models), *draws(models, span).interval())
 
 
 def bootstrap_p(drawn: Draws) -> float:
-    """Return the two-sided p of a mean being 0: twice the share of draws on its rarer side."""
+    """Return the two-sided p-value for a mean of 0: twice the smaller share of draws on one side of 0."""
     return min(1.0, 2 * min(_share(drawn.low_D <= 0), _share(drawn.high_D >= 0)))
 
 
 def equivalence_p(drawn: Draws, margin: float) -> float:
-    """Return the p of two one-sided tests that a mean lies within ``margin`` of 0 (Schuirmann 1987)."""
+    """Return the p-value of two one-sided tests that a mean is within ``margin`` of 0 (Schuirmann 1987)."""
     return max(_share(drawn.low_D <= -margin), _share(drawn.high_D >= margin))
 
 
 def _share(found_D: npt.NDArray[np.bool_]) -> float:
-    """Return the share of true values, counting the observation itself as one draw, so that no p is 0."""
+    """Return the share of true values; the observation counts as one draw, so that no p-value is 0."""
     return float((found_D.sum() + 1) / (len(found_D) + 1))
 
 
 def signed_rank_p(difference_N: Values) -> float | None:
-    """Return the two-sided p of the Wilcoxon signed-rank test over pairs; None with fewer than ``FEWEST_PAIRS``."""
+    """Return the two-sided p-value of the Wilcoxon signed-rank test; None with fewer pairs than ``FEWEST_PAIRS``."""
     if len(difference_N) < FEWEST_PAIRS:
         return None
     if not difference_N.any():

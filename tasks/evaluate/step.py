@@ -1,4 +1,4 @@
-"""Measures a policy's accuracy on a benchmark."""
+"""The step that measures a policy's accuracy on a benchmark."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,15 +35,15 @@ def evaluate_policy(
     seed: int,
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
-    """Sample k responses to every problem, and a greedy one where the settings ask for it, and judge them.
+    """Sample k responses to every problem, and with ``greedy`` one more at temperature 0, and judge them.
 
     Sampling seeds do not depend on the policy, so that policies are compared on common random numbers.
 
-    The evaluation artifact has every response and metrics.json; ``prompts`` is the benchmark.
+    The evaluation artifact has all responses and metrics.json. ``prompts`` is the benchmark.
 
     Raises:
-        GateError: the verifier could not tell for too large a share of the responses.
-        Interrupted: SIGTERM came; the parts that are done are kept.
+        GateError: the verifier could not judge too large a share of the responses.
+        Interrupted: SIGTERM came; the responses of completed calls are kept.
     """
     parents: Parents = {"policy": policy, "prompts": [prompts]}
     with store.write("evaluation", settings=settings, parents=parents, seed=seed) as draft:
@@ -104,7 +104,7 @@ def sample_held_out(
     on_done: OnDone = ignore_progress,
     limit: AtLimit | None = None,
 ) -> list[dict[str, Any]]:
-    """Sample responses and return them as rows of the samples table, still without verdicts; ``limit`` counts them."""
+    """Sample responses, and return them as rows of the samples table without verdicts; ``limit`` counts them."""
     requests = build_requests(
         tokenizer, rows, indices, "evaluate", seed, engine.context_tokens, sampling.max_new_tokens
     )
@@ -132,8 +132,8 @@ def sample_held_out(
 def answer_classes(samples: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict], verifier: Verifier) -> list[int]:
     """Return the class of every response's answer, [R]: ``CORRECT``, ``NO_VOTE``, or a number from 1 on for wrong ones.
 
-    Responses that the verifier did not judge have no vote. Of the wrong answers to a problem the first one without a
-    class starts one, and the verifier, which gave the verdicts, says which of the others equal it.
+    Responses without a judged answer have no vote. For each problem the first wrong answer without a class starts one,
+    and the verifier tells which of the other wrong answers equal it.
     """
     names = [str(sample["prompt_id"]) for sample in samples]
     left: dict[str, list[str]] = {}

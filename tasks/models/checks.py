@@ -1,4 +1,4 @@
-"""Check that a folder holds a policy; errors name what is missing, damaged or of another kind, with the fix."""
+"""Check that a folder holds a policy that can be trained; errors name what is wrong and how to fix it."""
 
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ _SOME_DAY = "26 Jul 2024"
 
 
 def check_folder(path: Path, trust_remote_code: bool = False) -> None:
-    """Check that a folder holds a configuration, safetensors weights and a tokenizer, and no code that is not trusted.
+    """Check the files of a policy folder: configuration, safetensors weights, tokenizer, and no code without trust.
 
     Raises:
-        DataError: it does not.
+        DataError: a file is missing, damaged, or of a kind that is not supported.
     """
     if not (path / "config.json").is_file():
         raise DataError(f"{path}: no config.json, so this is no Hugging Face model folder. Correct policy.path.")
@@ -88,10 +88,10 @@ def _check_kind(path: Path, config: dict[str, Any], trust_remote_code: bool) -> 
 
 
 def check_model(path: Path, chat: bool = False) -> None:
-    """Check that a checked folder, whose code is run, has a causal language model and a tokenizer that takes prompts.
+    """Check that a folder has a causal language model and a tokenizer that takes prompts; its code is run.
 
     Raises:
-        DataError: it has not; with ``chat`` the tokenizer must have a template, too.
+        DataError: it has not, or with ``chat`` the tokenizer has no chat template.
     """
     with explain(cannot_load(path, "config.json"), AGAIN):
         config = AutoConfig.from_pretrained(path, trust_remote_code=has_code(path))

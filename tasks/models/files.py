@@ -9,18 +9,18 @@ from safetensors import SafetensorError, safe_open
 from tasks.errors import DataError, check_fetched
 
 ADAPTER = "adapter_config.json"
-"""A merged model may still have it; transformers would look for an adapter's weights there."""
+"""A merged model may still have this file, which makes transformers look for an adapter's weights."""
 GENERATION = "generation_config.json"
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
-"""Names the files of weights that are in several; nobody reads it beside a file with all of them."""
+"""Names the files of weights that are split; it is not read where one file holds all of them."""
 
 
 def read_json(file: Path) -> dict[str, Any]:
     """Read the object of a JSON file.
 
     Raises:
-        DataError: it holds none.
+        DataError: the file holds no JSON object.
     """
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
@@ -34,10 +34,10 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return the files with a folder's weights: the only one, else those of its index; none where one is missing.
+    """Return the files with a folder's weights, one or those of an index; none where a file is missing.
 
     Raises:
-        DataError: the index does not name files of the folder.
+        DataError: the index names something that is no file of the folder.
     """
     if (path / WEIGHTS).is_file():
         return [path / WEIGHTS]
@@ -61,7 +61,7 @@ def stored_shapes(file: Path) -> dict[str, list[int]]:
     """Return the shapes of the tensors in a file of weights, by name; only the header is read.
 
     Raises:
-        DataError: it is no safetensors file, or is not whole.
+        DataError: the file is not safetensors, or is truncated.
     """
     check_fetched(file, str(file))
     try:

@@ -10,31 +10,30 @@ from transformers import PreTrainedModel
 
 from tasks.errors import DataError
 from tasks.models.packing import PACKED_ATTENTION, PackedLayout
-from tasks.models.scorer import MicroBatch, Scorer, Way, pack
+from tasks.models.scorer import MicroBatch, Scorer, ScoringMode, pack
 from tasks.process.logs import logger
 
 _PROMPT_TOKENS, _RESPONSE_TOKENS = (5, 3), (6, 7)
 _LARGEST_DIFFERENCE = 1e-3
-"""Nats. Kernels for the same fp32 numbers differ by less; attention that reaches a neighbour makes more."""
+"""Nats. Kernels differ by less on the same fp32 numbers; attention across responses makes more."""
 _SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier_scale")
-"""Names of the factors in configurations that logits are multiplied with, or divided by."""
+"""Names in configurations of a factor by which a model multiplies, or divides, its logits."""
 _PACKABLE_LAYERS = {"full_attention", "sliding_attention"}
-_DOES_NOT_GO = (DataError, AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
+_UNSUPPORTED = (DataError, AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError)
 """Errors that models raise when they do not support an attention or a layout."""
 
 
 @torch.no_grad()
 def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
-    """Make a scorer that gives every response in a batch the log-probabilities that it has alone.
+    """Make a scorer whose log-probabilities of a response do not depend on the others in its batch.
 
-    Responses are packed where the model allows it, else padded. Packing changes a model's output where layers carry a
-    state from token to token, where positions are not taken from position_ids, and where attention is more than a
-    softmax.
-
-    The model has fp32 weights, and keeps the attention that was found.
+    Responses are packed where the model allows it, else padded. Packing would change the output of a model whose layers
+    carry a state from token to token, whose positions are not those of position_ids, or whose attention is more than a
+    softmax. The model has fp32 weights; its attention implementation is set to the one that fits.
 
     Raises:
-        DataError: no way gives the model's own log-probabilities, or these are not finite.
+        DataError: neither packed nor padded responses get the log-probabilities that each has alone, or these are not
+            finite.
     """
     own = model.config._attn_implementation
     batch, alone_T = _responses(model)
@@ -44,35 +43,35 @@ def fitting_scorer(model: PreTrainedModel, chunk_tokens: int) -> Scorer:
             f"policy: the log-probabilities of this {kind} model are not finite. The training that made it "
             "diverged: take an earlier checkpoint."
         )
-    found = []
-    for way in _ways(model, own):
+    failures = []
+    for mode in _modes(model, own):
         layout = _Watched(**vars(batch.layout))
         try:
-            scorer = Scorer(model, chunk_tokens, way)
+            scorer = Scorer(model, chunk_tokens, mode)
             difference = float((scorer(replace(batch, layout=layout))[0] - alone_T).abs().max())
         except torch.OutOfMemoryError:
             raise
-        except _DOES_NOT_GO as error:
-            found.append(f"{way.attention}: {type(error).__name__}: {error}")
+        except _UNSUPPORTED as error:
+            failures.append(f"{mode.attention}: {type(error).__name__}: {error}")
             continue
         if not difference <= _LARGEST_DIFFERENCE:
-            found.append(f"{way.attention}: differ by {difference:.3g}")
+            failures.append(f"{mode.attention}: differ by {difference:.3g}")
         elif scorer.packed and len(layout.windows) < _windows(model):
-            found.append(f"{way.attention}: its attention is not told its window")
+            failures.append(f"{mode.attention}: its attention is not told its window")
         else:
             if not scorer.packed:
-                logger().warning("policy: responses are padded: packing changes what a %s model says", kind)
+                logger().warning("policy: responses are padded, because packing changes the output of a %s model", kind)
             return scorer
     raise DataError(
-        f"policy: a {kind} model cannot be trained, because log-probabilities of responses in a batch are not "
-        f"those that each has alone ({_LARGEST_DIFFERENCE:g} may be between them): {'; '.join(found)}. Take a "
+        f"policy: a {kind} model cannot be trained, because the log-probabilities of a response change with the others "
+        f"in its batch (by more than {_LARGEST_DIFFERENCE:g}): {'; '.join(failures)}. Take a "
         "policy of another architecture."
     )
 
 
 @dataclass(frozen=True)
 class _Watched(PackedLayout):
-    """Counts the layers whose attention has a window: made responses are too short to be cut by one."""
+    """Counts the layers that ask for a window of attention, because the test responses are shorter than any window."""
 
     windows: list[int] = field(default_factory=list)
 
@@ -91,7 +90,7 @@ def _windows(model: PreTrainedModel) -> int:
     return int(config.num_hidden_layers) if kinds is None else list(kinds).count("sliding_attention")
 
 
-def _ways(model: PreTrainedModel, own: str) -> Iterator[Way]:
+def _modes(model: PreTrainedModel, own: str) -> Iterator[ScoringMode]:
     config = model.config.get_text_config()
     named = [
         float(value) for name in _SCALES if isinstance(value := getattr(config, name, None), int | float) and value
@@ -100,11 +99,11 @@ def _ways(model: PreTrainedModel, own: str) -> Iterator[Way]:
     kinds = getattr(config, "layer_types", None) or []
     packed = [] if model._is_stateful or set(kinds) - _PACKABLE_LAYERS else [PACKED_ATTENTION]
     for attention in dict.fromkeys([*packed, own, "eager"]):
-        yield from (Way(attention, scale) for scale in scales)
+        yield from (ScoringMode(attention, scale) for scale in scales)
 
 
 def _responses(model: PreTrainedModel) -> tuple[MicroBatch, Tensor]:
-    """Make two responses, and compute the log-probabilities of their tokens, each alone, under eager attention."""
+    """Make two test responses, and compute the log-probabilities of each alone with eager attention."""
     known = min(model.get_input_embeddings().num_embeddings, 997)
     prompts, responses = (
         [(np.arange(count) * 7 + 3 + 11 * place) % known for place, count in enumerate(counts)]

@@ -25,11 +25,11 @@ if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
 AGAIN = "Fetch the model's files again, or save them with save_pretrained."
 OPTIMIZER = "optimizer"
-"""The folder of a policy with the optimizer's state, which only training reads."""
+"""Name of the folder in a policy that holds the optimizer's state, which only training reads."""
 
 
 def has_code(path: Path) -> bool:
-    """Return whether the policy came with Python files; they are in its folder only if they were asked for by name."""
+    """Return whether a policy folder has Python files; they are copied there only with policy.trust_remote_code."""
     return any(path.glob("*.py"))
 
 
@@ -44,12 +44,12 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 
 def cannot_load(path: Path, what: str) -> str:
-    """Return the beginning of messages about a file that transformers does not take."""
+    """Return the first words of messages about something that transformers cannot load."""
     return f"{path}: transformers {transformers.__version__} cannot load {what}"
 
 
 def device() -> torch.device:
-    """Return the device of models: this process's GPU, or the CPU where there is none."""
+    """Return the device for models: this process's GPU, or the CPU where there is none."""
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
     return torch.device("cpu")
@@ -57,7 +57,7 @@ def device() -> torch.device:
 
 @contextmanager
 def enough_memory(what: str, fix: str) -> Iterator[None]:
-    """Turn torch's out-of-memory errors in ``what`` into errors that say which settings fix them.
+    """Turn torch's out-of-memory errors inside the block into SettingsErrors; ``fix`` says what to change.
 
     Raises:
         SettingsError: an allocation failed, on a GPU or on the CPU.
@@ -75,17 +75,20 @@ def load_model(
 ) -> PreTrainedModel:
     """Load the model of a checked policy folder, in evaluation mode.
 
-    Its weights have ``dtype``, float32 or bfloat16, and are on the device ``place``, which is ``device()`` if None.
-    ``attention`` is an implementation known to transformers; the best that the model has without it.
+    Args:
+        path: the folder.
+        attention: an attention implementation of transformers; None for the best one that the model supports.
+        dtype: of the weights, float32 or bfloat16.
+        place: the device of the weights; None for ``device()``.
 
     Raises:
-        DataError: transformers cannot load it, or weights of it are not in the folder, or have other shapes there.
-        SettingsError: the memory does not hold it.
+        DataError: transformers cannot load the model, or the folder lacks weights or has them in other shapes.
+        SettingsError: there is not enough memory for it.
     """
     code = has_code(path)
     if attention is None:
         config = AutoConfig.from_pretrained(path, trust_remote_code=code).get_text_config()
-        # The faster implementations leave out such a cap.
+        # The faster implementations do not apply this cap.
         attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
     with (
         explain(cannot_load(path, "the model"), AGAIN),
@@ -115,7 +118,7 @@ def load_model(
 
 
 def folder_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """Read the weights of a policy folder, one after the other, on the CPU, as they are stored."""
+    """Yield the weights of a policy folder by name, on the CPU, in the dtype in which they are stored."""
     for file in weight_files(path):
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():  # noqa: SIM118 - no dictionary
@@ -128,10 +131,10 @@ def weight_names(path: Path) -> set[str]:
 
 
 def stop_token_ids(path: Path) -> list[int]:
-    """Return the tokens that end a response: those of the generation settings, else of the model, and the tokenizer's.
+    """Return the stop tokens: those of the generation settings, or else of the model's, and the tokenizer's own.
 
     Raises:
-        DataError: none of them names one, or one is no token.
+        DataError: none of these files names a stop token, or one of them is no token id.
     """
     stops: list[int] = []
     for name in (GENERATION, "config.json"):
@@ -142,7 +145,7 @@ def stop_token_ids(path: Path) -> list[int]:
             if any(type(one) is not int for one in stops):
                 raise DataError(f"{file}: eos_token_id {found!r}; allowed: the id of a token, or a list of ids.")
             break
-    # In a chat the policy ends its turn with the tokenizer's, which generation settings need not name.
+    # In a chat a turn ends with the tokenizer's stop token, which generation settings may leave out.
     token = load_tokenizer(path).eos_token_id
     stops = list(dict.fromkeys([*stops, *([] if token is None else [token])]))
     if not stops:
@@ -154,7 +157,7 @@ def check_liger() -> None:
     """Check that Liger kernels are installed and that there is a GPU.
 
     Raises:
-        SettingsError: there are not.
+        SettingsError: one of both is missing.
     """
     if find_spec("liger_kernel") is None:
         raise SettingsError(
@@ -168,7 +171,8 @@ def check_liger() -> None:
 def apply_liger(model: PreTrainedModel) -> None:
     """Replace the norms and gated linear units of this model, and of no other, by Liger's.
 
-    Rotations stay: Liger replaces them for every model of the process. So do logits, which are never computed whole.
+    Rotary embeddings are kept, because Liger would replace them for every model of the process. So are logits, which
+    are never computed whole here.
 
     Raises:
         SettingsError: Liger has no kernels for models of this type.
@@ -182,7 +186,7 @@ def apply_liger(model: PreTrainedModel) -> None:
         )
     put = KNOWN[model.config.model_type]
     wanted = {"rope": False, "cross_entropy": False, "fused_linear_cross_entropy": False}
-    # It also replaces the classes in the model's module, of which other models are made.
+    # Liger also replaces classes in the model's module, which would change models that are made later.
     module = vars(sys.modules[type(model).__module__])
     before = dict(module)
     put(model=model, **{name: wanted[name] for name in wanted.keys() & inspect.signature(put).parameters.keys()})

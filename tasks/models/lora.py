@@ -1,7 +1,7 @@
 """LoRA (arXiv 2106.09685): small trainable matrices beside frozen weights, merged into them for generation.
 
-A trained policy holds the merged weights, which every engine loads like any other policy's, and the adapters in peft's
-own form, from which training goes on.
+A trained policy holds the merged weights, which every engine loads like those of any policy, and the adapters in peft's
+format, from which the next stage continues.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from tasks.errors import ArtifactError, SettingsError
 from tasks.settings import LoraSettings
 
 ADAPTER = "adapter"
-"""The folder of a policy with its adapters."""
+"""Name of the folder in a policy that holds its adapters."""
 _FILE = "adapter_model.safetensors"
 _OURS, _PEFTS = ".default.weight", ".weight"
 _PREFIX = "base_model.model."
@@ -29,7 +29,7 @@ _FROZEN = ".base_layer."
 def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> None:
     """Freeze a model and put adapters beside all its linear layers but the output embedding.
 
-    They change nothing at first: one of the two matrices is 0.
+    They do not change the model's output at first, since one of the two matrices is 0.
 
     Raises:
         SettingsError: peft is not installed, or the model's linear layers are transformers' Conv1D.
@@ -61,7 +61,7 @@ def load_adapters(folder: Path, model: PreTrainedModel) -> None:
     """Load saved adapters into a model to which adapters were added.
 
     Raises:
-        ArtifactError: they are those of another model or rank.
+        ArtifactError: the adapters are of another model or rank.
     """
     found = load_file(folder / _FILE)
     for name, parameter in model.named_parameters():
@@ -80,8 +80,8 @@ def merge_adapters(
 ) -> Iterator[tuple[str, Tensor]]:
     """Merge adapters, by the model's names for them, into the base policy's weights, in fp32.
 
-    The weights have the names of the base policy's folder, or those of a model to which adapters were added; what is
-    merged has the names of the folder.
+    ``weights`` have the names of the base policy's folder, or those of a model to which adapters were added; the
+    result has the names of the folder.
     """
     for inner, weight in weights:
         name, whole = inner.replace(_FROZEN, "."), weight.float()

@@ -1,4 +1,4 @@
-"""Pack sequences into a single row, with attention that never crosses from one to the next.
+"""Pack sequences into a single row, with attention inside each sequence alone.
 
 Legend of shapes: P packed tokens, B sequences, C = B + 1, L the longest of them, H heads, D head width.
 """
@@ -23,7 +23,7 @@ _FLASH_HEAD_WIDTH = 256
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """The places of the tokens of packed sequences, in the row and in a [B, L] rectangle."""
+    """Positions of the tokens of packed sequences, in the row and in a padded [B, L] rectangle."""
 
     to_rectangle_BL: Tensor  # index into the row; any index where the rectangle has padding
     to_row_P: Tensor  # index into the flattened rectangle
@@ -75,7 +75,7 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Compute causal attention inside each packed sequence.
 
-    On a GPU, in 16 bits, by FlashAttention's kernels for sequences of unequal length; elsewhere in a rectangle.
+    On a GPU in 16 bits FlashAttention's kernels for sequences of unequal length compute it; else it is padded.
 
     Raises:
         DataError: the model caps its attention's logits, or has attention sinks.
@@ -121,7 +121,7 @@ def _padded_attention(
 ) -> Tensor:
     """Compute attention over sequences padded on the right, as [1, P, H, D].
 
-    A real token never attends to what comes after it, so padding needs no mask; it is computed for attention alone.
+    A real token never attends to later ones, so padding on the right needs no mask. Other layers see no padding.
     """
     query, key, value = (
         x[0].transpose(0, 1)[layout.to_rectangle_BL].transpose(1, 2) for x in (query_1HPD, key_1KPD, value_1KPD)

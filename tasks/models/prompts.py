@@ -23,7 +23,7 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
     alike: dict[str | None, list[int]] = {}
     for place, row in enumerate(prompts):
         alike.setdefault(row["date"] if row["chat"] else None, []).append(place)
-    # All at once: each alone would take several times as long.
+    # One call for all rows: a call for each would take several times as long.
     for date, places in alike.items():
         rows = [prompts[place] for place in places]
         found = (
@@ -44,12 +44,12 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Mapping[str,
 
 @cache
 def _warn(text: str) -> None:
-    """Warn once, although prompts come in many portions."""
+    """Warn once per process, although prompts come in many parts."""
     logger().warning("%s", text)
 
 
 def _tokenize_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
-    """Tokenise texts, without the tokens that a tokenizer adds to close a text: the policy continues it."""
+    """Tokenise texts that the policy continues: without the special tokens that a tokenizer adds at their end."""
     with explain("the policy's tokenizer cannot take the prompts", "Use the tokenizer that the policy came with."):
         encoded = tokenizer(list(texts), return_special_tokens_mask=True)
         ids = [list(own) for own in encoded["input_ids"]]
@@ -78,7 +78,7 @@ def _chats(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Mapping[str, Any]]
             chats,
             add_generation_prompt=True,
             return_dict=True,
-            # The two ways in which templates ask for today.
+            # Templates read the current date from one of these two.
             date_string=date,
             strftime_now=today.strftime,
         )["input_ids"]

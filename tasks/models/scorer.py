@@ -1,6 +1,4 @@
-"""Score responses: a model as a function from packed responses to the log-probabilities of their tokens.
-
-The logits of a whole batch are never held.
+"""Score responses: compute the log-probabilities of their tokens without the logits of a whole batch.
 
 Legend of shapes: P packed tokens, Q prompt tokens and T response tokens among them, C tokens of a chunk, R responses,
 E hidden width, B sequences, L the longest of them, V vocabulary.
@@ -22,12 +20,12 @@ from tasks.models.packing import PACKED_ATTENTION, PackedLayout
 
 Ints = npt.NDArray[np.int64]
 _CPU_LOGITS = 2**24
-"""Largest number of logits of a chunk on a CPU, 64 MiB: more would take memory, fewer would take time."""
+"""Largest number of logits of a chunk on a CPU, 64 MiB: a compromise between memory and time."""
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Packed responses of a forward pass."""
+    """Packed prompts and responses of one forward pass."""
 
     token_P: Tensor
     layout: PackedLayout
@@ -45,7 +43,7 @@ def pack(prompts: Sequence[npt.ArrayLike], responses: Sequence[npt.ArrayLike]) -
     """Pack prompts and their responses, each a row of token ids.
 
     Raises:
-        ValueError: there are more of one than of the other.
+        ValueError: the numbers of prompts and responses differ.
     """
     if len(prompts) != len(responses):
         raise ValueError(f"{len(prompts)} prompts and {len(responses)} responses")
@@ -59,8 +57,8 @@ def pack_flat(
 ) -> MicroBatch:
     """Pack R prompts and their responses.
 
-    No responses give a batch without response tokens that still passes through a model, as every process's must. Token
-    ids stand one prompt, or one response, after the other; ``prompt_R`` and ``length_R`` are their lengths.
+    Token ids are those of one prompt, or response, after the other; ``prompt_R`` and ``length_R`` are their lengths.
+    Without responses the batch has no response tokens, but can go through a model, as every process's batch must.
     """
     if not len(length_R):
         prompt_token_Q, prompt_R, length_R = np.zeros(1), np.ones(1, np.int64), np.zeros(1, np.int64)
@@ -81,34 +79,34 @@ def pack_flat(
 
 
 @dataclass(frozen=True)
-class Way:
-    """The layout and scale with which responses go through a model; ``tasks.models.fitting`` finds a model's."""
+class ScoringMode:
+    """The attention and logit scale with which a model is scored; ``tasks.models.fitting`` finds them."""
 
     attention: str = PACKED_ATTENTION
-    """Packed, in one row; with any other implementation in a rectangle, padded on the right."""
+    """``packed``, or an implementation of transformers, for which responses are padded on the right."""
     logit_scale: float = 1.0
-    """Logits are hidden states times the output embedding, times this."""
+    """Factor of the product of hidden states and output embedding."""
 
 
-PACKED = Way()
+PACKED = ScoringMode()
 
 
 class Scorer(nn.Module):
-    """Computes log-probabilities under a model, whose attention it sets; ``packed`` says that no response is padded.
+    """Computes log-probabilities under a model, whose attention it sets. ``packed`` is False if it pads responses.
 
     Raises:
         DataError: the output embedding is no linear layer.
     """
 
-    def __init__(self, model: PreTrainedModel, chunk_tokens: int, way: Way = PACKED) -> None:
+    def __init__(self, model: PreTrainedModel, chunk_tokens: int, mode: ScoringMode = PACKED) -> None:
         super().__init__()
         if not isinstance(model.get_output_embeddings(), nn.Linear):
             raise DataError(f"policy: a {model.config.model_type} model has no linear output embedding.")
-        model.set_attn_implementation(way.attention)
+        model.set_attn_implementation(mode.attention)
         self.model: PreTrainedModel = model
         self._chunk_tokens: int = chunk_tokens
-        self.packed: bool = way.attention == PACKED_ATTENTION
-        self._logit_scale: float = way.logit_scale
+        self.packed: bool = mode.attention == PACKED_ATTENTION
+        self._logit_scale: float = mode.logit_scale
         self._cap: float | None = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
@@ -127,7 +125,7 @@ class Scorer(nn.Module):
     def _hidden(self, batch: MicroBatch) -> Tensor:
         """Return the last hidden states, [P, E]."""
         layout, model = batch.layout, self.model
-        # Some do not say under which name they have what makes their hidden states.
+        # Models have the module that computes their hidden states under different names.
         bodies: tuple[Any, ...] = (model.base_model, model.get_decoder(), getattr(model, "model", None))
         body = next(body for body in bodies if body is not model)
         if self.packed:
@@ -138,7 +136,7 @@ class Scorer(nn.Module):
                 packed_layout=layout,
             ).last_hidden_state
             return packed[0]
-        # What comes after a token changes nothing, so padding on the right needs no mask.
+        # Tokens do not see later ones, so padding on the right needs no mask.
         padded_BLE: Tensor = body(input_ids=batch.token_P[layout.to_rectangle_BL], use_cache=False).last_hidden_state
         return padded_BLE.flatten(0, 1)[layout.to_row_P]
 
@@ -165,7 +163,7 @@ class _ChunkedLogp(torch.autograd.Function):
     def backward(ctx: Any, grad_logp_T: Tensor, _: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         hidden_TE, weight_VE, target_T = ctx.saved_tensors
         grad_hidden_TE = torch.empty_like(hidden_TE)
-        # None where adapters alone are trained.
+        # Where adapters alone are trained it needs no gradient.
         grad_weight_VE = torch.zeros_like(weight_VE) if ctx.needs_input_grad[1] else None
         for part in _parts(len(target_T), ctx.chunk):
             logits_CV = _logits(hidden_TE[part], weight_VE, ctx.cap)

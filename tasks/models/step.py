@@ -1,4 +1,4 @@
-"""Make the artifact of the base policy: a tiny one, or one from a folder, an S3 prefix or the Hugging Face hub."""
+"""Make the artifact of the base policy: a tiny policy, or one from a folder, an S3 prefix or the Hugging Face hub."""
 
 import shutil
 from collections.abc import Iterator
@@ -34,10 +34,10 @@ def prepare_policy(
 
     A tiny policy depends on the seed, and is warm-started on the training part of the arithmetic problems. ``source``
     is the fingerprint of the folder that the settings name, for the manifest. With ``chat`` some of the run's prompts
-    are chats, and the tokenizer must have a template that takes them.
+    are chats, for which the tokenizer must have a template.
 
     Raises:
-        DataError: the folder, prefix or hub model cannot be used, with what is missing.
+        DataError: the folder, prefix or hub model cannot be used; the message says why.
     """
     with store.write("policy", settings=settings, parents={}, seed=seed) as draft:
         draft.facts.update(stage=0, updates=0, source=source)
@@ -80,8 +80,7 @@ def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> d
             facts["revision"] = local.name
         with _naming_source(source, local):
             check_folder(local, settings.trust_remote_code)
-        # Beside its weights a folder may hold them once more in another form. A policy of another store has a manifest,
-        # which tells of that artifact.
+        # A folder may hold the same weights twice, and a policy of another store has the manifest of that artifact.
         left = {MANIFEST, ADAPTER, *([INDEX] if (local / WEIGHTS).is_file() else [])}
         files = {file for pattern in patterns if pattern != _ALL_WEIGHTS for file in local.glob(pattern)}
         for file in sorted(files.union(weight_files(local))):
@@ -94,7 +93,7 @@ def _fetch(folder: Path, source: str, settings: PolicySettings, chat: bool) -> d
 
 @contextmanager
 def _naming_source(source: str, place: Path) -> Iterator[None]:
-    """Name the source in errors about a temporary folder."""
+    """Replace the name of a temporary folder in errors by that of the source."""
     try:
         yield
     except DataError as error:

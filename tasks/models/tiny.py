@@ -1,7 +1,7 @@
-"""A tiny Qwen3-style policy with a character tokenizer, warm-started on arithmetic that it mostly guesses.
+"""A tiny Qwen3-style policy with a character tokenizer, warm-started on arithmetic.
 
-Supervised learning plants two strategies, guessing at once and showing the working, of which the second is right more
-often. Reinforcement learning then finds the better one; it teaches little arithmetic that was not there before.
+Supervised learning teaches it two strategies: to guess at once, mostly, and to show the working, which is right more
+often. Reinforcement learning then selects the better one; it teaches little new arithmetic.
 """
 
 import math
@@ -24,7 +24,7 @@ _RISE_UPDATES = 20
 
 
 def build_tokenizer(form: Form = BOXED) -> PreTrainedTokenizerFast:
-    """Build a tokenizer with tokens for characters, for the two ends of an answer, and two special tokens."""
+    """Build a tokenizer with a token for each character, for both ends of an answer, and two special tokens."""
     brackets = [bracket for bracket in (form.opening, form.closing) if bracket not in CHARACTERS]
     texts = [form.opening, *CHARACTERS, *brackets[1:]]
     vocabulary = {token: index for index, token in enumerate([_PAD, _END, *texts])}
@@ -70,9 +70,9 @@ def warm_start(
     seed: int,
     form: Form = BOXED,
 ) -> float:
-    """Train the model on solutions, then on a mixture with guesses; return the last update's cross-entropy per token.
+    """Train the model on solutions, then on solutions and guesses; return the last cross-entropy per token.
 
-    AdamW with a short linear rise and a cosine fall of the learning rate; only response tokens count.
+    The optimizer is AdamW, with a short linear warm-up and a cosine decay; the loss is over response tokens alone.
     """
     total = settings.working_updates + settings.guessing_updates
     scorer = Scorer(model, _CHUNK_TOKENS)
@@ -105,7 +105,7 @@ def warm_start(
 def _examples(
     problems: list[Problem], settings: WarmStartSettings, guess_share: float, random: np.random.Generator, form: Form
 ) -> tuple[list[str], list[str]]:
-    """Draw prompts and responses of one update."""
+    """Draw the prompts and responses of an update."""
     count = settings.examples_per_update
     chosen = [problems[index] for index in random.integers(len(problems), size=count)]
     guesses = random.random(count) < guess_share

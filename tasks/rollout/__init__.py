@@ -1,1 +1,1 @@
-"""Prompts become responses with behavior log-probabilities."""
+"""Generation: an engine samples responses to prompts, with their log-probabilities."""

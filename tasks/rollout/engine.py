@@ -1,4 +1,4 @@
-"""The interface of an engine: requests with token ids and seeds in, responses with log-probabilities out; its loading.
+"""The protocol of an engine, which samples responses to requests, and how one is loaded.
 
 A new engine is a file with a class that follows ``Engine``, and a subclass of ``EngineSettings`` in
 tasks/settings/devices.py.
@@ -34,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sampling:
-    """The choice of tokens; ``temperature`` 0 takes the most probable one."""
+    """How tokens are sampled; ``temperature`` 0 takes the most probable one."""
 
     max_new_tokens: int
     temperature: float = 1.0
@@ -42,7 +42,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Response:
-    """A sampled response; a stop token at its end is part of it. One that is missing has no tokens."""
+    """A sampled response, with the stop token at its end. A missing response has no tokens."""
 
     token_ids: npt.NDArray[np.int32]
     logp: npt.NDArray[np.float32]
@@ -51,9 +51,9 @@ class Response:
 
 
 OnDone = Callable[[int, int], None]
-"""A callback with the numbers of responses and tokens that were finished since its last call."""
+"""A callback that takes the numbers of responses and tokens that were completed since its last call."""
 MISSING = Response(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32), "missing")
-"""The response that stands for one that could not be generated."""
+"""The response to a request that the engine could not serve."""
 
 
 class Work(NamedTuple):
@@ -62,14 +62,14 @@ class Work(NamedTuple):
     passes: int = 0
     """Forward passes, each of which reads all weights."""
     rows: int = 0
-    """Rows of all passes; a row whose response is complete counts as long as it is computed."""
+    """Rows of all passes, with rows that are still computed although their response is complete."""
     tokens: int = 0
-    """Response tokens: the rows that were needed."""
+    """Response tokens, which is the number of rows that were needed."""
     full_passes: float = 0.0
-    """Passes that would give the same tokens if every pass held as many rows as the batch has places."""
+    """Number of passes for the same tokens if every pass had as many rows as the batch can hold."""
 
     def plus(self, passes: int, rows: int, tokens: int, width: int) -> "Work":
-        """Return the sum of this work and that of a batch, whose widest pass had ``width`` rows."""
+        """Return this work plus that of a batch whose widest pass had ``width`` rows."""
         full = self.full_passes + tokens / width
         return Work(self.passes + passes, self.rows + rows, self.tokens + tokens, full)
 
@@ -80,17 +80,17 @@ class Engine(Protocol):
     context_tokens: int
     """Longest prompt plus response."""
     work: Work
-    """The work of the engine since it was loaded, or since somebody set this; ``generate`` adds to it."""
+    """Work since the engine was loaded, or since this was reset; ``generate`` adds to it."""
 
     @classmethod
     def load(cls, folder: Path, settings: "EngineSettings", takes_turns: bool) -> "Engine":
         """Load a policy.
 
         Args:
-            folder: of the policy.
-            settings: which engine, and how it uses its devices.
-            takes_turns: whether this process trains too: it gives the engine weights, and needs the device while the
-                engine rests.
+            folder: the folder of the policy.
+            settings: the kind of engine, and how it uses its devices.
+            takes_turns: whether this process trains too. It then gives weights to the engine, and needs the device's
+                memory while the engine rests.
 
         Raises:
             SettingsError: the engine is not installed, or it asks for more than the machine has.
@@ -102,16 +102,16 @@ class Engine(Protocol):
         ...
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Take the weights of another policy of the same shape; a rest ends.
+        """Load weights of another policy of the same shape, and end a rest.
 
         Args:
-            weights: all of them, whole, on any device, by the names that parameters have in the policy's folder. The
-                engine may keep the tensors themselves: after a change of them it is to be given all again.
+            weights: all weights, whole, on any device, by their names in the policy's folder. The engine may share the
+                tensors, so it must be given all weights again after they changed.
         """
         ...
 
     def rest(self) -> None:
-        """Release memory that the trainer needs; the engine generates again only after ``update_weights``."""
+        """Release memory for the trainer, until ``update_weights``."""
         ...
 
     def close(self) -> None:
@@ -120,11 +120,11 @@ class Engine(Protocol):
 
 
 def ignore_progress(_responses: int, _tokens: int) -> None:
-    """Ignore what is reported."""
+    """Do nothing; for callers that show no progress."""
 
 
 def engine_of(folder: Path, policy_digest: str, settings: "EngineSettings") -> Engine:
-    """Return the engine of a policy folder, the one that this process has loaded already when it is the same.
+    """Return the engine of a policy folder, loaded unless this process holds it already.
 
     Raises:
         SettingsError: the engine is not installed, or it asks for more than the machine has.
@@ -136,13 +136,13 @@ def load_engine(folder: Path, settings: "EngineSettings", takes_turns: bool = Fa
     """Load an engine, which the caller closes; see ``Engine.load``."""
     if torch.cuda.is_initialized():
         gc.collect()
-        torch.cuda.empty_cache()  # An engine in another process needs what earlier training has cached.
+        torch.cuda.empty_cache()  # An engine in another process needs the memory that training has cached here.
     loaded: Engine = settings.load_class().load(folder, settings, takes_turns)
     return loaded
 
 
 def sampling_seed(run_seed: int, purpose: str, prompt_id: str, sample_index: int) -> int:
-    """Return the seed of a response: the same on every machine, whatever else is in its batch.
+    """Return the seed of a response, which does not depend on the machine or on the rest of the batch.
 
     ``purpose`` is ``stage 0``, ``stage 1``, ..., or ``evaluate``.
     """

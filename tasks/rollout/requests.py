@@ -1,4 +1,4 @@
-"""Conversion of prompt rows into requests with token ids."""
+"""Make requests with token ids of rows of the prompts table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,13 +19,13 @@ def build_requests(
     context_tokens: int,
     max_new_tokens: int,
 ) -> list[Request]:
-    """Return one request per row of the prompts table and sample index, in the order of the prompts, then samples.
+    """Return a request for each row and each sample index, ordered by row and then by sample.
 
     ``purpose`` and ``seed`` are those of ``sampling_seed``; ``context_tokens`` is the policy's longest sequence.
 
     Raises:
-        DataError: a prompt has no tokens, ends with the end of a text, or leaves no room for a response; or see
-            ``token_ids``.
+        DataError: a prompt has no tokens, ends with the end-of-text token, or leaves no room for a response. See
+            ``token_ids`` for others.
     """
     requests = []
     for row, ids in zip(prompts, token_ids(tokenizer, prompts), strict=True):

@@ -1,4 +1,4 @@
-"""The step that samples responses to a shard of prompts."""
+"""The step that generates responses to a shard of prompts."""
 
 import time
 from collections import Counter
@@ -27,9 +27,9 @@ from tasks.store.layout import PROMPTS_FILE, ROLLOUTS_FILE
 from tasks.store.tables import ROLLOUTS, read_table, rollouts_schema, table_writer, to_table
 
 NEARLY_ALL = 0.9
-"""Share of the responses; a warning is given where at least so many end at the limit."""
+"""Share of responses that end at the limit from which on a warning is given."""
 _MOST = 0.5
-"""Share of the responses at the limit; a special token in at least so many is taken for the end of their turn."""
+"""Share of the responses at the limit from which on a special token in them is taken for the end of a turn."""
 
 
 @save_on_sigterm
@@ -39,11 +39,11 @@ def generate_shard(
     """Sample ``responses_per_prompt`` responses to every prompt of a shard; ``stage`` counts from 0.
 
     Returns:
-        A rollouts artifact with one row per response, those of a prompt beside each other.
+        A rollouts artifact with a row for each response; the responses to a prompt are consecutive.
 
     Raises:
         DataError: too many responses are missing.
-        Interrupted: SIGTERM came; the parts that are done are kept.
+        Interrupted: SIGTERM came; the responses of completed calls are kept.
     """
     parents = {"policy": policy, "prompts": prompts}
     title = f"stage {stage + 1} generate"
@@ -90,12 +90,11 @@ def generate_shard(
 
 
 def timed_calls(seconds: Sequence[float | None], work: Sequence[Work]) -> dict[str, Any]:
-    """Return facts of rollouts: the seconds of each call of the engine, and what these calls computed.
+    """Return facts of rollouts: the seconds of each call of the engine, and the work of these calls.
 
     Args:
-        seconds: of every call, in the order of the rows; None where an attempt that was interrupted had made its
-            responses.
-        work: of each engine. Several engines share every call, which ends with the slowest.
+        seconds: seconds of each call, in the order of the rows; None where an interrupted attempt made its responses.
+        work: the work of each engine. Several engines share every call, which ends with the slowest.
     """
     return {"call_seconds": list(seconds), "engines": len(work), "engine_work": [one._asdict() for one in work]}
 
@@ -103,9 +102,10 @@ def timed_calls(seconds: Sequence[float | None], work: Sequence[Work]) -> dict[s
 def parts(
     prompts: Sequence[Mapping[str, Any]], responses_per_prompt: int, responses_per_part: int
 ) -> list[Sequence[Mapping[str, Any]]]:
-    """Return the prompts in portions whose responses are generated together.
+    """Return the prompts of each call of an engine.
 
-    Portions never depend on what is done already: an engine's last bits can depend on what shares a batch.
+    They do not depend on the calls that an interrupted attempt has made, because the last bits of an engine's numbers
+    can depend on what shares a batch.
     """
     size = max(1, responses_per_part // responses_per_prompt)
     return [prompts[start : start + size] for start in range(0, len(prompts), size)]
@@ -122,7 +122,7 @@ def sample(
     on_done: OnDone = ignore_progress,
     unfit: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Return rows of the rollouts table for some prompts; responses to ``unfit`` prompts are missing."""
+    """Generate responses, and return them as rows of the rollouts table; those to ``unfit`` prompts are missing."""
     requests = build_requests(
         tokenizer,
         [row for row in prompts if row["prompt_id"] not in unfit],
@@ -159,12 +159,12 @@ def sample(
 
 
 class AtLimit:
-    """Counts responses, their tokens, and those that are cut at the limit of tokens.
+    """Counts responses, their tokens, and the responses that end at the limit of tokens.
 
     Args:
-        tokenizer: the policy's.
-        stop_ids: tokens that end a response.
-        limit: as it is named to the user, such as ``rollout.max_new_tokens 512``.
+        tokenizer: the tokenizer of the policy.
+        stop_ids: the tokens that end a response.
+        limit: setting and value of the limit, such as ``rollout.max_new_tokens 512``.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_ids: Iterable[int], limit: str) -> None:
@@ -184,7 +184,7 @@ class AtLimit:
             self._first.update(special[:1].tolist())
 
     def facts(self, title: str) -> dict[str, Any]:
-        """Return facts for a manifest: a warning, which is logged too, where nearly all responses end at the limit."""
+        """Return facts for a manifest: a warning, also logged, where nearly all responses end at the limit."""
         if self.cut < max(1, NEARLY_ALL * self.responses):
             return {}
         stops = ", ".join(map(self._token_name, self._stop_ids))
@@ -199,7 +199,7 @@ class AtLimit:
         for token, count in self._first.most_common(1):
             if count >= _MOST * self.cut:
                 return (
-                    f"{percent(count / self.cut)} of those go on after {self._token_name(token)}: to stop there, add "
+                    f"{percent(count / self.cut)} of them continue after {self._token_name(token)}: to stop there, add "
                     f"{token} to eos_token_id in the generation_config.json of the base policy."
                 )
         name = self._limit.split()[0]
@@ -210,10 +210,10 @@ class AtLimit:
 
 
 class RolloutCounts:
-    """Counts the responses of a policy to all prompts of a shard, or of a stage that alternates.
+    """Counts the responses to the prompts of a shard, or of a co-located stage.
 
     Raises:
-        DataError: more responses are missing than ``max_missing_share`` allows; ``add`` raises it too.
+        DataError: more responses are missing than ``max_missing_share`` allows; also raised by ``add``.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class RolloutCounts:
         self.total = len(prompts) * settings.responses_per_prompt
         self.limit = AtLimit(tokenizer, stop_token_ids(folder), f"rollout.max_new_tokens {settings.max_new_tokens}")
         self.unfit = unfit_prompts(tokenizer, prompts, context_tokens, settings.max_new_tokens)
-        """Prompts without responses, each with the reason."""
+        """Prompts that get no responses, by prompt_id, with the reason."""
         self._max_share = settings.max_missing_share
         self._missing: Counter[str] = Counter()
         for name, reason in self.unfit.items():
@@ -242,7 +242,7 @@ class RolloutCounts:
             self.limit.add(ids.values.to_numpy(), reason)
 
     def facts(self, title: str) -> dict[str, Any]:
-        """Return facts of rollouts: what is missing, and see ``AtLimit.facts``."""
+        """Return facts of rollouts: the missing responses, and ``AtLimit.facts``."""
         missing = {"missing": self._missing.total(), "missing_prompts": list(self._missing)}
         return {**missing, **self.limit.facts(title)}
 
@@ -256,7 +256,7 @@ class RolloutCounts:
 
 
 def progress_callback(progress: Bar) -> OnDone:
-    """Return a callback for an engine that shows progress in a bar over responses."""
+    """Return a callback for an engine that advances a bar over responses."""
     tokens = 0
 
     def on_done(responses: int, new_tokens: int) -> None:

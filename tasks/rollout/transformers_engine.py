@@ -1,4 +1,4 @@
-"""Generation with transformers: batched, KV-cached, each prompt read once, finished rows leave the batch.
+"""Generation with transformers: in batches with a KV cache, from which complete rows are removed.
 
 Legend of shapes: U distinct prompts, B rows of the batch, L prompt tokens, V vocabulary, N new tokens.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # so that a machine with torch and transformers alone can mea
     from tasks.settings import EngineSettings
 
 LEAVE_SHARE = 0.25
-"""Complete rows leave a batch once they are this share of it: each time, the KV cache is copied."""
+"""Share of complete rows at which they are removed from a batch, which copies the KV cache."""
 _FIX = "Lower rollout.engine.batch_size (and evaluate.engine.batch_size where it is set) or max_new_tokens."
 
 
@@ -48,7 +48,7 @@ class TransformersEngine:
     def __init__(self, model: PreTrainedModel, stop_ids: Sequence[int], batch_size: int) -> None:
         self.context_tokens = _context_tokens(model.config.get_text_config())
         self._model = model
-        # Models without attention have another name for a cache, and want no mask for what is behind it.
+        # Models without attention have another name for the cache, and take no mask for cached tokens.
         self._recurrent = "cache_params" in inspect.signature(model.forward).parameters
         self._stop = torch.tensor(list(stop_ids), device=model.device)
         self._batch_size = batch_size
@@ -61,12 +61,12 @@ class TransformersEngine:
         settings: "EngineSettings",
         takes_turns: bool = False,  # noqa: ARG003 - the model takes turns with training as it is
     ) -> "TransformersEngine":
-        """See ``Engine``; on a GPU where there is one."""
+        """See ``Engine``. The model is on a GPU if there is one."""
         return cls(load_model(folder, dtype=settings.dtype), stop_token_ids(folder), settings.batch_size)
 
     @torch.no_grad()
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """See ``Engine``; tensors of the model's own type on its device are shared, not copied.
+        """See ``Engine``. Tensors of the model's dtype on its device are shared, not copied.
 
         Raises:
             ValueError: a weight is missing.
@@ -80,20 +80,20 @@ class TransformersEngine:
 
     @torch.no_grad()
     def rest(self) -> None:
-        """See ``Engine``; no weights are held."""
+        """See ``Engine``. The weights are dropped."""
         for parameter in self._model.parameters():
             parameter.data = torch.empty(0, device=parameter.device, dtype=parameter.dtype)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     def close(self) -> None:
-        """Gives the model's memory back."""
+        """Release the model's memory."""
         del self._model
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
-        """See ``Engine.generate``; requests of one length share a batch, so that few prompts are padded."""
+        """See ``Engine``. Requests are batched by prompt length, so that few prompts are padded."""
         order = sorted(
             range(len(requests)), key=lambda i: (len(requests[i].prompt_token_ids), requests[i].prompt_token_ids)
         )
@@ -149,7 +149,7 @@ class TransformersEngine:
             )
 
     def _prefill(self, batch: list[Request]) -> tuple[DynamicCache, Tensor, _Rows]:
-        """Reads each distinct prompt once and copies its keys and values to the rows that continue it."""
+        """Compute each distinct prompt once, and copy its keys and values to the rows that continue it."""
         place: dict[tuple[int, ...], int] = {}
         prompt_B = torch.tensor([place.setdefault(tuple(r.prompt_token_ids), len(place)) for r in batch])
         prompts = list(place)
@@ -182,7 +182,7 @@ class TransformersEngine:
         return self._read(rows.token_B1, mask_BL, rows.position_B[:, None], cache)
 
     def _read(self, token_BL: Tensor, mask_BM: Tensor | None, position_BL: Tensor, cache: DynamicCache) -> Tensor:
-        """Takes up tokens behind those in the cache, M with them; returns the last one's logits, [B, V]."""
+        """Compute tokens after those in the cache (M with both); return the logits of the last one, [B, V]."""
         logits_B1V: Tensor = self._model(
             input_ids=token_BL,
             attention_mask=mask_BM,
@@ -195,13 +195,13 @@ class TransformersEngine:
 
 
 def _context_tokens(config: PretrainedConfig) -> int:
-    """Most tokens of a sequence; without end where a model places them by distance alone, or by order."""
+    """Return the longest sequence of a model, in tokens; unlimited where its configuration names none."""
     names = ("max_position_embeddings", "max_seq_len", "context_length")
     return next((int(known) for name in names if (known := getattr(config, name, None))), sys.maxsize)
 
 
 def _choose(logits_BV: Tensor, temperature: float, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens and their fp32 log-probabilities, by inverting the cumulative distribution at a uniform number per row."""
+    """Return tokens and their fp32 log-probabilities, by inverse transform of a uniform number for each row."""
     logp_BV = torch.log_softmax(logits_BV.float() / (temperature or 1.0), dim=1)
     if temperature == 0:
         token_B = logp_BV.argmax(1)

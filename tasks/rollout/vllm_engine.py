@@ -1,8 +1,8 @@
-"""Generation with vLLM, offline: token ids in and out, a seed per request, log-probabilities of the sampled tokens.
+"""Generation with vLLM: token ids in and out, a seed for each request, log-probabilities of the sampled tokens.
 
-An engine that takes turns with training lives in the training process, so that it can be given that process's tensors;
-with several processes vLLM's executor ``external_launcher`` gives each an engine of one GPU. It rests by sleeping at
-level 2 (``enable_sleep_mode``), which gives back weights and KV cache; on a CPU nothing sleeps.
+An engine that takes turns with training runs in the training process, so that it can take that process's tensors.
+With several processes vLLM's executor ``external_launcher`` gives each an engine on one GPU. A rest is vLLM's sleep at
+level 2 (``enable_sleep_mode``), which releases weights and KV cache; on a CPU an engine does not sleep.
 """
 
 import gc
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vllm import LLM, RequestOutput, SamplingParams
 
 _SEEDS = 2**63
-"""vLLM's seeds are signed 64-bit integers."""
+"""Number of seeds that vLLM takes, which are signed 64-bit integers."""
 
 
 class VllmEngine:
@@ -61,7 +61,7 @@ class VllmEngine:
         return cls(folder, settings, takes_turns)
 
     def generate(self, requests: Sequence[Request], sampling: Sampling, on_done: OnDone) -> list[Response]:
-        """See ``Engine.generate``; the longest prompts first, so that no long request is left alone at the end."""
+        """See ``Engine``. The longest prompts come first, so that no long request runs alone at the end."""
         if not requests:
             return []
         order = sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt_token_ids))
@@ -73,22 +73,22 @@ class VllmEngine:
         )
         responses = {place: _response(output) for place, output in zip(order, outputs, strict=True)}
         tokens = sum(len(response.token_ids) for response in responses.values())
-        # A complete row leaves at once, so that every row of a pass gives a token.
+        # Complete rows leave the batch at once, so every row of a pass gives a token.
         self.work = self.work.plus(self._passes - before, tokens, tokens, min(self._places, len(requests)))
         on_done(0, tokens)
         return [responses[place] for place in range(len(requests))]
 
     def update_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """See ``Engine``; only an engine that takes turns can.
+        """See ``Engine``. Only an engine that takes turns can.
 
-        By ``reload_weights`` of vLLM's worker, which takes weights as from a folder, prepares them for its kernels as
-        when it started, and keeps them in their places, where CUDA graphs look for them.
+        vLLM's ``reload_weights`` takes weights by their names in a folder, prepares them for its kernels as at start,
+        and writes them to the same addresses, which CUDA graphs refer to.
 
         Raises:
-            SettingsError: a weight has another name in the model than in its folder, which is what vLLM knows it by.
+            SettingsError: a weight's name in the model differs from that in the folder, by which vLLM knows it.
         """
         if self._asleep:
-            torch.cuda.empty_cache()  # what training has cached
+            torch.cuda.empty_cache()  # of training
             self._llm.wake_up(tags=["weights"])
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._known_weights(weights)})
         if not torch.cuda.is_available():
@@ -114,13 +114,13 @@ class VllmEngine:
             self._asleep = True
 
     def close(self) -> None:
-        """Ends vLLM's processes, with which the GPU's memory comes back."""
+        """End vLLM's processes, which releases the GPU's memory."""
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory, destroy_model_parallel
 
         if self._asleep:
-            # vLLM's allocator would unmap what sleep has unmapped, and fail for every engine after this one.
+            # vLLM's allocator would unmap sleeping memory again, and fail for every later engine.
             torch.cuda.empty_cache()
-            with suppress(RuntimeError):  # Out of memory, too: what ended the stage is the error to report.
+            with suppress(RuntimeError):  # Out of memory: the error that ended the stage is the one to report.
                 self._llm.wake_up()
         client = self._llm.llm_engine.engine_core
         del self._llm
@@ -128,7 +128,7 @@ class VllmEngine:
             client.shutdown()
             cleanup_dist_env_and_memory()
             return
-        # Its own shutdown would end the group of the processes that train, too.
+        # vLLM's own shutdown would also end the process group of the training.
         client._finalizer.detach()
         client.engine_core.model_executor.shutdown()
         destroy_model_parallel()
@@ -144,7 +144,7 @@ class VllmEngine:
             temperature=sampling.temperature,
             seed=request.seed % _SEEDS,
             stop_token_ids=self._stop_ids,
-            ignore_eos=True,  # the stop tokens are named
+            ignore_eos=True,  # stop_token_ids has it
             logprobs=0,
             flat_logprobs=True,
             detokenize=False,
@@ -166,8 +166,8 @@ def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
     if takes_turns:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     elif not on_gpu:
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # in this process it starts five times as fast
-    # A fork of a process that has asked CUDA anything cannot use it.
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # starts five times as fast
+    # A forked process cannot use CUDA if its parent has initialised it.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -188,7 +188,7 @@ def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
             skip_tokenizer_init=True,
             trust_remote_code=has_code(folder),
             dtype=settings.dtype,
-            seed=0,  # every request has its own
+            seed=0,  # each request has a seed of its own
             tensor_parallel_size=settings.tensor_parallel,
             max_num_seqs=settings.batch_size,
             enable_prefix_caching=settings.prefix_caching,
@@ -202,11 +202,11 @@ def _load(folder: Path, settings: VllmSettings, takes_turns: bool) -> "LLM":
         raise SettingsError(f"engine.kind: vllm cannot load {folder} with rollout.engine {asked}: {error}") from error
     finally:
         if takes_turns:
-            torch.set_num_threads(threads)  # vLLM leaves one, and an offloaded optimizer wants all of them.
+            torch.set_num_threads(threads)  # vLLM sets it to 1, and an offloaded optimizer needs all threads.
 
 
 def _repack_embeddings(model: nn.Module) -> None:
-    """Renews the copies that kernels for CPUs keep of embeddings: reloading passes over one that shares its weights."""
+    """Renew the copies of embeddings for CPU kernels, since reloading skips an embedding that shares its weights."""
     layers: Iterable[Any] = model.modules()
     for layer in layers:
         if hasattr(layer, "cpu_linear") and layer.weight.numel():

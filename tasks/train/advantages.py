@@ -1,4 +1,4 @@
-"""Groups of rewards become advantages, and the table of which responses take part in an update.
+"""Advantages from groups of rewards, and the table of which responses take part in an update.
 
 | reason        | the response                              | in its group's baseline | in the update              |
 |---------------|-------------------------------------------|-------------------------|----------------------------|
@@ -34,10 +34,10 @@ from tasks.train.batches import Flags, Ints, Responses
 
 @dataclass(frozen=True)
 class Advantages:
-    """An advantage per response, and counts of what says nothing."""
+    """An advantage for each response, and counts of groups and responses without a signal."""
 
     advantage_R: Tensor
-    """The rewards' dtype; 0 where there is nothing to compare with, and for responses that take no part."""
+    """In the dtype of the rewards; 0 for responses that take no part or have nothing to be compared with."""
     groups: int
     zero_variance_groups: int
     """Groups without two different rewards."""
@@ -52,14 +52,14 @@ class Selection(Advantages):
     takes_part_R: Flags
 
     def active_rows(self, rows: Ints) -> Ints:
-        """Return those of some rows that take part."""
+        """Return the rows that take part."""
         return rows[self.takes_part_R[rows]]
 
 
 def select(
     responses: Responses, settings: OptimizeSettings, max_response_tokens: int, not_finite_R: Flags, seed: Sequence[int]
 ) -> Selection:
-    """Decide which responses take part, and compute their advantages; the seed is that of random choices."""
+    """Decide which responses take part, and compute their advantages; ``seed`` is for random choices."""
     rules = settings.objective.data
     group_R, length_R = torch.from_numpy(responses.group_R), responses.response_tokens.lengths
     missing_R = np.isnan(responses.reward_R) & (length_R == 0)
@@ -91,8 +91,8 @@ def group_advantages(
     baseline by exactly 0. A prompt's only response has baseline 0, as in verl; it has no standard deviation.
 
     ``reward_R`` is NaN where there is none, ``group_R`` the same number for responses to the same prompt, in any order.
-    ``balance`` leaves out random responses below their group's mean until they are no more than those above it, and
-    compares the others among themselves (RED-Drop, 2509.24203).
+    ``balance`` draws responses below their group's mean that are left out, until no more are below the mean than above
+    it; baseline and scale are those of the remaining ones (RED-Drop, 2509.24203).
 
     Raises:
         SettingsError: a group has one response and the scale is its standard deviation.

@@ -28,7 +28,7 @@ _NAMES = ("prompt_id", "sample_index")
 
 
 class Column:
-    """A column of values in a nameless file, which the system maps into memory and which ends with the process."""
+    """A column of values in an unnamed temporary file, which is then mapped into memory."""
 
     def __init__(self, dtype: npt.DTypeLike, folder: Path | None = None) -> None:
         self._dtype = np.dtype(dtype)
@@ -39,7 +39,7 @@ class Column:
         self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
 
     def mapped(self) -> Array:
-        """Return all values and close the column. What is written into them stays in this process's memory."""
+        """Return all values as a memory map, and close the column. Changes of the map are not written to the file."""
         with self._file as file:
             file.flush()
             return np.asarray(np.memmap(file, self._dtype, "c")) if file.tell() else np.zeros(0, self._dtype)
@@ -93,7 +93,7 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Responses:
-    """R responses, those of a group beside each other."""
+    """R responses; the responses of a group are consecutive."""
 
     prompt_tokens: Ragged
     response_tokens: Ragged
@@ -103,7 +103,7 @@ class Responses:
     group_R: Ints
     """Groups, counted from 0."""
     truncated_R: Flags
-    """Those that were cut off at the largest length."""
+    """Responses that were cut off at the largest length."""
     folder: Path | None = None
     """A folder on the disk that keeps columns of the responses; None for the system's folder of temporary files."""
 
@@ -125,9 +125,9 @@ class Responses:
 def collect(
     rollouts: Iterable[pa.Table], verdicts: Iterable[pa.Table], group_size: int, folder: Path | None = None
 ) -> Responses:
-    """Join rollout tables and the verdicts on them, which must be in the same order but may be cut anywhere.
+    """Join rollouts with the verdicts on them, in the same order; tables of both may end at different rows.
 
-    The tables are taken one at a time, and all columns are kept in files; for their ``folder`` see ``Responses``.
+    One table of each is in memory at a time. All columns are kept in files; for their ``folder`` see ``Responses``.
 
     Raises:
         DataError: the tables name different responses, or a group is not whole.
@@ -227,8 +227,8 @@ def plan_batches(responses: Responses, responses_per_update: int, seed: Sequence
 def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int, padded: bool = False) -> list[Ints]:
     """Sort the rows of an update by length and cut them so that no part has more tokens than the budget.
 
-    A response that is longer than the budget by itself gets a part of its own. If ``padded``, every response takes as
-    much as the longest of its part.
+    A response that is longer than the budget by itself gets a part of its own. If ``padded``, every response counts as
+    many tokens as the longest of its part.
     """
     by_length = rows[np.argsort(sequence_tokens_R[rows], kind="stable")]
     parts: list[list[int]] = []
@@ -244,9 +244,9 @@ def micro_batches(sequence_tokens_R: Ints, rows: Ints, token_budget: int, padded
 
 
 def shares(parts: Sequence[Ints], sequence_tokens_R: Ints, processes: int) -> list[list[Ints]]:
-    """Deal an update's micro-batches to processes: equally many for each, those at one place of about one size.
+    """Share an update's micro-batches among processes: the same number for each, of about the same size at each step.
 
-    Parts are cut further where they do not go round; where there are too few responses for that, a part is empty.
+    Micro-batches are split until their number is a multiple of the processes; with too few responses some are empty.
     """
     nothing = np.zeros(0, dtype=np.int64)
     if processes == 1:
@@ -261,6 +261,6 @@ def shares(parts: Sequence[Ints], sequence_tokens_R: Ints, processes: int) -> li
         dealt += [largest[::2], largest[1::2]]
     dealt.sort(key=lambda part: -int(sequence_tokens_R[part].sum()))
     rounds = [dealt[start : start + processes] for start in range(0, len(dealt), processes)]
-    # Every second round the other way, so that no process always gets the largest.
+    # Every second round is reversed, so that no process always gets the largest.
     turned = [parts[::-1] if place % 2 else parts for place, parts in enumerate(rounds)]
     return [[parts[process] for parts in turned] for process in range(processes)]

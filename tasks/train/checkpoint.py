@@ -50,7 +50,7 @@ def save_policy(folder: Path, backend: Backend, previous: Path, lora: LoraSettin
     else:
         parameters = dict(backend.model.named_parameters(remove_duplicate=False))
         buffers = {name: value for name, value in backend.model.state_dict().items() if name not in parameters}
-        # Settings of generation go along as they came: some that sampling here ignores, transformers would not write.
+        # The generation settings are copied below: transformers refuses to write some that sampling here ignores.
         backend.model.generation_config = GenerationConfig()
         backend.model.save_pretrained(folder, state_dict={**buffers, **weights})
         (folder / GENERATION).unlink(missing_ok=True)
@@ -102,7 +102,7 @@ class Resume:
 
     def __init__(self, progress: Progress, operation: OperationSettings) -> None:
         self.columns: Columns = {}
-        """Those of the state that was restored."""
+        """Columns of the state that was restored."""
         self._progress = progress
         self._every, self._kept = operation.updates_per_checkpoint, operation.checkpoints_kept
         self._saved = 0
@@ -142,7 +142,7 @@ class Resume:
             stop(f"update {updates}")
 
     def restore(self, backend: Backend, goes_on: Callable[[int], bool]) -> tuple[int, Outcome] | None:
-        """Load the newest state into the backend, unless ``goes_on`` says that its updates cannot be gone on from.
+        """Load the newest state into the backend, if ``goes_on`` accepts its number of updates.
 
         Returns:
             Updates of the run, and what training on the stage gave so far; None when there is no state.

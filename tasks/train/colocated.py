@@ -1,7 +1,7 @@
-"""Generate, verify and train in one process, or in each of several, on the same devices: any preset at any mu.
+"""Generate, verify and train on the same devices, in turn: any preset at any mu.
 
-Each of several processes has an engine, which generates its share of a refresh's responses, and all of them train on
-all responses together.
+With several processes each has an engine, which generates its share of a refresh's responses; all of them together
+train on all responses.
 """
 
 import time
@@ -57,7 +57,7 @@ def train_alternating(
     seed: int,
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
 ) -> ArtifactRef:
-    """Consume a stage's prompts in the order in which ``optimize_stage`` does, with a refresh every mu updates.
+    """Train on a stage's prompts in the order of ``optimize_stage``, with a refresh of rollouts every mu updates.
 
     With mu, ``updates_per_rollout``, equal to the stage's updates it makes the same updates as generate, verify and
     optimize one after the other. Several processes may do it together, each with an engine of its own on its own
@@ -115,10 +115,10 @@ def train_alternating(
 
 @dataclass
 class Colocated:
-    """An engine that generates and a trainer that learns, in turn, on the same devices, until it is closed.
+    """An engine and a trainer that take turns on the same devices, until this is closed.
 
     Raises:
-        SettingsError: refreshes do not divide the prompts.
+        SettingsError: the prompts of a stage are not a multiple of those of a refresh.
     """
 
     store: Store
@@ -188,7 +188,7 @@ class Colocated:
         refreshed: Callable[[pa.Table, pa.Table], None] = lambda _rollouts, _verdicts: None,
         must_teach: bool = True,
     ) -> Outcome:
-        """Make all updates of the stage; ``refreshed`` gets rollouts and verdicts before the updates on them.
+        """Make all updates of the stage; ``refreshed`` is called with rollouts and verdicts before the updates on them.
 
         With ``must_teach`` it is an error if all advantages of the stage are zero.
         """

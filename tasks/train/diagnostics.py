@@ -1,7 +1,7 @@
 """Diagnostics of an update: a row of numbers over all its tokens, and two of its responses token by token.
 
-Which tokens the veto leaves out follows from the weights at the update, which nothing keeps: so a few updates of a
-stage note it, of the best and the worst response of one group.
+Which tokens are vetoed depends on the weights at the update, which are not kept. So a few updates of each stage keep
+the tokens of the best and the worst response of a group.
 
 Legend of shapes: T response tokens of a micro-batch, N those of the whole update, R responses, C columns.
 """
@@ -34,7 +34,7 @@ class UpdateStatistics:
         self._sums: list[tuple[Tensor, Tensor, int]] = []
         """Loss, denominator and responses of every micro-batch."""
         self._tokens: list[tuple[Tensor, ...]] = []
-        """The column response_T and the columns named above, of every micro-batch."""
+        """Columns of every micro-batch: response_T, then those of ``_COLUMNS``."""
 
     def add(self, result: ObjectiveResult, tokens: TokenBatch, entropy_T: Tensor) -> None:
         """Add a micro-batch with its result and the current policy's entropies, in nats."""
@@ -61,7 +61,7 @@ class UpdateStatistics:
         return np.sum([part for part, _ in parts], axis=0).tolist(), table[1:], table[0] > 0
 
     def row(self) -> dict[str, float | int | list[int] | None]:
-        """Compute the update's numbers, which docs/metrics.md explains; one about nothing is None.
+        """Compute the row of the update, which docs/metrics.md explains; a mean over no tokens is None.
 
         Tokens come from the behavior policy, so with r the ratio -log r (kl_k1) and r - 1 - log r (kl_k3) both estimate
         KL(behavior || current), in nats per token (Schulman, "Approximating KL divergence"). The effective sample size
@@ -116,13 +116,13 @@ def _trigger_positions(trigger_N: Flags, first_R: npt.NDArray[np.int64]) -> _Num
 
 
 def _histogram(values: _Numbers, edges: _Numbers) -> list[int]:
-    """Count values per bin as numpy does, in a fraction of its time; the outermost bins take what lies beyond them."""
+    """Count values per bin, faster than numpy; values beyond the edges count in the outermost bins."""
     bins: list[int] = np.bincount(edges[1:-1].searchsorted(values, side="right"), minlength=len(edges) - 1).tolist()
     return bins
 
 
 def _of_ratios(ascending: _Numbers) -> dict[str, float | None]:
-    """Return mean, largest and quantiles, interpolated as numpy does, in a tenth of its time."""
+    """Return mean, largest value and quantiles, interpolated as numpy does but in a tenth of its time."""
     last = len(ascending) - 1
     if last < 0:
         return dict.fromkeys(("mean", "max", *_QUANTILES))

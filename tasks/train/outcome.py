@@ -13,9 +13,9 @@ from tasks.errors import NothingToLearnError
 Row = dict[str, Any]
 """Diagnostics of an update, or what it did to the tokens of a response."""
 ADVANTAGE_EDGES = np.linspace(-4.25, 4.25, 18)
-"""The outermost bins take what lies beyond them, and the middle one holds 0."""
+"""Values beyond the edges count in the outermost bins; the middle bin holds 0."""
 LOG_RATIO_EDGES = np.linspace(-3.1, 3.1, 32)
-"""Likewise; ratios from 0.045 to 22."""
+"""Ratios from 0.045 to 22; values beyond count in the outermost bins."""
 EDGES = {
     "advantage_histogram": ADVANTAGE_EDGES,
     "advantage_histogram_kept": ADVANTAGE_EDGES,
@@ -27,7 +27,7 @@ EDGES = {
 
 @dataclass
 class Outcome:
-    """Results of a stage so far; every generation of rollouts adds to them."""
+    """Results of a stage so far; each refresh of rollouts adds to them."""
 
     responses: int
     """Responses of the whole stage."""
@@ -45,7 +45,7 @@ class Outcome:
     teaches: bool = False
     """Some advantage is not 0."""
     mismatches: list[float] = field(default_factory=list)
-    """Mean absolute difference of the engine's and the trainer's log-probabilities, of every generation of rollouts."""
+    """Mean absolute difference of the engine's and the trainer's log-probabilities, for each refresh of rollouts."""
     logp_mismatch_max: float = 0.0
 
     def check_teaches(self, updates: int, reward: float) -> None:

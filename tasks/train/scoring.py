@@ -29,7 +29,7 @@ _AT_ONCE = 2**20
 
 @dataclass
 class StageTokens:
-    """Responses of a stage or of a refresh, the selection of those that take part, and a column of logp per policy."""
+    """Responses of a stage or a refresh, which of them take part, and a column of log-probabilities for each policy."""
 
     responses: Responses
     backend: Backend
@@ -39,7 +39,7 @@ class StageTokens:
     """The seed of random choices: the run's seed, the stage, and the updates before these responses."""
 
     def __post_init__(self) -> None:
-        """Select by what is known before the policy has scored the responses."""
+        """Select responses by what is known before the policy has scored them."""
         self.number = self.seed[1]
         """The stage, counted from 0."""
         self.logp: Columns = {"engine": np.asarray(self.responses.engine_logp.flat, dtype=np.float32)}
@@ -56,14 +56,14 @@ class StageTokens:
         self.selection = select(self.responses, self.settings, self.max_response_tokens, self._not_finite_R, self.seed)
 
     def restore(self, columns: Columns) -> None:
-        """Go on with the columns of an interrupted training."""
+        """Take the columns of an interrupted attempt."""
         self.logp |= columns
         self._select()
 
     def score(self, batches: Sequence[Ints], first: int, reference: Scorer | None, resume: Resume | None) -> None:
         """Compute log-probabilities by the policy as it is now, which is the behavior policy, and by the reference.
 
-        ``resume`` keeps the columns under ``first``, the updates before these responses, or has them already.
+        ``resume`` saves the columns under ``first``, the number of updates before these responses, or has them already.
         """
         known = resume.logp(first) if resume else {}
         self.restore(known or {"behavior": self.logp_of(batches, self.backend, "logp")})
@@ -136,7 +136,7 @@ class StageTokens:
         return [active[part] for part in shares(parts, tokens, distributed.world_size())[distributed.rank()]]
 
     def forward(self, rows: Ints) -> tuple[TokenBatch, Tensor]:
-        """Return a micro-batch as the objective takes it, with what the current policy gives it, and its entropy."""
+        """Score a micro-batch by the current policy; return the objective's input and the entropies."""
         packed = self._micro_batch(rows)
         logp_T, entropy_T = self.backend(packed)
         places, device = self.responses.response_tokens.places(rows), logp_T.device

@@ -1,4 +1,4 @@
-"""Train for a stage: load, make the updates, with new rollouts every so many, and save the next policy."""
+"""Train a policy for a stage: load it, make the updates, save the next policy."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -33,7 +33,7 @@ _OUT_OF_MEMORY_FIX = (
 _NAMES = ["prompt_id", "sample_index"]
 _SAMPLED = [*_NAMES, "prompt_token_ids", "response_token_ids", "engine_logp", "finish_reason", "policy"]
 Rollouts = Callable[[int], tuple[Responses, Sequence[Ints]]]
-"""A function that gives the responses of a refresh, which is numbered from 0, and the rows of its batches."""
+"""A function from the number of a refresh, from 0, to its responses and the rows of its batches."""
 
 
 @save_on_sigterm
@@ -102,15 +102,15 @@ def make_updates(
     Args:
         trainer: the policy, and how it is trained.
         stage: counts from 0.
-        rollouts: asked for the refreshes one after the other, each once the updates on those before it are made.
-        refreshes: refreshes of the stage.
+        rollouts: called for one refresh after the other, when the updates on the refresh before are made.
+        refreshes: number of refreshes in the stage.
         updates_per_rollout: mu.
         responses: responses of the stage.
-        kept: whether the rollouts of so many refreshes can be given again after an interruption.
-        must_teach: it is an error if all advantages of the stage are zero.
+        kept: tells whether the rollouts of the first n refreshes are still there after an interruption.
+        must_teach: whether it is an error if all advantages of the stage are zero.
 
     Raises:
-        SettingsError: the memory does not hold the training; or see ``Trainer.train``.
+        SettingsError: there is not enough memory. See ``Trainer.train`` for the others.
     """
     outcome, resume = Outcome(responses, noted_updates(refreshes * updates_per_rollout)), trainer.resume
     if resume and (state := resume.restore(trainer.backend, lambda done: kept(-(-done // updates_per_rollout)))):
@@ -155,7 +155,7 @@ def reference_parent(settings: OptimizeSettings, reference: ArtifactRef) -> dict
 
 
 def base_policy(store: Store, settings: OptimizeSettings, reference: ArtifactRef) -> Path | None:
-    """Return the folder of that parent."""
+    """Return the folder of the base policy, where it is a parent; see ``reference_parent``."""
     return store.path(reference, without=OPTIMIZER) if reference_parent(settings, reference) else None
 
 
@@ -169,7 +169,7 @@ def load_trainer(
 ) -> Trainer:
     """Make the trainer of a policy folder, with the optimizer's state when the policy has one.
 
-    Whatever this process still holds for generation is closed: its memory is needed. ``base`` is the base policy, for
+    An engine that this process still holds is closed, because its memory is needed. ``base`` is the base policy, for
     an objective with a KL to it, and for adapters, which are trained beside its weights.
 
     Raises:
@@ -177,7 +177,7 @@ def load_trainer(
             that cannot be scored.
     """
     release()
-    # DeepSpeed takes to its GPU what stays there: in bfloat16 its part alone of the fp32 weights.
+    # DeepSpeed moves to its GPU only what stays there: in bfloat16 its own partition of the fp32 weights.
     place = "cpu" if settings.backend.kind == "deepspeed" else None
     model = load_model(start_folder(settings, folder, base), place=place)
     if settings.lora is not None:

@@ -67,7 +67,7 @@ def log_ratio(logp_T: Tensor, other_logp_T: Tensor) -> Tensor:
 
 
 def at_level(log_T: Tensor, tokens: TokenBatch, level: str) -> Tensor:
-    """Return log-ratios per token, the same for all of a response at a sequence level, or with the smallest before."""
+    """Return log-ratios at a level: a token's, its response's, or with the smallest before it (``prefix_minimum``)."""
     if level == "sequence_geometric":
         return running_mean(log_T, tokens.first_T)[tokens.last_T].to(log_T.dtype)
     if level == "sequence_product":

@@ -28,16 +28,16 @@ Phase = Callable[[str], AbstractContextManager[None]]
 
 @dataclass
 class Trainer:
-    """A policy that is being optimised; AdamW's moments and the count of updates outlast stages.
+    """The loop over updates. The policy, AdamW's moments and the count of updates go from one stage to the next.
 
-    Several processes may hold the policy together: each works on its share of every update's micro-batches.
+    Several processes may train the policy together: each works on its share of every update's micro-batches.
     """
 
     backend: Backend
     settings: OptimizeSettings
     max_response_tokens: int
     seed: int = 0
-    """The run's."""
+    """Seed of the run."""
     reference: Scorer | None = None
     """The base policy, for an objective with a KL to it."""
     updates: int = 0
@@ -58,15 +58,16 @@ class Trainer:
         first: int = 0,
         last: bool = True,
     ) -> Outcome:
-        """Make ``schedule.updates_per_batch`` updates per element of ``batches``, over the rows that it names.
+        """Make ``schedule.updates_per_batch`` updates on each batch.
 
         Args:
             responses: sampled by the policy as it was before the first of these updates.
-            batches: rows of every batch, in order; no row is in two.
+            batches: the rows of each batch, in order; no row is in two batches.
             stage: counts from 0.
-            outcome: of the stage so far, which is added to; None if these responses are the whole stage.
-            first: updates of the stage before these responses. What ``outcome`` has more was made with them.
-            last: no other responses of the stage follow, so that it is an error if all advantages were zero.
+            outcome: results of the stage so far, to which these updates add; None if these responses are all.
+            first: number of the stage's updates before these responses. If ``outcome`` has more, an interrupted attempt
+                made them on these responses.
+            last: whether these are the last responses of the stage, whose advantages must then not all be zero.
 
         Raises:
             NothingToLearnError: every advantage of the stage is zero.
@@ -108,7 +109,7 @@ class Trainer:
         return outcome
 
     def _update(self, work: StageTokens, rows: Ints, close_up: CloseUp | None = None) -> Row:
-        """Make one update over those of some rows that take part, and return its diagnostics."""
+        """Make one update on the rows that take part, and return its diagnostics."""
         micro_rows = work.micro_rows(rows)
         bounds = work.bounds(micro_rows)
         statistics, denominator = UpdateStatistics(), torch.zeros((), dtype=torch.int64)

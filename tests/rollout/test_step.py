@@ -86,7 +86,7 @@ def test_a_warning_names_the_token_that_would_stop_nearly_all(
     warning = store.manifest(made).facts["warning"]
     assert "stage 1 generate: 100.0 % of 16 responses end at rollout.max_new_tokens 40" in warning
     assert "(</s> 1)" in warning
-    assert "go on after <|im_end|> 3: to stop there, add 3 to eos_token_id in the generation_config.json" in warning
+    assert "continue after <|im_end|> 3: to stop there, add 3 to eos_token_id in the generation_config.json" in warning
     assert capsys.readouterr().out.count(warning) == 1
 
 

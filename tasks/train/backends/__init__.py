@@ -16,7 +16,7 @@ __all__ = ["Backend", "open_backend"]
 
 
 def open_backend(scorer: Scorer, settings: "OptimizeSettings") -> Backend:
-    """The backend that the settings name, with fp32 weights taken from the scorer's model.
+    """Make the backend that the settings name, with fp32 weights taken from the scorer's model.
 
     Raises:
         SettingsError: a package that the settings ask for is not installed, or does not fit the model or the machine.
@@ -36,7 +36,7 @@ def open_backend(scorer: Scorer, settings: "OptimizeSettings") -> Backend:
 
 
 def _compute_layers_again(model: PreTrainedModel) -> None:
-    """Makes layers keep their inputs alone; nothing else, dropout above all, goes into training mode."""
+    """Turn on gradient checkpointing, without putting dropout or anything else into training mode."""
     model.gradient_checkpointing_enable({"use_reentrant": False})
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):

@@ -1,4 +1,4 @@
-"""The protocol of backends: log-probabilities forward, gradients backward, AdamW steps, and its whole state by name."""
+"""The protocol of a backend: log-probabilities, gradients, AdamW steps, and access to its whole state by name."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -18,12 +18,12 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def trainable(model: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """The parameters that updates change, by name: all, or adapters alone."""
+    """Return the parameters that updates change, by name: all of them, or adapters alone."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def adamw(weights: Iterable[nn.Parameter], settings: "OptimizeSettings") -> torch.optim.AdamW:
-    """The optimizer of every backend."""
+    """Make the optimizer that every backend uses."""
     return torch.optim.AdamW(
         weights,
         lr=settings.learning_rate,
@@ -34,7 +34,7 @@ def adamw(weights: Iterable[nn.Parameter], settings: "OptimizeSettings") -> torc
 
 
 def frozen_parameters(model: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """The parameters that updates leave as they are, by name: those beside adapters."""
+    """Return the parameters that updates do not change, by name: those beside adapters."""
     return {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
 
@@ -45,41 +45,41 @@ class Backend(Protocol):
     """
 
     model: PreTrainedModel
-    """The model that computes. Its weights are not always whole here; ``weights`` are."""
+    """The model that computes. Where its weights are partitioned, ``weights`` returns them whole."""
     packed: bool
-    """Responses stand one after the other; else each takes as much as the longest of its micro-batch."""
+    """Whether responses are packed; else each takes as much room as the longest of its micro-batch."""
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """logp_T, differentiable, and entropy_T of a micro-batch's response tokens, in fp32."""
+        """Return logp_T, differentiable, and entropy_T of a micro-batch's response tokens, in fp32."""
 
     def backward(self, loss_sum: Tensor, last: bool) -> None:
-        """Adds a micro-batch's gradients; ``last`` says that it is the update's last."""
+        """Add the gradients of a micro-batch; ``last`` says that it is the last one of the update."""
 
     def step(self, denominator: float, learning_rate: float) -> float:
-        """Divides the gradients, summed over micro-batches and processes, clips them and makes an AdamW step.
+        """Divide the gradients, summed over micro-batches and processes, clip them and make an AdamW step.
 
         Args:
-            denominator: of the whole update, over all processes; 0 leaves the gradients as they are.
-            learning_rate: of this step.
+            denominator: of the whole update, over all processes; with 0 the gradients are not divided.
+            learning_rate: the learning rate of this step.
 
         Returns:
             The norm of the divided gradients before they were clipped; when it is not finite, the weights are lost.
         """
 
     def shapes(self) -> dict[str, torch.Size]:
-        """Shape of every trainable parameter, by name."""
+        """Return the shape of every trainable parameter, by name."""
 
     def weights(self) -> Named:
-        """Every trainable parameter, whole, in fp32, under the model's name for it."""
+        """Yield every trainable parameter, whole, in fp32, under the model's name for it."""
 
     def frozen(self) -> Named:
-        """Every other parameter, whole, in the type that computes, under the model's name for it."""
+        """Yield every other parameter, whole, in the dtype of the forward pass, under the model's name for it."""
 
     def moments(self) -> Named:
-        """AdamW's moments of all of these, as ``<name>.exp_avg`` and ``<name>.exp_avg_sq``, whole, in fp32."""
+        """Yield their moments of AdamW as ``<name>.exp_avg`` and ``<name>.exp_avg_sq``, whole, in fp32."""
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Replaces every trainable parameter."""
+        """Replace every trainable parameter."""
 
     def set_moments(self, moments: Mapping[str, Tensor], updates: int) -> None:
-        """Replaces AdamW's moments and its count of steps."""
+        """Replace AdamW's moments and its count of steps."""

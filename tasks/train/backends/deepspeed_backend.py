@@ -1,4 +1,4 @@
-"""DeepSpeed ZeRO 1, 2 and 3: several processes share gradients, moments and (3) weights of one policy."""
+"""DeepSpeed ZeRO 1, 2 and 3: processes partition the moments (1), gradients (2) and weights (3) of a policy."""
 
 import logging
 import warnings
@@ -34,19 +34,19 @@ class DeepSpeedBackend:
 
         warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
         deepspeed.logger.setLevel(logging.WARNING)
-        # An operator for CPUs alone, which would be compiled here; gloo does its work.
+        # This operator for CPUs would be compiled here; gloo does the same.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self.model: PreTrainedModel = scorer.model
         self.packed = scorer.packed
         self._shapes = {name: p.shape for name, p in trainable(self.model).items()}
         rounded = settings.backend.dtype != "float32"
-        # What DeepSpeed rounds goes into new tensors; these stay as they are.
+        # DeepSpeed rounds into new tensors, so these keep the fp32 values.
         full = {name: p.detach() for name, p in trainable(self.model).items()} if rounded else {}
         optimizer = adamw(trainable(self.model).values(), settings)
         self._engine: Any = deepspeed.initialize(model=scorer, optimizer=optimizer, config=config(settings))[0]
         self._stage = settings.backend.zero_stage
         if rounded:
-            self.set_weights(full)  # DeepSpeed's own are what its 16-bit copy was rounded to.
+            self.set_weights(full)  # DeepSpeed's fp32 weights are made of its rounded 16-bit copy.
 
     def __call__(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         logp_T, entropy_T = self._engine(batch)
@@ -58,7 +58,7 @@ class DeepSpeedBackend:
         self._engine.backward(loss_sum)
 
     def step(self, denominator: float, learning_rate: float) -> float:
-        # DeepSpeed gives the mean over processes and divides it by the loss scale.
+        # DeepSpeed computes the mean over processes and divides it by the loss scale.
         self._engine.optimizer.override_loss_scale((denominator or 1.0) / distributed.world_size())
         for group in self._engine.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -108,7 +108,7 @@ class DeepSpeedBackend:
             state["step"] = torch.tensor(float(updates), device=state["exp_avg"].device)
 
     def _set(self, parameter: nn.Parameter, value: Tensor, moment: str | None = None) -> None:
-        """Puts a whole fp32 weight or moment where this process's part of it is."""
+        """Write this process's partition of a whole fp32 weight or moment."""
         from deepspeed.utils import (
             safe_set_full_fp32_param,
             safe_set_full_optimizer_state,
@@ -117,7 +117,7 @@ class DeepSpeedBackend:
         )
 
         if self._stage == 3:
-            # Its own setter of whole values fails where the processes' parts end in padding.
+            # DeepSpeed's setter of whole values fails where the partitions end in padding.
             part = -(-value.numel() // distributed.world_size())
             padded = torch.nn.functional.pad(value.flatten(), (0, part * distributed.world_size() - value.numel()))
             value = padded[part * distributed.rank() : part * (distributed.rank() + 1)]
@@ -126,7 +126,7 @@ class DeepSpeedBackend:
         weight(parameter, value) if moment is None else state(parameter, value, moment)
 
     def _make_moments(self) -> None:
-        """AdamW's state of DeepSpeed's flat partitions, which the first step would make."""
+        """Make AdamW's state of DeepSpeed's flat partitions, as its first step would."""
         from deepspeed.utils import lazy_init_hp_params_optimizer_state
 
         zero = self._engine.optimizer
@@ -144,7 +144,7 @@ class DeepSpeedBackend:
 
 
 def config(settings: OptimizeSettings) -> dict[str, Any]:
-    """DeepSpeed's configuration: what the settings hold, and what the trainer's loop needs to be so."""
+    """Return DeepSpeed's configuration: the settings', and what the trainer's loop relies on."""
     backend = settings.backend
     return {
         **backend.deepspeed_config,

@@ -92,7 +92,7 @@ class TorchBackend:
 
 
 def _collect(weight: nn.Parameter, parameter: nn.Parameter) -> None:
-    """Adds the gradient of a copy to that of the fp32 weight, as soon as it is there."""
+    """Add the gradient of a 16-bit copy to that of its fp32 weight, as soon as it is computed."""
     assert parameter.grad is not None
     gradient = parameter.grad.float()
     weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
