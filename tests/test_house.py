@@ -69,7 +69,7 @@ def test_a_changed_task_has_a_new_cache_version(task: str) -> None:
     )
 
 
-def test_what_is_run_by_hand_finds_what_it_imports() -> None:
+def test_programs_that_are_run_by_hand_can_be_imported() -> None:
     """Benchmarks, and what renews pages: nothing else would tell of a name that moved."""
     for path in {*ROOT.glob("tools/benchmarks/**/*.py"), ROOT / "tools/faults/__main__.py"}:
         import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))

@@ -57,7 +57,7 @@ def files(any_store: Store) -> Files:
     return Files(any_store)
 
 
-def test_a_whole_store_is_whole(any_store: Store) -> None:
+def test_a_sound_store_has_no_findings(any_store: Store) -> None:
     run = make_finished_run(any_store)
     findings = check_store(any_store, None)
     assert not findings.faults
@@ -66,9 +66,7 @@ def test_a_whole_store_is_whole(any_store: Store) -> None:
     assert shown(findings).endswith("whole")
 
 
-def test_what_is_flipped_cut_off_or_deleted_is_found_with_all_that_descends_from_it(
-    any_store: Store, files: Files
-) -> None:
+def test_damaged_files_are_found_with_all_descendants(any_store: Store, files: Files) -> None:
     run = make_finished_run(any_store)
     name, file = run.rollouts[1][0].folder, "rollouts.parquet"
     before = any_store.manifest(run.rollouts[1][0]).files[file]
@@ -134,7 +132,7 @@ def test_manifests_that_are_not_of_their_folder_or_content_are_found(any_store: 
     assert "schema version 99" in shown(findings)
 
 
-def test_only_what_is_asked_for_is_read(store: Store) -> None:
+def test_only_the_named_artifact_and_its_ancestors_are_read(store: Store) -> None:
     first, second = make_finished_run(store, seed=0), make_finished_run(store, seed=1)
     flip(store.root / str(first.policies[2]) / "model.safetensors")
     assert not check_store(store, str(first.policies[1])).faults
@@ -148,7 +146,7 @@ def test_only_what_is_asked_for_is_read(store: Store) -> None:
     assert (alone.artifacts, alone.files) == (1, 2)
 
 
-def test_what_is_not_there_cannot_be_asked_for(store: Store) -> None:
+def test_an_unknown_artifact_is_an_error(store: Store) -> None:
     with pytest.raises(DataError, match="no finished run in this store"):
         check_store(store, "run")
     make_finished_run(store)

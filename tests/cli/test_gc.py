@@ -28,7 +28,7 @@ from tests.cli.synthetic import (
 )
 
 
-def test_nothing_of_finished_runs_goes(store: Store) -> None:
+def test_finished_runs_are_kept_whole(store: Store) -> None:
     run = make_finished_run(store)
     (store.root / "policy/note.txt").write_text("not an artifact's")
     make_older(store, DAYS)
@@ -38,7 +38,7 @@ def test_nothing_of_finished_runs_goes(store: Store) -> None:
     assert "nothing to delete" in plain(garbage_tables(garbage, 0))
 
 
-def test_what_only_an_unfinished_run_refers_to_goes_and_what_it_shares_stays(store: Store) -> None:
+def test_artifacts_of_unfinished_runs_alone_are_garbage(store: Store) -> None:
     done = make_finished_run(store, stages=1)
     left = make_unfinished_run(store, stages=1, preset="relaxed")
     make_older(store, DAYS)
@@ -52,7 +52,7 @@ def test_what_only_an_unfinished_run_refers_to_goes_and_what_it_shares_stays(sto
     assert not find_garbage(store).items
 
 
-def test_what_descends_goes_before_what_it_descends_from(store: Store) -> None:
+def test_descendants_are_deleted_before_ancestors(store: Store) -> None:
     run = make_unfinished_run(store, stages=2)
     make_older(store, DAYS)
     order = [item.name for item in find_garbage(store).items]
@@ -61,7 +61,7 @@ def test_what_descends_goes_before_what_it_descends_from(store: Store) -> None:
             assert all(order.index(ref.folder) < order.index(parent.folder) for parent in parents)
 
 
-def test_what_is_young_stays_with_all_that_it_descends_from(store: Store) -> None:
+def test_young_artifacts_stay_with_their_ancestors(store: Store) -> None:
     run = make_unfinished_run(store, stages=1)
     make_older(store, DAYS)
     run.stage()
@@ -126,7 +126,7 @@ def test_studies_and_comparisons_of_the_laboratory_are_finished_runs(store: Stor
     assert on_disk(store) - names(garbage) == folders(run.policies[0], *studies, made)
 
 
-def test_records_go_with_what_they_are_about(store: Store) -> None:
+def test_records_are_deleted_with_their_artifacts(store: Store) -> None:
     run = make_finished_run(store, stages=1)
     kept = run_once(store.ref, "t", "1", step, "kept")
     gone = run_once(store.ref, "t", "1", step, "gone")
@@ -156,7 +156,7 @@ def test_records_go_with_what_they_are_about(store: Store) -> None:
     assert store.holds(gone)
 
 
-def test_nothing_goes_while_a_manifest_cannot_be_read(store: Store) -> None:
+def test_nothing_is_deleted_while_a_manifest_cannot_be_read(store: Store) -> None:
     run = make_unfinished_run(store)
     (store.root / run.policies[0].folder / "manifest.json").write_text("{")
     with pytest.raises(ArtifactError, match=rf"{run.policies[0]}/manifest.json: not a manifest, so what it refers to"):

@@ -56,7 +56,7 @@ def at_work(address: str, *leased: str, **environment: str) -> Iterator[tuple[su
             process.kill()
 
 
-def test_what_a_live_process_is_at_stays_and_goes_when_it_is_dead(store: Store) -> None:
+def test_unfinished_work_stays_while_its_process_lives(store: Store) -> None:
     run = make_unfinished_run(store, stages=1)
     with at_work(str(store.root)) as (process, key):
         make_older(store, DAYS)
@@ -78,7 +78,7 @@ def test_what_a_live_process_is_at_stays_and_goes_when_it_is_dead(store: Store) 
     assert left == {"store.json"}
 
 
-def test_work_that_began_after_the_look_stays_with_all_artifacts(store: Store) -> None:
+def test_work_that_begins_during_gc_stays_with_its_artifacts(store: Store) -> None:
     run = make_unfinished_run(store, stages=0)
     with at_work(str(store.root)) as (process, key):
         process.kill()
@@ -111,7 +111,7 @@ with store.write("policy", settings={{}}, parents={{}}, seed=0) as draft:
     assert done.returncode == -signal.SIGKILL
 
 
-def test_a_gc_that_is_killed_leaves_no_artifact_half_there(store: Store) -> None:
+def test_a_killed_gc_leaves_no_partial_artifact(store: Store) -> None:
     run = make_unfinished_run(store)
     make_older(store, DAYS)
     code = f"""

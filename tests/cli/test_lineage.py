@@ -40,7 +40,7 @@ def test_every_ancestor_is_there_once_and_a_repeated_one_is_marked(store: Store)
     assert {one for found in roles for one in found} == {(kind, kind) for kind in KINDS}
 
 
-def test_a_line_tells_what_made_it(store: Store) -> None:
+def test_a_line_names_the_step_its_settings_and_its_commit(store: Store) -> None:
     run = make_finished_run(store, seed=3, mu=2)
     text = shown(store, str(run.policies[-1]))
     first = text.splitlines()[0]
@@ -79,7 +79,7 @@ def test_a_policy_is_asked_for_by_its_kind(store: Store) -> None:
         ("abcdef", "names no artifact; allowed: kind/digest"),
     ],
 )
-def test_what_names_nothing_is_a_message_with_candidates(store: Store, wanted: str, message: str) -> None:
+def test_an_unknown_name_gives_a_message_with_candidates(store: Store, wanted: str, message: str) -> None:
     make_finished_run(store, stages=1)
     with pytest.raises(DataError, match=message):
         find_artifact(store, wanted)
@@ -92,7 +92,7 @@ def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
     assert match_artifact(names, "policy/aaaa0") == names[0]
 
 
-def test_what_is_missing_does_not_hide_the_rest(store: Store) -> None:
+def test_a_missing_ancestor_does_not_hide_the_others(store: Store) -> None:
     run = make_finished_run(store)
     (store.root / run.policies[1].folder / "manifest.json").unlink()
     text = shown(store, "latest")

@@ -45,7 +45,7 @@ def test_a_deployment_names_pods_and_accelerators() -> None:
     assert "pod of train 8 x nvidia-h200 given on demand" in text
 
 
-def test_prices_of_ones_own(tmp_path: Path) -> None:
+def test_a_price_file_of_ones_own(tmp_path: Path) -> None:
     values = yaml.safe_load(PRICES.read_text())
     row = values["accelerators"]["nvidia-h200"]
     row["price"] = {"on_demand": 9, "spot": 4.5}
@@ -86,7 +86,7 @@ def test_a_mistake_on_the_command_line_is_a_message(options: list[str], message:
         (0, "", {}, r"gpus: 0 is one process on this machine, whose speed a run must tell: add --measured"),
     ],
 )
-def test_what_cannot_be_planned_is_named(gpus: int, overrides: str, options: dict[str, object], message: str) -> None:
+def test_impossible_plans_are_refused(gpus: int, overrides: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         plan_cluster(RunSettings.read(Path(PAPER), overrides), 4, gpus, **{"prices": PRICES, **options})
 

@@ -52,7 +52,7 @@ def open_to_all() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_folder_that_is_only_read(open_to_all: Path) -> None:
+def test_a_read_only_folder(open_to_all: Path) -> None:
     run = make_run(open_to_all / "store", 1)
     write_report(run.store, run.evaluations, run.seed)
     loose = make_unfinished_run(run.store, seed=1)
@@ -81,7 +81,7 @@ def test_a_folder_that_is_only_read(open_to_all: Path) -> None:
         assert find_garbage(Store.open(run.store.root, create=False)).work.keys == ["held"]
 
 
-def test_a_bucket_that_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with server() as running:
         guarded = Guarded(running)
         monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")

@@ -13,7 +13,7 @@ from tasks.settings import BENCHMARKS, PRESETS, TRAINING_SETS, ObjectiveSettings
     ("command", "names"),
     [("algorithms", {*PRESETS, "+ tis", "+ mis"}), ("data", {*BENCHMARKS, *TRAINING_SETS})],
 )
-def test_a_row_for_each(command: str, names: set[str]) -> None:
+def test_every_preset_has_a_row(command: str, names: set[str]) -> None:
     printed = CliRunner().invoke(app, [command]).stdout
     assert names <= {line[1:].split("  ")[0].strip() for line in printed.splitlines() if line[2:3].strip()}
 

@@ -137,7 +137,7 @@ def test_inputs_that_a_plan_does_not_take(
         ("smoke", {"name": "Not_A_Name"}, "refuses: invalid name format: Not_A_Name"),
     ],
 )
-def test_what_flyte_does_not_have(
+def test_unknown_plans_versions_projects_and_domains(
     plan: str, changes: dict[str, Any], message: str, admin: Admin, options: Options
 ) -> None:
     with pytest.raises(DeploymentError) as raised:

@@ -90,7 +90,7 @@ def test_the_page_says_what_is_missing_and_shows_what_is_there(stopped: Run, tmp
     assert stopped.store.refs("report") == []
 
 
-def test_it_goes_on_and_the_page_follows(stopped: Run, tmp_path: Path) -> None:
+def test_the_page_follows_a_run_that_continues(stopped: Run, tmp_path: Path) -> None:
     stopped.evaluate()
     stopped.generate(2)
     stopped.train()
@@ -102,7 +102,7 @@ def test_it_goes_on_and_the_page_follows(stopped: Run, tmp_path: Path) -> None:
     assert 'id="unfinished"' not in report(stopped, tmp_path)[1]
 
 
-def test_what_cannot_be_shown_is_named(stopped: Run, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_shown_are_named(stopped: Run, tmp_path: Path) -> None:
     where = ["report", "--store", str(stopped.store.root), "--page"]
     for option, value in (("--seed", "7"), ("--algorithm", "grpo")):
         told = run_refused(*where, str(tmp_path / "page.html"), option, value)

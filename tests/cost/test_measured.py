@@ -139,7 +139,7 @@ def rates_of(finished: FinishedRun, history: History, run: RunSettings | None = 
     return read_rates(run or finished.run, history, ASSUMED, "here")
 
 
-def test_planted_rates_are_found(one: FinishedRun) -> None:
+def test_rates_are_read_from_planted_timings(one: FinishedRun) -> None:
     rates = rates_of(one, with_planted_timings(one))
     assert (rates.rollout.step, rates.rollout.row) == pytest.approx((STEP, TOKEN))
     assert rates.evaluate == rates.rollout
@@ -180,7 +180,7 @@ def test_gpus_and_workers_share_what_was_measured(finished_runs: dict[str, Finis
         ("optimize.lora.rank=4", "its run has optimize.lora None, the planned one rank=4"),
     ],
 )
-def test_a_run_of_another_kind_tells_nothing(change: str, message: str, finished_runs: dict[str, FinishedRun]) -> None:
+def test_a_run_of_another_kind_is_refused(change: str, message: str, finished_runs: dict[str, FinishedRun]) -> None:
     one = finished_runs["mu_grpo"]
     with pytest.raises(DataError, match=message):
         measure(one.run.override(change), one.store, ASSUMED)

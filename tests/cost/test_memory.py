@@ -49,7 +49,7 @@ def zero(name: str, dtype: str = "bfloat16") -> dict[str, object]:
         ({"kind": "torch"}, 4 + 4 + 8),
     ],
 )
-def test_what_training_holds_of_every_weight(backend: dict[str, object], per_weight: float) -> None:
+def test_bytes_of_each_weight_by_zero_stage(backend: dict[str, object], per_weight: float) -> None:
     values = paper().model_dump(mode="json")
     values["optimize"]["backend"] = backend
     lasting = lasting_bytes(training_memory(RunSettings.parse(values), SHAPE, 4))

@@ -70,7 +70,7 @@ def rates(overrides: str = "", accelerator: str = "nvidia-h200", gpus: int = 4, 
     return assumed_rates(run, shape, replace(pool, training_gpus=gpus))
 
 
-def test_a_decode_step_by_hand() -> None:
+def test_a_decode_step_worked_numbers() -> None:
     """bfloat16 weights of 15.2 GB at half of 4.8 TB/s; a row's cache of 150 + 640 / 2 tokens, and its operations."""
     found = rates().rollout
     assert found.step == pytest.approx(2 * WEIGHTS / 2.4e12)
@@ -94,7 +94,7 @@ def test_more_gpus_of_an_engine_share_its_work() -> None:
         ("optimize.backend.dtype=float32", 4, 8, 67),
     ],
 )
-def test_an_update_by_hand(overrides: str, gpus: int, operations: int, tflops: int) -> None:
+def test_an_update_worked_numbers(overrides: str, gpus: int, operations: int, tflops: int) -> None:
     """6 operations per weight and token, 2 more where layers are computed again, at 35 % of the GPUs' peak."""
     found, speed = rates(overrides, gpus=gpus), 0.35 * gpus * tflops * 1e12
     assert found.trained_token == pytest.approx(operations * WEIGHTS / speed)

@@ -64,7 +64,7 @@ def folder_of(path: Path, config: dict[str, object]) -> PolicySettings:
 @pytest.mark.parametrize(
     "config", [SIZES, {"text_config": SIZES}, {**SIZES, "num_key_value_heads": None}], ids=["plain", "deeper", "none"]
 )
-def test_a_folder_tells_its_shape(tmp_path: Path, config: dict[str, object]) -> None:
+def test_the_shape_of_a_folder(tmp_path: Path, config: dict[str, object]) -> None:
     shape = shape_of(folder_of(tmp_path, config))
     assert shape is not None
     assert (shape.layers, shape.hidden, shape.heads, shape.key_value_heads) == (2, 32, 4, 4)

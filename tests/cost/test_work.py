@@ -72,7 +72,7 @@ def test_pods_at_once_are_limited_by_gpus_and_by_the_deployment() -> None:
         assert generate.wall_seconds == pytest.approx(generate.pod_seconds * 4 * rounds / 64)
 
 
-def test_prices_by_hand() -> None:
+def test_prices_worked_numbers() -> None:
     plan = planned()
     for one in (plan.mu_grpo, plan.grpo):
         hours = {phase.name: phase.gpu_seconds / 3600 for phase in one.phases}
@@ -137,7 +137,7 @@ def test_parts_are_those_of_generation() -> None:
         assert parts(100, group, per_part) == [len(part) for part in made(prompts, group, per_part)]
 
 
-def test_one_process_by_hand() -> None:
+def test_one_process_worked_numbers() -> None:
     """Two stages of 16 prompts x 4 responses, 4 updates each; one engine start for every policy."""
     run = RunSettings.read(
         ROOT / "tools/small.yaml",

@@ -109,7 +109,7 @@ def test_from_the_hub_with_the_commit_that_a_branch_names(running: Hub, store: S
     assert offline["digest"] == found["digest"]
 
 
-def test_what_the_hub_does_not_have_is_named(running: Hub, store: Store) -> None:
+def test_missing_data_sets_files_and_revisions_are_named(running: Hub, store: Store) -> None:
     running.sets["some/set"] = {FIRST: {"data/test.jsonl": lines(ROWS)}}
     source = SET["source"]
     wrong = [{**source, "files": ["none.jsonl"]}, {**source, "revision": "v2"}, {**source, "hub": "no/set"}]

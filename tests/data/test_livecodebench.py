@@ -55,7 +55,7 @@ def test_a_row_with_a_function():
     assert "```python\nclass Solution:\n    def add(self, numbers" in made["prompt"]
 
 
-def test_programs_are_judged_by_them():
+def test_programs_are_judged_by_the_tests_of_a_row():
     reads = "print(sum(map(int, input().split())))"
     solves = "class Solution:\n def add(self, numbers: List[int], more: int) -> int:\n  return sum(numbers) + more"
     forgets = "class Solution:\n def add(self, numbers, more):\n  return sum(numbers) + more if numbers else 0"
@@ -101,13 +101,13 @@ def test_nothing_is_unpickled(tmp_path, monkeypatch):
         ({**FUNCTION, "metadata": "{}"}, "no field 'func_name'"),
     ],
 )
-def test_another_row_is_an_error_that_names_it(changes, why):
+def test_a_row_of_another_form_is_named(changes, why):
     with pytest.raises(DataError, match=why) as caught:
         problem(row(**changes), "test.jsonl, line 7")
     assert caught.value.message.startswith("test.jsonl, line 7: ")
 
 
-def test_a_bomb_is_refused(monkeypatch):
+def test_a_decompression_bomb_is_refused(monkeypatch):
     monkeypatch.setattr("tasks.data.livecodebench._LONGEST", 1 << 16)
     with pytest.raises(ValueError, match="more than 65536 bytes"):
         private_tests(compressed("x" * (1 << 17)))

@@ -100,7 +100,7 @@ def test_a_users_file_is_split_and_templated(store: Store, tmp_path: Path) -> No
     assert isinstance(first["answer"], str)
 
 
-def test_what_is_in_a_held_out_file_too_leaves_the_training_set(store: Store, tmp_path: Path) -> None:
+def test_rows_of_the_held_out_file_leave_the_training_set(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path, [{"prompt": "a?", "answer": "1"}, {"prompt": "b?", "answer": "1"}])
     other = write(tmp_path, [{"prompt": "B ?", "answer": "1"}], "other.jsonl")
     settings = PromptsSettings(prompts_per_stage=1, path=str(path), held_out_path=str(other))
@@ -201,7 +201,7 @@ def test_decimals_of_a_parquet_file_have_no_exponent(store: Store, tmp_path: Pat
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_rows_as_verl_has_them(store: Store, tmp_path: Path, suffix: str) -> None:
+def test_rows_in_the_format_of_verl(store: Store, tmp_path: Path, suffix: str) -> None:
     system = {"role": "system", "content": "Answer in a box."}
     records = [
         {
@@ -257,7 +257,7 @@ def test_a_file_on_s3_is_read_like_one_here(store: Store, bucket: str, s3: S3, t
         training(store, there)
 
 
-def test_answers_as_programs(store: Store) -> None:
+def test_arithmetic_answers_as_programs(store: Store) -> None:
     settings = ARITHMETIC.model_copy(update={"arithmetic": ArithmeticSettings(levels=[2], as_code=True)})
     boxed, programs = (training(store, one) for one in (ARITHMETIC, settings))
     assert [row["prompt_id"] for row in programs] == [row["prompt_id"] for row in boxed]

@@ -27,7 +27,7 @@ def problems(words: int, *texts: str) -> Problems:
 
 
 @given(st.lists(WORDS, min_size=13, max_size=40), st.lists(WORDS, max_size=20), st.lists(WORDS, max_size=20), st.data())
-def test_a_planted_run_is_found(problem: list[str], before: list[str], after: list[str], data) -> None:
+def test_a_shared_run_of_words_is_found(problem: list[str], before: list[str], after: list[str], data) -> None:
     start = data.draw(st.integers(0, len(problem) - 13))
     planted = " ".join([*before, *problem[start : start + 13], *after])
     found = problems(13, " ".join(problem)).find(planted)
@@ -36,12 +36,12 @@ def test_a_planted_run_is_found(problem: list[str], before: list[str], after: li
 
 
 @given(st.lists(WORDS, min_size=13, max_size=40), st.integers(8, 12))
-def test_a_shorter_run_is_none(problem: list[str], shared: int) -> None:
+def test_a_shorter_run_of_words_is_no_overlap(problem: list[str], shared: int) -> None:
     prompt = " ".join([*problem[:shared], *(f"other{number}" for number in range(20))])
     assert problems(13, " ".join(problem)).find(prompt) is None
 
 
-def test_case_spaces_and_signs() -> None:
+def test_comparison_ignores_case_and_spaces_but_not_signs() -> None:
     searched = problems(13, "What is $1 + 2$?", QUESTION)
     assert searched.find("WHAT is $1+2$ ?") == Overlap("mine", "0", 0)
     assert searched.find("What is $1 - 2$?") is None
@@ -57,7 +57,7 @@ def test_a_short_problem_is_searched_for_with_all_its_words() -> None:
     assert problems(13, eight.removesuffix(" eight")).find(f"and {eight} and") is None
 
 
-def test_how_a_benchmark_words_its_problems_is_no_overlap() -> None:
+def test_common_phrases_of_a_benchmark_are_no_overlap() -> None:
     preamble = "Solve the following problem of a mathematics competition and give the answer as a number:"
     searched = problems(13, *(f"{preamble} {number} plus {number}" for number in range(100)))
     assert searched.find(f"{preamble} 700 plus 8") is None
@@ -70,7 +70,7 @@ def benchmark(store: Store, path: Path, rows: list[dict]) -> ArtifactRef:
     return prepare_measured(store, prompts, benchmarks=[{"name": path.stem, "source": {"path": str(path)}}])
 
 
-def test_what_a_benchmark_asks_is_not_trained_on(store: Store, tmp_path: Path) -> None:
+def test_problems_of_benchmarks_leave_the_training_set(store: Store, tmp_path: Path) -> None:
     rows = [{"prompt_id": str(number), "prompt": f"What is {number}+1?", "answer": number + 1} for number in range(30)]
     rows.append({"prompt_id": "walk", "prompt": f"{QUESTION} Aya's dog asks.", "answer": "4"})
     rows += [{"prompt_id": "cut", "prompt": "What"}, {"prompt_id": "dots", "prompt": "p", "answer": "\\ldots"}]

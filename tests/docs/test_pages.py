@@ -14,7 +14,7 @@ RENEW = "renew it: make docs, or python -m tools.docs.pages and tools.docs.pictu
 
 
 @pytest.mark.parametrize(("page", "marks"), PARTS)
-def test_a_part_of_a_page_is_what_the_code_makes(page: str, marks: str) -> None:
+def test_generated_parts_of_pages_are_up_to_date(page: str, marks: str) -> None:
     written = (DOCS / page).read_text(encoding="utf-8")
     part = written.partition(f"<!-- {marks} -->\n")[2].partition(f"<!-- end of {marks} -->")[0]
     assert part == PARTS[page, marks](), RENEW

@@ -124,7 +124,7 @@ def coefficients(formula: str, A: float, r: Tensor, q: Tensor, bounds: Bounds) -
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_line_computes_what_the_objective_computes(name: str) -> None:
+def test_the_line_of_a_preset_matches_the_objective(name: str) -> None:
     settings = ObjectiveSettings.parse(PRESETS[name].row)
     drawn = torch.Generator().manual_seed(7)
     ratios = (torch.randn(8, 10, generator=drawn, dtype=torch.float64) * 0.8).exp()
@@ -140,7 +140,7 @@ def test_a_line_computes_what_the_objective_computes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_an_advantage_is_what_its_line_says(name: str) -> None:
+def test_the_advantage_of_a_preset_matches_its_line(name: str) -> None:
     settings = ObjectiveSettings.parse(PRESETS[name].row)
     reward = torch.tensor([1.0, 0, 0, 1, 0], dtype=torch.float64)
     got = group_advantages(reward, torch.zeros(5, dtype=torch.int64), settings.advantage).advantage_R
@@ -151,7 +151,7 @@ def test_an_advantage_is_what_its_line_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_gradient_is_divided_by_what_its_line_says(name: str) -> None:
+def test_the_divisor_of_a_preset_matches_its_line(name: str) -> None:
     settings = ObjectiveSettings.parse(PRESETS[name].row)
     if settings.regulariser.kind != "none":
         return

@@ -47,7 +47,7 @@ def test_pass_at_k_is_the_share_of_draws_with_a_correct_sample(grid: list[list[i
         assert passed == pytest.approx(sum(any(draw) for draw in draws) / len(draws))
 
 
-def test_for_which_k() -> None:
+def test_pass_at_k_is_reported_for_powers_of_two_and_all_samples() -> None:
     assert [ks(samples) for samples in (1, 2, 4, 6, 32)] == [[1], [1, 2], [1, 2, 4], [1, 2, 4, 6], [1, 2, 4, 8, 16, 32]]
 
 
@@ -68,7 +68,7 @@ def test_a_majority_of_known_votes(votes: list[int], share: float) -> None:
 
 
 @given(VOTES, st.randoms(use_true_random=False))
-def test_a_majority_depends_on_no_order_and_no_name(votes: list[int], random) -> None:
+def test_a_majority_depends_on_neither_order_nor_names_of_answers(votes: list[int], random) -> None:
     (share,) = majority(np.array([votes]))
     shuffled = random.sample(votes, len(votes))
     renamed = [vote + 7 if vote > 0 else vote for vote in shuffled]
@@ -129,7 +129,7 @@ def test_metrics_of_known_samples() -> None:
     assert metrics["outcomes"] == {"correct": 3, "wrong": 1, "timeout": 1, "no_answer": 1}
 
 
-def test_nothing_solved_leaves_room_for_what_could_be_solved() -> None:
+def test_the_interval_of_zero_accuracy_has_a_width() -> None:
     """A problem that is never solved says nothing of others: the bound is that of three problems, not of 24 samples."""
     samples = [row(prompt, index, "wrong") for prompt in "abc" for index in range(8)]
     greedy = [row(prompt, GREEDY, "wrong") for prompt in "abc"]
@@ -148,7 +148,7 @@ def measured(name: str, corrects: list[list[bool]]) -> dict:
     return measure(samples, [CORRECT if right else 1 for row in corrects for right in row], len(corrects[0]), name)
 
 
-def test_benchmarks_weigh_alike_whatever_their_problems() -> None:
+def test_benchmarks_have_equal_weights_in_the_mean() -> None:
     small = measured("small", [[True, True], [True, False]])
     large = measured("large", [[False] * 4] * 9 + [[True] * 4])
     mean = combine([small, large])
@@ -161,7 +161,7 @@ def test_benchmarks_weigh_alike_whatever_their_problems() -> None:
     assert combine([small]) == {**small, "benchmarks": ["small"]}
 
 
-def test_rewards_are_told_beside_accuracy_and_change_none_of_it() -> None:
+def test_mean_reward_is_added_and_changes_no_accuracy() -> None:
     rewards, outcomes = [2.5, -1.0, None, 1.0], ["correct", "wrong", "timeout", "correct"]
     samples = [row("a", index, *one) for index, one in enumerate(zip(outcomes, rewards, strict=True))]
     plain, told = measure(samples, None, 4, "mine"), measure(samples, None, 4, "mine", rewards=True)

@@ -38,7 +38,7 @@ def test_an_interval_of_one_seed_is_that_of_its_problems() -> None:
 
 
 @pytest.mark.parametrize(("correct", "problems"), [(0, 1), (0, 3), (1, 1), (1, 30), (8, 10), (150, 500), (500, 500)])
-def test_of_shares_the_interval_is_that_of_clopper_and_pearson(correct: int, problems: int) -> None:
+def test_the_interval_of_shares_is_that_of_clopper_and_pearson(correct: int, problems: int) -> None:
     got = interval(np.array([[1.0] * correct + [0.0] * (problems - correct)]))
     exact = stats.binomtest(correct, problems).proportion_ci(0.95, method="exact")
     assert (got.low, got.high) == pytest.approx((exact.low, exact.high), abs=0.008)
@@ -62,7 +62,7 @@ def test_no_interval_is_without_width_or_leaves_its_span(seeds: int, span: Span)
         assert got.high - got.low > 0.3
 
 
-def test_problems_of_a_benchmark_stand_for_it_alone() -> None:
+def test_problems_are_resampled_within_their_benchmark() -> None:
     certain, spread = np.ones((1, 500)), np.array([[0.0, 1.0] * 25])
     alone, beside = interval(spread), interval_of([{"a": certain, "b": spread}])
     assert beside.high - beside.low == pytest.approx((alone.high - alone.low) / 2, rel=0.1)
@@ -79,14 +79,14 @@ def test_many_problems_take_bounded_memory() -> None:
     assert (got.low, got.high) == pytest.approx((got.value - error, got.value + error), abs=0.1 * error)
 
 
-def test_of_pairs_that_all_differ_alike_p_is_that_of_a_sign_test() -> None:
+def test_with_equal_differences_p_is_that_of_a_sign_test() -> None:
     for pairs in (3, 8):
         p = bootstrap_p(draws([{"": np.ones((1, pairs))}], DIFFERENCES))
         assert p == pytest.approx(stats.binomtest(pairs, pairs).pvalue, rel=0.2)
 
 
 @pytest.mark.parametrize("problems", [1, 3, 30])
-def test_shares_are_covered_at_every_accuracy(problems: int) -> None:
+def test_intervals_of_shares_cover_the_truth_at_every_accuracy(problems: int) -> None:
     covered, accuracy = coverage.exact(problems)
     assert covered > 0.945, accuracy
 
@@ -106,12 +106,12 @@ def test_shares_are_covered_at_every_accuracy(problems: int) -> None:
     ],
     ids=lambda cell: f"{cell.kind}, {cell.problems}, {cell.case}",
 )
-def test_means_are_covered(cell: coverage.Cell) -> None:
+def test_intervals_of_means_cover_the_truth(cell: coverage.Cell) -> None:
     """A few cells of what ``python -m tools.benchmarks.coverage`` looks at."""
     assert cell.coverage(60) >= 0.93
 
 
-def test_holm_by_hand() -> None:
+def test_holm_adjustment_worked_numbers() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
@@ -155,7 +155,7 @@ def test_a_run_is_one_pair_however_many_benchmarks_it_was_measured_on() -> None:
     assert run_means([{"a": first, "b": second}, {"b": second}]) == pytest.approx([0.2, 0.5, 0.3, 0.6])
 
 
-def test_arms_that_are_alike_are_seldom_told_apart_when_runs_differ() -> None:
+def test_equal_arms_are_seldom_significant() -> None:
     """Three runs of each, a point apart; a test over problems alone would find a difference in 10 % of the cases."""
     random, found = np.random.default_rng(8), []
     for _ in range(200):
@@ -175,7 +175,7 @@ def test_p_of_the_bootstrap_is_that_of_a_t_test_on_many_problems() -> None:
     assert bootstrap_p(draws([{"a": values_SP - values_SP.mean()}], DIFFERENCES)) > 0.9
 
 
-def test_two_one_sided_tests_ask_whether_the_difference_is_small() -> None:
+def test_equivalence_is_found_for_small_differences_alone() -> None:
     random = np.random.default_rng(6)
     near, wide = random.normal(0, 0.05, (1, 400)), random.choice([-1, 1], (1, 400))
     assert equivalence_p(draws([{"a": near}], DIFFERENCES), 0.02) < 0.001
@@ -185,7 +185,7 @@ def test_two_one_sided_tests_ask_whether_the_difference_is_small() -> None:
     assert equivalence_p(draws([{"a": near + 0.1}], DIFFERENCES), 0.02) > 0.999
 
 
-def test_effect_sizes_by_hand() -> None:
+def test_effect_sizes_worked_numbers() -> None:
     difference_N = np.array([1.0, 2.0, -3.0, 4.0, 0.0])
     assert cohen_dz(difference_N) == pytest.approx(0.8 / np.sqrt((30 - 5 * 0.8**2) / 4))
     assert rank_biserial(difference_N) == pytest.approx((1 + 2 - 3 + 4) / 10)
@@ -194,7 +194,7 @@ def test_effect_sizes_by_hand() -> None:
     assert cohen_dz(np.ones(3)) is None
 
 
-def test_signed_ranks_over_runs_are_scipys_and_need_six_pairs() -> None:
+def test_signed_rank_p_is_that_of_scipy_and_needs_six_pairs() -> None:
     difference_N = np.array([0.01, 0.02, 0.03, -0.005, 0.04, 0.06])
     assert signed_rank_p(difference_N) == pytest.approx(stats.wilcoxon(difference_N).pvalue)
     assert signed_rank_p(np.abs(difference_N)) == pytest.approx(2 / 2**6)

@@ -21,7 +21,7 @@ KINDS = [
 ]
 
 
-def test_self_contained(page):
+def test_the_page_is_self_contained(page):
     assert_self_contained(page)
     assert len(page.encode()) < 5_000_000
     assert "<b>7B" not in page
@@ -51,7 +51,7 @@ def test_headlines_say_how_the_reference_stands(page):
         (0.003, 0.042, 0.162, "is not told apart from"),
     ],
 )
-def test_a_difference_that_is_told_apart_or_not(result, system_runs, low, high, p, verdict):
+def test_a_difference_is_significant_or_not(result, system_runs, low, high, p, verdict):
     told = {"difference": (low + high) / 2, "low": low, "high": high, "p_bootstrap": p, "equivalent": False}
     test = result.tests[0].model_copy(update=told)
     page = render_page(result.model_copy(update={"tests": [test]}), system_runs, [], {}, {})
@@ -135,7 +135,7 @@ def test_tables_have_every_number(page, result):
             assert one in text
 
 
-def test_settings_that_differ_are_told_from_those_that_do_not(page):
+def test_settings_that_differ_are_marked(page):
     section = page[page.index('<section id="settings">') :]
     different, shared = section.split("<details", 1)
     assert re.search(r"updates_per_rollout</td><td[^>]*>32</td><td[^>]*>4</td><td[^>]*>32<", different)

@@ -68,7 +68,7 @@ def test_batches_that_are_larger() -> None:
     assert saved == pytest.approx({speedup.BATCHES: PASS * 3 * 8})
 
 
-def test_a_policy_that_answers_at_length() -> None:
+def test_a_policy_with_longer_responses() -> None:
     """Everything that goes with tokens is no merit of the system."""
     ours, theirs = sampled(UNEVEN, [64]), sampled([2 * one for one in UNEVEN], [64])
     more = theirs.sequence_tokens / ours.sequence_tokens
@@ -85,7 +85,7 @@ def test_an_engine_that_is_slower_beside_training_is_not_explained() -> None:
     assert saved == pytest.approx({speedup.UNEXPLAINED: 0.5 * ours.calls[0].seconds})
 
 
-def test_calls_that_vary_by_a_tenth() -> None:
+def test_calls_whose_seconds_vary_by_a_tenth() -> None:
     random = np.random.default_rng(1)
 
     def noisy(run: SystemRun) -> SystemRun:
@@ -116,7 +116,7 @@ runs = st.builds(
 
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=60)
 @given(st.lists(st.tuples(runs, runs), min_size=1, max_size=3))
-def test_the_parts_add_up_to_the_whole(planned: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+def test_the_causes_add_up_to_the_difference(planned: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     def made(system: str, seed: int, plan: dict[str, Any]) -> SystemRun:
         tokens, first = plan["tokens"], plan["first"]
         responses = sampled(tokens, [first, len(tokens) - first], plan["places"], plan["noise"])

@@ -16,7 +16,7 @@ def preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spread, "_PRELOADED", spread._PRELOADED[:1])
 
 
-def test_every_command_is_told_its_own_exit_code(tmp_path: Path) -> None:
+def test_every_command_has_its_own_exit_code(tmp_path: Path) -> None:
     commands = [Command(str(one), ["--help"], tmp_path / f"{one}.txt") for one in range(12)]
     found = list(run_side_by_side(commands, jobs=6))
     assert sorted(command.name for command, _ in found) == sorted(command.name for command in commands)
@@ -24,7 +24,7 @@ def test_every_command_is_told_its_own_exit_code(tmp_path: Path) -> None:
     assert all(command.log and "Usage" in command.log.read_text() for command in commands)
 
 
-def test_after_a_failure_no_more_are_started(tmp_path: Path) -> None:
+def test_no_command_is_started_after_a_failure(tmp_path: Path) -> None:
     wrong = Command("wrong", ["--no-such-option"], tmp_path / "wrong.txt")
     others = [Command(str(one), ["--help"], tmp_path / f"{one}.txt") for one in range(5)]
     found = {command.name: code for command, code in run_side_by_side([others[0], wrong, *others[1:]], jobs=1)}

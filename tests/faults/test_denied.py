@@ -101,7 +101,7 @@ def test_parts_that_cannot_be_read_now_are_named_and_not_lost(
     ],
     ids=["secret", "key"],
 )
-def test_wrong_keys_are_told_apart(
+def test_errors_tell_wrong_keys_from_denied_access(
     change: dict[str, str], message: str, own: str, guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, environment = guarded.user(EVERYTHING)

@@ -61,7 +61,7 @@ def listing_all_the_time(s3: S3, address: str) -> Iterator[list[dict[str, set[st
         reader.join()
 
 
-def test_artifacts_come_and_go_whole(place: str, flaky: Proxy, s3: S3, store: Store) -> None:
+def test_artifacts_are_written_and_read_whole(place: str, flaky: Proxy, s3: S3, store: Store) -> None:
     flaky.fail(0.3)
     remote = Store.open(place)
     with listing_all_the_time(s3, place) as looks:
@@ -80,7 +80,7 @@ def test_artifacts_come_and_go_whole(place: str, flaky: Proxy, s3: S3, store: St
     assert_holds_only(s3, place, set(refs))
 
 
-def test_work_goes_on_and_is_done_once(place: str, flaky: Proxy, s3: S3) -> None:
+def test_work_survives_faults_and_is_done_once(place: str, flaky: Proxy, s3: S3) -> None:
     flaky.fail(0.2)
     remote, step = Store.open(place), Step(stop_at=PARTS // 2)
     with pytest.raises(Killed):
@@ -135,7 +135,7 @@ def test_a_failed_upload_leaves_no_parts(place: str, flaky: Proxy, s3: S3, monke
     assert remote.holds(one_large_file(remote))
 
 
-def test_an_upload_whose_completion_was_not_heard_of_is_complete(place: str, flaky: Proxy) -> None:
+def test_an_upload_is_complete_although_its_last_answer_was_lost(place: str, flaky: Proxy) -> None:
     remote = Store.open(place)
     flaky.fail(1, ["no_such_upload"], where=r"^POST .*uploadId=")
     ref = one_large_file(remote)
@@ -153,7 +153,7 @@ def test_a_listing_that_fails_at_times_gives_the_fingerprint(place: str, flaky: 
     assert flaky.counts().keys() > {"passed"}
 
 
-def test_a_server_that_does_not_name_the_condition_that_failed_keeps_the_first(place: str, flaky: Proxy) -> None:
+def test_the_first_write_wins_when_the_error_names_no_condition(place: str, flaky: Proxy) -> None:
     flaky.fail(1, ["no_condition"], where="^PUT")
     bucket = Bucket(place, 5)
     bucket.write_new("key", b"first")

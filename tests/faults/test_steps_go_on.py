@@ -65,7 +65,7 @@ STEPS = [(generation, 4), (verification, 2), (optimization, 4), (alternation, 8)
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize(("make", "parts"), STEPS, ids=lambda value: getattr(value, "__name__", str(value)))
-def test_stopped_after_any_part_the_artifact_is_the_same(
+def test_a_step_stopped_after_any_part_makes_the_same_artifact(
     learner: Learner, make: Callable[[Learner], Step], parts: int
 ) -> None:
     base, _ = learner
@@ -83,7 +83,7 @@ def test_stopped_after_any_part_the_artifact_is_the_same(
         store.progress.clear()
 
 
-def test_damaged_tables_of_an_alternating_stage_start_it_anew(learner: Learner) -> None:
+def test_damaged_rollouts_of_a_colocated_stage_are_made_again(learner: Learner) -> None:
     base, _ = learner
     step, store = alternation(learner), Store(base.ref, work="damaged")
     undisturbed = step(base)

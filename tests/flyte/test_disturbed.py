@@ -20,7 +20,7 @@ def attempts(cluster: Cluster, execution: Execution, path: str) -> int:
     return len(node.attempts)
 
 
-def test_pods_that_are_deleted_or_killed_are_followed_by_others_that_go_on(
+def test_deleted_and_killed_pods_are_replaced_by_pods_that_resume(
     small_run: Future[Artifacts], cluster: Cluster
 ) -> None:
     execution = cluster.start("workflows.mu_grpo.mu_grpo_1", **SMALL)
@@ -58,7 +58,7 @@ def outlasted(recovered_run: Future[tuple[Execution, str]], cluster: Cluster) ->
 
 
 @pytest.mark.parametrize("what", OUTAGES)
-def test_a_minute_without_it_ends_nothing(
+def test_an_outage_of_a_minute_ends_no_execution(
     what: str, small_run: Future[Artifacts], request: pytest.FixtureRequest
 ) -> None:
     if not can_stop(what):
@@ -77,7 +77,7 @@ def test_two_at_once_in_one_store_both_end_and_make_everything_once(
     assert len(there["policy"]) == 2
 
 
-def test_what_is_terminated_in_its_second_stage_is_recovered(
+def test_an_execution_terminated_in_its_second_stage_is_recovered(
     recovered_run: Future[tuple[Execution, str]], small_run: Future[Artifacts], cluster: Cluster
 ) -> None:
     execution, store = recovered_run.result()

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 STAGES = [f"stage-{number}" for number in (1, 2, 3, 4)]
 
 
-def test_smoke_makes_what_a_run_here_makes(smoke: Smoke, tiny_run: Future[Artifacts], cluster: Cluster) -> None:
+def test_smoke_makes_the_artifacts_of_a_local_run(smoke: Smoke, tiny_run: Future[Artifacts], cluster: Cluster) -> None:
     assert smoke.seen.phase == "succeeded"
     assert "stage 4" in smoke.output
     there = cluster.artifacts(smoke.store)
@@ -20,7 +20,7 @@ def test_smoke_makes_what_a_run_here_makes(smoke: Smoke, tiny_run: Future[Artifa
     assert there == tiny_run.result()
 
 
-def test_flytes_record_of_it_stays_small(smoke: Smoke) -> None:
+def test_the_flyteworkflow_object_stays_small(smoke: Smoke) -> None:
     assert smoke.sizes
     assert max(smoke.sizes) < 64 * 1024, f"{max(smoke.sizes)} bytes"
 
@@ -59,7 +59,7 @@ def test_every_key_is_within_the_policies(smoke: Smoke, cluster: Cluster) -> Non
     assert not wrong(keys)
 
 
-def test_once_more_nothing_is_done_but_the_two_ends(smoke: Smoke, again_run: Future[Smoke], cluster: Cluster) -> None:
+def test_a_second_execution_runs_uncached_tasks_alone(smoke: Smoke, again_run: Future[Smoke], cluster: Cluster) -> None:
     again = again_run.result()
     assert cluster.tasks_with_pods(again.execution) == {"open-run", "close-run"}
     # Flyte keeps the cache of a map task by shard and not by node; that none of them has a pod is seen above.

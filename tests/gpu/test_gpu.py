@@ -70,7 +70,7 @@ def scored(scorer: Scorer, given: MicroBatch) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("config", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
-def test_float32_is_that_of_the_cpu(config: PretrainedConfig) -> None:
+def test_float32_equals_the_cpu(config: PretrainedConfig) -> None:
     here = scored(Scorer(model(config), 100), batch())
     there = scored(Scorer(model(config).to(GPU), 100), batch())
     for ours, theirs in zip(there, here, strict=True):
@@ -86,7 +86,7 @@ def test_bfloat16_is_near_float32(config: PretrainedConfig) -> None:
 
 
 @pytest.mark.parametrize("config", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
-def test_packed_is_unpacked_by_flash_attention(config: PretrainedConfig) -> None:
+def test_packed_equals_unpacked_with_flash_attention(config: PretrainedConfig) -> None:
     scorer = Scorer(model(config).to(GPU, torch.bfloat16), 100)
     random = np.random.default_rng(0)
     prompts = [random.integers(1, 1000, p) for p, _ in LENGTHS]
@@ -96,7 +96,7 @@ def test_packed_is_unpacked_by_flash_attention(config: PretrainedConfig) -> None
     torch.testing.assert_close(together, alone, rtol=0, atol=BFLOAT16)
 
 
-def test_flash_attention_is_the_rectangle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flash_attention_equals_padded_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = Scorer(model(QWEN3).to(GPU, torch.bfloat16), 100)
     flash = scored(scorer, batch())
     monkeypatch.setattr(packing, "_has_kernels", lambda _: False)
@@ -115,7 +115,7 @@ def test_a_window_is_kept_by_flash_attention() -> None:
     torch.testing.assert_close(scorer(given)[0].cpu(), expected, rtol=0, atol=BFLOAT16)
 
 
-def test_chunked_is_plain() -> None:
+def test_chunked_logp_equals_plain_log_softmax() -> None:
     whole, parts = (scored(Scorer(model(QWEN3).to(GPU), chunk), batch()) for chunk in (10_000, 7))
     for ours, theirs in zip(parts, whole, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=FLOAT32, atol=FLOAT32)
@@ -165,7 +165,7 @@ def test_bfloat16_learns_as_float32_does() -> None:
     assert likelihoods["bfloat16"] - start == pytest.approx(likelihoods["float32"] - start, rel=0.05)
 
 
-def test_the_engine_says_what_the_trainer_says() -> None:
+def test_engine_and_trainer_give_equal_log_probabilities() -> None:
     engine = TransformersEngine(model(QWEN3, "sdpa").to(GPU), [0], 8)
     prompts = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
     requests = [Request("p", i, prompt, i) for i, prompt in enumerate(prompts)]

@@ -95,7 +95,7 @@ def image(podman: Podman) -> str:
     return podman.build("cpu")
 
 
-def test_labels_say_which_code_it_holds(podman: Podman, image: str) -> None:
+def test_labels_name_the_commit_of_the_image(podman: Podman, image: str) -> None:
     (inspected,) = json.loads(podman("image", "inspect", image).stdout)
     labels = inspected["Config"]["Labels"]
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -104,7 +104,7 @@ def test_labels_say_which_code_it_holds(podman: Podman, image: str) -> None:
     assert inspected["Config"]["User"] == "10001:10001"
 
 
-def test_it_holds_what_its_role_needs_and_no_more(podman: Podman, image: str) -> None:
+def test_the_image_has_the_packages_of_its_role_alone(podman: Podman, image: str) -> None:
     code = """
 import importlib.metadata, json, os, shutil, tasks
 print(json.dumps({
@@ -128,7 +128,7 @@ print(json.dumps({
     assert not {"vllm", "deepspeed", "triton", "pytest"} & {pin.partition("==")[0] for pin in installed}
 
 
-def test_its_command_answers(podman: Podman, image: str) -> None:
+def test_the_command_runs_in_the_image(podman: Podman, image: str) -> None:
     shown = podman("run", "--rm", *LOCKED, *SPACE, image, "mu-grpo", "algorithms")
     assert shown.returncode == 0
     assert "mu_grpo" in shown.stdout

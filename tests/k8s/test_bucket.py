@@ -33,7 +33,7 @@ def statements(name: str) -> list[dict[str, object]]:
     return found
 
 
-def test_steps_may_do_what_they_do_and_no_more(
+def test_the_policy_of_steps_allows_exactly_their_requests(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     act_as(guarded.s3.environment(tmp_path / "cache"), monkeypatch)
@@ -107,12 +107,12 @@ KEYS = {
 }
 
 
-def test_every_key_of_a_run_is_allowed_and_what_is_needed_stays() -> None:
+def test_every_key_of_a_run_is_allowed_and_outlives_the_lifecycle() -> None:
     assert wrong(KEYS) == []
     assert {key: expires(key) for key in KEYS} == KEYS
 
 
-def test_policies_that_forbid_and_lifecycles_that_take_too_much_are_seen(tmp_path: Path) -> None:
+def test_wrong_policies_and_lifecycles_are_detected(tmp_path: Path) -> None:
     shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
     flyte, lifecycle = tmp_path / "policy-flyte.json", tmp_path / "lifecycle.json"
     flyte.write_text(flyte.read_text().replace(', "arn:aws:s3:::mu-grpo/metadata/*"', ""))

@@ -66,7 +66,7 @@ def may_run_training_on_several_nodes(role: Values) -> bool:
 
 
 @pytest.mark.parametrize("names", BINARY, ids="+".join)
-def test_the_binary_reads_what_the_values_say(names: tuple[str, ...]) -> None:
+def test_flyte_binary_reads_the_values(names: tuple[str, ...]) -> None:
     said = values("values.yaml", *names)
     objects = made("flyte-binary", ("values.yaml", *names))
     found = read(
@@ -97,7 +97,7 @@ def mounted(container: Values, pod: Values, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("names", CORE, ids="+".join)
-def test_the_parts_read_what_the_values_say(names: tuple[str, ...]) -> None:
+def test_flyte_core_reads_the_values(names: tuple[str, ...]) -> None:
     said = values(*names)
     objects = made("flyte-core", names)
     admin = read(objects["ConfigMap", "flyte-admin-base-config"]["data"])

@@ -26,7 +26,7 @@ def test_the_limits_admit_the_pods_of_every_deployment() -> None:
                 assert asked <= quantity(limits[name]), f"{path.stem}: {role} asks for more {name} than Flyte admits"
 
 
-def test_both_charts_say_the_same() -> None:
+def test_values_of_both_charts_agree() -> None:
     binary, core = values("values.yaml", "gpu-pool.yaml"), values("core.yaml")
     inline, maps = binary["configuration"]["inline"], core["configmap"]
     assert inline["task_resources"] == maps["task_resource_defaults"]["task_resources"]
@@ -74,7 +74,7 @@ def test_no_key_of_flytes_settings_has_a_dot() -> None:
 
 
 @pytest.mark.parametrize("cluster", ["development.yaml", "gpu-pool.yaml"])
-def test_all_that_flyte_keeps_is_where_the_buckets_policy_lets_it(cluster: str) -> None:
+def test_flytes_data_is_below_prefixes_that_the_bucket_policy_allows(cluster: str) -> None:
     inline = values("values.yaml", cluster)["configuration"]["inline"]
     kept = [
         "/".join(inline["flyteadmin"]["metadataStoragePrefix"]),
@@ -107,7 +107,7 @@ def test_flyte_leaves_the_labels_of_namespaces() -> None:
 
 
 @pytest.mark.parametrize("cluster", ["development.yaml", "gpu-pool.yaml", "notifications.yaml"])
-def test_helm_leaves_the_braces_that_are_for_flyte(cluster: str) -> None:
+def test_templates_for_flyte_pass_through_helm(cluster: str) -> None:
     found = as_helm_writes(values("values.yaml", cluster)["configuration"]["inline"])
     if cluster == "notifications.yaml":
         core = values(cluster)["workflow_notifications"]["config"]["notifications"]
@@ -115,7 +115,7 @@ def test_helm_leaves_the_braces_that_are_for_flyte(cluster: str) -> None:
         assert "{{ phase }}" in core["emailer"]["subject"]
 
 
-def test_flyte_may_do_what_its_notifications_need() -> None:
+def test_flytes_role_allows_its_notifications() -> None:
     """Without the topic and the queue it does not start."""
     said = values("notifications.yaml")["workflow_notifications"]["config"]["notifications"]
     policy = json.loads((FOLDER / "policy-notifications.json").read_text())
@@ -128,7 +128,7 @@ def test_flyte_may_do_what_its_notifications_need() -> None:
     assert sends["Condition"]["StringEquals"]["ses:FromAddress"] == said["emailer"]["sender"]
 
 
-def test_development_names_what_its_overlay_holds() -> None:
+def test_development_values_name_objects_of_their_overlay() -> None:
     configuration = values("values.yaml", "development.yaml")["configuration"]
     objects = {}
     for file in ("store.yaml", "postgres.yaml"):

@@ -40,7 +40,7 @@ def pods(documents: list[Document]) -> Iterator[tuple[str, Document]]:
             yield one["metadata"]["name"], one["spec"]["template"]["spec"]
 
 
-def test_every_manifest_is_of_its_schema(overlay: tuple[str, list[Document]]) -> None:
+def test_every_manifest_matches_its_schema(overlay: tuple[str, list[Document]]) -> None:
     checked = 0
     for document in overlay[1]:
         if BUILT_IN.match(document["apiVersion"]):
@@ -49,7 +49,7 @@ def test_every_manifest_is_of_its_schema(overlay: tuple[str, list[Document]]) ->
     assert checked >= 15
 
 
-def test_every_pod_is_restricted(overlay: tuple[str, list[Document]]) -> None:
+def test_every_pod_meets_the_restricted_pod_security_standard(overlay: tuple[str, list[Document]]) -> None:
     found = dict(pods(overlay[1]))
     assert len(found) >= 5
     for name, pod in found.items():
@@ -103,7 +103,7 @@ def test_deployments_find_their_templates_and_fit_the_quota(overlay: tuple[str, 
         assert sum(pod.gpus for pod in together) <= limits["requests.nvidia.com/gpu"]
 
 
-def test_the_network_is_closed_but_for_what_is_named(overlay: tuple[str, list[Document]]) -> None:
+def test_network_policies_allow_the_named_traffic_alone(overlay: tuple[str, list[Document]]) -> None:
     policies = named(overlay[1], "NetworkPolicy")
     assert policies["default-deny"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_7b_fits_into_the_grace_period(overlay: tuple[str, list[
     assert train["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
 
 
-def test_kueues_queues_are_a_component() -> None:
+def test_kueue_is_an_optional_component() -> None:
     documents = rendered("k8s/components/kueue")
     flavors = named(documents, "ResourceFlavor")
     (group,) = named(documents, "ClusterQueue")["mu-grpo"]["spec"]["resourceGroups"]
@@ -156,7 +156,7 @@ def roles() -> list[Document]:
     return rendered("k8s/components/preflight")
 
 
-def test_a_preflight_is_granted_what_it_asks_for_and_nothing_else(roles: list[Document]) -> None:
+def test_the_preflight_role_grants_exactly_its_permissions(roles: list[Document]) -> None:
     granted = set[Permission]()
     for role in roles:
         kubernetes_validate.validate(role, "1.33", strict=True)

@@ -70,7 +70,7 @@ def test_every_roles_pod_has_the_flavor_of_its_pool() -> None:
         assert next(one for one in order if allows(one, spec)) == f"mu-grpo-{pool.removeprefix('gpu-')}", role
 
 
-def test_what_a_deployment_says_of_flytes_settings_is_what_they_say() -> None:
+def test_deployments_agree_with_flytes_settings() -> None:
     deployment = DeploymentSettings()
     found = values("values.yaml")["configuration"]["inline"]["plugins"]["k8s"]
     key, _, value = deployment.spot_label.partition("=")

@@ -34,7 +34,7 @@ FIRES = {
 }
 
 
-def test_alerts(tmp_path: Path) -> None:
+def test_alerts_fire_on_their_metrics(tmp_path: Path) -> None:
     promtool = require("promtool")
     spec = yaml.safe_load((ROOT / "k8s/components/monitoring/rules.yaml").read_text())["spec"]
     rules: dict[str, dict[str, Any]] = {rule["alert"]: rule for group in spec["groups"] for rule in group["rules"]}

@@ -141,7 +141,9 @@ TOKENIZER, CONFIG, GENERATION = "tokenizer.json", "config.json", "generation_con
         ),
     ],
 )
-def test_a_folder_that_is_spoiled_is_refused(store: Store, folder: Path, spoil: Spoil, message: str) -> None:
+def test_a_folder_with_missing_or_damaged_files_is_refused(
+    store: Store, folder: Path, spoil: Spoil, message: str
+) -> None:
     spoil(folder)
     refused(store, folder, message)
 

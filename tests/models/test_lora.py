@@ -85,7 +85,7 @@ def test_merged_weights_are_the_policy_with_its_adapters(small: Small, responses
     torch.testing.assert_close(logp(Scorer(theirs, 1024), responses), expected, rtol=0, atol=1e-5)
 
 
-def test_the_next_stage_goes_on_from_the_adapters(small: Small, responses: Responses, tmp_path: Path) -> None:
+def test_the_next_stage_continues_from_the_adapters(small: Small, responses: Responses, tmp_path: Path) -> None:
     straight = trained(small, responses, tmp_path / "policy", 2)
     base = small[0].path(small[1])
     resumed = load_trainer(tmp_path / "policy", settings(), 12, 0, base)

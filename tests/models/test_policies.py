@@ -63,7 +63,7 @@ def test_a_policy_of_another_store_is_taken_without_its_manifest(small: Small, s
     assert store.manifest(taken).settings["path"] == str(other.path(policy))
 
 
-def test_weights_in_a_second_form_are_left_behind(small: Small, store: Store, folder: Path) -> None:
+def test_weights_in_a_second_format_are_not_copied(small: Small, store: Store, folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     for foreign in ("consolidated.safetensors", "model-00001-of-00001.safetensors"):
         save_file({"wq": torch.zeros(2, 2)}, folder / foreign)

@@ -15,7 +15,7 @@ from tests.models.families import FAMILIES, PACKABLE, PADDED, SHAPE, WINDOWED, m
 
 
 @pytest.mark.parametrize("kind", [*PACKABLE, *PADDED])
-def test_a_batch_gives_what_each_response_has_alone(kind: str) -> None:
+def test_a_batch_gives_each_response_its_own_log_probabilities(kind: str) -> None:
     config = {**PACKABLE, **PADDED}[kind]
     scorer, reference = fitting_scorer(made(config), 7), made(config, "eager")
     assert (scorer.model.config._attn_implementation == PACKED_ATTENTION) is (kind in PACKABLE)
@@ -40,7 +40,7 @@ def test_a_window_shorter_than_a_sequence_hides_what_is_before_it() -> None:
     assert (Scorer(windowed, 8)(batch)[0] - Scorer(wide, 8)(batch)[0]).abs().max() > 1e-4
 
 
-def test_a_model_that_is_scored_in_no_way_is_refused_with_what_each_gave() -> None:
+def test_a_model_that_fits_no_scoring_mode_is_refused() -> None:
     found = made(FAMILIES["llama"])
     found.lm_head.register_forward_hook(lambda _module, _arguments, logits_BLV: logits_BLV**3)
     with pytest.raises(DataError, match=r"llama model cannot .*packed: differ by .*; sdpa: differ .*; eager: differ"):

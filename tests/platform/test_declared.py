@@ -18,7 +18,7 @@ REF = ArtifactRef(kind="policy", digest="0" * 16)
 
 
 @pytest.mark.parametrize("name", sorted(declared()))
-def test_a_tasks_logic_takes_what_the_task_is_given(name: str) -> None:
+def test_the_function_of_a_task_takes_its_inputs(name: str) -> None:
     task = getattr(tasks, name, None) or getattr(experiments, name)
     assert isinstance(task, PythonFunctionTask)
     declaration = inspect.unwrap(task.task_function)
@@ -53,18 +53,18 @@ def inputs(where: str = "runs", seed: int = 0, saves: int = 1, rate: float = 1e-
     )
 
 
-def test_what_determines_a_result_comes_in_the_order_of_the_logic_and_the_rest_by_name() -> None:
+def test_inputs_that_decide_a_result_are_positional_and_others_named() -> None:
     given = inputs()
     found = arguments(logic, {"inputs": given, "policy": REF})
     assert found == (given.store, [given.settings, REF, 0], {"operation": given.operation})
 
 
-def test_a_logic_that_takes_something_else_is_refused() -> None:
+def test_a_function_with_other_parameters_is_refused() -> None:
     with pytest.raises(TypeError, match=r"takes .*'policy'.*; its task gives \['operation', 'seed', 'settings'\]"):
         arguments(logic, {"inputs": inputs()})
 
 
-def test_a_records_key_holds_what_determines_a_result_and_of_the_store_its_id(tmp_path: Path) -> None:
+def test_the_key_of_inputs_holds_settings_and_the_id_of_the_store(tmp_path: Path) -> None:
     key = inputs().key()
     assert inputs(where=str(tmp_path), saves=2).key() == key
     assert key not in {inputs(seed=1).key(), inputs(rate=2e-3).key(), inputs(store="b").key()}

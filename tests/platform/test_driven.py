@@ -63,7 +63,7 @@ def driven(pods: Pods, here: Runner) -> Propeller:
     return drive(found, pods.s3, pods.bucket, pods.start, here)
 
 
-def test_four_stages_make_the_very_artifacts_of_the_command(driven: Propeller) -> None:
+def test_four_stages_make_the_same_artifacts_as_the_command(driven: Propeller) -> None:
     pods = {function_of(attempt.task) for attempt in driven.attempts}
     assert {"open_run", "prepare_policy", "generate", "verify", "optimize", "evaluate", "close_run"} <= pods
 
@@ -74,9 +74,7 @@ def test_a_second_execution_finds_every_step_in_the_cache(driven: Propeller, pod
     assert [attempt.task for attempt in driven.attempts[before:]] == ["open_run", "close_run"]
 
 
-def test_a_part_that_is_unrolled_makes_the_very_artifacts_of_the_command(
-    driven: Propeller, pods: Pods, here: Runner
-) -> None:
+def test_an_unrolled_part_makes_the_same_artifacts_as_the_command(driven: Propeller, pods: Pods, here: Runner) -> None:
     """The last stage of the stored run, trained anew with another objective."""
     changes = f"{CHANGES} optimize.preset=reinforce"
     here.made("retrain", "--from_stage", "3", "--overrides", changes)
@@ -88,7 +86,7 @@ def test_a_part_that_is_unrolled_makes_the_very_artifacts_of_the_command(
     same_artifacts(pods.bucket, here)
 
 
-def test_a_workflow_of_somebody_else_is_driven_with_the_tasks(driven: Propeller, pods: Pods, tmp_path: Path) -> None:
+def test_a_foreign_workflow_can_use_the_tasks(driven: Propeller, pods: Pods, tmp_path: Path) -> None:
     deployment = tmp_path / "deployment.yaml"
     deployment.write_text("{}")
     propeller = Propeller(serialise(tmp_path, deployment, own.__name__), pods.s3, pods.bucket, pods.start)

@@ -112,7 +112,7 @@ def test_secrets_are_asked_for_where_they_are_used_alone(registered: Registered)
     assert asked == allowed
 
 
-def test_what_is_cached_has_its_version(registered: Registered) -> None:
+def test_cached_tasks_have_their_cache_version(registered: Registered) -> None:
     _, found = registered
     cached = {name: spec for name, spec in found.tasks.items() if spec.template.metadata.discoverable}
     assert {function_of(name) for name in cached} == declared().keys()
@@ -150,14 +150,14 @@ def test_a_run_is_a_dozen_nodes_of_which_four_are_stages(registered: Registered)
     assert {"evaluate-base", "stage-1", "stage-2", "stage-3", "stage-4"} <= before["report"]
 
 
-def test_the_code_is_named(registered: Registered) -> None:
+def test_every_task_names_the_code_of_its_image(registered: Registered) -> None:
     for spec in registered[1].tasks.values():
         named = {one.key: one.value for one in spec.template.container.env}
         assert named["MU_GRPO_CODE"].split()[0] == code().split()[0], spec.template.id.name
 
 
 @pytest.mark.parametrize("path", DEPLOYMENTS, ids=lambda path: path.stem)
-def test_every_deployment_is_whole(path: Path) -> None:
+def test_every_deployment_has_a_pod_for_each_role(path: Path) -> None:
     deployment = DeploymentSettings.read(path)
     assert set(deployment.pods) == set(ROLES)
     for role in ROLES:

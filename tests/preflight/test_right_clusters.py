@@ -12,7 +12,7 @@ def rows(found: Findings, state: str) -> list[str]:
     return [name for name, one in found.items() if one.state == state]
 
 
-def test_development_on_one_machine(one_machine: ApiServer, ask: Ask) -> None:
+def test_the_development_cluster_passes(one_machine: ApiServer, ask: Ask) -> None:
     found = ask(one_machine, "development")
     assert rows(found, "warning") == []
     assert rows(found, "failed") == ["store"]  # a folder

@@ -129,7 +129,7 @@ def only(images: str, tag: str = TAG, nodes: list[Object] | None = None) -> Find
         ("r.company.net:5000/a__b/c.d-cpu:1", "r.company.net:5000/a__b/c.d-cpu:1"),
     ],
 )
-def test_references_are_read_as_nodes_read_them(name: str, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_references_are_completed_as_on_nodes(name: str, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     found = image_finding(name, [node("n1", image)], SECONDS)
@@ -223,7 +223,7 @@ def test_the_placeholder_registry_fails_without_a_request(registry: str) -> None
     assert "Set images of the deployment to a registry of yours" in found.fix
 
 
-def test_a_tag_that_moves_is_warned_of(registry: Registry) -> None:
+def test_the_tag_latest_is_a_warning(registry: Registry) -> None:
     found = only(registry.holding("mu-grpo", "latest"), "latest")
     assert (found.state, found.fix) == ("warning", "Give it a tag of its own: tag")
 
@@ -278,7 +278,7 @@ VERSION, WORKFLOWS = "/api/v1/version", f"/api/v1/workflows/mu-grpo/development/
         (["/healthcheck"], Answer(502), ("failed", "not tried"), "/healthcheck answers 502 Bad Gateway"),
     ],
 )
-def test_a_flyte_that_does_not_tell(
+def test_a_flyte_that_gives_no_answer(
     paths: list[str], answer: Answer, states: tuple[str, str], message: str, flyte: Flyte
 ) -> None:
     flyte.fixed = dict.fromkeys(paths, answer)
@@ -297,7 +297,7 @@ def test_a_flyte_that_does_not_tell(
         ("http://flyte.invalid", "failed", "http://flyte.invalid/healthcheck: "),
     ],
 )
-def test_addresses_without_a_flyte(url: str | None, state: str, found: str) -> None:
+def test_addresses_of_other_servers(url: str | None, state: str, found: str) -> None:
     server, workflow = flyte_findings(url)
     assert (server.state, workflow.state, workflow.found) == (state, "not tried", "needs Flyte")
     assert found in server.found

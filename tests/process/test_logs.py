@@ -27,7 +27,7 @@ for _ in range(2):
 @pytest.mark.parametrize(
     ("level", "progress", "found"), [("debug", True, True), ("info", True, False), ("WARNING", False, False)]
 )
-def test_levels(level: str, progress: bool, found: bool, tmp_path: Path) -> None:
+def test_each_level_shows_its_messages(level: str, progress: bool, found: bool, tmp_path: Path) -> None:
     done = run_python(PROGRAM, str(tmp_path / "store"), MU_GRPO_LOG_LEVEL=level)
     assert ("make: 2/2 in" in done.stdout) == progress
     assert (f"prepare: found in {tmp_path}/store" in done.stdout) == found

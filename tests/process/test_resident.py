@@ -18,7 +18,7 @@ class Thing:
         self.closed = True
 
 
-def test_one_thing_is_held_in_each_place() -> None:
+def test_each_place_holds_one_object() -> None:
     release("verifier")
     engine, verifier = load_resident("engine", "a", Thing), load_resident("verifier", "a", Thing)
     assert engine is not verifier
@@ -34,7 +34,7 @@ def test_one_thing_is_held_in_each_place() -> None:
     assert verifier.closed
 
 
-def test_a_forked_process_does_not_use_what_its_parent_holds() -> None:
+def test_a_forked_process_does_not_share_its_parents_objects() -> None:
     held = load_resident("engine", "a", Thing)
     child = os.fork()
     if not child:

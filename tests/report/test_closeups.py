@@ -29,12 +29,12 @@ def test_texts_of_tokens_make_the_text(text, byte_level):
     assert "".join(texts) == text
 
 
-def test_a_character_of_three_bytes_stands_at_its_last(byte_level):
+def test_a_character_of_several_tokens_is_shown_at_its_last(byte_level):
     ids = byte_level.encode("a漢b").ids
     assert token_texts(ids, lambda some: byte_level.decode(list(some))) == ["a", "", "", "漢", "b"]
 
 
-def test_a_character_that_is_cut_off_is_still_there(byte_level):
+def test_a_character_that_is_cut_off_is_shown(byte_level):
     ids = byte_level.encode("a漢").ids[:-1]
     assert token_texts(ids, lambda some: byte_level.decode(list(some)))[:2] == ["a", ""]
 
@@ -43,7 +43,7 @@ def groups_of(run: SyntheticRun):
     return pick_groups(run.store, history_of(run))
 
 
-def test_of_the_first_and_of_the_last_stage_the_update_that_vetoed(mu_grpo):
+def test_the_first_and_the_last_stage_show_the_update_with_vetoes(mu_grpo):
     groups = groups_of(mu_grpo)
     assert [(one["stage"], one["update"], one["staleness"]) for one, _ in groups] == [(1, 32, 31), (4, 128, 31)]
     best, worst = groups[1]

@@ -75,7 +75,7 @@ def test_a_warning_of_rollouts_stands_in_the_deck_of_their_verdicts(store: Store
     assert f"Warning {warning}" in words(page_of(store, rolled.ref))
 
 
-def test_texts_of_responses_are_inert(mu_grpo: SyntheticRun) -> None:
+def test_texts_of_responses_are_escaped(mu_grpo: SyntheticRun) -> None:
     page = page_of(mu_grpo.store, mu_grpo.evaluations[-1])
     outline = Outline(page)
     assert html.escape(HOSTILE, quote=False).partition("alert")[0] in page
@@ -128,7 +128,7 @@ def test_an_interrupted_step_says_how_far_it_came() -> None:
     assert "preset grpo" in text
 
 
-def test_a_deck_fetches_nothing(copy: Store, mu_grpo: SyntheticRun) -> None:
+def test_a_deck_loads_nothing_from_the_network(copy: Store, mu_grpo: SyntheticRun) -> None:
     """What is not on this machine, as of an artifact that was found on S3, is left out."""
     (copy.root / mu_grpo.policy.folder / "metrics.parquet").unlink()
     page = page_of(copy, mu_grpo.policy)
@@ -148,7 +148,7 @@ def broken(store: StoreHandle, policy: Artifact, file: str) -> Logic[Artifact]:
 
 
 @pytest.mark.parametrize("file", ["metrics.parquet", "manifest.json"])
-def test_a_deck_that_cannot_be_drawn_is_told_and_the_step_is_done(
+def test_a_step_succeeds_although_its_deck_cannot_be_drawn(
     copy: Store, mu_grpo: SyntheticRun, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert broken(store=copy.ref, policy=mu_grpo.policy, file=file).digest == mu_grpo.policy.digest

@@ -109,7 +109,7 @@ def test_runs_of_other_shapes(tmp_path, fields, told):
     assert len(page.encode()) < 2_000_000
 
 
-def test_base_alone_has_what_there_is(tmp_path):
+def test_a_run_of_the_base_policy_alone_has_its_figures(tmp_path):
     report = report_of(make_run(tmp_path, 0))
     assert list(figures_of(report)) == ["accuracy", "timeline"]
     page = (report / "report.html").read_text(encoding="utf-8")
@@ -120,7 +120,7 @@ def test_base_alone_has_what_there_is(tmp_path):
     assert "32.0 %" in text
 
 
-def test_of_many_stages_some_are_shown():
+def test_many_stages_are_thinned():
     stages = [Stage(number, 0, 0, None, [], []) for number in range(1, 11)]
     history = History([], stages, {}, {}, {}, "mu_grpo", 32, 0)
     assert shown_stages(history) == [1, 2, 4, 5, 6, 7, 9, 10]
@@ -140,7 +140,7 @@ def test_alternating_runs_without_a_veto(alternating):
     assert "The veto's trigger is a choice" not in text
 
 
-def test_old_artifacts_have_what_they_can_have(tmp_path):
+def test_artifacts_without_newer_columns_have_the_other_figures(tmp_path):
     """As when older stages come from the cache: what they did not note has no figure, or no panel."""
     run = make_run(tmp_path, 1, absent=NEW_COLUMNS)
     report = report_of(run)
@@ -159,7 +159,7 @@ def test_old_artifacts_have_what_they_can_have(tmp_path):
     assert 'id="staleness"' not in (oldest / "report.html").read_text(encoding="utf-8")
 
 
-def test_thinning_by_hand():
+def test_thinning_worked_numbers():
     x = np.array([3.0, 0.0, 1.0, 2.0, 0.0, 4.0])
     y = np.array([7.0, 1.0, 4.0, np.nan, 3.0, 5.0])
     assert [column.tolist() for column in thin_out(x, y, 2 * y, points=9)] == [
@@ -229,7 +229,7 @@ def test_the_time_line_holds_every_step(tables, history, alternating):
     }
 
 
-def test_a_time_line_leaves_out_what_nobody_worked(run):
+def test_a_time_line_leaves_out_idle_time(run):
     with run.process("first"):
         run.base()
     run.clock.now += 86_400
@@ -262,7 +262,7 @@ def test_what_is_drawn_is_what_the_table_says(figure, series, color, figures, ta
 
 
 @given(st.lists(st.floats(allow_infinity=False, width=64), min_size=1, max_size=8))
-def test_no_digit_is_lost(values):
+def test_tables_keep_all_digits(values):
     one = Series('a, "panel"', "s", range(len(values)), values)
     rows = list(csv.DictReader(io.StringIO(Picture("", [one]).csv())))
     assert [row["panel"] for row in rows] == [one.panel] * len(values)

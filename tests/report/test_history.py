@@ -7,7 +7,7 @@ from tasks.report.history import histogram_columns, load_history, number_columns
 from tests.report.synthetic import make_run
 
 
-def test_whole_run(mu_grpo):
+def test_the_history_of_a_whole_run(mu_grpo):
     shuffled = mu_grpo.evaluations[::-1]
     history = load_history(mu_grpo.store, shuffled)
 

@@ -13,7 +13,7 @@ def ledger_of(run: SyntheticRun) -> Ledger:
     return make_ledger(history_of(run))
 
 
-def test_one_process_by_hand(tmp_path):
+def test_a_ledger_of_one_process_worked_numbers(tmp_path):
     ledger = ledger_of(make_run(tmp_path, 1))
     assert ledger.seconds == pytest.approx(
         {
@@ -46,7 +46,7 @@ def test_time_between_two_processes_is_not_counted(run):
     assert ledger.wall_clock == pytest.approx(89.9 + 8.0)
 
 
-def test_waiting_for_another_run_is_no_work(run):
+def test_waiting_for_another_run_is_not_counted(run):
     """By hand: the second of two runs waits 31.5 s for the base policy, then 40 s between two of its own steps."""
     with run.process("first"):
         run.base()
@@ -136,7 +136,7 @@ def steps_by_name(run: SyntheticRun) -> dict[tuple[str, str], tuple[int, float]]
     return {(stage, task): (len(made), seconds_at_work(made)) for stage, each in found for task, made in each.items()}
 
 
-def test_steps_take_what_their_artifacts_took(mu_grpo):
+def test_seconds_of_steps_are_those_of_their_artifacts(mu_grpo):
     steps = steps_by_name(mu_grpo)
     for stage in ("stage 1", "stage 4"):
         assert steps[stage, "generate"] == pytest.approx((2, 0.4 + 9 + 0.5 + 0.4 + 10 + 0.5))
@@ -150,7 +150,7 @@ def test_steps_take_what_their_artifacts_took(mu_grpo):
     ]
 
 
-def test_a_step_that_alternates_is_one(grpo):
+def test_a_colocated_step_is_one_step(grpo):
     """It makes shards, verdicts and a policy, one after the other."""
     seconds = 0.5 * 2 + 0.5 + 0.5 + 1.5 + 14.0 + 24.0 + 2.6 + 6.0 + 0.5
     assert steps_by_name(grpo)["stage 3", "alternate"] == pytest.approx((4, seconds))
@@ -179,7 +179,7 @@ class Interrupted(SyntheticRun):
     ("kind", "step", "seconds"),
     [(SideBySide, "generate", 0.4 + 10 + 0.5), (Interrupted, "optimize", 0.5 + 1.5 + 14 + 0.5)],
 )
-def test_time_counts_once_and_that_of_an_interrupted_attempt_counts(tmp_path, kind, step, seconds):
+def test_every_second_counts_once_also_of_interrupted_attempts(tmp_path, kind, step, seconds):
     run = kind(Store.open(tmp_path))
     with run.process("one"):
         run.base().stages(1)

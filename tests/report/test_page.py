@@ -19,7 +19,7 @@ def test_examples_are_the_first_of_their_kind(page):
     assert len(Outline(page.split('<section id="tokens">')[0] + "</main></body></html>").responses) == 10
 
 
-def test_headline_and_tables(page):
+def test_the_page_has_the_headline_and_the_tables(page):
     text = words(page)
     assert "32.0 % → 83.6 %" in text
     assert "Accuracy (avg@4) on 40 held-out problems" in text
@@ -34,7 +34,7 @@ def test_headline_and_tables(page):
     assert "stage 1 – – 5.5 0.5 20.8 3.1 16.5" in text  # noqa: RUF001
 
 
-def test_says_what_is_chosen_here(page):
+def test_the_page_names_choices_that_are_not_the_papers(page):
     text = words(page)
     assert "The veto's trigger is a choice of this project, not the paper's" in text
     assert "(token_ratio above 2)" in text

@@ -143,7 +143,7 @@ def on(summary: RunSummary, *benchmarks: BenchmarkRow) -> ComparedRun:
     return ComparedRun(summary.model_copy(update={"rows": rows, "samples_per_problem": of_one}), {})
 
 
-def test_other_problems_are_other_rows(mu_grpo):
+def test_runs_on_other_problems_have_rows_of_their_own(mu_grpo):
     summary = summary_of(mu_grpo)
     runs = [
         on(summary, benchmark("held_out", 0.25)),
@@ -195,7 +195,7 @@ def reported(store: Store, summary: RunSummary, settings=None, evaluations=(), a
     return draft.ref
 
 
-def test_every_run_is_found(mu_grpo, tmp_path):
+def test_all_runs_of_a_store_are_found(mu_grpo, tmp_path):
     """Runs of another model, of other settings, and of the same settings that gave something else."""
     store, summary = Store.open(tmp_path), summary_of(mu_grpo)
     refs = [
@@ -233,7 +233,7 @@ def test_markdown_over_seeds(mu_grpo, grpo, tmp_path):
     assert len({line.count("|") for line in lines}) == 1
 
 
-def test_an_execution_tells_what_it_made(run, monkeypatch):
+def test_the_summary_says_what_the_execution_made(run, monkeypatch):
     """Two executions at once: each counts its own, and neither what it waited for as work."""
     run.clock.now = time.time()
     started = run.clock.now
@@ -258,7 +258,7 @@ def test_an_execution_tells_what_it_made(run, monkeypatch):
     assert execution_since(run.store, report, started).made == 5
 
 
-def test_what_other_executions_made_is_not_told_as_this_ones(mu_grpo, mu_grpo_report):
+def test_the_summary_counts_the_artifacts_of_this_execution_alone(mu_grpo, mu_grpo_report):
     summary = summarise(mu_grpo.store, mu_grpo_report, [])
     whole, part, alone = (
         str(summary.model_copy(update={"execution": done})).splitlines()

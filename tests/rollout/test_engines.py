@@ -128,7 +128,7 @@ def test_no_requests_give_no_responses(engine: Engine) -> None:
     assert run(engine, []) == []
 
 
-def test_progress_adds_up(engine: Engine, requests: list[Request]) -> None:
+def test_reported_progress_adds_up_to_all_responses(engine: Engine, requests: list[Request]) -> None:
     seen = [0, 0]
 
     def on_done(responses: int, tokens: int) -> None:
@@ -227,6 +227,6 @@ def test_an_engine_that_is_not_installed_is_named(policy_folder: Path) -> None:
         ),
     ],
 )
-def test_what_vllm_cannot_have_is_named(policy_folder: Path, settings: dict[str, int], message: str) -> None:
+def test_impossible_settings_of_vllm_are_refused(policy_folder: Path, settings: dict[str, int], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         load_engine(policy_folder, EngineSettings.parse({"kind": "vllm", "eager": True, **settings}))

@@ -57,7 +57,7 @@ ASKED = [row("1+1=", chat=True, messages=MESSAGES), row("1+2=", chat=True)]
         (ASKED[0], "the prompts are messages, but the policy's tokenizer has no chat template"),
     ],
 )
-def test_a_prompt_that_cannot_be_asked_is_named(
+def test_a_prompt_without_room_for_a_response_is_named(
     small: tuple[Store, ArtifactRef], asked: dict[str, Any], message: str
 ) -> None:
     store, policy = small
@@ -120,7 +120,7 @@ def test_the_date_is_part_of_chats_and_of_no_other_prompts(store: Store) -> None
 
 
 @pytest.mark.parametrize("adds", ["<s> $A </s>", "$A </s>", "<s> $A </s> </s>", "<s> $A"])
-def test_what_a_tokenizer_adds_behind_a_text_is_no_part_of_a_prompt(adds: str) -> None:
+def test_tokens_that_close_a_text_are_left_off_prompts(adds: str) -> None:
     begin = "<s>" if adds.startswith("<s>") else ""
     tokenizer = byte_tokenizer(adds=adds)
     assert text(tokenizer, row("1+1=")) == f"{begin}1+1="
@@ -148,7 +148,7 @@ def test_a_prompt_that_ends_with_the_end_of_a_text_is_refused(template: str | No
         ("<s> $A", None, row("15="), 1),
     ],
 )
-def test_a_doubled_beginning_of_a_text_is_said_once(
+def test_a_doubled_bos_token_is_warned_of_once(
     adds: str, template: str | None, asked: dict[str, Any], times: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prompts._warn.cache_clear()
@@ -167,7 +167,7 @@ def test_a_doubled_beginning_of_a_text_is_said_once(
         ("{{ messages[0]['content'] + 1 }}", "TypeError: can only concatenate str"),
     ],
 )
-def test_a_template_that_cannot_take_a_chat_is_one_line(template: str, message: str) -> None:
+def test_a_template_that_fails_gives_an_error_of_one_line(template: str, message: str) -> None:
     with pytest.raises(DataError, match=message) as refusal:
         token_ids(byte_tokenizer(template=template), [row("1+1=", chat=True)])
     assert str(refusal.value).startswith("the chat template of the policy's tokenizer cannot take the prompts: ")

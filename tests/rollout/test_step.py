@@ -100,7 +100,7 @@ def test_a_warning_names_the_token_that_would_stop_nearly_all(
         (0, 0, [], None),
     ],
 )
-def test_nearly_all_is_nine_of_ten(cut: int, responses: int, inside: list[int], expected: str | None) -> None:
+def test_the_warning_begins_at_nine_tenths(cut: int, responses: int, inside: list[int], expected: str | None) -> None:
     ids = [70, *inside, 71]
     reasons = ["length"] * cut + ["stop"] * (responses - cut)
     limit = AtLimit(byte_tokenizer(), [1], "rollout.max_new_tokens 4")
@@ -144,7 +144,7 @@ def test_a_prompt_that_does_not_fit_stops_the_shard_and_is_named(small: Small) -
     assert store.manifests("rollouts") == before
 
 
-def test_up_to_a_share_it_is_counted_and_takes_no_part(small: Small) -> None:
+def test_up_to_a_share_missing_responses_are_counted_and_left_out(small: Small) -> None:
     store, policy = small
     shard = generate_shard(store, rollout(0.5), policy, prompts(store, "1+1=", LONG, "2+3="), 0, 0)
     facts = store.manifest(shard).facts

@@ -74,7 +74,7 @@ def alike(ours: list[Response], theirs: list[Response]) -> bool:
     )
 
 
-def test_weights_come_and_go(
+def test_weights_are_loaded_released_and_loaded_again(
     engine: Engine, folders: tuple[Path, Path], requests: list[Request], expected: list[list[Response]]
 ) -> None:
     first, second = expected
@@ -128,7 +128,7 @@ def test_transformers_share_the_weights_that_they_are_given(
     assert not alike(run(engine, requests), before)
 
 
-def test_transformers_have_all_weights_or_none(folders: tuple[Path, Path]) -> None:
+def test_an_update_without_all_weights_is_an_error(folders: tuple[Path, Path]) -> None:
     engine = TransformersEngine.load(folders[0], EngineSettings())
     with pytest.raises(ValueError, match=r"no weights for model.norm.weight"):
         engine.update_weights([pair for pair in weights(folders[1]) if pair[0] != "model.norm.weight"])

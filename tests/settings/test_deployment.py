@@ -27,7 +27,7 @@ def test_quantities_are_those_of_kubernetes(text: str, number: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "64 Gi", "64GB", "-1", "1e", "1Kii", "0x10", "1.", ".5", "nan", "inf"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_texts_that_are_no_quantities_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no quantity; allowed: a number with m, Ki"):
         quantity(text)
 
@@ -63,7 +63,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         ({"launch_plans": {"best": {"config": "a.yaml"}}, "store": "s3://b"}, "launch_plans.best"),
     ],
 )
-def test_a_mistake_names_field_value_and_mend(values: dict[str, object], message: str) -> None:
+def test_a_mistake_names_field_value_and_fix(values: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         DeploymentSettings.parse(values, WHOLE_RUN)
 

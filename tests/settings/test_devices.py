@@ -39,7 +39,7 @@ def test_every_file_of_deepspeed_is_taken(path: Path) -> None:
         ({"dtype": "float16"}, "backend.dtype: got 'float16'"),
     ],
 )
-def test_a_backend_that_cannot_be_is_refused(values: dict[str, object], message: str) -> None:
+def test_impossible_backends_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         BackendSettings.parse(values)
 
@@ -57,7 +57,7 @@ def test_a_policy_is_evaluated_by_the_engine_of_the_rollouts_unless_told() -> No
     assert told.measures[0].evaluation.engine == EngineSettings(batch_size=7)
 
 
-def test_what_takes_turns_may_be_vllm_and_deepspeed_on_one_gpu_for_each_process() -> None:
+def test_a_colocated_run_may_use_vllm_and_deepspeed_with_one_gpu_per_process() -> None:
     deepspeed = f"optimize.backend.kind=deepspeed optimize.backend.processes=2 optimize.backend.deepspeed={TWO}"
     turns = f"updates_per_rollout=4 rollout.engine.kind=vllm {deepspeed}"
     assert RunSettings.read(ROOT / "configs/tiny-cpu.yaml", turns).mu == 4

@@ -54,7 +54,7 @@ def test_a_function_in_a_package_that_can_be_imported(here: Path, monkeypatch: p
         ("def score(:\n", "is not Python"),
     ],
 )
-def test_what_is_no_reward_function_is_refused(here: Path, text: str | None, message: str) -> None:
+def test_an_object_that_is_no_reward_function_is_refused(here: Path, text: str | None, message: str) -> None:
     if text is not None:
         (here / "mine.py").write_text(text)
     with pytest.raises(SettingsError, match=rf"verify.function: got 'mine:score'; .*{message}"):
@@ -72,7 +72,7 @@ def test_what_is_no_reward_function_is_refused(here: Path, text: str | None, mes
         "from json import *\n",
     ],
 )
-def test_what_may_be_one_is_left_to_the_worker(here: Path, text: str) -> None:
+def test_an_object_that_may_be_callable_is_left_to_the_worker(here: Path, text: str) -> None:
     (here / "mine.py").write_text(text)
     read()
 

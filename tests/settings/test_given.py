@@ -87,7 +87,9 @@ def test_what_overrides_make_right_is_an_input_of_every_workflow(graph: PythonFu
         ({}, "prompts.held_out_share=none", False),
     ],
 )
-def test_every_door_tells_the_same(changes: dict[str, Any], overrides: str, right: bool, tmp_path: Path) -> None:
+def test_every_workflow_reports_a_mistake_alike(
+    changes: dict[str, Any], overrides: str, right: bool, tmp_path: Path
+) -> None:
     values: dict[str, Any] = {**yaml.safe_load(CONFIG.read_text()), "store": str(tmp_path / "store")}
     for name, value in changes.items():
         section, field = name.split(".")

@@ -45,7 +45,7 @@ def test_every_setting_that_decides_a_result_has_a_source(run: PaperRun) -> None
     assert not missing, f"{TABLE.name} says nothing about {missing}"
 
 
-def test_the_table_says_what_it_must_of_the_systems() -> None:
+def test_the_table_has_the_settings_of_every_system() -> None:
     by_system = {run.system: run.settings for run in runs() if (run.model, run.hardware) == (MODEL, "gpu-4")}
     assert {name: (one.mu, 4 * one.updates_per_stage) for name, one in by_system.items()} == {
         "mu_grpo": (1024, 4096),

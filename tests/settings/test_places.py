@@ -17,7 +17,7 @@ BUCKETS = ["s3://bucket", "s3://bucket/a b/c", "s3://arn:aws:s3:eu-central-1:123
 
 
 @pytest.mark.parametrize("text", HERE + BUCKETS)
-def test_places(text: str) -> None:
+def test_places_of_stores_files_and_models(text: str) -> None:
     assert is_place(text)
     assert in_bucket(text) == (text in BUCKETS)
 

@@ -26,7 +26,7 @@ def test_every_config_is_valid_and_survives_a_round_trip(path: Path) -> None:
     assert RunSettings.model_validate_json(settings.model_dump_json()) == settings
 
 
-def test_what_changes_no_result_enters_no_key(run: RunSettings) -> None:
+def test_settings_that_change_no_result_enter_no_key(run: RunSettings) -> None:
     moved = run.override("store=elsewhere verify.workers=7 operation.checkpoints_kept=5")
     assert moved.result_values() == run.result_values() == result_values(moved.model_dump(mode="json"))
     assert run.override("verify.memory_mib=512").result_values() != run.result_values()
@@ -197,7 +197,7 @@ def test_the_source_of_policy_or_prompts_can_be_replaced(run: RunSettings) -> No
 
 
 @pytest.mark.parametrize("text", ["seed", "=3", "seed 3"])
-def test_overrides_that_are_none(run: RunSettings, text: str) -> None:
+def test_overrides_that_are_no_assignments_are_refused(run: RunSettings, text: str) -> None:
     with pytest.raises(SettingsError, match="is not of the form field=value"):
         run.override(text)
 

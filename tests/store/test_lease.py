@@ -129,7 +129,7 @@ def test_of_many_that_begin_at_once_one_works_and_the_others_find_it(start: Star
     assert sorted(begun) == [f"begun {number}" for number in range(4)]
 
 
-def test_a_step_that_fails_gives_its_work_back(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_step_that_fails_releases_its_lease(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     @save_on_sigterm
     def fail(store: Store, text: str) -> ArtifactRef:
         store.progress.put("part", 0, lambda folder: None)

@@ -53,7 +53,7 @@ def test_parts_are_found_again_replaced_kept_and_cleared(
     assert newest(reopen("fourth")) is None
 
 
-def test_a_damaged_part_is_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_part_is_ignored(tmp_path: Path) -> None:
     store = Store(Store.open(tmp_path).ref, work="key")
     put(store, 1, "one")
     put(store, 2, "two")
@@ -125,7 +125,7 @@ def test_time_of_earlier_attempts_counts(store: Store) -> None:
     assert 0.15 < own < timings.seconds
 
 
-def test_without_a_key_nothing_is_kept(store: Store) -> None:
+def test_without_a_work_key_no_parts_are_kept(store: Store) -> None:
     assert store.progress.table("rollouts", 0, lambda: pa.table({"a": [1]})).num_rows == 1
     assert not (store.root / "progress").exists()
 

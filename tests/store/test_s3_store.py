@@ -104,7 +104,7 @@ def test_what_a_power_failure_leaves_of_a_local_copy_is_fetched_again(bucket: st
     assert write(store) == ref
 
 
-def test_what_is_not_needed_is_not_fetched(bucket: str) -> None:
+def test_only_needed_files_are_fetched(bucket: str) -> None:
     store = Store.open(bucket)
     ref = write(store)
     shutil.rmtree(store.root)
@@ -122,7 +122,7 @@ def test_a_bucket_that_does_not_exist_is_named(bucket: str) -> None:
         Store.open("s3://no-such-bucket-here")
 
 
-def test_what_cannot_be_reached_says_why(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_explained(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MU_GRPO_S3_PATIENCE", "1")
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -135,7 +135,9 @@ def test_what_cannot_be_reached_says_why(bucket: str, monkeypatch: pytest.Monkey
         Store.open(bucket)
 
 
-def test_the_names_of_flyte_are_understood(bucket: str, monkeypatch: pytest.MonkeyPatch, s3: S3) -> None:
+def test_flytes_names_of_environment_variables_are_understood(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, s3: S3
+) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("FLYTE_AWS_ENDPOINT", s3.endpoint)
@@ -193,7 +195,7 @@ def test_the_server_can_check_what_it_receives(
 
 
 @EVERY_MAKE
-def test_an_upload_goes_on_file_by_file(bucket: str, s3: S3) -> None:
+def test_an_interrupted_upload_resumes_file_by_file(bucket: str, s3: S3) -> None:
     store, large = Store.open(bucket), os.urandom(PART_BYTES + 1)
 
     def upload() -> ArtifactRef:

@@ -30,7 +30,7 @@ def test_an_artifact_comes_back_as_it_was_written_also_from_a_moved_store(store:
     assert (moved.path(ref) / "sub/data.txt").read_text() == "child"
 
 
-def test_identity_is_content_and_origin(store: Store, tmp_path: Path) -> None:
+def test_the_digest_covers_content_and_parents(store: Store, tmp_path: Path) -> None:
     elsewhere = Store.open(tmp_path / "elsewhere")
     assert write(store).digest == write(elsewhere).digest
     assert write(store).digest != write(store, "other").digest
@@ -39,7 +39,7 @@ def test_identity_is_content_and_origin(store: Store, tmp_path: Path) -> None:
     assert write(store, settings={"a": 2}, seed=4) == write(store), "work upon it would not be found"
 
 
-def test_a_failing_writer_leaves_nothing(store: Store) -> None:
+def test_a_writer_that_fails_leaves_nothing(store: Store) -> None:
     def fail() -> None:
         with store.write("prompts", settings={}, parents={}, seed=0) as draft:
             (draft.path / "data.txt").write_text("half")
@@ -92,7 +92,7 @@ def test_a_corrupted_file_is_named_and_healed_by_writing_again(store: Store) -> 
         ("manifest.json", '{"schema_version": 1}', r"manifest\.json: not a manifest"),
     ],
 )
-def test_what_is_missing_or_cannot_be_read_is_named(store: Store, name: str, text: str | None, message: str) -> None:
+def test_missing_and_unreadable_files_are_named(store: Store, name: str, text: str | None, message: str) -> None:
     ref = write(store)
     file = store.root / ref.folder / name
     file.unlink()
@@ -124,7 +124,7 @@ def test_a_file_elsewhere_that_cannot_be_read_is_not_told_as_the_store(store: St
         fail(OSError(errno.ENOSPC, "No space left on device"))
 
 
-def test_a_forked_process_is_one_of_its_own() -> None:
+def test_a_forked_process_has_a_name_of_its_own() -> None:
     context = multiprocessing.get_context("fork")
     with context.Pool(1) as pool:
         child = pool.apply(process)

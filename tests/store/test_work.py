@@ -43,7 +43,7 @@ def test_done_work_is_found(store: Store) -> None:
     assert step.runs == 3
 
 
-def test_what_determines_the_result_is_in_the_key_and_the_rest_is_not(store: Store) -> None:
+def test_the_work_key_holds_the_inputs_that_decide_the_result_alone(store: Store) -> None:
     ref = ArtifactRef(kind="policy", digest="a" * 64)
     keys = [
         work_key("t", "1", [VerifySettings(), ref, 0]),
@@ -62,7 +62,7 @@ def test_what_determines_the_result_is_in_the_key_and_the_rest_is_not(store: Sto
     assert step.runs == 1
 
 
-def test_what_is_damaged_is_made_again(store: Store) -> None:
+def test_damaged_artifacts_are_made_again(store: Store) -> None:
     step = Step()
     ref = run_once(store.ref, "t", "1", step.one, "hello")
     (store.root / ref.folder / "data.txt").write_text("hellp")

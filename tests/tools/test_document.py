@@ -26,7 +26,7 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_kept_becomes_the_page_and_the_gpu_part_stays(page: Path, tmp_path: Path) -> None:
+def test_the_page_is_written_from_kept_results_and_keeps_its_gpu_part(page: Path, tmp_path: Path) -> None:
     measured().write(tmp_path / "kept")
     measured("two", machine=MACHINE | {"torch": "2.14", "when": "2026-01-03"}).write(tmp_path / "kept")
     write_page(page, tmp_path / "kept")

@@ -117,7 +117,7 @@ def test_all_parts_are_one_run_of_wandb(with_wandb: Finished) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wandb", "tensorboard"])
-def test_a_package_is_loaded_when_it_is_asked_for(kind: str, request: pytest.FixtureRequest) -> None:
+def test_a_tracker_is_imported_only_when_it_is_used(kind: str, request: pytest.FixtureRequest) -> None:
     output = request.getfixturevalue(f"with_{kind}").output
     printed = [line for line in output.splitlines() if line.startswith("loaded:")]
     assert printed == ["loaded:", "loaded:", f"loaded: {kind}"]

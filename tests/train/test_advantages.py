@@ -124,7 +124,9 @@ ONE, HALF = [1, 0, 0, 0], [1, 1, 0, 0]
         ("red_drop", [[1, 0.5, 0]], {}, [0.5, 0, -0.5]),
     ],
 )
-def test_by_hand(name: str, groups: list[list[float]], over: dict[str, Any], expected: list[float]) -> None:
+def test_advantages_worked_numbers(
+    name: str, groups: list[list[float]], over: dict[str, Any], expected: list[float]
+) -> None:
     selection = selected(name, groups, **over)
     assert selection.advantage_R.dtype == torch.float32
     assert selection.advantage_R.tolist() == near(expected)
@@ -165,7 +167,7 @@ def test_equal_rewards_give_exactly_zero(kind: str, reward: float) -> None:
         ([], [], "std", [], (0, 0, 0)),
     ],
 )
-def test_responses_without_a_reward_stand_outside(
+def test_responses_without_a_reward_are_left_out_of_the_baseline(
     rewards: list[float], groups: list[int], kind: str, expected: list[float], counts: tuple[int, int, int]
 ) -> None:
     got = compared(rewards, groups, scale=kind)
@@ -185,7 +187,9 @@ some_groups = st.lists(st.lists(rewards, min_size=2, max_size=6), min_size=1, ma
 
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=150)
 @given(some_groups, st.sampled_from(["std", "std_biased", "none"]), st.data())
-def test_groups_are_on_their_own_wherever_they_stand(rows: list[list[float]], kind: str, data: st.DataObject) -> None:
+def test_groups_do_not_depend_on_each_other_or_on_order(
+    rows: list[list[float]], kind: str, data: st.DataObject
+) -> None:
     flat = [(reward, group) for group, row in enumerate(rows) for reward in row]
     order = data.draw(st.permutations(range(len(flat))))
     mixed = compared([flat[i][0] for i in order], [10 - 3 * flat[i][1] for i in order], scale=kind)
@@ -198,7 +202,7 @@ def test_groups_are_on_their_own_wherever_they_stand(rows: list[list[float]], ki
         assert bool(one.advantage_R.any()) == (one.zero_variance_groups == 0)
 
 
-def test_the_overlong_penalty_by_hand() -> None:
+def test_the_overlong_penalty_worked_numbers() -> None:
     lengths = np.array([1, 16384, 17408, 18432, 20480, 30000])
     assert overlong_penalty(lengths, 20480, 0.2).tolist() == [0, 0, -0.25, -0.5, -1, -1]
     assert overlong_penalty(np.array([0, 10, 20]), 20, 1.0).tolist() == [0, -0.5, -1]
@@ -211,7 +215,7 @@ def test_the_rewards_of_a_stage_are_left_as_they_were() -> None:
     assert responses.reward_R.tolist() == before.tolist()
 
 
-def test_balanced_drop_draws_by_the_seed() -> None:
+def test_balance_negatives_draws_by_the_seed() -> None:
     seen = set()
     for seed in range(20):
         selection = selected("red_drop", [[1, 0, 0, 0]], seed=(7, 1, seed))
@@ -229,7 +233,7 @@ def test_balanced_drop_draws_by_the_seed() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "red_drop"])
-def test_without_balanced_drop_the_seed_changes_nothing(name: str) -> None:
+def test_without_balance_negatives_the_seed_changes_nothing(name: str) -> None:
     groups = [[1, 0, 0, 0], [1, 1, 0, NAN]]
     assert advantages(name, groups, seed=(1,)) == advantages(name, groups, seed=(2,))
 

@@ -69,7 +69,7 @@ def apart(store: Store, one: ArtifactRef, other: ArtifactRef) -> float:
     return largest_difference(*(load_file(store.path(ref) / "model.safetensors") for ref in (one, other)))
 
 
-def test_mu_of_a_whole_stage_is_the_staged_workflow(
+def test_mu_of_a_whole_stage_equals_the_staged_workflow(
     small: Small, shards: list[ArtifactRef], pairs: dict[str, ArtifactRef]
 ) -> None:
     store, policy = small
@@ -108,13 +108,13 @@ def test_adapters_are_merged_for_generation(
         assert store.manifest(made).facts["logp_mismatch_max"] < 1e-4
 
 
-def test_the_engine_has_its_own_type(small: Small, pairs: dict[str, ArtifactRef]) -> None:
+def test_the_engine_computes_in_its_own_dtype(small: Small, pairs: dict[str, ArtifactRef]) -> None:
     """One in float32 has the float32 weights of a trainer that computes in bfloat16."""
     store, _ = small
     assert 1e-5 < store.manifest(pairs["bfloat16"]).facts["logp_mismatch"] < 0.02
 
 
-def test_what_was_stopped_ends_in_the_same_bits(small: Small, pairs: dict[str, ArtifactRef]) -> None:
+def test_a_stopped_stage_ends_with_the_same_bits(small: Small, pairs: dict[str, ArtifactRef]) -> None:
     assert pairs["stopped"] == pairs["zero2"]
     assert not list(small[0].root.glob("progress/*/*"))
 

@@ -61,7 +61,7 @@ def test_two_processes_make_what_one_makes(alone: Path, pair: Path) -> None:
     assert_close_rows(*(json.loads((out / "examples.json").read_text()) for out in (pair, alone)), within=1e-3)
 
 
-def test_rows_are_those_of_one_process(alone: Path, pair: Path) -> None:
+def test_two_processes_give_the_diagnostics_of_one(alone: Path, pair: Path) -> None:
     ours, theirs = (json.loads((out / "rows.json").read_text()) for out in (pair, alone))
     assert len(ours) == LAST
     for row, expected in zip(ours, theirs, strict=True):
@@ -117,7 +117,9 @@ def halved(small: Small, responses: Responses, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize("stage", [None, 2, 3])
-def test_bfloat16_computes_and_float32_remembers(stage: int | None, alone: Path, halved: Path, pairs: Path) -> None:
+def test_bfloat16_computes_and_float32_weights_keep_small_updates(
+    stage: int | None, alone: Path, halved: Path, pairs: Path
+) -> None:
     out = halved if stage is None else pairs / f"bf16-{stage}"
     first, last = (load_file(out / f"{update}.safetensors") for update in (FIRST, LAST))
     assert all(weight.dtype == torch.float32 for weight in last.values())
@@ -130,7 +132,9 @@ def test_bfloat16_computes_and_float32_remembers(stage: int | None, alone: Path,
     assert largest_difference(last, load_file(alone / f"{LAST}.safetensors")) < 5e-3
 
 
-def test_adapters_too_are_those_of_one_process(small: Small, responses: Responses, pairs: Path, tmp_path: Path) -> None:
+def test_two_processes_train_the_adapters_of_one(
+    small: Small, responses: Responses, pairs: Path, tmp_path: Path
+) -> None:
     work(small[0].path(small[1]), responses, tmp_path, 0, {}, lora=LORA)
     for stage in ("2", "3"):
         for name in (f"{LAST}.safetensors", "policy/model.safetensors", "policy/adapter/adapter_model.safetensors"):
@@ -159,5 +163,5 @@ def test_shares_are_equal_and_lose_nothing(lengths: list[int], budget: int, proc
         assert all(sums)
 
 
-def test_nothing_to_do_is_shared_too() -> None:
+def test_an_update_without_responses_is_shared_too() -> None:
     assert [[len(part) for part in parts] for parts in shares([], np.zeros(0, dtype=np.int64), 3)] == [[0]] * 3

@@ -45,7 +45,7 @@ def coefficients(rows: Sequence[Response], settings: ObjectiveSettings) -> list[
     return objective(batch, settings, LONGEST, bounds_of([batch], settings)).coefficient_T.tolist()
 
 
-def test_winsorised_second_moment_by_hand() -> None:
+def test_winsorised_second_moment_worked_numbers() -> None:
     assert found([(1.0, SPREAD)], m2po()) == close((0.8187308, 1.2214028))
     capped = [min(log**2, math.log(1.2214028) ** 2) for log in LOGS]
     assert sum(capped) / 4 == close(0.0325)
@@ -54,7 +54,7 @@ def test_winsorised_second_moment_by_hand() -> None:
     assert got[2:] == [0, 0]
 
 
-def test_dropped_second_moment_by_hand() -> None:
+def test_dropped_second_moment_worked_numbers() -> None:
     settings = m2po(form="drop")
     low, high = found([(1.0, SPREAD)], settings)
     assert SPREAD[1] < high < SPREAD[2]
@@ -136,7 +136,7 @@ def test_the_second_moments_interval_is_the_widest_that_a_loop_finds(
     assert dropped.low == close(1 / dropped.high)
 
 
-def test_balance_by_hand() -> None:
+def test_balance_worked_numbers() -> None:
     # 1.7 / 3.2 = .53125 at the start, 1.7 / 3.6 = .4722 once low is .8, 1.95 / 3.6 = .5417 at high 1.45, and
     # 2.0 / 3.6 = .5556 from high 1.5 on.
     assert found(BALANCE, bapo()) == close((0.8, 2.0))
@@ -148,7 +148,7 @@ def test_balance_by_hand() -> None:
     assert update([batch_of(BALANCE)], bapo())[1] == close([-1.5 / 6, -0.5 / 6, 0, 0, 1 / 6, 1 / 6])
 
 
-def test_balance_that_counts_gradients_by_hand() -> None:
+def test_balance_by_gradients_worked_numbers() -> None:
     # 0.5 / 1.8 at the start; low clips nothing more; from high 1.5 on 1.98 / 1.8.
     rows: list[Response] = [(1.0, [1.48, 0.5]), (-1.0, [0.3, 0.3, 0.9, 0.9])]
     assert found(rows, bapo(statistic="gradient")) == close((0.8, 1.5))

@@ -60,7 +60,7 @@ def row_of(batches: Sequence[TokenBatch], settings: ObjectiveSettings) -> dict[s
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_by_hand(dtype: torch.dtype) -> None:
+def test_diagnostics_worked_numbers(dtype: torch.dtype) -> None:
     row = row_of([batch_of(UPDATE, dtype)], nav())
     before, kept = row.pop("advantage_histogram"), row.pop("advantage_histogram_kept")
     assert sum(before) - sum(kept) == 2
@@ -97,7 +97,9 @@ def test_by_hand(dtype: torch.dtype) -> None:
 
 @steady
 @given(some_responses, any_settings)
-def test_the_row_does_not_know_how_the_update_was_split(rows: list[Response], settings: ObjectiveSettings) -> None:
+def test_the_row_does_not_depend_on_the_split_into_micro_batches(
+    rows: list[Response], settings: ObjectiveSettings
+) -> None:
     whole = row_of([batch_of(rows)], settings)
     assert sorted(whole) == sorted(COLUMNS)
     histograms = [whole.pop(name) for name in HISTOGRAMS]
@@ -114,7 +116,7 @@ def test_the_row_does_not_know_how_the_update_was_split(rows: list[Response], se
         )
 
 
-def test_numbers_about_nothing_are_none() -> None:
+def test_means_over_no_tokens_are_none() -> None:
     row = row_of([batch_of([(1.0, [1.0, 1.0])])], nav())
     absent = {name for name, value in row.items() if value is None}
     negative = {f"ratio_{name}_negative" for name in RATIOS}
@@ -185,7 +187,7 @@ def trained(small: Small, responses: Responses, **changes: Any) -> Outcome:
 
 
 @given(st.integers(1, 5000))
-def test_noted_are_the_first_update_the_last_and_some_between(updates: int) -> None:
+def test_the_first_the_last_and_some_updates_between_are_noted(updates: int) -> None:
     noted = noted_updates(updates)
     assert noted == sorted(set(noted))
     assert (noted[0], noted[-1]) == (0, updates - 1)
@@ -223,7 +225,7 @@ def test_best_and_worst_are_of_one_group(small: Small, responses: Responses) -> 
         assert best["update"] == worst["update"]
 
 
-def test_noting_changes_no_weight_and_no_number(small: Small, responses: Responses) -> None:
+def test_noting_an_update_changes_neither_weights_nor_diagnostics(small: Small, responses: Responses) -> None:
     _, plain, _ = train(small, responses, objective=SENSITIVE)
     assert plain.examples == []
     assert plain.rows == trained(small, responses).rows

@@ -95,7 +95,7 @@ ROW = [1.0, 0.5, 6.0, 0.05]
         (preset("relaxed"), 1, [-1, -0.5, -5, -0.05], -1.6375, [-0.25, -0.125, 0, -0.0125]),
     ],
 )
-def test_clipping_by_hand(
+def test_clipping_worked_numbers(
     dtype: torch.dtype,
     settings: ObjectiveSettings,
     advantage: float,
@@ -121,7 +121,7 @@ TWO_CASES = [
 
 
 @pytest.mark.parametrize(("settings", "loss", "gradient"), TWO_CASES)
-def test_aggregations_by_hand_however_the_tokens_come(
+def test_aggregations_worked_numbers_in_any_order_of_tokens(
     settings: ObjectiveSettings, loss: float, gradient: list[float]
 ) -> None:
     expected = close(loss), close(gradient)

@@ -196,7 +196,7 @@ def advantages_of(name: str) -> list[float]:
     return [float(got.advantage_R[0]), *sorted(got.advantage_R[1:].tolist(), reverse=True)]
 
 
-def test_every_preset_has_numbers() -> None:
+def test_every_preset_has_worked_numbers() -> None:
     assert set(WORKED) == set(PRESETS)
     assert set(ADVANTAGES) == set(PRESETS)
     assert all(WORKED.values())
@@ -204,7 +204,7 @@ def test_every_preset_has_numbers() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("name", "case"), CASES)
-def test_coefficients_and_gradients_by_hand(name: str, case: Case, dtype: torch.dtype) -> None:
+def test_coefficients_and_gradients_worked_numbers(name: str, case: Case, dtype: torch.dtype) -> None:
     coefficients, gradient = result_of(case, preset(name), dtype)
     known = [place for place, expected in enumerate(case.coefficients) if expected is not None]
     assert [coefficients[place] for place in known] == close([case.coefficients[place] for place in known], 4e-7)
@@ -212,7 +212,7 @@ def test_coefficients_and_gradients_by_hand(name: str, case: Case, dtype: torch.
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
-def test_advantages_by_hand(name: str) -> None:
+def test_advantages_worked_numbers(name: str) -> None:
     assert advantages_of(name) == pytest.approx(ADVANTAGES[name], abs=1e-5)
 
 
@@ -266,7 +266,7 @@ def _is_also(case: Case, settings: ObjectiveSettings) -> bool:
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_variants_by_hand(name: str, over: dict[str, Any], cases: list[Case], dtype: torch.dtype) -> None:
+def test_variants_worked_numbers(name: str, over: dict[str, Any], cases: list[Case], dtype: torch.dtype) -> None:
     for case in cases:
         coefficients, gradient = result_of(case, preset(name, **over), dtype)
         assert coefficients == close(case.coefficients, 4e-7)

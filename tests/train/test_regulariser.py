@@ -48,7 +48,7 @@ tokens = st.lists(st.tuples(ratio, ratio), min_size=1, max_size=8)
 @pytest.mark.parametrize("over", KINDS, ids=str)
 @hypothesis_settings(steady, max_examples=40)
 @given(tokens)
-def test_the_gradient_is_the_slope(over: dict[str, Any], rows: list[tuple[float, float]]) -> None:
+def test_the_gradient_of_a_penalty_is_its_slope(over: dict[str, Any], rows: list[tuple[float, float]]) -> None:
     settings, step = regulariser(**over), 1e-5
     batch = batch_with_reference(*zip(*rows, strict=True))
     penalty(batch, settings).sum().backward()
@@ -71,7 +71,7 @@ def test_the_gradient_is_the_slope(over: dict[str, Any], rows: list[tuple[float,
         ({"estimator": "k3", "unbiased": True}, [0.5794415, 0.0767132], [2.0794415, -0.1732868]),
     ],
 )
-def test_kl_by_hand(over: dict[str, Any], values: list[float], gradient: list[float]) -> None:
+def test_kl_worked_numbers(over: dict[str, Any], values: list[float], gradient: list[float]) -> None:
     batch = batch_with_reference([3.0, 0.25], [1.5, 0.5])
     got_T = penalty(batch, kl(**over))
     got_T.sum().backward()
@@ -94,7 +94,7 @@ def expected_gradient(behavior: Tensor, policy: Tensor, settings: RegulariserSet
     return logits.grad
 
 
-def test_estimators_estimate_what_they_are_said_to() -> None:
+def test_kl_estimators_are_unbiased_or_biased_as_stated() -> None:
     behavior, policy, reference = torch.tensor(
         [[0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.25, 0.25, 0.5]], dtype=torch.float64
     )
@@ -122,7 +122,7 @@ def test_at_the_policy_it_compares_with_a_penalty_is_zero(over: dict[str, Any]) 
     assert batch.logp_T.grad.tolist() == close([0.3 * (over.get("estimator") == "k1")] * 2)
 
 
-def test_opmd_by_hand() -> None:
+def test_opmd_worked_numbers() -> None:
     # (-A + 0.2 log r) / 3: down where the policy has moved up, and up where it has moved down.
     row = [math.e, 1.0, math.e**-2]
     loss, gradient = update([batch_of([(1.0, row)])], preset("opmd"))

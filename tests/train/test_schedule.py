@@ -120,7 +120,7 @@ def test_an_interval_is_found_anew_for_every_update_whatever_its_micro_batches(r
 
 
 @pytest.mark.parametrize("name", ["dapo", "m2po", "bapo", "off_policy_grpo", "decoupled_ppo"])
-def test_an_update_that_every_response_has_left_changes_no_direction(
+def test_an_update_without_active_responses_changes_no_direction(
     rows_of: RowsOf, responses: Responses, name: str
 ) -> None:
     idle = batches(responses)[1]

@@ -50,7 +50,7 @@ def coefficients(rows: Sequence[Response], settings: ObjectiveSettings, **polici
         ("minpro", -1.0, [0.5, 1.1, 0.2, 1.0, 2.0], [0, -0.55, 0, -0.2, -0.4]),
     ],
 )
-def test_ratios_of_responses_and_prefixes_by_hand(
+def test_ratios_of_responses_and_prefixes_worked_numbers(
     name: str, advantage: float, row: list[float], expected: list[float]
 ) -> None:
     # A response starts anew whatever stands before it.
@@ -82,7 +82,7 @@ def test_gspo_has_the_gradient_of_its_sequence_loss() -> None:
         (-1.0, [0.2, *[1.0] * 3], False),
     ],
 )
-def test_opsm_by_hand(advantage: float, row: list[float], dropped: bool) -> None:
+def test_opsm_worked_numbers(advantage: float, row: list[float], dropped: bool) -> None:
     settings = preset("opsm", gate={"low": 0.0, "high": 5.0})
     got = result([(1.0, [0.1]), (advantage, row), (-1.0, [1.0])], settings)
     assert got.vetoed_T.tolist() == [False, *[dropped] * len(row), False]
@@ -115,7 +115,7 @@ def test_what_opsm_drops_need_not_trigger_the_token_veto() -> None:
         (-1.0, 9.0, 9.0, -9.0),
     ],
 )
-def test_off_policy_grpo_by_hand(advantage: float, lagged: float, ratio: float, expected: float) -> None:
+def test_off_policy_grpo_worked_numbers(advantage: float, lagged: float, ratio: float, expected: float) -> None:
     rows: list[Response] = [(advantage, [ratio])]
     assert coefficients(rows, preset("off_policy_grpo"), proximal=[lagged]) == close([expected])
 
@@ -143,7 +143,7 @@ def test_a_proximal_policy_that_is_the_behavior_policy_makes_decoupled_ppo_plain
         ("truncate", -1.0, 6.0, 0.9, -4.5),
     ],
 )
-def test_decoupled_ppo_by_hand(beyond: str, advantage: float, lag: float, u: float, expected: float) -> None:
+def test_decoupled_ppo_worked_numbers(beyond: str, advantage: float, lag: float, u: float, expected: float) -> None:
     settings = preset("decoupled_ppo", ratio={"beyond_cap": beyond})
     got = result([(advantage, [u * lag])], settings, proximal=[lag])
     assert got.coefficient_T.tolist() == close([expected])
@@ -230,7 +230,7 @@ def test_tis_and_mis_multiply_any_preset(
     assert got.rejected_T.tolist() == left_out
 
 
-def test_tis_and_mis_by_hand() -> None:
+def test_tis_and_mis_worked_numbers() -> None:
     rows: list[Response] = [(1.0, [1.0] * 4)]
     engine = [1 / rho for rho in (0.4, 0.9, 1.9, 2.1)]
     for modifier, expected in (("truncate", [0.4, 0.9, 1.9, 2.0]), ("mask", [0, 0.9, 1.9, 0])):

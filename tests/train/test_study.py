@@ -65,7 +65,7 @@ def test_a_run_that_a_gate_stops_is_a_result(start) -> None:
     assert table(start, made, "curve")["update"] == [0, 0]
 
 
-def test_the_updates_before_a_collapse_are_told(start) -> None:
+def test_the_updates_before_a_collapse_are_kept(start) -> None:
     """All updates are of one refresh, which never ends."""
     made = run(start, 8, 4, "optimize.learning_rate=1e30")
     told = table(start, made, "metrics")["update"]
@@ -84,7 +84,7 @@ ZERO = f"optimize.backend.kind=deepspeed optimize.backend.deepspeed={ROOT / 'con
         (4, ZERO, r"optimize.backend.kind: deepspeed in a study.*; allowed: torch"),
     ],
 )
-def test_what_a_study_cannot_do_is_refused(start, evaluations: int, changes: str, message: str) -> None:
+def test_impossible_studies_are_refused(start, evaluations: int, changes: str, message: str) -> None:
     store = start[0]
     before = len(list(store.manifests("study")))
     with pytest.raises(SettingsError, match=message):

@@ -31,7 +31,7 @@ def test_the_first_update_has_ratio_exactly_one(small: Small, responses: Respons
     assert first["clip_fraction"] == first["veto_fraction"] == 0.0
 
 
-def test_rows_say_where_training_stands(small: Small, responses: Responses) -> None:
+def test_rows_have_stage_update_and_staleness(small: Small, responses: Responses) -> None:
     trainer, outcome, _ = train(small, responses, warmup_updates=3)
     assert [tuple(row[name] for name in ("stage", "update", "staleness")) for row in outcome.rows] == [
         (1, 1, 0),
@@ -57,7 +57,7 @@ def test_rows_say_where_training_stands(small: Small, responses: Responses) -> N
         {"aggregation": "const"},
     ],
 )
-def test_micro_batches_change_nothing(small: Small, responses: Responses, objective: dict) -> None:
+def test_the_split_into_micro_batches_changes_nothing(small: Small, responses: Responses, objective: dict) -> None:
     whole = train(small, responses, tokens_per_micro_batch=100_000, objective=objective)
     split = train(small, responses, tokens_per_micro_batch=40, objective=objective)
     # Only the first update is compared closely: AdamW divides by the gradient's size, so it enlarges rounding.
@@ -71,9 +71,7 @@ def test_micro_batches_change_nothing(small: Small, responses: Responses, object
             assert value == close, name
 
 
-def test_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(
-    small: Small, responses: Responses, tmp_path: Path
-) -> None:
+def test_training_resumes_from_saved_state_with_equal_bits(small: Small, responses: Responses, tmp_path: Path) -> None:
     straight, _, _ = train(small, responses, updates=2)
     save_policy(tmp_path, straight.backend, small[0].path(small[1]))
     save_optimizer(tmp_path, straight.backend, straight.updates)
@@ -150,7 +148,7 @@ def spoiled(responses: Responses, *rows: int) -> Responses:
         ),
     ],
 )
-def test_a_stage_that_cannot_teach_stops(
+def test_a_stage_without_any_advantage_stops(
     small: Small, responses: Responses, change, over: dict, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -219,7 +217,7 @@ def test_responses_whose_log_probabilities_are_not_finite_are_dropped(small: Sma
     assert all(weight.isfinite().all() for weight in weights.values())
 
 
-def test_shares_are_of_the_stage_where_it_comes_in_parts(small: Small, responses: Responses) -> None:
+def test_limits_are_shares_of_the_whole_stage(small: Small, responses: Responses) -> None:
     damaged, trainer, plan = spoiled(responses, 0), trainer_of(small), batches(responses)
     outcome = trainer.train(damaged, plan, 0, Outcome(100))
     assert outcome.dropped == 1
@@ -227,7 +225,7 @@ def test_shares_are_of_the_stage_where_it_comes_in_parts(small: Small, responses
         trainer.train(damaged, plan, 0, outcome, first=3)
 
 
-def test_only_a_whole_stage_must_teach(small: Small, responses: Responses) -> None:
+def test_zero_advantages_are_an_error_at_the_end_of_a_stage_alone(small: Small, responses: Responses) -> None:
     equal = replace(responses, reward_R=np.ones(48, np.float32))
     trainer, plan = trainer_of(small), batches(responses)
     outcome = trainer.train(equal, plan[:1], 0, Outcome(96), last=False)
@@ -250,7 +248,7 @@ def test_verdicts_on_other_rollouts_are_refused() -> None:
         None,
     ],
 )
-def test_settings_of_generation_go_along_as_they_are(small: Small, tmp_path: Path, generation: dict | None) -> None:
+def test_generation_settings_are_copied_unchanged(small: Small, tmp_path: Path, generation: dict | None) -> None:
     base, saved = tmp_path / "base", tmp_path / "saved"
     shutil.copytree(small[0].path(small[1]), base)
     saved.mkdir()

@@ -45,7 +45,9 @@ SCOPES = ["response", "suffix_inclusive", "suffix", "suffix_nontrigger", "off"]
         ("response", [], 0, 0),
     ],
 )
-def test_scopes_by_hand(dtype: torch.dtype, scope: str, kept: list[int], loss: float, loss_over_kept: float) -> None:
+def test_scopes_worked_numbers(
+    dtype: torch.dtype, scope: str, kept: list[int], loss: float, loss_over_kept: float
+) -> None:
     gradient = [g if place in kept else 0 for place, g in enumerate(OFF)]
     settings = nav(veto={"scope": scope})
     assert update([batch_of([(-1.0, ROW)], dtype)], settings) == (close(loss), close(gradient))
@@ -63,7 +65,7 @@ def test_scopes_by_hand(dtype: torch.dtype, scope: str, kept: list[int], loss: f
         ({"window": 2}, [0, 1, 4, 5], 0.3616667),
     ],
 )
-def test_other_triggers_by_hand(veto: dict[str, Any], kept: list[int], loss: float) -> None:
+def test_other_triggers_worked_numbers(veto: dict[str, Any], kept: list[int], loss: float) -> None:
     gradient = [g if place in kept else 0 for place, g in enumerate(OFF)]
     assert update([batch_of([(-1.0, ROW)])], nav(veto=veto)) == (close(loss), close(gradient))
 
@@ -90,7 +92,9 @@ SECOND = [1.0, 0.05, 2.0, 0.05, 1.0, 0.05]
         ],
     ],
 )
-def test_vetoed_tokens_by_hand(row: list[float], advantage: float, veto: dict[str, Any], expected: list[int]) -> None:
+def test_vetoed_tokens_worked_numbers(
+    row: list[float], advantage: float, veto: dict[str, Any], expected: list[int]
+) -> None:
     # A trigger says nothing of the next response.
     result = objective(batch_of([(advantage, row), (advantage, [1.0, 1.0])]), nav(veto=veto), LONGEST)
     assert result.vetoed_T.nonzero().flatten().tolist() == expected
@@ -125,7 +129,7 @@ def test_once_per_stage_looks_at_the_policy_that_sampled() -> None:
     ("statistic", "kappa", "place"),
     [("token_ratio", 0.1, 3), ("prefix_product", 0.3, 1), ("prefix_product", 0.2, 2), ("running_geo", 0.3, 3)],
 )
-def test_statistics_by_hand(statistic: str, kappa: float, place: int) -> None:
+def test_statistics_worked_numbers(statistic: str, kappa: float, place: int) -> None:
     # Products 1, .25, .125, .00625; their roots 1, .5, .5, .281.
     settings = nav(veto={"statistic": statistic, "kappa": kappa, "scope": "suffix_inclusive"})
     result = objective(batch_of([(-1.0, [1.0, 0.25, 0.5, 0.05, 1.0])]), settings, LONGEST)

@@ -143,7 +143,7 @@ def test_whole_numbers_are_compared_as_math_verify_compares_them(gold: int, othe
     assert judge(str(gold), str(answer)) is (Outcome.CORRECT if same else Outcome.WRONG)
 
 
-def test_forms():
+def test_answers_in_many_notations():
     cases = [(gold, one, outcome) for gold, row in FORMS for outcome, some in row.items() for one in some]
     with Verifier(settings()) as verifier:
         verdicts = verifier.verify([(gold, boxed(answer)) for gold, answer, _ in cases])
@@ -152,7 +152,7 @@ def test_forms():
     assert {(one.outcome, one.reward) for one in verdicts} == {(C, 1.0), (W, 0.0), (N, 0.0), (G, None)}
 
 
-def test_pairs():
+def test_pairs_of_other_projects():
     # One that is missed is as much a part of what the documentation says as one that is met.
     missed = [pair for pair, found in zip(PAIRS, judge_pairs(PAIRS), strict=True) if found != expected(pair)]
     assert missed == [pair for pair in PAIRS if "missed" in pair]

@@ -34,7 +34,7 @@ from tasks.verify.verdicts import Extracted, extract, extract_program
         ("\\", None, False),
     ],
 )
-def test_boxes(response, answer, shows_working):
+def test_the_answer_is_the_last_box(response, answer, shows_working):
     assert extract(response) == Extracted(answer, shows_working)
 
 
@@ -55,7 +55,7 @@ def test_the_last_closed_box_comes_back(before, answer, after):
 
 
 @given(st.text() | st.lists(PIECES).map("".join))
-def test_never_raises(response):
+def test_extraction_never_raises(response):
     found = extract(response)
     assert found.answer is None or rf"{found.answer}}}" in response
     assert found.answer is not None or not found.shows_working
@@ -82,7 +82,7 @@ def test_never_raises(response):
         ("", None, False),
     ],
 )
-def test_programs(response, answer, shows_working):
+def test_the_program_is_the_last_code_block(response, answer, shows_working):
     assert extract_program(response) == Extracted(answer, shows_working)
 
 

@@ -68,7 +68,7 @@ def function_settings(**given: object) -> FunctionVerifySettings:
     return settings
 
 
-def test_every_way_in_which_a_call_can_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ends_of_a_call_of_a_reward_function(capsys: pytest.CaptureFixture[str]) -> None:
     expected = {
         "raises": (Outcome.CRASHED, None),
         "loops": (Outcome.TIMEOUT, None),
@@ -110,7 +110,7 @@ def test_every_way_in_which_a_call_can_end(capsys: pytest.CaptureFixture[str]) -
     ],
     ids=repr,
 )
-def test_what_a_value_means(value: object, judgement: tuple[Outcome, float | None]) -> None:
+def test_values_of_a_reward_function(value: object, judgement: tuple[Outcome, float | None]) -> None:
     found = judgement_of(lambda *_: value, "", "", "", 1.0)
     assert found[:2] == judgement
     assert (found.error is not None) == (found.outcome is Outcome.CRASHED)

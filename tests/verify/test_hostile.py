@@ -38,7 +38,7 @@ def verifier():
 
 
 @pytest.mark.parametrize(("gold", "answer"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_the_next_answer_is_scored_right(verifier, gold, answer):
+def test_after_a_hostile_answer_the_next_is_judged_right(verifier, gold, answer):
     hostile, right, wrong = verifier.verify([(gold, boxed(answer)), ("42", boxed("42")), ("42", boxed("43"))])
     assert hostile.outcome in {Outcome.WRONG, Outcome.NO_ANSWER, Outcome.TIMEOUT, Outcome.CRASHED}
     assert (hostile.reward is None) == (hostile.outcome in {Outcome.TIMEOUT, Outcome.CRASHED})
@@ -53,7 +53,7 @@ def test_the_next_answer_is_scored_right(verifier, gold, answer):
     ],
     ids=["braces", "digits"],
 )
-def test_megabytes_in_the_worker(limits, answer, outcome):
+def test_answers_of_megabytes_in_the_worker(limits, answer, outcome):
     with Verifier(settings(workers=1, max_answer_characters=1 << 30, **limits)) as verifier:
         outcomes = [verdict.outcome for verdict in verifier.verify([("42", boxed(answer)), ("42", boxed("42"))])]
     assert outcomes == [outcome, Outcome.CORRECT]

@@ -21,7 +21,7 @@ def verdict(outcome: Outcome, extracted: str = "1") -> Verdict:
     return Verdict(outcome, None, extracted, False)
 
 
-def test_order_and_rewards():
+def test_verdicts_come_in_order_with_rewards():
     pairs = [(str(i), f"so {boxed(str(i))}" if i % 3 else boxed(str(i + 1)) if i % 2 else "no box") for i in range(200)]
     with Verifier(settings()) as verifier:
         verdicts = verifier.verify(pairs)
@@ -84,7 +84,7 @@ def test_an_interrupted_call_leaves_nothing_for_the_next_one():
 
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
-def test_a_worker_is_deaf_to_what_is_meant_for_its_parent(asked):
+def test_a_worker_ignores_sigint_and_sigterm(asked):
     with Verifier(settings(workers=1)) as verifier:
         verifier.verify([("1", boxed("1"))])
         before = verifier.pids
@@ -175,7 +175,7 @@ def test_gate_message_names_counts_share_limit_example_and_fix():
         *((1, 5, 0.0, True), (5, 5, 1.0, False), (0, 0, 0.0, False)),
     ],
 )
-def test_gate_at_its_limit(failures, responses, limit, stops):
+def test_the_gate_allows_exactly_its_share(failures, responses, limit, stops):
     judged = [(verdict(Outcome.TIMEOUT), "p")] * failures + [(verdict(Outcome.GOLD_UNPARSABLE), "p")] * 4
     with pytest.raises(GateError, match=f"among {responses} responses") if stops else nullcontext():
         check_failures(judged, VerifySettings(max_failure_share=limit), responses)

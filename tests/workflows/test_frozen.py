@@ -65,7 +65,7 @@ def numbers(folder: Path, config: str, workflow: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_number_of_a_tiny_run_stays(name: str, tmp_path: Path) -> None:
+def test_every_number_of_a_tiny_run_is_unchanged(name: str, tmp_path: Path) -> None:
     frozen = json.loads(FROZEN.read_text())
     if frozen["processor"] != processor():
         pytest.skip(f"the numbers are of {frozen['processor']}; this is {processor()}")

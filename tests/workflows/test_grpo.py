@@ -17,7 +17,7 @@ def model_digest(store: Store, policy: ArtifactRef) -> str:
     return store.manifest(policy).files["model.safetensors"].sha256
 
 
-def test_mu_of_a_whole_stage_is_the_staged_workflow(learner: Learner) -> None:
+def test_mu_of_a_whole_stage_equals_the_staged_workflow(learner: Learner) -> None:
     store, policy = learner
     shards = prepare_stage(store, PROMPTS, 0, 0)
     rollouts, verdicts = prepare_verdicts(store, policy)

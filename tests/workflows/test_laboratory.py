@@ -66,7 +66,7 @@ def test_the_page_has_table_and_figure(finished: tuple[Runner, Path, str]) -> No
     assert (page.parent / "laboratory" / "a.svg").read_text().count("<svg") == 1
 
 
-def test_again_nothing_is_trained(finished: tuple[Runner, Path, str]) -> None:
+def test_a_second_run_trains_nothing(finished: tuple[Runner, Path, str]) -> None:
     runner, page, output = finished
     before = page.read_text()
     again = assert_succeeded(laboratory(runner, "--docs", str(page)))

@@ -135,7 +135,7 @@ def work(output: str) -> set[str]:
     ],
     ids=["evaluation", "optimizer", "verifier", "verdicts", "operation"],
 )
-def test_a_change_does_again_what_depends_on_it(
+def test_a_changed_setting_repeats_the_steps_that_depend_on_it(
     finished: tuple[Runner, str], workflow: str, changes: str, done: set[str]
 ) -> None:
     runner, _ = finished

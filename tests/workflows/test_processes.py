@@ -45,7 +45,7 @@ def test_two_processes_make_the_policy_of_one(trained: tuple[Runner, str]) -> No
     assert "Traceback" not in output
 
 
-def test_the_leader_alone_shows_what_they_made(trained: tuple[Runner, str]) -> None:
+def test_rank_0_alone_writes_the_deck(trained: tuple[Runner, str]) -> None:
     runner, _ = trained
     made = next(
         one for one in Store.open(runner.store).manifests("policy") if one.settings["backend"]["kind"] == "deepspeed"
@@ -55,7 +55,7 @@ def test_the_leader_alone_shows_what_they_made(trained: tuple[Runner, str]) -> N
 
 
 @pytest.mark.long
-def test_a_stop_is_passed_on_and_the_stage_goes_on(trained: tuple[Runner, str]) -> None:
+def test_sigterm_reaches_every_process_and_the_stage_resumes(trained: tuple[Runner, str]) -> None:
     runner, _ = trained
     before = policies(runner)["deepspeed"]
     other = Runner(runner.folder / "stopped")
@@ -85,7 +85,7 @@ def wait_for(folder: Path, pattern: str) -> Path:
 
 
 @pytest.mark.long
-def test_an_error_in_a_process_is_told_like_any_other(trained: tuple[Runner, str]) -> None:
+def test_an_error_of_a_process_is_the_error_of_the_task(trained: tuple[Runner, str]) -> None:
     runner, _ = trained
     done = runner.run("mu_grpo_1", "--seed", "2", "--overrides", f"{TWO} optimize.max_logp_mismatch=1e-12")
     assert done.returncode == 1

@@ -58,7 +58,7 @@ def test_every_run_is_there_and_compared(reproduced: tuple[Runner, Path, str]) -
     assert "mu_grpo minus each baseline" in output
 
 
-def test_what_runs_share_is_done_once(reproduced: tuple[Runner, Path, str]) -> None:
+def test_steps_that_runs_share_are_done_once(reproduced: tuple[Runner, Path, str]) -> None:
     """Mu-GRPO and M2PO sample their first stage alike; all three start from one policy and its evaluations."""
     runner, _, _ = reproduced
     store = Store.open(runner.store)
@@ -101,7 +101,7 @@ def test_the_command_of_a_run_finds_that_run(reproduced: tuple[Runner, Path, str
         assert part in table
 
 
-def test_its_deck_is_the_page(reproduced: tuple[Runner, Path, str]) -> None:
+def test_the_deck_of_a_reproduction_is_its_page(reproduced: tuple[Runner, Path, str]) -> None:
     runner, _, _ = reproduced
     (made,) = Store.open(runner.store).manifests("reproduction")
     shown = words(deck_of(decks_of(runner), made))
@@ -109,14 +109,14 @@ def test_its_deck_is_the_page(reproduced: tuple[Runner, Path, str]) -> None:
     assert "m2po" in shown
 
 
-def test_again_nothing_is_done(reproduced: tuple[Runner, Path, str]) -> None:
+def test_a_second_reproduction_does_nothing(reproduced: tuple[Runner, Path, str]) -> None:
     runner, _, output = reproduced
     again = assert_succeeded(runner.run("reproduce"))
     assert steps(again.stdout + again.stderr) == []
     assert again.stdout.splitlines()[-10:] == output.splitlines()[-10:]
 
 
-def test_what_is_missing_is_named_and_the_rest_compared(reproduced: tuple[Runner, Path, str], tmp_path: Path) -> None:
+def test_missing_runs_are_named_and_the_others_compared(reproduced: tuple[Runner, Path, str], tmp_path: Path) -> None:
     _, config, _ = reproduced
     values = yaml.safe_load(config.read_text())
     values["experiment"]["seeds"] = [0, 1]

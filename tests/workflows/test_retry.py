@@ -119,7 +119,7 @@ def test_a_stopped_task_asks_for_a_retry_that_goes_on(learner: Learner, training
     assert not list(store.root.glob("progress/*"))
 
 
-def test_a_stopped_shard_of_a_map_task_does_too(learner: Learner, tmp_path: Path) -> None:
+def test_a_stopped_shard_of_a_map_task_asks_for_a_retry(learner: Learner, tmp_path: Path) -> None:
     store, policy = learner
     settings = ROLLOUT.model_copy(update={"responses_per_part": 8})
     inputs = RolloutInputs(store=store.ref, seed=1, settings=settings)
@@ -153,7 +153,7 @@ def test_a_task_of_other_code_than_its_images_is_refused(tmp_path: Path) -> None
         ("DamagedError", False),
     ],
 )
-def test_an_error_is_final_only_where_somebody_must_fix_something(kind: str, recoverable: bool, tmp_path: Path) -> None:
+def test_errors_that_a_retry_can_fix_are_recoverable(kind: str, recoverable: bool, tmp_path: Path) -> None:
     output = pod_of(fail, {"kind": kind}, tmp_path)(0).end().stdout
     error = load_proto_from_file(errors_pb2.ErrorDocument, str(tmp_path / "outputs-0/error.pb")).error
     assert error.kind == (

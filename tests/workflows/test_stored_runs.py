@@ -20,7 +20,7 @@ def copied(finished: tuple[Runner, str], tmp_path: Path) -> Runner:
     return copy
 
 
-def test_a_new_verifier_generates_nothing(copied: Runner) -> None:
+def test_rescoring_generates_nothing(copied: Runner) -> None:
     before = {ref.digest for ref in Store.open(copied.store).refs("rollouts")}
     strict = ["--verify", '{"workers": 1, "max_answer_characters": 1}', "--seed", "2", "--algorithm", "mu_grpo"]
     done = assert_succeeded(copied.run("rescore", *strict))
@@ -36,7 +36,7 @@ def test_a_new_verifier_generates_nothing(copied: Runner) -> None:
     assert len(store.refs("verdicts")) >= 4
 
 
-def test_the_same_verifier_changes_nothing(copied: Runner) -> None:
+def test_rescoring_with_the_same_verifier_changes_nothing(copied: Runner) -> None:
     done = assert_succeeded(
         copied.run("rescore", "--verify", '{"workers": 1}', "--seed", "2", "--algorithm", "mu_grpo")
     )
@@ -44,7 +44,7 @@ def test_the_same_verifier_changes_nothing(copied: Runner) -> None:
     assert "No outcome changed." in done.stdout
 
 
-def test_from_the_first_stage_later_ones_are_generated_anew(copied: Runner) -> None:
+def test_retraining_generates_the_later_stages_anew(copied: Runner) -> None:
     options = ["--seed", "2", "--algorithm", "mu_grpo", "--overrides", "optimize.preset=reinforce"]
     done = assert_succeeded(copied.run("retrain_2", *options))
     titles = steps(done.stdout)
@@ -60,6 +60,6 @@ def test_from_the_first_stage_later_ones_are_generated_anew(copied: Runner) -> N
         ("retrain_2", ["--seed", "2", "--from_stage", "2", "--algorithm", "mu_grpo"], "allowed: 0 to 1."),
     ],
 )
-def test_what_is_not_stored_is_named(copied: Runner, workflow: str, options: list[str], message: str) -> None:
+def test_a_missing_run_or_stage_is_named(copied: Runner, workflow: str, options: list[str], message: str) -> None:
     text = refusal_text(copied.run(workflow, *options))
     assert message in text

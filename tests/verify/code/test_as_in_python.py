@@ -55,7 +55,7 @@ def outcome(verifier, gold, program):
 
 
 @pytest.mark.parametrize("program", PRINT.values(), ids=PRINT.keys())
-def test_what_python_prints_is_found(verifier, program):
+def test_the_output_of_python_is_compared(verifier, program):
     plain = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (plain.returncode, plain.stdout.strip()) == (0, "5"), plain.stderr
     assert outcome(verifier, texts(("", "5\n")), program) is Outcome.CORRECT

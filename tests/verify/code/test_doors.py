@@ -75,7 +75,7 @@ DOORS = {
 
 
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
-def test_door_is_closed(sandbox, door):
+def test_a_forbidden_action_is_stopped(sandbox, door):
     program = f"import os\ntry:\n    {door}\nexcept OSError as error:\n    print(error.errno)\nelse:\n    print('open')"
     ran = sandbox.run(program, "run", b"")
     assert ran.end is End.WELL
@@ -84,7 +84,7 @@ def test_door_is_closed(sandbox, door):
     assert int(ran.output) != errno.ENOENT or door == DOORS["a file where it is"]
 
 
-def test_what_it_finds(sandbox):
+def test_what_a_confined_program_sees(sandbox):
     program = """
 import os, sys
 print(sorted(os.environ))
@@ -109,7 +109,7 @@ print(len(os.urandom(8)), sum(range(10)))
     assert ran.end is End.WELL
 
 
-def test_what_a_program_may_do(sandbox):
+def test_what_a_program_is_allowed(sandbox):
     program = """
 import threading, time, signal, tempfile, zoneinfo, decimal, numpy
 found = []
@@ -151,7 +151,7 @@ def test_without_landlock_files_are_opened_to_be_read_alone(monkeypatch):
     assert os.read(reading, 100) == b"open closed closed"
 
 
-def test_no_gold_answer_comes_near(sandbox):
+def test_no_gold_answer_reaches_the_program(sandbox):
     """The launcher's memory, which every program's process begins with, holds neither programs nor inputs."""
     mark = b"%d" % (0x5EC2E7 * 9973 * 7919)
     assert sandbox.run(f"value = {mark.decode()}\nprint(input())", "run", mark).output == mark + b"\n"

@@ -23,7 +23,7 @@ def asked(gold):
     ]
 
 
-def test_texts():
+def test_tests_with_standard_input_and_output():
     gold = texts(("2 3\n", "5\n"), ("", "0"))
     assert asked(gold) == [("run", b"2 3\n"), ("run", b"")]
     first, second = read_gold(gold, LONGEST)
@@ -37,7 +37,7 @@ def test_texts():
     [calls("add", ([[2, 3], "a"], [5])), '{"fn_name": "add", "inputs": ["[2, 3]\\n\\"a\\""], "outputs": ["[5]"]}'],
     ids=["ours", "LiveCodeBench's"],
 )
-def test_calls(gold):
+def test_tests_that_call_a_function(gold):
     assert asked(gold) == [("call", {"call": "add", "arguments": [[2, 3], "a"]})]
     (test,) = read_gold(gold, LONGEST)
     assert test.holds(b'[{"tuple": [5]}]', 0.0, None)
@@ -96,7 +96,7 @@ def test_an_assertion_is_cut_in_two(line, functions, expressions, check):
         (json.dumps({"inputs": ["1"], "outputs": ["x" * (LONGEST + 1)]}), "longer than"),
     ],
 )
-def test_what_cannot_be_read_says_why(gold, why):
+def test_unreadable_gold_answers_say_why(gold, why):
     with pytest.raises((ValueError, SyntaxError), match=why):
         read_gold(gold, LONGEST)
 
@@ -123,7 +123,7 @@ def test_what_takes_long_to_read_is_not_read_to_the_end(monkeypatch):
         ("aarch64", "/usr/include/asm-generic/unistd.h"),
     ],
 )
-def test_numbers_of_calls_are_the_kernels(machine, header):
+def test_numbers_of_system_calls_are_those_of_the_kernel(machine, header):
     if not Path(header).exists():
         pytest.skip(f"{header} is missing: install linux-libc-dev")
     words = [line.split() for line in Path(header).read_text().splitlines() if line.startswith("#define __NR")]
@@ -208,7 +208,7 @@ def test_values_of_plain_types_come_back(value):
 
 
 @given(PLAIN.filter(lambda value: not isinstance(value, set)))
-def test_what_json_says_equals_itself(value):
+def test_json_values_equal_themselves(value):
     expected = json.loads(json.dumps(value))
     assert same_value(expected, json.loads(json.dumps(value)), 0)
 
@@ -222,11 +222,11 @@ def test_the_tolerance_holds_on_both_sides(value, share):
 
 
 @pytest.mark.parametrize("packed", [{"what": []}, {"set": [[1]]}, {"dict": [1]}, {"tuple": 1}, {}, {"a": 1, "b": 2}])
-def test_what_was_not_packed_is_refused(packed):
+def test_unpack_refuses_other_values(packed):
     with pytest.raises((ValueError, TypeError)):
         unpack(packed)
 
 
-def test_other_types_are_refused():
+def test_pack_refuses_other_types():
     with pytest.raises(TypeError, match="object is no plain type"):
         pack([object()])

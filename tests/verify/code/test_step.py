@@ -82,7 +82,7 @@ def test_verdicts_of_generated_programs_are_the_known_ones(store):
     assert facts["working"] == 1.0
 
 
-def test_other_outcomes(store):
+def test_timeouts_crashes_and_missing_programs(store):
     right, gold = "print(5)", texts(("", "5"))
     rows = [
         ("no block", 0, gold, right, 1, "stop"),
