@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.errors import DataError
 from tasks.experiments import spread
-from tasks.experiments.arms import QUICK
-from tasks.experiments.spread import Command, Plan, run_part, run_side_by_side
+from tasks.experiments.spread import Command, run_side_by_side
+from tests.cli.synthetic import run_refused
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +32,10 @@ def test_no_command_is_started_after_a_failure(tmp_path: Path) -> None:
     assert not (tmp_path / "1.txt").exists()
 
 
-def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    plan = Plan("a", QUICK, Path(QUICK.config), 1, f"store={tmp_path / 'store'} policy.path=/nowhere")
-    with pytest.raises(DataError, match=r"mu 4, seed 0 failed\. Its output is in .*\n(.*\n)*.*/nowhere"):
-        run_part(plan, tmp_path / "logs")
+def test_a_run_that_fails_is_named_with_its_log(tmp_path: Path) -> None:
+    changes = f"store={tmp_path / 'store'} policy.path=/nowhere"
+    told = run_refused(
+        "laboratory", "a", "--quick", "--jobs", "1", "--overrides", changes, OMP_NUM_THREADS="1", HOME=str(tmp_path)
+    )
+    assert "mu 4, seed 0 failed. Its output is in" in told
+    assert "/nowhere" in told
