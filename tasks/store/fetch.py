@@ -1,4 +1,4 @@
-"""Files from outside of a store, on S3 or the Hugging Face hub: fetches them, and tells when they have changed."""
+"""Fetch files from outside of a store, on S3 or the Hugging Face hub, and detect that they changed."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -12,13 +12,13 @@ _HASHED_BYTES = 64 * 2**20
 
 
 def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Copy the object at ``s3://bucket/key``, or those wanted directly below ``s3://bucket/prefix``, into a folder.
+    """Copy an object, or the wanted objects directly below a prefix, from an ``s3://`` address into a folder.
 
-    ``setting`` names the address in errors; objects are wanted by their names below the address.
+    ``setting`` names the address in errors; ``wanted`` takes the name of an object below the address.
 
     Raises:
-        DataError: there is nothing there.
-        FetchError: it could not be fetched.
+        DataError: there is no object at the address.
+        FetchError: the server does not give it.
     """
     from tasks.store.s3 import TRANSFER_ERRORS, connect, retrying
 
@@ -39,8 +39,8 @@ def fetch(uri: str, folder: Path, setting: str, wanted: Callable[[str], bool] = 
 def fingerprint(path: str | None) -> str:
     """Return a digest of a file, or of names and contents in a folder; empty when there is nothing at ``path``.
 
-    Files over 64 MiB enter with their size and time of change instead of their content: taking them in again is
-    cheaper than hashing them at every start, and gives the same artifact. Objects on S3 enter with their ETags.
+    Files over 64 MiB enter with size and time of change instead of their content: to copy a changed one again, into the
+    same artifact, is cheaper than hashing it at every start. Objects on S3 enter with their ETags.
 
     Raises:
         DataError: objects on S3 could not be listed.
@@ -68,13 +68,13 @@ def fingerprint(path: str | None) -> str:
 def snapshot(
     kind: Literal["model", "dataset"], name: str, revision: str | None, wanted: Sequence[str], setting: str
 ) -> Path:
-    """Return the folder with files of a model or data set of the Hugging Face hub; it is named by their commit.
+    """Return a folder with files of a model or data set of the Hugging Face hub, named by their commit.
 
-    Files that were fetched before are found again when the hub does not answer. With no patterns of ``wanted`` files
-    only the commit is asked for; ``setting`` names the repository in errors.
+    Files that were fetched before are used if the hub does not answer. Without patterns in ``wanted`` only the commit
+    is looked up. ``setting`` names the repository in errors.
 
     Raises:
-        FetchError: it could not be fetched.
+        FetchError: the hub does not give them.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

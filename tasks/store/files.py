@@ -48,9 +48,9 @@ class StoredFile(NamedTuple):
 
 
 def thread_map(one: Callable[[Item], Made], items: Sequence[Item], at_once: int = _AT_ONCE) -> list[Made]:
-    """Return what a function that waits for a disk or a server makes of items, in their order; it is called in threads.
+    """Call a function that waits for a disk or a server on items, in threads; return the results in order.
 
-    The first error of a call is raised; calls that have not begun by then are not made.
+    The first error is raised; calls that have not begun by then are not made.
     """
     if len(items) < 2:
         return [one(item) for item in items]
@@ -65,7 +65,7 @@ def sha256(path: Path) -> str:
 
 
 def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
-    """Return digest and size of every file below a folder, by relative name; the files are flushed if ``flushed``."""
+    """Return digest and size of every file below a folder, by relative name; with ``flushed``, flush the files."""
 
     def entry(path: Path) -> FileEntry:
         if flushed:
@@ -77,7 +77,7 @@ def entries(folder: Path, flushed: bool = True) -> dict[str, FileEntry]:
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str | None]:
-    """Return hex digests of files of a folder, by name; None for one that is not there."""
+    """Return the hex digests of files in a folder, by name; None for a missing file."""
 
     def digest(name: str) -> str | None:
         return sha256(folder / name) if (folder / name).is_file() else None
@@ -100,7 +100,7 @@ def check(folder: Path, files: Mapping[str, FileEntry]) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file or a folder is on the disk."""
+    """Flush a file or a folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -110,7 +110,7 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """A path beside a target, to be written and moved to it; removed after the block, unless it was moved."""
+    """Yield a path beside a target, to be written and moved there; it is removed after the block unless moved."""
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
@@ -120,7 +120,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 
 class Folder:
-    """Files of a store on this machine; keys are relative to it, as those of ``s3.Bucket``."""
+    """Files of a store on this machine, with the methods of ``s3.Bucket``; keys are relative paths."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -136,33 +136,33 @@ class Folder:
         return found
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of a file; None when there is none."""
+        """Return the content of a file; None if there is none."""
         path = self._root / key
         return path.read_bytes() if path.is_file() else None
 
     def write(self, key: str, content: bytes) -> None:
-        """Write a small file; a reader sees the old content or the new one, after a power failure too."""
+        """Write a small file atomically: readers see the old or the new content, also after a power failure."""
         with disk_errors(self._root), atomic_path(self._root / key) as staged:
             staged.write_bytes(content)
             flush(staged)
             staged.replace(self._root / key)
 
     def write_new(self, key: str, content: bytes) -> None:
-        """Write a file unless there is one already."""
+        """Write a file unless it exists."""
         with disk_errors(self._root), atomic_path(self._root / key) as staged:
             staged.write_bytes(content)
             with suppress(FileExistsError):
                 os.link(staged, self._root / key)
 
     def digest(self, key: str, size: int) -> str | None:  # noqa: ARG002 - a file of any size
-        """Return the SHA-256 of a file; None when there is none."""
+        """Return the SHA-256 of a file; None if there is none."""
         try:
             return sha256(self._root / key)
         except FileNotFoundError:
             return None
 
     def delete(self, keys: Sequence[str]) -> list[str]:
-        """Delete files, and the folders below an area that are empty then; none is refused without an OSError."""
+        """Delete files, and folders that are empty then; return no refusals, since a disk raises OSError."""
         for key in keys:
             path = self._root / key
             if not path.is_dir():
@@ -180,7 +180,7 @@ def _raise_unless_gone(error: OSError) -> None:
 
 @contextmanager
 def staging_folder(root: Path) -> Iterator[Path]:
-    """A folder of a store to prepare files in; removed after the block, unless it was moved."""
+    """Yield a folder of a store for new files; it is removed after the block unless it was moved."""
     folder = root / STAGING / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
     try:
         with disk_errors(root):
@@ -200,7 +200,7 @@ def sweep(root: Path) -> None:
 
 @contextmanager
 def disk_errors(root: Path) -> Iterator[None]:
-    """Raise errors of the disk inside the block, about files below ``root`` or about no file, with how to fix them."""
+    """Raise disk errors inside the block, about files below ``root`` or no file, as ArtifactErrors with the fix."""
     try:
         yield
     except OSError as error:
@@ -214,5 +214,5 @@ def disk_errors(root: Path) -> Iterator[None]:
 
 
 def disk_fix(error: OSError) -> str:
-    """Return how to fix an error of the disk; empty when it is of another kind."""
+    """Return how to fix a disk error; empty for other errors."""
     return _FIXES.get(error.errno or 0, "")

@@ -1,8 +1,8 @@
-"""Work is done by one process at a time: whoever looks after a store sees the locks of this machine and leases on S3.
+"""Leases on S3, so that a piece of work is done by one process at a time, also on several machines.
 
-A lease is a numbered object beside the parts of unfinished work. Whoever creates the next number, by a conditional
-write, holds the work; it alone writes this object again, at every beat and when it ends. Clocks of machines are not
-compared: a waiter takes over when it has seen the same beat for ``TAKEN_OVER_AFTER`` of its own seconds.
+A lease is a numbered object beside the parts of unfinished work. The process that creates the next number, by a
+conditional write, holds the work. It alone writes this object again: at every beat, and when it ends. Clocks of
+machines are not compared: a waiting process takes over when it has seen the same beat for ``TAKEN_OVER_AFTER`` seconds.
 """
 
 import fcntl
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from tasks.store.store import Store
 
 BEAT = 10.0
-"""Seconds between two beats, and for which a request about a lease is tried."""
+"""Seconds between two beats, and the time-out of requests about a lease."""
 LOOK = 5.0
-"""Seconds between two looks of a waiter."""
+"""Seconds between two looks of a waiting process."""
 TAKEN_OVER_AFTER = 60.0
 """Seconds without a beat after which a holder counts as dead."""
 
 
 class LostLeaseError(ArtifactError):
-    """Another process has taken the work over, so that nothing more may be saved here."""
+    """Another process has taken the work over, so this one may save nothing more."""
 
 
 class LeaseRecord(Record):
@@ -43,7 +43,7 @@ class LeaseRecord(Record):
 
     schema_version: int
     holder: str
-    """The machine and the process, for people."""
+    """Machine and process, for messages."""
     token: str
     beat: int
     released: bool = False
@@ -73,7 +73,7 @@ class Lease:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Wait for the work, and hold it inside the block."""
+        """Wait until nobody holds the work, and hold it inside the block."""
         self._acquire()
         beating = threading.Thread(target=self._beat, daemon=True, name=f"lease of {self._task}")
         beating.start()
@@ -84,14 +84,14 @@ class Lease:
             beating.join()
             try:
                 self._write(released=True)
-            except ArtifactError as error:  # The work has ended, well or with an error that says more.
+            except ArtifactError as error:  # The work has ended, or failed with the error to report.
                 logger().debug("%s: not released: %s", self._task, error.message)
 
     def check(self, bucket: "Bucket | None" = None) -> None:
-        """Ask the store whether the work is still this process's.
+        """Check that this process still holds the work.
 
         Raises:
-            LostLeaseError: it is not.
+            LostLeaseError: another process has taken it over.
             ArtifactError: the store does not answer.
         """
         number, found = self._newest(bucket or self._patient)
@@ -111,7 +111,7 @@ class Lease:
             number, found = self._newest(self._patient)
             now = time.monotonic()
             if found != seen or now - looked > TAKEN_OVER_AFTER / 3:
-                # Where the waiter itself could not look, the holder's beat may have failed for the same reason.
+                # If this process could not look, the holder's beats may have failed for the same reason.
                 seen, since = found, now
             looked = now
             if found is None or found.released or self._is_of_this_copy(number, found):
@@ -130,7 +130,7 @@ class Lease:
                 return
 
     def _create(self, number: int) -> bool:
-        """Create the lease with a number; return whether this process did, and not another one a moment before."""
+        """Create the lease with a number; return False if another process was faster."""
         key, text = self._key(number), self._record.model_dump_json().encode()
         self._patient.write_new(key, text)
         if LeaseRecord.parse(self._patient.read(key)) != self._record:
@@ -140,7 +140,7 @@ class Lease:
         return True
 
     def _is_of_this_copy(self, number: int, found: LeaseRecord) -> bool:
-        """Return True if the holder used this local copy, whose lock this process has: the holder is dead."""
+        """Return True if the holder used this local copy. It is dead then, because this process has the copy's lock."""
         noted = LeaseRecord.parse(self._local.read(self._key(number)))
         return noted is not None and noted.token == found.token
 
@@ -151,7 +151,7 @@ class Lease:
             except LostLeaseError as error:
                 logger().warning("%s", error.message)
                 return
-            except Exception as error:  # of whatever kind: the next beat may succeed, and saving asks anew
+            except Exception as error:  # the next beat may succeed, and saving checks the lease
                 logger().debug("%s: no beat: %s", self._task, error)
 
     def _write(self, **changes: object) -> None:
@@ -169,22 +169,22 @@ class Lease:
 
 
 class RunningWork:
-    """The work that some process does in a store, by its key.
+    """Keys of the work that processes are doing in a store.
 
-    A lease tells by a new beat that its holder lives, so the first look takes up to ``TAKEN_OVER_AFTER`` seconds where
-    a holder gives none, and no time where no lease is held.
+    The holder of a lease is alive if the lease has a new beat. So the first look takes up to ``TAKEN_OVER_AFTER``
+    seconds if a holder is dead, and no time if no lease is held.
     """
 
     def __init__(self, store: "Store") -> None:
         self._store = store
-        # Locks before leases, and both before artifacts: a step that ends in between has committed by then.
+        # Locks and leases are read before artifacts, so that a step that ends in between has committed its own.
         locked = self.locked()
         self._known, began = self._leases(), time.monotonic()
         silent, living = dict(self._known), set[str]()
         while silent and time.monotonic() - began < TAKEN_OVER_AFTER:
             time.sleep(LOOK)
             now = self._leases()
-            # Work that began in between is alive too; that of a lease that is gone has ended.
+            # A new lease is alive too; a lease that is gone has ended.
             living |= {key for key, record in now.items() if self._known.get(key) != record}
             silent = {key: record for key, record in silent.items() if now.get(key) == record}
         self._looked, self._started = 0.0, set[str]()
@@ -202,7 +202,7 @@ class RunningWork:
         return self._started
 
     def _leases(self) -> dict[str, LeaseRecord]:
-        """Return the leases that are not released, those of dead holders among them."""
+        """Return the leases that are not released, also those of dead holders."""
         bucket = self._store.remote
         if bucket is None:
             return {}
@@ -216,9 +216,9 @@ class RunningWork:
 
 
 def _is_held(path: Path) -> bool:
-    """Return True if a process may hold a lock; one that cannot be read counts as held.
+    """Return True if a process may hold a lock; a lock that cannot be read counts as held.
 
-    A FileLock opens its file for writing, which a store that is only read does not allow. It locks by flock too.
+    FileLock would open the file for writing, which a read-only store does not allow. It uses flock too.
     """
     try:
         with path.open("rb") as lock:

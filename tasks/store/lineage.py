@@ -1,4 +1,4 @@
-"""Lineage: the one walk over the parents of artifacts, and the contents of a whole store."""
+"""Lineage: walks over the parents of artifacts, and the contents of a whole store."""
 
 import re
 from collections import defaultdict
@@ -17,11 +17,11 @@ _OF_RUN = re.compile(rf"{RUNS}/([0-9a-f]{{16}})\.json")
 
 @dataclass(frozen=True)
 class Lineage:
-    """Artifacts and what each was made from. An artifact is named by its folder, as in ``policy/0123456789abcdef``."""
+    """Artifacts and their parents. An artifact is named by its folder, as in ``policy/0123456789abcdef``."""
 
     manifests: Mapping[str, Manifest]
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Why there is no manifest, by artifact."""
+    """The reason for each artifact without a manifest."""
 
     @classmethod
     def of(cls, manifests: Iterable[Manifest]) -> "Lineage":
@@ -30,7 +30,7 @@ class Lineage:
 
     @cached_property
     def parents(self) -> dict[str, list[str]]:
-        """The artifacts that each was made from, whether they are known or not."""
+        """Parents of each artifact, also those without a manifest."""
         return {
             name: list(dict.fromkeys(ref.folder for refs in manifest.parents.values() for ref in refs))
             for name, manifest in self.manifests.items()
@@ -38,7 +38,7 @@ class Lineage:
 
     @cached_property
     def children(self) -> dict[str, list[str]]:
-        """The artifacts that were made from each."""
+        """Artifacts that were made from each."""
         found: dict[str, list[str]] = defaultdict(list)
         for name, parents in self.parents.items():
             for parent in parents:
@@ -46,28 +46,28 @@ class Lineage:
         return dict(found)
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
-        """Return these artifacts and all that they descend from, whether they are known or not."""
+        """Return these artifacts and all their ancestors, also those without a manifest."""
         return _reachable(names, self.parents)
 
     def descendants(self, name: str) -> set[str]:
-        """Return the artifacts that descend from one."""
+        """Return all artifacts that descend from one."""
         return _reachable([name], self.children) - {name}
 
     def parents_of(self, manifest: Manifest, role: str) -> Iterator[Manifest]:
-        """Yield the parents of an artifact in one role, as far as they are known."""
+        """Yield the parents of an artifact in a role, without those that have no manifest."""
         for ref in manifest.parents.get(role, ()):
             if ref.folder in self.manifests:
                 yield self.manifests[ref.folder]
 
     def policies(self, last: Manifest) -> list[Manifest]:
-        """Return a policy and those that it was trained from, the first one first, as far as they are known."""
+        """Return the policies that led to one, with it, the first one first; a missing manifest ends the chain."""
         chain = [last]
         while before := next(self.parents_of(chain[0], "policy"), None):
             chain.insert(0, before)
         return chain
 
     def evaluated_policies(self, report: Manifest) -> list[Manifest]:
-        """Return the policies that a run evaluated, in the order of its stages, as far as they are known."""
+        """Return the policies that a run evaluated, in the order of its stages, without missing ones."""
         return [
             policy
             for evaluation in self.parents_of(report, "evaluations")
@@ -76,7 +76,7 @@ class Lineage:
 
 
 def ancestry(store: Store, refs: Iterable[ArtifactRef], roles: Sequence[str] | None = None) -> Lineage:
-    """Read artifacts and all that they descend from, by parents of these roles or of all; what is missing is noted.
+    """Read artifacts and their ancestors, by parents in these roles or in all; missing manifests are noted.
 
     Raises:
         ArtifactError: the disk or the server fails.
@@ -101,16 +101,16 @@ def ancestry(store: Store, refs: Iterable[ArtifactRef], roles: Sequence[str] | N
 
 @dataclass(frozen=True)
 class Contents(Lineage):
-    """Everything in a store, read from where it is: on S3 not from the local copy."""
+    """Everything in a store, on S3 read from the server and not from the local copy."""
 
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     """Files of artifacts, of unfinished work and of records, by key."""
     records: Mapping[str, list[str]] = field(default_factory=dict)
-    """The artifacts that records of work and of runs are about, by the records' keys; without unreadable records."""
+    """Artifacts that each record of work or of a run names, by key, without unreadable records."""
 
     @cached_property
     def folders(self) -> dict[str, dict[str, StoredFile]]:
-        """Files by artifact (with or without a manifest) or by unfinished work, and in it by name."""
+        """Files by name, for each artifact, with or without a manifest, and for each unfinished work."""
         found: dict[str, dict[str, StoredFile]] = defaultdict(dict)
         for key, file in self.files.items():
             area, _, rest = key.partition("/")
@@ -153,7 +153,7 @@ def read_contents(store: Store) -> Contents:
 
 
 def _reachable(names: Iterable[str], edges: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return these names and all that edges lead to from them."""
+    """Return these names and all names that are reachable by edges."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:

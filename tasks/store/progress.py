@@ -1,4 +1,4 @@
-"""Parts of unfinished work: numbered folders, each complete or not there, found again after a restart."""
+"""Parts of unfinished work, which are used again after a restart: numbered folders, each complete or absent."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -27,13 +27,13 @@ class _Part(Record):
     schema_version: int
     files: dict[str, FileEntry]
     phases: dict[str, float] = Field(default_factory=dict)
-    """Seconds by phase that the step had spent by then, in all of its attempts."""
+    """Seconds by phase that all attempts of the step had spent when the part was saved."""
 
 
 class Progress:
-    """Parts of a step's work, under the key of all that determines the step.
+    """Parts of a step's work, under the key of the work.
 
-    Without a key nothing is kept. A process that follows a leader finds what the leader kept, and keeps nothing itself.
+    Without a key no parts are kept. A process that follows rank 0 reads the parts of rank 0 and saves none.
     """
 
     def __init__(self, store: "Store", key: str) -> None:
@@ -45,9 +45,9 @@ class Progress:
 
     @contextmanager
     def hold(self, task: str) -> Iterator[None]:
-        """Hold the work of a task for this process inside the block, against other machines too.
+        """Hold a lease on the work inside the block.
 
-        Only a store on S3 needs it: whoever can reach a folder sees the lock that ``work.run_once`` takes.
+        Only a store on S3 needs one: processes that share a folder see the lock of ``work.run_once``.
         """
         if self._store.remote is None:
             yield
@@ -65,20 +65,20 @@ class Progress:
             self._lease.check()
 
     def time(self, draft: "Draft") -> None:
-        """Give a step's draft the time that earlier attempts spent, and note with every part what was spent by then.
+        """Add the time of earlier attempts to a step's draft, and save the time so far with every part.
 
-        Only the first of several drafts counts, which is made around the others.
+        Of nested drafts only the outermost counts, which is the first.
         """
         if self._key and self._draft is None:
             self._draft = draft
             draft.earlier = self._spent()
 
     def put(self, name: str, number: int, fill: Callable[[Path], None]) -> None:
-        """Keep a part; ``fill`` writes its files into the folder that it is given.
+        """Save a part; ``fill`` writes its files into the given folder.
 
         Raises:
-            ArtifactError: the disk is full or cannot be written, or S3 does not take it.
-            LostLeaseError: another process has taken the work over; nothing of its work is written over.
+            ArtifactError: the disk or the server does not take the files.
+            LostLeaseError: another process has taken the work over; its parts are not changed.
         """
         if not self._key:
             return
@@ -102,12 +102,12 @@ class Progress:
             self._store.remote.write(f"{self._prefix}/{place}/{MANIFEST}", (final / MANIFEST).read_bytes())
 
     def get(self, name: str, number: int) -> Path | None:
-        """Return the folder of a part, checked against its digests; None when it is not there.
+        """Return the folder of a part after a check of its digests; None if there is no such part.
 
-        A damaged copy of a part on S3 is fetched again; a part that is itself damaged is deleted.
+        A damaged local copy is fetched from S3 again; a part that is damaged there too is deleted.
 
         Raises:
-            ArtifactError: S3 or the disk fails, so that nobody knows whether it is there.
+            ArtifactError: the disk or the server fails, so that it is unknown whether the part exists.
         """
         if not self._key:
             return None
@@ -125,7 +125,7 @@ class Progress:
         return None
 
     def newest(self, name: str) -> tuple[int, Path] | None:
-        """Return number and folder of the part with the highest number that is whole."""
+        """Return number and folder of the undamaged part with the highest number."""
         for number in reversed(self._numbers(name)):
             if folder := self.get(name, number):
                 return number, folder
@@ -137,10 +137,10 @@ class Progress:
             self._delete(f"{name}-{number:06d}")
 
     def table(self, name: str, number: int, make: Callable[[], pa.Table]) -> pa.Table:
-        """Return the table kept under a number; it is made, and kept, when there is none.
+        """Return the table that is saved under a number; if there is none, make and save it.
 
         Raises:
-            Interrupted: a stop was asked for while the table was made; it is kept.
+            Interrupted: SIGTERM came while the table was made; the table is saved.
         """
         if folder := self.get(name, number):
             return read_table(folder / PART_FILE)
@@ -151,7 +151,7 @@ class Progress:
         return table
 
     def clear(self) -> None:
-        """Delete all parts, and the lease unless it is held."""
+        """Delete all parts, and the lease unless this process holds it."""
         if self._key and not self._store.follows:
             self.check_lease()
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -164,19 +164,19 @@ class Progress:
         return self._store.read_note(f"{self._prefix}/{place}/{MANIFEST}")
 
     def _spent(self) -> dict[str, float]:
-        """Return the seconds by phase that the part saved last notes; each part notes more than those before it."""
+        """Return the seconds by phase of the part that was saved last, whose sums are the largest."""
         newest = {place.rpartition("-")[0]: place for place in sorted(self._places())}
         found = (_Part.parse(self._note(place)) for place in newest.values())
         spent = [part.phases for part in found if part]
         return max(spent, key=lambda phases: sum(phases.values()), default={})
 
     def _numbers(self, name: str) -> list[int]:
-        """Return the numbers of the parts of a name that are complete, ascending."""
+        """Return the numbers of the complete parts with a name, ascending."""
         places = [place.rpartition("-") for place in self._places()] if self._key else []
         return sorted(int(number) for of, _, number in places if of == name)
 
     def _places(self) -> set[str]:
-        """Return the names of the folders of the parts that are complete, here or on S3."""
+        """Return the names of the folders of complete parts, here or on S3."""
         keys = [key.split("/") for place in self._store.places for key in place.listing(self._prefix)]
         return {parts[2] for parts in keys if parts[3:] == [MANIFEST]}
 

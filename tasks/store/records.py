@@ -18,7 +18,7 @@ class Record(FlyteModel):
 
     @classmethod
     def parse(cls, text: bytes | None) -> Self | None:
-        """Return the record in a file; None when there is none, or when it cannot be read here."""
+        """Return the record in a file; None if there is none or this code cannot read it."""
         try:
             return cls.model_validate_json(text) if text else None
         except ValidationError:
@@ -26,7 +26,7 @@ class Record(FlyteModel):
 
 
 class ArtifactRef(Record):
-    """The name of an artifact, by its content. A moved store changes no reference."""
+    """A reference to an artifact by its digest, which does not depend on the place of the store."""
 
     kind: Kind
     digest: str
@@ -48,7 +48,7 @@ class ArtifactRef(Record):
 
 
 class StoreRef(Record):
-    """The address of a store, and the id that it got when it was made. Only the id enters cache keys."""
+    """The address of a store and its id. Only the id enters cache keys."""
 
     uri: str
     id: str
@@ -73,13 +73,13 @@ class Timings(Record):
     phases: dict[str, float]
     """Seconds of load, generate, verify, optimize and so on, without overlap, in all attempts."""
     earlier: float = 0.0
-    """Seconds of these phases in attempts before the one that ended, as far as what they made was found again."""
+    """Seconds of these phases that earlier attempts spent on parts that were used again."""
     gpus: int = 0
-    """The number that the step's processes saw together."""
+    """Number of GPUs of all processes of the step."""
     execution: str = ""
-    """The execution of the step: Flyte's, or a command on this machine with all processes that it started."""
+    """Id of the execution: Flyte's, or that of a local command and all processes that it started."""
     waited: list[tuple[float, float]] = Field(default_factory=list)
-    """Times until then in which its process only waited for another one that did the same work, in Unix seconds."""
+    """Times, in Unix seconds, in which the process waited for another one that did the same work."""
 
     @property
     def seconds(self) -> float:
@@ -95,7 +95,7 @@ class Manifest(Record):
     digest: str
     files: dict[str, FileEntry]
     parents: dict[str, list[ArtifactRef]]
-    """Artifacts that it was made from, by role."""
+    """Artifacts that this one was made from, by role."""
     settings: dict[str, Any]
     seed: int
     task: str
@@ -109,7 +109,7 @@ class Manifest(Record):
 
     @property
     def known_facts(self) -> Facts:
-        """The facts, with the types of those that other artifacts and commands read."""
+        """The facts, typed for the code that reads them."""
         return cast(Facts, self.facts)
 
     @property

@@ -1,8 +1,8 @@
-"""An S3 server: connection, retries, errors with their fix, and objects whose digests are checked.
+"""Access to S3: connection, retries, errors with their fix, and transfers whose digests are checked.
 
-Every request is a public call of s3fs. Files, and the parts of a large file, go side by side in threads, within bounded
-memory. Endpoint, region and credentials come from the standard AWS variables and files, or from ``FLYTE_AWS_ENDPOINT``,
-``FLYTE_AWS_ACCESS_KEY_ID`` and ``FLYTE_AWS_SECRET_ACCESS_KEY``.
+Every request is a public call of s3fs. Files, and parts of large files, are transferred in threads, with bounded
+memory. Endpoint, region and credentials come from the standard AWS variables and files, or from
+``FLYTE_AWS_ENDPOINT``, ``FLYTE_AWS_ACCESS_KEY_ID`` and ``FLYTE_AWS_SECRET_ACCESS_KEY``.
 """
 
 import asyncio
@@ -41,13 +41,13 @@ from tasks.store.records import FileEntry
 
 PART_BYTES = 8 * 2**20
 PARTS_AT_ONCE = 10
-"""Parts in memory. A transfer takes a small multiple of ``PARTS_AT_ONCE * PART_BYTES``."""
+"""Parts in memory at once. A transfer takes a small multiple of ``PARTS_AT_ONCE * PART_BYTES``."""
 _PARTS_OF_A_FILE = 4
 _PARTS_OF_AN_UPLOAD = 10_000
 _KEYS_OF_A_REQUEST = 1000
-"""S3 takes no more."""
+"""Most keys that S3 takes in a request."""
 _FETCHES = 3
-"""Downloads of a file whose digest differs, until the server's object counts as damaged."""
+"""Number of downloads with a wrong digest after which the object counts as damaged."""
 _DIGEST = "sha256"
 _BAR_FROM_BYTES = 64 * 2**20
 _MEBIBYTE = 2**20
@@ -67,10 +67,10 @@ _CREDENTIALS = {
 }
 """Problems and their fixes, by the server's error code."""
 _WITHOUT_REASON = "400"
-"""The code of a refused HEAD request: its answer has no body that says why."""
+"""The code of a refused HEAD request, whose answer has no body with a reason."""
 
 _API = create_loader()
-"""The description of S3's API: read once, as that takes longer than all else that a connection needs."""
+"""The description of S3's API, read once, because reading it takes longer than the rest of a connection."""
 
 Advance = Callable[[int], None]
 TRANSFER_ERRORS = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asyncio.TimeoutError)
@@ -78,14 +78,14 @@ TRANSFER_ERRORS = (OSError, BotoCoreError, ClientError, aiohttp.ClientError, asy
 
 
 def _code(error: BaseException) -> str:
-    """Return the server's code for what is wrong, such as NoSuchBucket; empty when the server did not answer."""
+    """Return the server's error code, such as NoSuchBucket; empty if the server did not answer."""
     answer = error if isinstance(error, ClientError) else error.__cause__
     return str(answer.response["Error"].get("Code", "")) if isinstance(answer, ClientError) else ""
 
 
 def _exists_already(error: BaseException) -> bool:
     """Return True if a conditional request was refused because the object exists already."""
-    return _code(error) in {"PreconditionFailed", "412"}  # Only some servers add which condition failed.
+    return _code(error) in {"PreconditionFailed", "412"}  # Only some servers name the condition.
 
 
 def _patience() -> float:
@@ -93,7 +93,7 @@ def _patience() -> float:
 
 
 def retrying(seconds: float | None = None) -> Retrying:
-    """Return a caller that tries a request again for some seconds, while its error may pass."""
+    """Return a tenacity caller that retries requests with transient errors for some seconds."""
     return Retrying(
         retry=retry_if_exception(_transient),
         wait=wait_random_exponential(multiplier=0.2, max=20),
@@ -119,9 +119,11 @@ def _warn(state: RetryCallState) -> None:
 
 
 def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem:
-    """Return a file system on the server that the environment names.
+    """Return an s3fs file system for the server that the environment names.
 
-    It has so many connections at most, and waits so many seconds for one and for an answer: 10 and 60 when None.
+    Args:
+        connections: most connections at once.
+        timeout: seconds to wait for a connection and for an answer; None for 10 and 60.
     """
     named = os.environ.get
     endpoint = named("AWS_ENDPOINT_URL_S3") or named("AWS_ENDPOINT_URL") or named("FLYTE_AWS_ENDPOINT")
@@ -137,7 +139,7 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
             "connect_timeout": timeout or 10,
             "read_timeout": timeout or 60,
             "retries": {"mode": "standard", "total_max_attempts": 1},
-            # Servers other than Amazon's seldom answer to host names made of bucket names.
+            # Servers other than Amazon's seldom support host names with bucket names.
             "s3": {"addressing_style": named("FLYTE_AWS_ADDRESSING_STYLE") or ("path" if endpoint else "auto")},
             "max_pool_connections": connections,
             "user_agent": "mu-grpo",
@@ -145,13 +147,13 @@ def connect(connections: int, timeout: float | None = None) -> s3fs.S3FileSystem
         session=session,
         skip_instance_cache=True,
     )
-    # Both libraries try again by themselves, as often as they see fit; here the patience that was asked for decides.
+    # Retries of s3fs and botocore are turned off; ``retrying`` decides.
     files.retries = 1
     return files
 
 
 def _failure(name: str, store: str, error: Exception, seconds: float) -> ArtifactError:
-    """Return the error that says what went wrong with an object, which was tried for some seconds, and the fix."""
+    """Return an error about an object that was retried for some seconds, with its fix."""
     again = "start the same command again: what was committed is kept."
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         text = "no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
@@ -177,8 +179,8 @@ class Bucket:
 
     Args:
         uri: ``s3://bucket/prefix``.
-        seconds: how long a failing request is tried again, and an answer is waited for; ``MU_GRPO_S3_PATIENCE``, and
-            the connection's own, when None.
+        seconds: how long failing requests are retried, and the time-out of an answer; None for
+            ``MU_GRPO_S3_PATIENCE`` and the defaults of ``connect``.
     """
 
     def __init__(self, uri: str, seconds: float | None = None) -> None:
@@ -190,14 +192,14 @@ class Bucket:
         self._slots = threading.BoundedSemaphore(PARTS_AT_ONCE)
 
     def within(self, seconds: float) -> "Bucket":
-        """Return the same objects, each request to which is tried for so many seconds."""
+        """Return the same bucket with another time for retries."""
         return Bucket(self.uri, seconds)
 
     def read(self, key: str) -> bytes | None:
-        """Return the content of a small object; None when there is none."""
+        """Return the content of a small object; None if there is none."""
         with self._explain_errors(key):
             try:
-                # With more, the library would ask for the object's size first.
+                # With more, s3fs would request the object's size first.
                 return bytes(self._retried(self._fs.cat_file, self._path(key), max_concurrency=1))
             except FileNotFoundError as error:
                 if _code(error) == "NoSuchBucket":
@@ -205,14 +207,14 @@ class Bucket:
                 return None
 
     def write(self, key: str, content: bytes) -> None:
-        """Write an object, over one that is there."""
+        """Write an object, or replace it."""
         with self._explain_errors(key):
             self._retried(self._fs.pipe_file, self._path(key), content)
 
     def write_new(self, key: str, content: bytes) -> None:
-        """Write an object unless there is one already.
+        """Write an object unless it exists.
 
-        Of writers at the same time one wins where the server knows conditional writes, and the last one elsewhere.
+        Of several writers at once one wins if the server supports conditional writes, else the last one.
         """
         with self._explain_errors(key):
             try:
@@ -228,7 +230,7 @@ class Bucket:
         further: dict[str, str] = {}
         with self._explain_errors(prefix):
             while True:
-                # Each page is tried again by itself: a long listing from its beginning might never end.
+                # Each page is retried by itself, since a long listing might never succeed as a whole.
                 page = self._call("list_objects_v2", Prefix=below, **further)
                 for listed in page.get("Contents", []):
                     key = listed["Key"].removeprefix(self._prefix)
@@ -238,7 +240,7 @@ class Bucket:
                 further = {"ContinuationToken": page["NextContinuationToken"]}
 
     def digest(self, key: str, size: int) -> str | None:
-        """Return the SHA-256 of an object, one part of which at a time is in memory; None when there is none."""
+        """Return the SHA-256 of an object, which is read part by part; None if there is none."""
         digest = hashlib.sha256()
         with self._explain_errors(key):
             for start in range(0, size, PART_BYTES):
@@ -249,7 +251,7 @@ class Bucket:
         return digest.hexdigest()
 
     def delete(self, keys: Sequence[str]) -> list[str]:
-        """Delete objects; return those that the server does not delete, each with its reason."""
+        """Delete objects; return those that the server does not delete, each with the reason."""
         refused: list[str] = []
         for start in range(0, len(keys), _KEYS_OF_A_REQUEST):
             objects = [{"Key": f"{self._prefix}{key}"} for key in keys[start : start + _KEYS_OF_A_REQUEST]]
@@ -259,9 +261,9 @@ class Bucket:
         return refused
 
     def upload(self, folder: Path, files: Mapping[str, FileEntry], prefix: str) -> None:
-        """Upload files of a folder to below a prefix; those that are there with the same digest are passed over."""
+        """Upload files of a folder to a prefix, except those that are there with the same digest."""
         total = sum(entry.bytes for entry in files.values())
-        # What one request can take is sent again sooner than it is asked for.
+        # A small upload is faster than the question what is there.
         there = self.listing(prefix) if total > PART_BYTES else {}
 
         def one(name: str) -> None:
@@ -276,7 +278,7 @@ class Bucket:
             thread_map(one, list(files), PARTS_AT_ONCE)
 
     def download(self, files: Mapping[str, FileEntry], folder: Path) -> None:
-        """Download objects, by key; each appears in the folder once it has its digest."""
+        """Download objects, by key; each file appears in the folder when its digest is right."""
 
         def one(key: str) -> None:
             with self._explain_errors(key):
@@ -288,7 +290,7 @@ class Bucket:
             thread_map(one, list(files), PARTS_AT_ONCE)
 
     def _put(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
-        """Upload a file in one request; the server compares it with the digest that the manifest names."""
+        """Upload a file in one request, with the digest of the manifest for the server to check."""
         digest = base64.b64encode(bytes.fromhex(entry.sha256)).decode()
         checksum = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": digest} if self._checked else {}
         with self._slots:
@@ -297,7 +299,7 @@ class Bucket:
         advance(entry.bytes)
 
     def _put_in_parts(self, file: Path, entry: FileEntry, key: str, advance: Advance) -> None:
-        """Upload a file part by part, each with a checksum and tried again by itself."""
+        """Upload a file in parts, each with a checksum and retried by itself."""
         size = max(PART_BYTES, -(-entry.bytes // _PARTS_OF_AN_UPLOAD))
         algorithm = {"ChecksumAlgorithm": "CRC32"} if self._checked else {}
         place = {"Key": f"{self._prefix}{key}"}
@@ -308,7 +310,7 @@ class Bucket:
             with self._slots, file.open("rb") as opened:
                 opened.seek((number - 1) * size)
                 body = opened.read(size)
-                # Made here, and not by the library, whose one thread serves all requests.
+                # Computed in this thread, since one thread of s3fs serves all requests.
                 crc32 = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
                 checksum = {"ChecksumCRC32": crc32} if algorithm else {}
                 answer = self._call("upload_part", **place, PartNumber=number, Body=body, **algorithm, **checksum)
@@ -320,16 +322,16 @@ class Bucket:
             try:
                 self._call("complete_multipart_upload", **place, MultipartUpload={"Parts": parts})
             except FileNotFoundError:
-                # A server that completed the upload, and whose answer was lost, does not know the upload any more.
+                # If the answer of a completed upload was lost, the server does not know the upload any more.
                 if not self._has_digest(key, entry.sha256):
                     raise
         except BaseException:
-            with suppress(Exception):  # What failed is the error to report.
+            with suppress(Exception):  # The first error is the one to report.
                 self._fs.call_s3("abort_multipart_upload", Bucket=self._bucket, **place)
             raise
 
     def _fetch(self, key: str, entry: FileEntry, target: Path, advance: Advance) -> bool:
-        """Download a file beside its place and move it there if it has its digest; return whether it has."""
+        """Download a file beside its target, and move it there if its digest is right; return whether it is."""
         with atomic_path(target) as staged:
             staged.touch()
 
@@ -355,17 +357,17 @@ class Bucket:
         except FileNotFoundError:
             return False
         except OSError as error:
-            if error.errno == errno.EINVAL:  # The answer to HEAD has no reason in it; that to the upload will have one.
+            if error.errno == errno.EINVAL:  # HEAD gives no reason; the upload will.
                 return False
             raise
 
     @property
     def _checked(self) -> bool:
-        """True if the server is asked to check what it receives."""
+        """True if the server is to check uploads."""
         return bool(self._fs.s3.meta.config.request_checksum_calculation == "when_supported")
 
     def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Return the answer to a request of S3's own, tried again while its error may pass."""
+        """Send a request of S3's API, with retries, and return the answer."""
         answer: dict[str, Any] = self._retried(self._fs.call_s3, method, Bucket=self._bucket, **arguments)
         return answer
 
@@ -374,7 +376,7 @@ class Bucket:
 
     @contextmanager
     def _explain_errors(self, key: str) -> Iterator[None]:
-        """Raise errors of requests inside the block as what is wrong with the object, and how to fix it."""
+        """Turn errors of requests inside the block into ArtifactErrors about the object, with the fix."""
         try:
             yield
         except TRANSFER_ERRORS as error:
@@ -388,7 +390,7 @@ def _properties(file: Path, entry: FileEntry) -> dict[str, Any]:
 
 @contextmanager
 def _progress(title: str, total: int) -> Iterator[Advance]:
-    """A progress bar over mebibytes, for a transfer that is large enough to wait for."""
+    """Show a progress bar over mebibytes for a large transfer; yield its callback."""
     with bar(f"{title}, MiB" if total >= _BAR_FROM_BYTES else "", total // _MEBIBYTE) as progress:
         done, lock = 0, threading.Lock()
 

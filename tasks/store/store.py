@@ -1,6 +1,6 @@
-"""A store of artifacts, in a folder or on S3: data files first, manifest.json last, every digest checked on read.
+"""A store of artifacts, in a folder or on S3. A manifest is written last, and digests are checked on read.
 
-A store on S3 has a local copy of what was read and written, with the same layout: below ``MU_GRPO_CACHE``, or
+A store on S3 has a local copy of the files that were read or written, with the same layout, in ``MU_GRPO_CACHE`` or
 ``~/.cache/mu-grpo``.
 """
 
@@ -46,10 +46,10 @@ class Draft:
         self.facts: dict[str, Any] = {}
         self.phases: dict[str, float] = {}
         self.earlier: dict[str, float] = {}
-        """Seconds by phase that earlier attempts spent on the parts that were found."""
+        """Seconds by phase that earlier attempts spent on the parts that are used again."""
         self.started = time.time()
         self._open: dict[str, float] = {}
-        """When the phase began that is at work."""
+        """Start of the phase that is running, by its name."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -79,10 +79,10 @@ class Store:
 
     Args:
         ref: the store's address and id.
-        task: the step that writes, for manifests.
-        version: the step's version, for manifests.
-        work: the key of the work that is done here, so that it can go on after an interruption (see ``work.run_once``).
-        follows: whether this process follows a leader, which makes the same calls: it reads what the leader reads, and
+        task: name of the step that writes, for manifests.
+        version: version of that step, for manifests.
+        work: key of the work, under which its parts are kept for a restart (see ``work.run_once``).
+        follows: whether this process follows rank 0, which makes the same calls: it reads the same artifacts, and
             discards what it writes.
     """
 
@@ -99,10 +99,10 @@ class Store:
 
     @classmethod
     def open(cls, uri: str | Path, create: bool = True) -> "Store":
-        """Return the store at a folder or an ``s3://`` address, made there when it does not exist.
+        """Return the store at a folder or an ``s3://`` address, which is made if it does not exist.
 
         Raises:
-            ArtifactError: it is no place for a store, it cannot be written, or (``create`` false) holds no store.
+            ArtifactError: the address is none, cannot be written, or with ``create`` False holds no store.
         """
         if not is_place(str(uri)):
             raise ArtifactError(f"store: {str(uri)!r} is no place for one; allowed: {STORES}.")
@@ -111,34 +111,34 @@ class Store:
         place: Place = bucket or Folder(root)
         found = place.read(MARKER)
         if found is None and create:
-            # Of processes that make the store at the same time the first one's id counts.
+            # If several processes make the store at once, the id that is written first counts.
             place.write_new(MARKER, json.dumps({"schema_version": SCHEMA, "id": uuid.uuid4().hex}).encode())
             found = place.read(MARKER)
         if found is None:
             raise ArtifactError(f"{uri}: no store here (no {MARKER}). Name the one that a run wrote to.")
         store = cls(StoreRef(uri=bucket.uri if bucket else str(root), id=json.loads(found)["id"]))
-        store.remote = bucket  # Its connection is open.
+        store.remote = bucket  # It is connected already.
         return store
 
     @property
     def places(self) -> list[Place]:
-        """The store's folder; or its local copy, and its bucket last."""
+        """The folder of the store, or its local copy and then its bucket."""
         return [self.local] if self.remote is None else [self.local, self.remote]
 
     def sweep(self) -> None:
-        """Remove what writers that died on this machine left behind."""
+        """Remove the files of writers that died on this machine."""
         disk.sweep(self.root)
 
     @contextmanager
     def write(
         self, kind: Kind, *, settings: Mapping[str, Any] | Settings, parents: Parents, seed: int
     ) -> Iterator[Draft]:
-        """A draft that becomes an artifact when the block ends without an error, and nothing otherwise.
+        """Yield a draft that becomes an artifact when the block ends without an error.
 
-        In a process that follows a leader it becomes nothing, and its ``ref`` names no artifact.
+        In a process that follows rank 0 nothing is committed, and the draft's ``ref`` names no artifact.
 
         Raises:
-            ArtifactError: the disk is full or cannot be written, or S3 does not take it; nothing is committed then.
+            ArtifactError: the disk or the server does not take the files; nothing is committed then.
         """
         with staging_folder(self.root) as staging:
             draft = Draft(staging, parents)
@@ -148,7 +148,7 @@ class Store:
             draft.ref = ArtifactRef(kind=kind, digest="") if self.follows else self._commit(draft, kind, plain, seed)
 
     def _commit(self, draft: Draft, kind: Kind, settings: dict[str, Any], seed: int) -> ArtifactRef:
-        # On S3 the objects last: what a power failure leaves of a local copy is checked, and fetched again.
+        # The local copy of a store on S3 is not flushed: after a power failure its damaged files are fetched again.
         lasting = self.remote is None
         files = disk.entries(draft.path, flushed=lasting)
         parents = {role: [one] if isinstance(one, ArtifactRef) else list(one) for role, one in draft.parents.items()}
@@ -188,7 +188,7 @@ class Store:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            try:  # The same content is there already: keep it, when it is whole.
+            try:  # The same artifact is there already; it is replaced only if it is damaged.
                 check(final, _unwrap(self._parse_manifest(ref, self.local.read(f"{ref.folder}/{MANIFEST}"))).files)
             except DamagedError:
                 shutil.rmtree(final)
@@ -201,22 +201,22 @@ class Store:
         return ref
 
     def read_note(self, name: str) -> bytes | None:
-        """Return a small JSON file that is no artifact; None when it is not there."""
+        """Return the content of a small JSON file that is no artifact; None if there is none."""
         found = self.local.read(name)
-        # What a power failure leaves of a local copy is not JSON.
+        # After a power failure the local copy may be no JSON.
         return self.remote.read(name) if self.remote and not _is_json(found) else found
 
     def write_note(self, name: str, text: str) -> Path:
-        """Write a small file that is no artifact, over one that is there; return its path on this machine."""
+        """Write a small file that is no artifact, or replace it; return its path on this machine."""
         for place in self.places:
             place.write(name, text.encode())
         return self.root / name
 
     def delete(self, name: str) -> list[str]:
-        """Delete a folder or a file everywhere, manifests first: what is half deleted does not count as there.
+        """Delete a folder or a file here and on S3, manifests first, so that no partial artifact counts as one.
 
         Returns:
-            The files that a server does not delete, each with its reason.
+            The files that the server does not delete, each with the reason.
         """
         keys = [list(place.listing(name)) or [name] for place in self.places]
         return [
@@ -227,7 +227,7 @@ class Store:
         ]
 
     def refs(self, kind: Kind) -> list[ArtifactRef]:
-        """Return all artifacts of a kind, by the names of their folders; the digests are abbreviated."""
+        """Return references to all artifacts of a kind, with the abbreviated digests of their folders."""
         keys = [key.split("/") for key in self.places[-1].listing(kind)]
         return [ArtifactRef(kind=kind, digest=parts[1]) for parts in keys if parts[2:] == [MANIFEST]]
 
@@ -237,15 +237,15 @@ class Store:
         return sorted(found, key=lambda manifest: -manifest.timings.finished)
 
     def manifest(self, ref: ArtifactRef) -> Manifest:
-        """Return an artifact's manifest; on S3 that of the local copy, where there is one.
+        """Return an artifact's manifest, from the local copy if it has one.
 
         Raises:
-            ArtifactError: there is no such artifact here, or its manifest cannot be read.
+            ArtifactError: the store has no such artifact, or its manifest cannot be read.
         """
         return _unwrap(self.read_manifests([ref])[0])
 
     def read_manifests(self, refs: Sequence[ArtifactRef], copied: bool = True) -> list[Manifest | ArtifactError]:
-        """Return the manifest of each artifact, or why there is none; that of a local copy only if ``copied``."""
+        """Return the manifest of each artifact, or an error; a local copy is read only if ``copied``."""
         keys = [f"{ref.folder}/{MANIFEST}" for ref in refs]
         read = self.read_note if copied else self.places[-1].read
         texts = thread_map(read, keys, OBJECTS_AT_ONCE)
@@ -264,7 +264,7 @@ class Store:
             return DamagedError(f"{name}: not a manifest ({error}). {RESTORE}")
 
     def holds(self, ref: ArtifactRef) -> bool:
-        """Return True if the artifact is here and whole; on S3, if all its objects have their sizes."""
+        """Return True if the artifact is complete and undamaged; on S3, if all its objects have their sizes."""
         try:
             manifest = self.manifest(ref)
             if self.remote is None:
@@ -281,7 +281,7 @@ class Store:
         return self.paths([ref], without)[0]
 
     def paths(self, refs: Sequence[ArtifactRef], without: str | None = None) -> list[Path]:
-        """Return the folders of artifacts, every file of which has been checked against its digest.
+        """Return the folders of artifacts, after a check of all files against their digests.
 
         Files in the folder ``without`` of an artifact are neither fetched nor checked.
 
@@ -317,10 +317,10 @@ class Store:
         return self.root / key
 
     def fetch(self, files: Mapping[str, FileEntry]) -> None:
-        """Make sure that files, given by their keys, are on this machine and have their digests.
+        """Make sure that files, by their keys, are on this machine and have their digests.
 
         Raises:
-            ArtifactError: one is missing or differs; in a local copy it is fetched again first.
+            ArtifactError: a file is missing or damaged, also after it was fetched from S3 again.
         """
         if self.remote is None:
             check(self.root, files)
@@ -332,7 +332,7 @@ class Store:
 
 
 def bucket_of(uri: str, seconds: float | None = None) -> "Bucket | None":
-    """Return the objects at an ``s3://`` address, see ``Bucket``; None for a folder."""
+    """Return the ``Bucket`` of an ``s3://`` address; None for a folder."""
     if not uri.startswith("s3://"):
         return None
     from tasks.store.s3 import Bucket  # Its packages take a second to load.

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROWS_AT_ONCE = 512
-"""Rows of a table that is read piece by piece."""
+"""Rows of a batch of a table that is streamed."""
 
 PROMPTS = pa.schema(
     {
@@ -24,10 +24,10 @@ PROMPTS = pa.schema(
 
 MESSAGES = pa.field("messages", pa.string())  # the chat, as JSON, where the prompt is one; null where it is a text
 CHATS = PROMPTS.append(pa.field("date", pa.string())).append(MESSAGES)
-"""Prompts of which some go through the tokenizer's chat template; ``date`` is what it takes for today."""
+"""Prompts of which some are chats; ``date`` is the current date for chat templates."""
 
 TRAINING = pa.schema([PROMPTS.field(name) for name in ("prompt_id", "prompt", "answer", "level")])
-"""Rows of a training set, whose prompt is what is asked."""
+"""Rows of a training set; the prompt is the problem without a template."""
 TRAINING_CHATS = TRAINING.append(MESSAGES)
 """Rows of which some are chats."""
 
@@ -58,7 +58,7 @@ ROLLOUTS = pa.schema(
 
 
 def rollouts_schema(max_new_tokens: int) -> pa.Schema:
-    """Return the schema of rollouts with their limit on new tokens, which objectives read."""
+    """Return the schema of rollouts, with the limit on new tokens in its metadata."""
     return ROLLOUTS.with_metadata({"max_new_tokens": str(max_new_tokens)})
 
 
@@ -124,7 +124,7 @@ _METRIC_COUNTS = ("stage", "update", "staleness", "tokens", "responses")
 
 
 def metrics_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of the diagnostics, a row per update: a column of nulls alone still has numbers as its type."""
+    """Return the schema of diagnostics, in which a column of nulls alone still has a type of numbers."""
 
     def kind(name: str) -> pa.DataType:
         if "histogram" in name:
@@ -151,29 +151,29 @@ def to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None)
 
 @contextmanager
 def table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    """Yield a function that appends tables to a parquet file, so that a long one is never in memory as a whole."""
+    """Yield a function that appends tables to a parquet file."""
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         yield writer.write_table
 
 
 def stream_table(path: Path, columns: list[str] | None = None, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Yield a parquet file, or only some of its columns, a number of rows at a time."""
+    """Yield a parquet file, or some of its columns, in tables of so many rows."""
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(rows, columns=columns):
             yield pa.Table.from_batches([batch])
 
 
 class Rows:
-    """Rows of tables that follow each other, taken in portions of another size."""
+    """Reads consecutive tables in batches of another size."""
 
     def __init__(self, tables: Iterable[pa.Table]) -> None:
         self.taken = 0
-        """The number of rows that were taken."""
+        """Number of rows that were read."""
         self._tables = iter(tables)
         self._begun: list[pa.Table] = []
 
     def take(self, count: int) -> pa.Table:
-        """Return the next rows; fewer when there are no more."""
+        """Return the next ``count`` rows, or fewer at the end."""
         found = sum(table.num_rows for table in self._begun)
         while found < count and (table := next(self._tables, None)) is not None:
             self._begun.append(table)
@@ -186,10 +186,10 @@ class Rows:
         return whole.slice(0, count)
 
     def rest(self) -> int:
-        """Return the number of rows that are left."""
+        """Read the remaining rows, and return their number."""
         return sum(table.num_rows for table in (*self._begun, *self._tables))
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Return a parquet file, or only some of its columns."""
+    """Read a parquet file, or some of its columns."""
     return pq.read_table(path, columns=columns)

@@ -1,4 +1,4 @@
-"""Runs a step once: by one process at a time, found when it is done, continued when it was interrupted."""
+"""Run a step once: in one process at a time, not at all if its result exists, from its saved parts if interrupted."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ Inputs = ParamSpec("Inputs")
 
 
 class MadeRecord(Record):
-    """The record of what a step made, found by the key of its work."""
+    """The record of the artifacts of a step, under the key of its work."""
 
     schema_version: int
     task: str
@@ -36,7 +36,7 @@ class MadeRecord(Record):
 
 
 def work_key(task: str, version: str, inputs: Sequence[Any]) -> str:
-    """Return the key of work, from all that determines its result: step, version, settings, digests of inputs."""
+    """Return the key of work: a digest of step, version, settings and digests of inputs."""
     return hashlib.sha256(json.dumps([task, version, _plain(list(inputs))]).encode()).hexdigest()[:32]
 
 
@@ -48,18 +48,18 @@ def run_once(
     *inputs: Inputs.args,
     **named: Inputs.kwargs,
 ) -> Made:
-    """Run a step unless its result is in the store and whole.
+    """Run a step unless the store has its result, undamaged.
 
-    Processes that would do the same work on this machine wait for the one that does it. So do those of other machines,
-    with a store on S3, where the step goes on after SIGTERM until it has saved its work: they go on from there.
+    Processes on this machine with the same work wait for the one that does it. With a store on S3, processes on other
+    machines wait too if the step saves its parts on SIGTERM, and continue from these parts.
 
     Args:
         ref: the store.
-        task: the step's name.
-        version: the step's version.
-        logic: the step.
+        task: name of the step.
+        version: version of the step.
+        logic: function of the step.
         inputs: settings, references and plain values that determine the result.
-        named: inputs that do not.
+        named: inputs that do not determine the result.
     """
     key = work_key(task, version, inputs)
     store = Store(ref, task, version, key)
@@ -67,7 +67,7 @@ def run_once(
         if found := _find(store, key, task):
             return found  # type: ignore[return-value]  # of the type that the same step returned
         with store.progress.hold(task) if defers_sigterm(logic) else nullcontext():
-            if found := _find(store, key, task):  # Another machine has ended it.
+            if found := _find(store, key, task):  # Another machine has done it meanwhile.
                 return found  # type: ignore[return-value]  # of the type that the same step returned
             made = logic(store, *inputs, **named)
             store.progress.check_lease()
@@ -78,7 +78,7 @@ def run_once(
 
 
 def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] | None:
-    """Return the artifacts that the work made, if they are whole."""
+    """Return the artifacts of the work, if it is done and they are undamaged."""
     found = MadeRecord.parse(store.read_note(f"{MADE}/{key}.json"))
     if found is None or not all(store.holds(one) for one in found.listed):
         return None
@@ -88,7 +88,7 @@ def _find(store: Store, key: str, task: str) -> ArtifactRef | list[ArtifactRef] 
 
 @contextmanager
 def _lock(store: Store, key: str, task: str) -> Iterator[None]:
-    """Hold the work for this process on this machine inside the block; a process that dies loses the lock."""
+    """Hold the lock of the work on this machine inside the block; a process that dies loses it."""
     path = store.root / LEASES / f"{key}.lock"
     with disk_errors(store.root):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Compares every file of a store with its manifests, where the artifacts are: on S3 not in the local copy."""
+"""Check every file of a store against the manifests, on S3 on the server and not in the local copy."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ _MISSING = "missing"
 
 @dataclass(frozen=True)
 class Fault:
-    """A file that is not what it should be."""
+    """A file that is missing or damaged."""
 
     artifact: str
     file: str
@@ -32,11 +32,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Findings:
-    """The faults that a check found, and how much it read."""
+    """Faults that a check found, and how much it read."""
 
     faults: list[Fault]
     descendants: dict[str, list[str]]
-    """The artifacts that descend from every artifact with a fault."""
+    """Artifacts that descend from each artifact with a fault."""
     artifacts: int
     files: int
     bytes: int
@@ -44,7 +44,7 @@ class Findings:
 
 
 def check_store(store: Store, wanted: str | None = None) -> Findings:
-    """Verify the digests of artifacts and of all that they descend from.
+    """Verify the digests of artifacts and of their ancestors.
 
     Args:
         store: the store of the artifacts.
@@ -58,14 +58,14 @@ def check_store(store: Store, wanted: str | None = None) -> Findings:
     with disk_errors(store.root):
         contents = read_contents(store)
         if wanted is None:
-            made = (name for names in contents.records.values() for name in names)  # Nothing may descend from some.
+            made = (name for names in contents.records.values() for name in names)  # They may have no descendants.
             roots = [*contents.manifests, *contents.missing, *made]
         elif wanted == RUN:
             roots = [find_reports(store)[0].ref.folder]
         elif wanted == LATEST:
             roots = [find_artifact(store, wanted).folder]
         else:
-            # Among all folders: one that has lost its manifest is there to be checked, too.
+            # Of all folders, since an artifact may have lost its manifest.
             roots = [match_artifact(contents.folders, wanted)]
         return _check(store.places[-1], contents, contents.ancestors(roots))
 
@@ -93,7 +93,7 @@ def _check(place: Place, contents: Contents, scope: set[str]) -> Findings:
 
 
 def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault]:
-    """Yield manifests that are missing, cannot be read, or are not those of their folder and their content."""
+    """Yield manifests that are missing or unreadable, or do not match their folder or content."""
     for name in sorted(scope):
         manifest = contents.manifests.get(name)
         found = ""
@@ -109,7 +109,7 @@ def _manifest_faults(contents: Contents, scope: Iterable[str]) -> Iterator[Fault
 
 def _fault(place: Place, key: str, there: StoredFile | None, entry: FileEntry) -> Fault | None:
     now = _MISSING
-    for _ in range(2):  # What was read wrong once is read again: a damaged file stays so.
+    for _ in range(2):  # A second read tells a damaged file from a read error.
         if there and (found := place.digest(key, there.bytes)):
             if found == entry.sha256:
                 return None

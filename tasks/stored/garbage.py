@@ -1,8 +1,8 @@
-"""Finds what no finished run refers to, and deletes it.
+"""Find and delete files that no finished run refers to.
 
-An artifact stays when a finished run descends from it, when it or one that descends from it is young, and while any
-step is at work: what a running step reads cannot be told from outside. So do the shards of later stages beside those of
-earlier ones. A step on another machine that takes no lease, because it saves no parts, is protected by age alone.
+An artifact is kept if a finished run descends from it, or if it or a descendant is young. All artifacts are kept while
+a step is running, since it is unknown which of them it reads. Shards of later stages are kept together with those of
+earlier stages. A step on another machine that saves no parts has no lease, so its artifacts are protected by age alone.
 """
 
 import json
@@ -27,7 +27,7 @@ from tasks.stored.runs import run_key
 
 _HOUR = 3600.0
 _ENDS: tuple[Kind, ...] = ("report", "study", "laboratory", "reproduction")
-"""Kinds of artifacts that finished runs end with."""
+"""Kinds of the last artifact of a finished run."""
 
 
 @dataclass(frozen=True)
@@ -35,33 +35,33 @@ class Item:
     """A file or a folder to delete."""
 
     kind: str
-    """The row of the table that counts it."""
+    """Row of the printed table in which it is counted."""
     name: str
-    """Its key in the store."""
+    """Key in the store."""
     bytes: int
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """Files and folders that no finished run refers to, and how much stays."""
+    """Files and folders that no finished run refers to, and how much is kept."""
 
     items: list[Item]
-    """Items in the order in which they can be deleted."""
+    """Items, in the order in which they can be deleted."""
     runs: int
-    """Finished runs, all artifacts of which stay."""
+    """Number of finished runs, whose artifacts are all kept."""
     kept: int
-    """Artifacts that stay."""
+    """Number of artifacts that are kept."""
     spared: int
-    """Artifacts that stay and belong to no finished run."""
+    """Number of artifacts that are kept although they belong to no finished run."""
     work: RunningWork
-    """The work of processes when the store was read."""
+    """The work that was running when the store was read."""
 
 
 def find_garbage(store: Store, hours: float = 24) -> Garbage:
-    """Find what no finished run refers to; artifacts younger than some hours are spared.
+    """Find files that no finished run refers to; artifacts younger than ``hours`` are kept.
 
     Raises:
-        ArtifactError: a manifest cannot be read, so that nobody knows what it refers to; or the disk or server fails.
+        ArtifactError: a manifest cannot be read, so that its parents are unknown; or the disk or the server fails.
     """
     with disk_errors(store.root):
         work = RunningWork(store)
@@ -81,7 +81,7 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
         in_use = contents.ancestors(here if work.keys else young) & here
         sets = {_shard_set(contents.manifests[name]) for name in in_use} - {None}
         stays = of_runs | in_use | {name for name in here if _shard_set(contents.manifests[name]) in sets}
-        # Children first: whatever is left after an interruption has its parents.
+        # Descendants come first, so that after an interruption no artifact lacks its parents.
         edges = {name: {*contents.parents[name]} & here - stays for name in sorted(here - stays)}
         going = [*TopologicalSorter(edges).static_order()][::-1]
         items = [
@@ -95,7 +95,7 @@ def find_garbage(store: Store, hours: float = 24) -> Garbage:
 
 
 def _shard_set(manifest: Manifest) -> str | None:
-    """Return what shards that a run cut together have in common, as later stages read some of them; None for others."""
+    """Return a key that the shards of a run share, because later stages read some of them; None for other artifacts."""
     if manifest.kind != "prompts" or "stage" not in manifest.known_facts:
         return None
     parents = {role: [ref.digest for ref in refs] for role, refs in manifest.parents.items()}
@@ -103,7 +103,7 @@ def _shard_set(manifest: Manifest) -> str | None:
 
 
 def _records(contents: Contents, going: set[str], before: float) -> Iterator[Item]:
-    """Yield records, which go first: then none of them ever names an artifact that went."""
+    """Yield records, which are deleted first, so that none names a deleted artifact."""
     for key, names in contents.records.items():
         file = contents.files[key]
         lost = not {*names} <= contents.manifests.keys() and file.modified <= before
@@ -112,7 +112,7 @@ def _records(contents: Contents, going: set[str], before: float) -> Iterator[Ite
 
 
 def _unfinished(contents: Contents, work: RunningWork, before: float) -> Iterator[Item]:
-    """Yield unfinished work, and data that never got a manifest."""
+    """Yield unfinished work, and data without a manifest."""
     for name in sorted(contents.folders.keys() - contents.manifests.keys()):
         area, _, key = name.partition("/")
         if _changed(contents, name) > before:
@@ -130,7 +130,7 @@ def _locks(store: Store, work: RunningWork, before: float) -> Iterator[Item]:
 
 
 def _changed(contents: Contents, name: str) -> float:
-    """Return when a folder was last changed; an artifact, when it was made or copied here."""
+    """Return when a folder was last changed, or an artifact was made or copied here, in Unix seconds."""
     manifest = contents.manifests.get(name)
     made = manifest.timings.finished if manifest else 0.0
     return max([made, *(file.modified for file in contents.folders.get(name, {}).values())])
@@ -141,16 +141,16 @@ def _folder(contents: Contents, kind: str, name: str) -> Item:
 
 
 def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
-    """Delete what was found, manifests before data, and what dead writers staged; return what was found and is gone.
+    """Delete garbage, manifests before data, and the files of dead writers; return the deleted items.
 
-    Work that was begun since is left alone, and with it all artifacts.
+    If a step has begun since the garbage was found, its work and all artifacts are kept.
 
     Raises:
-        ArtifactError: the disk or the server does not let it; what is left is found the next time.
+        ArtifactError: the disk or the server refuses; the rest is found the next time.
     """
     deleted = []
     store.sweep()
-    # Locks first: the fewer there are, the sooner it is known before every artifact that nobody is at work.
+    # Locks first, because all of them are checked before the deletion of each artifact.
     ordered = sorted(garbage.items, key=lambda item: not item.name.startswith((f"{PROGRESS}/", f"{LEASES}/")))
     with disk_errors(store.root), bar("delete", len(ordered)) as progress:
         for item in ordered:
@@ -161,7 +161,7 @@ def delete_garbage(store: Store, garbage: Garbage) -> Garbage:
 
 
 def _delete(store: Store, work: RunningWork, name: str) -> bool:
-    """Delete an item; return whether nobody needs it."""
+    """Delete an item unless a running step may need it; return whether it was deleted."""
     area, _, key = name.partition("/")
     key = key.removesuffix(".lock")
     if area not in (LEASES, PROGRESS):
@@ -186,7 +186,7 @@ def _delete_folder(store: Store, name: str) -> None:
 
 @contextmanager
 def _lock(store: Store, key: str) -> Iterator[bool]:
-    """Yield whether the work is nobody's; inside the block nobody here can begin it, after it its lock file is gone."""
+    """Yield True if the lock of the work is free. Inside the block it is held, and then its file is deleted."""
     path = store.root / LEASES / f"{key}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
@@ -198,6 +198,6 @@ def _lock(store: Store, key: str) -> Iterator[bool]:
     try:
         yield True
     finally:
-        # Before the release: who waits for the lock then finds that its file is gone, and makes a new one.
+        # Deleted before the release, so that a process that waits for the lock makes a new file.
         path.unlink(missing_ok=True)
         lock.release()

@@ -1,4 +1,4 @@
-"""Results of evaluating a stored policy and of rescoring a stored run, as their commands print them."""
+"""Results of the workflows evaluation and rescore, as they are printed."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Finished runs of a store: found by their reports or by what a user types, and recorded so that they can be repeated.
+"""Find the finished runs and the artifacts of a store, and write the record with which a run can be repeated.
 
-The record of a run holds settings, code, packages, seed, machine and digests.
+The record holds settings, code, packages, seed, machine and digests.
 """
 
 import json
@@ -34,7 +34,7 @@ def find_reports(store: Store, seed: int | None = None, algorithm: str | None = 
     """Return the manifests of the reports, the latest first.
 
     Raises:
-        DataError: there is none.
+        DataError: no finished run matches.
     """
     found = [
         manifest
@@ -66,9 +66,9 @@ def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None 
 
     Args:
         store: the store of the run.
-        algorithm: the preset; any when it is empty.
+        algorithm: the preset; any if empty.
         seed: the seed of the run.
-        stage: the stage, from 0, whose policy is the last one; every stage when None.
+        stage: the stage, from 0, with whose policy the list ends; the last stage if None.
 
     Raises:
         DataError: there is no such run, or it has fewer stages.
@@ -84,10 +84,10 @@ def trained_policies(store: Store, algorithm: str, seed: int, stage: int | None 
 
 
 def find_artifact(store: Store, wanted: str, kind: Kind | None = None) -> ArtifactRef:
-    """Return the artifact of ``kind/digest``, whose digest may be abbreviated, or the last policy of the latest run.
+    """Return the artifact of ``kind/digest``, which may be abbreviated; of ``latest`` the latest run's last policy.
 
     Raises:
-        DataError: there is none, or more than one (candidates are named), or it is not of the ``kind``.
+        DataError: no artifact or several ones match (candidates are named), or it is not of the ``kind``.
     """
     if kind and wanted != LATEST and not wanted.startswith(f"{kind}/"):
         raise DataError(f"{wanted!r}: names no {kind}; allowed: {kind}/digest, or {LATEST}.")
@@ -99,14 +99,14 @@ def find_artifact(store: Store, wanted: str, kind: Kind | None = None) -> Artifa
 
 
 def match_artifact(names: Iterable[str], wanted: str) -> str:
-    """Return the one of some artifacts that ``kind/digest`` names, whose digest may be abbreviated.
+    """Return the artifact that ``kind/digest`` names, which may be abbreviated.
 
     Raises:
-        DataError: there is none, or more than one; candidates are named.
+        DataError: no artifact or several ones match; candidates are named.
     """
     kind = _kind_of(wanted)
     candidates = sorted(name for name in names if name.startswith(f"{kind}/"))
-    # Folders have 16 characters of a digest; somebody may have copied all of it.
+    # Folders have the first 16 characters of a digest, and users may give all of it.
     found = [name for name in candidates if name.startswith(wanted[: len(kind) + 17])]
     if len(found) > 1:
         names = first_names(found, _CANDIDATES)
@@ -130,7 +130,7 @@ def _kind_of(wanted: str) -> Kind:
 
 
 def run_key(report: Manifest) -> str:
-    """Return a key that is equal for reports that were rendered of the same run."""
+    """Return a key that is equal for all reports of the same run."""
     evaluations = [ref.digest for ref in report.parents.get("evaluations", ())]
     return json.dumps([report.settings, evaluations or report.digest], sort_keys=True)
 
@@ -138,8 +138,7 @@ def run_key(report: Manifest) -> str:
 def write_reproducibility(store: Store, report: ArtifactRef, settings: RunSettings) -> Path:
     """Write the record of a run into its store; return its path on this machine.
 
-    The machine is that of the task that ends the run; every artifact's manifest holds the packages and the commit of
-    the task that made it.
+    The machine is that of the last task. Packages and commits of other tasks are in the manifests of their artifacts.
 
     Raises:
         ArtifactError: an artifact of the run is missing, or the store cannot be written.
@@ -179,7 +178,7 @@ def run_digests(store: Store, report: ArtifactRef) -> list[dict[str, Any]]:
 
 @cache
 def _machine() -> dict[str, Any]:
-    """Return a description of the machine of this process; GPUs with memory and driver, as nvidia-smi names them."""
+    """Describe this machine; GPUs with memory and driver, as nvidia-smi names them."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     has_gpus = shutil.which("nvidia-smi") is not None
     asked = subprocess.run(query, capture_output=True, text=True, check=False).stdout if has_gpus else ""

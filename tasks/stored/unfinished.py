@@ -1,4 +1,4 @@
-"""Finds runs without a report, by what they made."""
+"""Find runs without a report by their artifacts."""
 
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -14,52 +14,52 @@ _KINDS: tuple[Kind, ...] = ("policy", "rollouts", "verdicts", "evaluation", "ave
 
 @dataclass(frozen=True)
 class Responses:
-    """Rollouts that were verified together, and what was made of them."""
+    """Rollouts that were verified together, with their verdicts and the policy that was trained on them."""
 
     title: str
     rollouts: list[ArtifactRef]
     verdicts: ArtifactRef | None
     policy: Manifest | None
-    """The policy that learned from them."""
+    """The policy that was trained on them."""
 
     @classmethod
     def of_policy(cls, title: str, policy: Manifest) -> "Responses":
-        """Return the responses that a policy learned from."""
+        """Return the responses that a policy was trained on."""
         return cls(title, policy.parents["rollouts"], policy.parents["verdicts"][0], policy)
 
 
 @dataclass(frozen=True)
 class UnfinishedRun:
-    """A run, as far as it came."""
+    """The artifacts of a run without a report."""
 
     seed: int
     policies: list[Manifest]
-    """The base policy first."""
+    """Policies of all stages so far, the base policy first."""
     finished_stages: int
-    """The first stages, which belong to a finished run too."""
+    """Number of its first stages that also belong to a finished run."""
     averages: list[Manifest]
-    """The evaluations of these policies, in their order; a policy may have none."""
+    """Evaluations of these policies, in their order; a policy may have none."""
     rollouts: list[Manifest]
-    """Rollouts by the last policy, for the next stage."""
+    """Rollouts of the next stage, by the last policy."""
     verdicts: list[Manifest]
     """Verdicts on these rollouts."""
 
     @property
     def latest(self) -> float:
-        """The time when it made its last artifact, in Unix seconds."""
+        """Time of its last artifact, in Unix seconds."""
         made = chain(self.policies, self.averages, self.rollouts, self.verdicts)
         return max(manifest.timings.finished for manifest in made)
 
     @property
     def reached(self) -> str:
-        """The last that it made, such as ``the verdicts of stage 2``."""
+        """Its last artifact in words, such as ``the verdicts of stage 2``."""
         trained = len(self.policies) - 1
         if self.rollouts:
             return f"the {'verdicts' if self.verdicts else 'rollouts'} of stage {trained + 1}"
         return f"the policy of stage {trained}" if trained else "the base policy"
 
     def history(self, store: Store) -> History:
-        """Return the history that its report shows.
+        """Return the history for its report.
 
         Raises:
             ArtifactError: an artifact of the run is missing or corrupted.
@@ -81,9 +81,9 @@ class UnfinishedRun:
 
 
 def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None = None) -> list[UnfinishedRun]:
-    """Return the runs that end with a policy, or with rollouts, of which no report tells, the latest first.
+    """Return the runs whose last policy or rollouts belong to no report, the latest first.
 
-    A run that went no further than its base policy has no algorithm yet.
+    A run with a base policy alone has no algorithm yet.
     """
     known = {kind: store.manifests(kind) for kind in _KINDS}
     lineage = Lineage.of(chain(*known.values()))
@@ -98,7 +98,7 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
         for policy in lineage.policies(evaluated)
     }
     finished = {digest for digest, _ in reported}
-    # A base policy has no seed of its own: it is that of every run that evaluated it or sampled from it.
+    # A base policy may belong to runs with several seeds: to all that evaluated it or sampled from it.
     made = {(policy.digest, policy.seed) for policy in trained} | averages.keys()
     ends = (made - {*map(_sampler, trained)} - reported) | {*map(_sampler, untaken)}
     policies = {policy.digest: policy for policy in known["policy"]}
@@ -127,5 +127,5 @@ def find_unfinished(store: Store, seed: int | None = None, algorithm: str | None
 
 
 def _sampler(made: Manifest) -> tuple[str, int]:
-    """Return the digest of the policy that something was made with, and the seed of its run."""
+    """Return the digest of the policy from which an artifact was made, and the seed of its run."""
     return made.parents["policy"][0].digest, made.seed
