@@ -1,1 +1,1 @@
-"""Graphs only: which step follows which."""
+"""Graphs of steps, and nothing else."""

@@ -1,4 +1,4 @@
-r"""The accuracy of a policy that a store holds, on benchmarks of your choice.
+r"""Measure the accuracy of a stored policy on benchmarks of your choice.
 
 pyflyte run workflows/evaluation.py evaluation --store runs/tiny-cpu \
   --evaluate '{"max_new_tokens": 32}' --prompts '{"arithmetic": {"levels": [2]}, "prompts_per_stage": 512}'
@@ -11,7 +11,7 @@ from tasks.flyte.ends import close_evaluation, open_evaluation
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
 from tasks.stored.results import EvaluatedPolicy
 from workflows.stages import evaluate as evaluate_policy
-from workflows.stages import problems
+from workflows.stages import prepare_benchmarks
 
 
 @workflow
@@ -24,11 +24,11 @@ def evaluation(
     policy: str = "latest",
     seed: int = 0,
 ) -> EvaluatedPolicy:
-    """Evaluates a policy: ``policy/0123abcd``, or the last one of the latest finished run."""
+    """Evaluate a policy: ``policy/0123abcd``, or with ``latest`` the last one of the latest finished run."""
     found = open_evaluation(
         store=store, policy=policy, prompts=prompts, evaluate=evaluate, verify=verify, operation=operation, seed=seed
     )
     opened = named(found, "open-evaluation")
-    benchmarks = problems(opened.benchmarks)
+    benchmarks = prepare_benchmarks(opened.benchmarks)
     accuracy = evaluate_policy(inputs=opened.evaluations, mean=opened.mean, benchmarks=benchmarks, policy=opened.policy)
     return named(close_evaluation(inputs=opened.mean, average=named(accuracy, "evaluate")), "close-evaluation")

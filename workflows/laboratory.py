@@ -1,9 +1,9 @@
-"""The laboratory for staleness: every question a fan-out of short training runs on the tiny policy, on three seeds.
+"""The laboratory for staleness: each question is a fan-out of short training runs of the tiny policy, on three seeds.
 
     mu-grpo laboratory a --config configs/laboratory.yaml
 
-starts the runs side by side, each as the workflow ``arm``, and ends with the workflow of the question, which finds all
-of them in the cache.
+starts the runs side by side, each as the workflow ``arm``, and then the workflow of the question, which finds all runs
+in the cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from tasks.flyte.experiments import laboratory as compare_arms
 from tasks.flyte.inputs import SECTIONS, Artifact, RunSections, StoreHandle
 from tasks.flyte.tasks import prepare_prompts, study
 from tasks.settings import Given, OperationSettings
-from workflows.stages import prepared
+from workflows.stages import prepare
 
 _SECTIONS = {**SECTIONS, "store": "runs/laboratory"}
 
@@ -41,11 +41,11 @@ def arm(
     overrides: str = "",
     **sections: Unpack[RunSections],
 ) -> Run:
-    """One training run, evaluated along the way; ``arm`` holds what it changes in the settings."""
+    """A training run with evaluations on the way; ``arm`` holds the overrides of the arm."""
     operation = Given[OperationSettings]()
     opened = open_run(updates_per_rollout=0, arm=arm, seed=seed, overrides=overrides, operation=operation, **sections)
     run = named(opened, "open-run")
-    start = prepared(run)
+    start = prepare(run)
     made = study(
         inputs=run.study,
         evaluations=evaluations,
@@ -56,14 +56,14 @@ def arm(
     return Run(study=named(made, "study"), store=run.store)
 
 
-def runs_of(part: Part, updates: int, seeds: Sequence[int], start: Callable[..., Run], **inputs: object) -> list[Run]:
-    """The nodes of all arms of a part on all seeds, arm by arm.
+def add_runs(part: Part, updates: int, seeds: Sequence[int], start: Callable[..., Run], **inputs: object) -> list[Run]:
+    """Add the nodes of all arms of a part on all seeds, arm by arm.
 
     Args:
-        part: of the laboratory.
-        updates: of every run.
-        seeds: of every arm.
-        start: the workflow ``arm``, or what runs it.
+        part: the part of the laboratory.
+        updates: number of updates of each run.
+        seeds: seeds of each arm.
+        start: the workflow ``arm``, or a function that starts it as an execution.
         inputs: the other inputs of ``arm``.
     """
     return [
@@ -73,13 +73,13 @@ def runs_of(part: Part, updates: int, seeds: Sequence[int], start: Callable[...,
     ]
 
 
-def question(form: Form, part: Part) -> PythonFunctionWorkflow:
-    """The workflow of a part: all its arms on all seeds, and their comparison."""
+def make_workflow(form: Form, part: Part) -> PythonFunctionWorkflow:
+    """Make the workflow of a part: all its arms on all seeds, and their comparison."""
 
     @unpack_options(**_SECTIONS)
     def graph(overrides: str = "", **sections: Unpack[RunSections]) -> LaboratoryResult:
         inputs = {"evaluations": form.evaluations, "overrides": overrides, **sections}
-        runs = runs_of(part, form.updates, form.seeds, arm, **inputs)
+        runs = add_runs(part, form.updates, form.seeds, arm, **inputs)
         opened = runs[0].store
         compared = named(compare_arms(store=opened, part=part, studies=[run.study for run in runs]), "compare")
         return named(close_laboratory(store=opened, result=compared), "close-laboratory")
@@ -89,5 +89,5 @@ def question(form: Form, part: Part) -> PythonFunctionWorkflow:
     return workflow(graph)
 
 
-laboratory_a, laboratory_b, laboratory_c, laboratory_d = (question(FULL, part) for part in QUESTIONS)
-quick_a, quick_b, quick_c, quick_d = (question(QUICK, part) for part in QUESTIONS)
+laboratory_a, laboratory_b, laboratory_c, laboratory_d = (make_workflow(FULL, part) for part in QUESTIONS)
+quick_a, quick_b, quick_c, quick_d = (make_workflow(QUICK, part) for part in QUESTIONS)

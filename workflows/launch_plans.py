@@ -1,9 +1,9 @@
-r"""Named ways to start a run on a cluster. A deployment says which of them it offers, with which settings, and when.
+r"""Launch plans, by which a run is started on a cluster. A deployment says which of them it offers, and when they run.
 
 MU_GRPO_DEPLOYMENT=configs/deployments/gpu-4.yaml pyflyte --config flyte.yaml register --copy none \
   --project mu-grpo --domain development --activate-launchplans workflows
 
-What decides a result is a fixed input, which nobody who starts a plan can change; the rest has a default.
+Inputs that decide a result are fixed, so that a start cannot change them; the others have defaults.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ PLANS: dict[PlanName, tuple[PythonFunctionWorkflow, dict[str, object]]] = {
     "weekly": (weekly, dict.fromkeys(_RESULT)),
     "reproduction": (reproduce, {"experiment": None, "overrides": ""}),
 }
-"""The workflow of every plan and its fixed inputs; None stands for what the plan's file of settings says."""
+"""The workflow of each plan and its fixed inputs; None stands for the value in the plan's file of settings."""
 
 
 def _offered(name: PlanName) -> LaunchPlan:
@@ -50,7 +50,7 @@ def _offered(name: PlanName) -> LaunchPlan:
         schedule=CronSchedule(schedule=chosen.schedule, kickoff_time_input_arg=kickoff) if chosen.schedule else None,
         notifications=[Email(phases=ended, recipients_email=DEPLOYMENT.notify)] if DEPLOYMENT.notify else None,
         max_parallelism=DEPLOYMENT.max_parallelism,
-        # A schedule never starts a second run beside one that is not done.
+        # A schedule does not start a run while the one before is running.
         concurrency=ConcurrencyPolicy(max_concurrency=1) if chosen.schedule else None,
     )
 

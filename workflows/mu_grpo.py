@@ -14,38 +14,38 @@ from tasks.flyte.ends import OpenRun, close_run, open_run
 from tasks.flyte.inputs import OPTIONS, Artifact, RunOptions
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
-from workflows.stages import Stage, Start, evaluated, in_stages, prepared
+from workflows.stages import Stage, Start, add_stage, evaluate_base, prepare
 
 STAGES = 4
-StageNode = Callable[[OpenRun, Start, Artifact, int], Stage]
-"""A function from a run, its start, a policy and a stage's number to the node of the stage."""
+AddStage = Callable[[OpenRun, Start, Artifact, int], Stage]
+"""A function that adds the node of a stage: from a run, its start, a policy and the number of the stage."""
 
 
-def report_of(run: OpenRun, stages: int, stage_node: StageNode) -> Artifact:
-    """The report of a run: the accuracies of the base policy and of the policy after every stage."""
-    start = prepared(run)
+def add_stages(run: OpenRun, stages: int, add: AddStage) -> Artifact:
+    """Add the stages of a run, and its report with the accuracies of the base policy and after each stage."""
+    start = prepare(run)
     policy = start.policy
-    accuracies = [evaluated(run, start.benchmarks, policy)]
+    accuracies = [evaluate_base(run, start.benchmarks, policy)]
     for number in range(stages):
-        policy, accuracy = stage_node(run, start, policy, number)
+        policy, accuracy = add(run, start, policy, number)
         accuracies.append(accuracy)
     return named(report(inputs=run.report, evaluations=accuracies), "report")
 
 
-def staged(stages: int) -> PythonFunctionWorkflow:
-    """The workflow with another number of stages; ``mu_grpo`` has four, the others are named ``mu_grpo_<stages>``."""
+def make_workflow(stages: int) -> PythonFunctionWorkflow:
+    """Make the workflow with a number of stages: ``mu_grpo`` with four, else ``mu_grpo_<stages>``."""
 
     @unpack_options(**OPTIONS)
     def graph(**options: Unpack[RunOptions]) -> RunSummary:
         run = named(open_run(updates_per_rollout=0, **options), "open-run")
-        return named(close_run(inputs=run.run, report=report_of(run, stages, in_stages)), "close-run")
+        return named(close_run(inputs=run.run, report=add_stages(run, stages, add_stage)), "close-run")
 
     graph.__name__ = graph.__qualname__ = "mu_grpo" if stages == STAGES else f"mu_grpo_{stages}"
     graph.__doc__ = f"Mu-GRPO in {stages} stages."
     return workflow(graph)
 
 
-mu_grpo = staged(STAGES)
-mu_grpo_1 = staged(1)
-mu_grpo_2 = staged(2)
-mu_grpo_8 = staged(8)
+mu_grpo = make_workflow(STAGES)
+mu_grpo_1 = make_workflow(1)
+mu_grpo_2 = make_workflow(2)
+mu_grpo_8 = make_workflow(8)

@@ -2,9 +2,9 @@
 
     pyflyte run workflows/reproduce.py reproduce --inputs-file configs/reproduce-tiny.yaml
 
-On a cluster every run is an execution of its own, which the reproduction's execution starts, waits for and links to.
-Steps that runs have in common are done once: what is a step's output depends on its inputs alone, so runs that start
-alike share the base policy, its evaluation and their first rollouts.
+On a cluster each run is an execution of its own, which the execution of the reproduction starts, waits for and links
+to. Steps that runs share are done once, because the output of a step depends on its inputs alone: runs with the same
+start share the base policy, its evaluation and their first rollouts.
 """
 
 from functools import partial
@@ -23,13 +23,13 @@ from tasks.flyte.inputs import Artifact, StoreHandle
 from tasks.report.summary import RunSummary
 from tasks.settings import ExperimentSettings, Given, RunSettings
 from workflows.grpo import grpo
-from workflows.laboratory import arm, runs_of
+from workflows.laboratory import add_runs, arm
 from workflows.mu_grpo import mu_grpo
 
 
 @dynamic_part
 def every_run(store: str, runs: list[RunSettings]) -> list[RunSummary]:
-    """All runs, in their order."""
+    """Run all runs, in their order."""
     return [named(_run(store, settings), f"run-{number + 1}") for number, settings in enumerate(runs)]
 
 
@@ -37,14 +37,14 @@ def _run(store: str, settings: RunSettings) -> RunSummary:
     given = {"store": store, "seed": settings.seed}
     summary: RunSummary
     if settings.alternates:
-        summary = _execution(grpo, settings, **given, updates_per_rollout=settings.updates_per_rollout)
+        summary = _run_workflow(grpo, settings, **given, updates_per_rollout=settings.updates_per_rollout)
     else:
-        summary = _execution(mu_grpo, settings, **given)
+        summary = _run_workflow(mu_grpo, settings, **given)
     return summary
 
 
-def _execution(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: Any) -> Any:
-    """Run a workflow as an execution of its own, or directly on this machine; returns its outputs."""
+def _run_workflow(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: Any) -> Any:
+    """Run a workflow as an execution of its own, or on this machine directly, and return its outputs."""
     values = settings.given()
     sections = {
         name: kind.model_validate(values[name])
@@ -58,15 +58,15 @@ def _execution(graph: PythonFunctionWorkflow, settings: RunSettings, **inputs: A
 def every_question(
     store: str, opened: StoreHandle, experiment: ExperimentSettings, laboratory: list[RunSettings]
 ) -> list[Artifact]:
-    """The comparisons of the laboratory's parts that the reproduction asks for."""
+    """Run and compare the parts of the laboratory that the reproduction asks for."""
     asked = experiment.laboratory
     if asked is None:
         return []
     (settings,) = laboratory
-    start = partial(_execution, arm, settings)
+    start = partial(_run_workflow, arm, settings)
     compared = []
     for part in asked.parts:
-        runs = runs_of(part, asked.updates, experiment.seeds, start, store=store, evaluations=asked.evaluations)
+        runs = add_runs(part, asked.updates, experiment.seeds, start, store=store, evaluations=asked.evaluations)
         made = compare_arms(store=opened, part=part, studies=[run.study for run in runs])
         compared.append(named(made, f"part-{part}"))
     return compared
@@ -76,7 +76,7 @@ def every_question(
     failure_policy=WorkflowFailurePolicy.FAIL_AFTER_EXECUTABLE_NODES_COMPLETE
 )
 def reproduce(experiment: ExperimentSettings, store: str = "runs", overrides: str = "") -> ReproductionResult:
-    """Every model with every system on every seed, compared; a run that fails does not stop the others."""
+    """Compare every model with every system on every seed; a run that fails does not stop the others."""
     opened = named(open_reproduction(store=store, experiment=experiment, overrides=overrides), "open-reproduction")
     ended = named(every_run(store=store, runs=opened.runs), "runs")
     parts = every_question(store=store, opened=opened.store, experiment=opened.experiment, laboratory=opened.laboratory)

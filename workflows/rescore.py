@@ -1,4 +1,4 @@
-"""A new verifier over the rollouts of a stored run. Nothing is generated, and nothing in the run changes.
+"""Judge the rollouts of a stored run with another verifier. Nothing is generated, and the run is not changed.
 
 pyflyte run workflows/rescore.py rescore --store runs/tiny-cpu --verify '{"deadline_seconds": 10}'
 """
@@ -21,7 +21,7 @@ def rescore(
     seed: int = 0,
     algorithm: str = "",
 ) -> RescoredRun:
-    """Verdicts of a new verifier on every stage of the latest finished run of an algorithm (of any when empty)."""
+    """Judge every stage of the latest finished run of an algorithm, or of any, with another verifier."""
     opened = named(open_rescore(store=store, verify=verify, seed=seed, algorithm=algorithm), "open-rescore")
     verify_stage = partial(verify_rollouts, inputs=opened.verify)
     verdicts = named(map_task(verify_stage)(rollouts=opened.rollouts, stage=opened.stages), "verify")

@@ -1,4 +1,4 @@
-"""A new objective from the rollouts of a stored run: stage k is trained again on what is stored, later stages anew.
+"""Train a stored run again from stage k on: stage k on its stored rollouts, later stages on new ones.
 
 pyflyte run workflows/retrain.py retrain --inputs-file configs/tiny-cpu.yaml --from_stage 2 \
     --overrides "optimize.preset=relaxed"
@@ -16,7 +16,7 @@ from tasks.flyte.tasks import optimize as optimize_policy
 from tasks.flyte.tasks import report
 from tasks.report.summary import RunSummary
 from workflows.mu_grpo import STAGES
-from workflows.stages import StageInputs, prepared, stage, stage_inputs
+from workflows.stages import StageInputs, prepare, stage, stage_inputs
 from workflows.stages import evaluate as evaluate_policy
 
 
@@ -30,7 +30,7 @@ def stages_from(
     verdicts: Artifact,
     **given: Unpack[StageInputs],
 ) -> list[Artifact]:
-    """Accuracies of the stored policies, and of those after stage ``first`` and all later ones, trained anew."""
+    """Train stage ``first`` and all later ones, and measure the stored and the new policies."""
 
     def accuracy(policy: Artifact, number: int) -> Artifact:
         measured = evaluate_policy(
@@ -56,8 +56,8 @@ def stages_from(
     return accuracies
 
 
-def staged(stages: int) -> PythonFunctionWorkflow:
-    """The workflow for runs of another number of stages; ``retrain`` is for four."""
+def make_workflow(stages: int) -> PythonFunctionWorkflow:
+    """Make the workflow for runs with a number of stages: ``retrain`` with four, else ``retrain_<stages>``."""
 
     @unpack_options(**OPTIONS)
     def graph(from_stage: int = 0, algorithm: str = "", **options: Unpack[RunOptions]) -> RunSummary:
@@ -69,19 +69,17 @@ def staged(stages: int) -> PythonFunctionWorkflow:
             policies=found.policies,
             rollouts=found.rollouts,
             verdicts=found.verdicts,
-            **stage_inputs(run, prepared(run)),
+            **stage_inputs(run, prepare(run)),
         )
         page = named(report(inputs=run.report, evaluations=named(accuracies, "stages")), "report")
         return named(close_run(inputs=run.run, report=page), "close-run")
 
     graph.__name__ = graph.__qualname__ = "retrain" if stages == STAGES else f"retrain_{stages}"
-    graph.__doc__ = (
-        f"Of the {stages} stages of a stored run, ``from_stage`` (counts from 0) and those after it, trained anew."
-    )
+    graph.__doc__ = f"Train a stored run of {stages} stages again, from ``from_stage`` (counted from 0) on."
     return workflow(graph)
 
 
-retrain = staged(STAGES)
-retrain_1 = staged(1)
-retrain_2 = staged(2)
-retrain_8 = staged(8)
+retrain = make_workflow(STAGES)
+retrain_1 = make_workflow(1)
+retrain_2 = make_workflow(2)
+retrain_8 = make_workflow(8)

@@ -1,4 +1,4 @@
-"""The stages of a run as sub-workflows, each of which the console shows as one node that opens."""
+"""The stages of a run as sub-workflows; Flyte's console shows each as a node that opens to its steps."""
 
 from functools import partial
 from typing import NamedTuple, TypedDict, Unpack
@@ -39,28 +39,28 @@ class Start(NamedTuple):
     policy: Artifact
     """The base policy."""
     benchmarks: list[Artifact]
-    """The problems of every benchmark."""
+    """Problems of each benchmark."""
     training: Artifact
-    """The rows that the stages' prompts are cut of, without the problems of the benchmarks."""
+    """Rows from which all stages take their prompts, without the problems of the benchmarks."""
 
 
 class Stage(NamedTuple):
-    """Artifacts that a stage makes."""
+    """Artifacts of a stage."""
 
     policy: Artifact
     accuracy: Artifact
-    """The policy's, as the mean over the benchmarks."""
+    """Accuracy of the policy, as the mean over the benchmarks."""
 
 
-def prepared(run: OpenRun) -> Start:
-    """The nodes that come before the stages."""
-    benchmarks = problems(run.benchmarks)
+def prepare(run: OpenRun) -> Start:
+    """Add the nodes that come before the stages."""
+    benchmarks = prepare_benchmarks(run.benchmarks)
     training = named(prepare_training_set(inputs=run.training_set, benchmarks=benchmarks), "training-set")
     return Start(named(prepare_policy(inputs=run.policy), "base-policy"), benchmarks, training)
 
 
-def problems(benchmarks: list[Keyed[BenchmarkInputs]]) -> list[Artifact]:
-    """The node with the problems of every benchmark."""
+def prepare_benchmarks(benchmarks: list[Keyed[BenchmarkInputs]]) -> list[Artifact]:
+    """Add the node that reads the problems of each benchmark."""
     prepared: list[Artifact] = named(map_task(prepare_benchmark)(inputs=benchmarks), "benchmarks")
     return prepared
 
@@ -69,13 +69,13 @@ def problems(benchmarks: list[Keyed[BenchmarkInputs]]) -> list[Artifact]:
 def evaluate(
     inputs: list[Keyed[EvaluationInputs]], mean: Keyed[MeanInputs], benchmarks: list[Artifact], policy: Artifact
 ) -> Artifact:
-    """The accuracy of a policy on every benchmark, and the mean of these."""
+    """Measure the accuracy of a policy on each benchmark, and the mean over benchmarks."""
     found = named(map_task(partial(evaluate_policy, policy=policy))(inputs=inputs, prompts=benchmarks), "benchmarks")
     return named(average(inputs=mean, policy=policy, evaluations=found), "mean")
 
 
 class SharedInputs(TypedDict):
-    """Inputs that all stages of a run share, whichever way they train."""
+    """Inputs that all stages of a run share."""
 
     prompts: Keyed[PromptsInputs]
     evaluations: list[Keyed[EvaluationInputs]]
@@ -85,7 +85,7 @@ class SharedInputs(TypedDict):
 
 
 class StageInputs(SharedInputs):
-    """Inputs that all large stages of a run share."""
+    """Inputs that all large stages of a run share, which generate once."""
 
     rollout: Keyed[RolloutInputs]
     verify: Keyed[VerifyInputs]
@@ -95,7 +95,7 @@ class StageInputs(SharedInputs):
 @workflow
 @unpack_options()
 def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[StageInputs]) -> Stage:
-    """A large stage of Mu-GRPO: one generation of rollouts serves all of its updates."""
+    """A large stage of Mu-GRPO, whose updates all learn from one set of rollouts."""
     shards = named(prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
     generate_shard = partial(generate, inputs=given["rollout"], policy=policy, stage=stage)
     rollouts = named(map_task(generate_shard)(prompts=shards), "generate")
@@ -108,7 +108,7 @@ def stage(reference: Artifact, policy: Artifact, stage: int, **given: Unpack[Sta
         verdicts=verdicts,
         stage=stage,
     )
-    return _evaluated(named(optimized, "optimize"), given)
+    return _evaluate_stage(named(optimized, "optimize"), given)
 
 
 @workflow
@@ -123,32 +123,32 @@ def alternating_stage(
     """A stage whose updates alternate with the generation of rollouts, in one task."""
     shards = named(prepare_prompts(inputs=given["prompts"], training=given["training"], stage=stage), "prompts")
     alternated = alternate(inputs=alternate_inputs, reference=reference, policy=policy, prompts=shards, stage=stage)
-    return _evaluated(named(alternated, "alternate"), given)
+    return _evaluate_stage(named(alternated, "alternate"), given)
 
 
-def _evaluated(policy: Artifact, given: SharedInputs) -> Stage:
+def _evaluate_stage(policy: Artifact, given: SharedInputs) -> Stage:
     accuracy = evaluate(inputs=given["evaluations"], mean=given["mean"], benchmarks=given["benchmarks"], policy=policy)
     return Stage(policy, named(accuracy, "evaluate"))
 
 
-def evaluated(run: OpenRun, benchmarks: list[Artifact], policy: Artifact) -> Artifact:
-    """The node with the accuracy of the base policy."""
+def evaluate_base(run: OpenRun, benchmarks: list[Artifact], policy: Artifact) -> Artifact:
+    """Add the node that measures the accuracy of the base policy."""
     return named(evaluate(inputs=run.evaluations, mean=run.mean, benchmarks=benchmarks, policy=policy), "evaluate-base")
 
 
 def stage_inputs(run: OpenRun, start: Start) -> StageInputs:
-    """Inputs that all large stages of a run share."""
+    """Return the inputs that all large stages of a run share."""
     return {**_shared(run, start), "rollout": run.rollout, "verify": run.verify, "optimize": run.optimize}
 
 
-def in_stages(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
-    """The node of a large stage; ``number`` counts from 0."""
+def add_stage(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
+    """Add the node of a large stage; ``number`` counts from 0."""
     made = stage(reference=start.policy, policy=policy, stage=number, **stage_inputs(run, start))
     return named(made, f"stage-{number + 1}")
 
 
-def in_turns(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
-    """The node of a stage in which generation and optimization alternate; ``number`` counts from 0."""
+def add_alternating_stage(run: OpenRun, start: Start, policy: Artifact, number: int) -> Stage:
+    """Add the node of a stage in which generation and optimization alternate; ``number`` counts from 0."""
     made = alternating_stage(
         alternate_inputs=run.alternate, reference=start.policy, policy=policy, stage=number, **_shared(run, start)
     )

@@ -1,4 +1,4 @@
-"""Attempts of tasks: the check of the code before an attempt starts, and the errors by which Flyte sees its end."""
+"""Attempts of tasks: check the code before an attempt starts, and convert its errors for Flyte."""
 
 import atexit
 import json
@@ -24,15 +24,15 @@ from tasks.process.progress import end_when_it_hangs
 from tasks.process.provenance import code
 
 REGISTERED = "MU_GRPO_CODE"
-"""Environment variable of a pod that holds the version of the code that its task was registered from."""
+"""Environment variable of a pod with the version of the code from which its task was registered."""
 TOLD = "MU_GRPO_TOLD"
-"""Environment variable that names the file in which a process of a group leaves its error for its parent."""
+"""Environment variable that names the file in which a process of a group writes its error for its parent."""
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
 _recoverable: Callable[[str], Exception] = FlyteRecoverableException
 _written: Callable[[str], Exception] = IgnoreOutputs
 _SEVERAL_NODES = {"FLYTE_INTERNAL_DIST_ERROR_STRATEGY", "_F_DES"}
-"""Environment variables of pods in a group of several nodes, from whose errors Flyte chooses the group's."""
+"""Environment variables of pods in a group of several nodes, for which Flyte chooses one of their errors."""
 
 
 def in_pod() -> bool:
@@ -43,10 +43,10 @@ def in_pod() -> bool:
 
 @cache
 def close_connections_at_exit() -> None:
-    """Close flytekit's connections to S3 before Python ends, which otherwise warns of each one that is open.
+    """Close flytekit's connections to S3 before Python ends, so that it does not warn of open ones.
 
     It must be called while a task runs: functions that are registered last run first at exit, and flytekit registers
-    the end of its event loop when it fetches the task's inputs. The connections can only be closed in that loop.
+    the end of its event loop, in which alone connections can be closed, when it fetches the inputs of the task.
     """
     atexit.register(_close_connections)
 
@@ -56,7 +56,7 @@ def _close_connections() -> None:
         return
     from s3fs import S3FileSystem
 
-    # fsspec caches the file systems that it made; nothing else closes those in flytekit's own loop.
+    # fsspec caches its file systems; nothing else closes those of flytekit's loop.
     left = [one._s3 for one in S3FileSystem._cache.values() if one.asynchronous and one._s3 is not None]
 
     async def close() -> None:
@@ -79,7 +79,7 @@ def check_code() -> None:
 
 
 def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
-    """Wrap a task's function so that it checks the code first, and raises its errors in the form that Flyte needs.
+    """Wrap a task's function: check the code first, and raise errors in the form that Flyte needs.
 
     flytekit tells Flyte that an exception of a task is final unless it is a FlyteRecoverableException. Here an error is
     final only if a person must fix something before another attempt can succeed (``UserError.recoverable``).
@@ -93,7 +93,7 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
         try:
             check_code()
             return function(*inputs, **named)
-        except Exception as error:  # It is raised again in every case, as Flyte has to see it.
+        except Exception as error:  # Always raised again, perhaps converted.
             # In a group of processes the parent converts the error (tasks/flyte/training.py).
             if TOLD in os.environ or (seen := to_flyte_error(error)) is error:
                 raise
@@ -103,7 +103,7 @@ def attempt(function: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
 
 
 def to_flyte_error(error: Exception) -> Exception:
-    """Return the exception that an attempt must raise, so that Flyte tries again where that may help.
+    """Return the exception that an attempt must raise so that Flyte retries it where that may help.
 
     Flyte counts an interruption as a failure of the system, like a deleted pod. flytekit would count it against
     ``retries``, so the error file is written here, and IgnoreOutputs keeps flytekit from writing another. In a group of

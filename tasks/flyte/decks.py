@@ -21,17 +21,17 @@ def is_group_member() -> bool:
 
 
 def begin() -> None:
-    """Remove the decks of earlier tasks in this process: ``pyflyte run`` collects those of all tasks in one list."""
+    """Remove the decks of earlier tasks in this process, since ``pyflyte run`` collects those of all tasks."""
     _begin(current_context())
 
 
 @lru_cache(maxsize=1)
 def _begin(parameters: ExecutionParameters) -> None:
-    parameters.decks.clear()  # Each task has parameters of its own.
+    parameters.decks.clear()  # A new task has new parameters.
 
 
 def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], started: float) -> None:
-    """Add the deck of a step that made artifacts; ``started`` is when it was asked for, in Unix seconds."""
+    """Add the deck of a step with its artifacts; ``started`` is its start in Unix seconds."""
 
     def draw() -> Mapping[str, str]:
         from tasks.report.deck import draw_deck
@@ -42,7 +42,7 @@ def show(store: StoreRef, task: str, made: ArtifactRef | Sequence[ArtifactRef], 
 
 
 def show_unfinished(task: str, inputs: Iterable[object], error: UserError, started: float) -> None:
-    """Add the deck of a step that ended with an error; it shows the settings among the inputs."""
+    """Add the deck of a step that failed, with the error and the settings among its inputs."""
 
     def draw() -> Mapping[str, str]:
         from tasks.report.deck import draw_unfinished
@@ -54,12 +54,12 @@ def show_unfinished(task: str, inputs: Iterable[object], error: UserError, start
 
 
 def _show(task: str, draw: Callable[[], Mapping[str, str]], unfinished: bool = False) -> None:
-    """Add pages to the task's deck. An error in drawing them is logged and does not fail the step."""
+    """Add pages to the task's deck. If they cannot be drawn, the error is logged and the step does not fail."""
     if not in_pod() and not current_context().enable_deck:  # ``pyflyte run`` keeps no decks of map tasks.
         return
     try:
         pages = draw()
-    except Exception as error:  # artifacts of other versions of the code can have anything in them
+    except Exception as error:  # Artifacts of other versions of the code may hold anything.
         logger().warning("%s: no deck, because it could not be drawn: %s: %s", task, type(error).__name__, error)
         return
     begin()

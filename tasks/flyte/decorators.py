@@ -1,4 +1,4 @@
-"""Decorators that make Flyte's tasks: cached steps, tasks that always run, and parts of a graph made at run time."""
+"""Decorators for Flyte: cached tasks, tasks without a cache, dynamic tasks, workflows, and names of nodes."""
 
 import inspect
 import os
@@ -25,9 +25,9 @@ Made = TypeVar("Made", ArtifactRef, list[ArtifactRef])
 Inputs = ParamSpec("Inputs")
 Node = TypeVar("Node")
 Logic = Callable[..., Made]
-"""A function that does a step's work; it takes the store and the step's inputs, by their names."""
+"""The function of a step; its parameters are the store and the inputs of the task, by their names."""
 _JUDGES = ("latex2sympy2-extended", "math-verify", "sympy")
-"""Packages that decide what a correct answer is."""
+"""Packages that decide which answers are correct."""
 
 
 def step(
@@ -39,19 +39,19 @@ def step(
     trains: bool = False,
     takes_turns: bool = False,
 ) -> Callable[[Callable[Inputs, Logic[Made]]], Callable[Inputs, Made]]:
-    """Make a cached task of a declaration, a function that has the task's inputs and returns its logic.
+    """Make a cached task of a declaration: a function with the inputs of the task, which returns the step's function.
 
-    The work is done once for a store: the task finds what an earlier run made, and goes on where an earlier attempt was
-    interrupted. Its deck shows what it made, or how it ended.
+    A store does the work once: the task uses the artifacts of earlier runs, and the saved parts of an interrupted
+    attempt. Its deck shows its artifacts, or its error.
 
     Args:
-        version: the task's cache version; raised when its sources change what it computes (see CONTRIBUTING.md).
-        role: which of the deployment's pods it runs in.
-        mapped: whether workflows map it over a list. Flyte then does not let one execution wait for another that does
-            the same work: in an array node it would do the work again after waiting. The store's lease does.
-        judges: whether it judges answers; the installed versions of what judges are then a part of its cache version.
-        trains: whether several processes may do it together; one of its inputs holds OptimizeSettings then.
-        takes_turns: whether it trains and generates, and so needs an image with an engine beside the trainer.
+        version: cache version of the task, to be raised when its results change (see CONTRIBUTING.md).
+        role: role of its pod in the deployment.
+        mapped: whether workflows map it over a list. Flyte's cache_serialize is off then, since in an array node it
+            would do the work again after waiting; the lease of the store makes executions wait.
+        judges: whether it judges answers. The versions of the packages that do are then part of its cache version.
+        trains: whether several processes may do it together. One of its inputs then holds OptimizeSettings.
+        takes_turns: whether it trains and generates, for which it needs an image with engine and trainer.
     """
     full = "-".join([version, *(f"{package}-{installed(package)}" for package in _JUDGES if judges)])
 
@@ -62,10 +62,10 @@ def step(
             cache_version=full,
             cache_serialize=not mapped,
             enable_deck=True,
-            deck_fields=(),  # No copy of its source, of every installed package, of inputs that settings repeat.
+            deck_fields=(),  # The deck has no source code, no list of packages, and no inputs.
             **pod_options(role, takes_turns),
         )(attempt(_cached(declared, full)))
-        # What maps a task has its metadata, and flytekit notes the deck there only when the task itself is registered.
+        # A mapped task takes this from the metadata, which flytekit sets only at the task's own registration.
         decorated.metadata.generates_deck = True
         made: Callable[Inputs, Made] = decorated
         return made
@@ -74,7 +74,7 @@ def step(
 
 
 def _cached(declared: Callable[..., Logic[Made]], version: str) -> Callable[..., Made]:
-    """Return the function of a declaration's task, with the declaration's inputs and its logic's result."""
+    """Return the function of a task: it has the inputs of the declaration and the result of its step."""
 
     @wraps(declared)
     def run(**inputs: Any) -> Made:
@@ -90,13 +90,13 @@ def _cached(declared: Callable[..., Logic[Made]], version: str) -> Callable[...,
 
 
 def arguments(logic: Logic[Made], inputs: Mapping[str, Any]) -> tuple[StoreRef, list[Any], dict[str, Any]]:
-    """Return the arguments of a step's logic: its task's inputs, with the fields of a record in place of the record.
+    """Return the arguments of a step's function: the inputs of its task, with records replaced by their fields.
 
     Returns:
-        The store, what determines the result in the order of the logic's parameters, and the rest by name.
+        The store; the arguments that determine the result, in the order of the parameters; the others by name.
 
     Raises:
-        TypeError: the logic does not take exactly these.
+        TypeError: the function has other parameters.
     """
     given: dict[str, Any] = {}
     undecisive: set[str] = set()
@@ -122,7 +122,7 @@ def _once(
     if decks.is_group_member():
         from tasks.train.distributed import run_once_in_group
 
-        do_once = run_once_in_group  # None in a follower, whose result Elastic passes over
+        do_once = run_once_in_group  # It returns None in followers, whose results Elastic ignores.
     try:
         made: Made = do_once(store, name, version, logic, *determining, **rest)
     except UserError as error:
@@ -137,23 +137,23 @@ def _once(
 
 
 def _training() -> Any:
-    # Flyte's plugin takes half a second to import, which the tasks at the ends of a run do without.
+    # Flyte's plugin takes half a second to import, which other tasks need not wait for.
     from tasks.flyte.training import TRAINING
 
     return TRAINING
 
 
 def uncached(function: F) -> F:
-    """Make a task that is never cached, for work of milliseconds that depends on the outside world."""
+    """Make a task without a cache, for short work that depends on the outside world."""
     decorated: F = task(**pod_options("cpu"))(attempt(function))
     return decorated
 
 
 def dynamic_part(function: F) -> F:
-    """Make a dynamic task, a part of a workflow whose nodes depend on its inputs. It is never cached.
+    """Make a dynamic task: a part of a workflow whose nodes depend on its inputs. It is not cached.
 
-    Its pod compiles the tasks inside of it again, for the deployment that it was itself registered with. It has no
-    time-out, because Flyte counts the time-out of a dynamic node over everything that the node contains.
+    Its pod compiles the tasks inside again, for the deployment of its own registration. It has no time-out, because
+    Flyte's time-out of a dynamic node covers all nodes inside.
     """
     options = pod_options("cpu")
     del options["timeout"]
@@ -163,9 +163,9 @@ def dynamic_part(function: F) -> F:
 
 
 def unpack_options(**defaults: object) -> Callable[[F], F]:
-    """Show Flyte the keys of the TypedDict of a function's ``**`` parameter as inputs, with defaults by name.
+    """Declare the keys of the TypedDict of a function's ``**`` parameter as inputs to Flyte, with defaults by name.
 
-    So inputs that several workflows and tasks hand on are declared once.
+    With it, inputs that several workflows and tasks pass on are declared once.
     """
 
     def decorate(function: F) -> F:
@@ -185,13 +185,13 @@ def unpack_options(**defaults: object) -> Callable[[F], F]:
 
 
 def workflow(graph: F) -> F:
-    """Make a workflow of a function that connects tasks; flytekit's own decorator has no types."""
+    """Make a workflow of a function that connects tasks; typed, as flytekit's decorator is not."""
     decorated: F = flyte_workflow(graph)
     return decorated
 
 
 def named(node: Node, name: str) -> Node:
-    """Name a node of a graph, as the console shows it; its pods' names begin with the execution's and this one."""
-    if hasattr(node, "with_overrides"):  # In a dynamic task on this machine it is a plain value.
+    """Name a node, for the console and its pods, and return it."""
+    if hasattr(node, "with_overrides"):  # In a local dynamic task it is a plain value.
         node.with_overrides(node_name=name, name=name.replace("-", " "))
     return node

@@ -1,4 +1,4 @@
-"""The tasks at both ends of a run and of a look into stored runs; none of them is cached."""
+"""Tasks without a cache at the beginning and the end of workflows: settings and stored runs in, summaries out."""
 
 import shlex
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ from tasks.tracking import check_installed
 
 
 class OpenRun(NamedTuple):
-    """A run whose settings were checked together: its store, and the inputs of each of its steps."""
+    """A run with checked settings: its store, and the inputs of each step."""
 
     store: StoreHandle
     seed: int
@@ -72,12 +72,12 @@ class OpenRun(NamedTuple):
 def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **options: Unpack[RunOptions]) -> OpenRun:
     """Resolve and check the settings of a run, and open its store.
 
-    ``updates_per_rollout`` 0 stands for all updates of a stage; ``arm`` holds overrides that come before the user's;
-    stages before ``trained_from`` are another run's.
+    ``updates_per_rollout`` 0 stands for all updates of a stage. Overrides in ``arm`` are applied before the user's.
+    Stages before ``trained_from`` belong to another run.
 
     Raises:
         SettingsError: a setting is wrong; nothing has run yet.
-        DataError: the commit of a benchmark without one could not be looked up.
+        DataError: the commit of a data set could not be looked up.
     """
     values: dict[str, Any] = {
         name: one.model_dump(mode="json") if isinstance(one, Given) else one for name, one in options.items()
@@ -112,7 +112,7 @@ def open_run(updates_per_rollout: int, arm: str = "", trained_from: int = 0, **o
     }
 
     def of(kind: type[One], **own: Any) -> One:
-        """Make the record of a step: its own fields, and those of the shared ones that it has."""
+        """Make the inputs of a step: its own fields, and the shared ones that it has."""
         return kind(**own, **{name: value for name, value in shared.items() if name in kind.model_fields})
 
     return OpenRun(
@@ -149,7 +149,7 @@ def _measurements(
     """Return the inputs of the steps that evaluate a policy, by their names in ``OpenRun``.
 
     Raises:
-        DataError: what a benchmark is read from is missing.
+        DataError: the source of a benchmark is missing.
     """
     shared: dict[str, Any] = {"store": store, "operation": operation}
     benchmarks = [
@@ -169,14 +169,14 @@ def _measurements(
 
 @uncached
 def seed_of_week(kickoff: datetime) -> int:
-    """Return a seed for an ISO week, as 202647, so that a run that starts twice in a week is one run."""
+    """Return a seed for an ISO week, such as 202647, so that all starts in a week are the same run."""
     year, week, _ = kickoff.isocalendar()
     return 100 * year + week
 
 
 @uncached
 def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
-    """End a run: write its reproducibility manifest, and return a table, the work done and what to do next."""
+    """Write the record of a run; return its table, the work that was done, and the next commands."""
     from tasks.report.summary import execution_since, summarise
     from tasks.store.layout import PAGE_FILE
     from tasks.stored.runs import write_reproducibility
@@ -189,7 +189,7 @@ def close_run(inputs: RunInputs, report: Artifact) -> RunSummary:
         commands.append(f"mu-grpo compare --store {place}")
     summary = summarise(opened, report, commands)
     done = execution_since(opened, report, inputs.started)
-    # The local copy of a bucket's file is in a pod that nobody can look into.
+    # For a store on S3 the local copy is in a pod, which users cannot open.
     page = f"{opened.ref.uri}/{report.folder}/{PAGE_FILE}" if opened.remote else summary.report
     return summary.model_copy(update={"execution": done, "report": page})
 
@@ -198,21 +198,21 @@ class FoundStage(NamedTuple):
     """A stage of a stored run."""
 
     policies: list[Artifact]
-    """The base policy and those after every stage before this one; the last one sampled the rollouts."""
+    """The base policy and the policies of the earlier stages; the last one sampled the rollouts."""
     rollouts: list[Artifact]
     verdicts: Artifact
 
 
 class OpenRescore(NamedTuple):
-    """The stages of a stored run, and the inputs of a new verifier of their rollouts."""
+    """The stages of a stored run, and the inputs of another verifier."""
 
     verify: Keyed[VerifyInputs]
     stages: list[int]
-    """Numbers that count from 0."""
+    """Numbers of the stages, from 0."""
     rollouts: list[list[Artifact]]
-    """The rollouts of every stage."""
+    """Rollouts of each stage."""
     verdicts: list[Artifact]
-    """The verdicts that the run stored."""
+    """Stored verdicts of each stage."""
 
 
 @uncached
@@ -269,7 +269,7 @@ def open_evaluation(
 
 @uncached
 def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedPolicy:
-    """Return what was found about a policy."""
+    """Return the accuracies of a policy."""
     from tasks.stored.results import describe_evaluation
 
     return describe_evaluation(Store(inputs.store), average)
@@ -277,7 +277,7 @@ def close_evaluation(inputs: Keyed[MeanInputs], average: Artifact) -> EvaluatedP
 
 @uncached
 def compare_verdicts(inputs: Keyed[VerifyInputs], before: list[Artifact], after: list[Artifact]) -> RescoredRun:
-    """Return what changed from the stored verdicts to the new ones."""
+    """Return how the new verdicts differ from the stored ones."""
     from tasks.stored.results import compare_verdicts as compare
 
     return compare(Store(inputs.store), before, after)

@@ -1,4 +1,4 @@
-"""The tasks of experiments, which compare many runs; the pods of a run do without this module."""
+"""Tasks that compare runs: of a reproduction and of the laboratory. Pods of a run do not load this module."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class OpenReproduction(NamedTuple):
     store: StoreHandle
     experiment: ExperimentSettings
     runs: list[RunSettings]
-    """Seed by seed, model by model."""
+    """Settings of the runs, ordered by seed and then by model."""
     laboratory: list[RunSettings]
     """Settings that the runs of the laboratory share; empty without it."""
 
@@ -27,7 +27,7 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
     """Resolve and check the settings of every run before the first one starts.
 
     Raises:
-        SettingsError: what is wrong, and in which run.
+        SettingsError: a setting of a run is wrong; the message names both.
     """
     opened = Store.open(store)
     return OpenReproduction(
@@ -42,10 +42,10 @@ def open_reproduction(store: str, experiment: ExperimentSettings, overrides: str
 def find_reports(
     store: StoreHandle, experiment: ExperimentSettings, overrides: str, ended: list[RunSummary]
 ) -> list[Artifact]:
-    """Find the reports of the runs that have ended, in the order of the experiment, by the settings of each.
+    """Find the reports of all runs, in the order of the experiment, by their settings.
 
     Raises:
-        DataError: one is not there.
+        DataError: a report is missing.
     """
     from tasks.experiments.runs import find_reports as find
 
@@ -69,7 +69,7 @@ def reproduction(
 
 @uncached
 def close_reproduction(store: StoreHandle, result: Artifact) -> ReproductionResult:
-    """Return the tables that a reproduction ends with."""
+    """Return the tables of a reproduction."""
     return ReproductionResult.load(Store(store), result)
 
 
@@ -86,5 +86,5 @@ def laboratory(store: StoreHandle, part: str, studies: list[Artifact]) -> Logic[
 
 @uncached
 def close_laboratory(store: StoreHandle, result: Artifact) -> LaboratoryResult:
-    """Return the table that a part of the laboratory ends with."""
+    """Return the table of a part of the laboratory."""
     return LaboratoryResult.load(Store(store), result)

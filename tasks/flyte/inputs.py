@@ -1,7 +1,6 @@
-"""Types of the tasks' inputs. The settings, store and seed of a step are one record.
+"""Types of the tasks' inputs. Settings, store and seed of a step are one record.
 
-There is a record for each step and not one for all: a change of a setting must change the cache keys of the steps that
-use it, and of no other.
+Each step has a record of its own, so that a changed setting changes the cache keys of the steps that use it alone.
 """
 
 from typing import Annotated, ClassVar, TypedDict, TypeVar
@@ -36,9 +35,9 @@ def _store_id(ref: StoreRef) -> str:
 
 
 Artifact = Annotated[ArtifactRef, HashMethod(_digest)]
-"""An artifact as a task's input or output: its digest is what enters cache keys."""
+"""An artifact as an input or output of a task; its digest enters cache keys."""
 StoreHandle = Annotated[StoreRef, HashMethod(_store_id)]
-"""A store as a task's input or output: its id is what enters cache keys, so that a moved store hits."""
+"""A store as an input or output of a task; its id enters cache keys, so that a moved store hits."""
 
 
 class RunSections(TypedDict):
@@ -68,20 +67,20 @@ OPTIONS: dict[str, object] = {**SECTIONS, "seed": 0, "overrides": "", "operation
 
 
 class StepInputs(Record):
-    """Base of the records. Flyte's cache key holds ``key``, a digest of the fields that decide the step's result."""
+    """Base of the inputs of a step. Flyte's cache key holds ``key``, a digest of the fields that decide the result."""
 
     undecisive: ClassVar[tuple[str, ...]] = ("operation",)
-    """Fields that change no result."""
+    """Fields that do not change the result."""
     store: StoreRef
 
     def key(self) -> str:
-        """Return a digest of the fields that decide the result; of the store it holds the id alone."""
+        """Return a digest of the fields that decide the result, and of the id of the store."""
         values = [[name, value] for name, value in self if name not in ("store", *self.undecisive)]
         return work_key(type(self).__name__, self.store.id, values)
 
 
 class SeededInputs(StepInputs):
-    """Base of the records of steps whose result depends on the run's seed."""
+    """Base of the inputs of steps whose result depends on the seed of the run."""
 
     seed: int
 
@@ -92,9 +91,9 @@ class PolicyInputs(SeededInputs):
     settings: PolicySettings
     arithmetic: ArithmeticSettings
     source: str
-    """Fingerprint of ``settings.path``: a changed folder is taken in again."""
+    """Fingerprint of ``settings.path``, so that a changed folder is copied again."""
     chat: bool
-    """Some prompts go through the chat template of the policy's tokenizer."""
+    """Whether some prompts go through the tokenizer's chat template."""
 
 
 class BenchmarkInputs(StepInputs):
@@ -117,7 +116,7 @@ class TrainingSetInputs(StepInputs):
     """Fingerprint of what the settings name outside of the hub."""
     operation: OperationSettings
     prompts: PromptsSettings
-    """Settings of the stages' prompts; a training set that does not fit them is refused before anything else runs."""
+    """Settings of the stages' prompts; a training set that does not fit them is refused first."""
 
 
 class PromptsInputs(SeededInputs):
@@ -183,16 +182,16 @@ class ReportInputs(SeededInputs):
     settings: RunSettings
     """Settings of the whole run, which identify it."""
     trained_from: int
-    """The stage, from 0, that these settings begin with; those before it are another run's."""
+    """Number of the first stage with these settings, from 0; earlier stages belong to another run."""
 
 
 class RunInputs(ReportInputs):
     """Inputs of ``close_run``."""
 
     started: float
-    """Unix seconds at which the execution's first process started."""
+    """Start of the first process of the execution, in Unix seconds."""
 
 
 One = TypeVar("One", bound=StepInputs)
 Keyed = Annotated[One, HashMethod(StepInputs.key)]
-"""A record as an input or output of a task: its key is what enters Flyte's cache keys."""
+"""The inputs of a step as an input or output of a task; their ``key`` enters cache keys."""

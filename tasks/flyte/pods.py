@@ -1,4 +1,4 @@
-"""Options of a task that describe the pod of its role, for registration."""
+"""Options of a task that describe its pod, for registration."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,7 +35,7 @@ def pod_options(role: Role, takes_turns: bool = False) -> dict[str, Any]:
 
 
 def _secrets(role: Role) -> list[Secret]:
-    """Secrets of a role: the hub's token for prefetch, the tracker's key for training and evaluation."""
+    """Return the secrets of a role: the hub's token for prefetch, the tracker's key for training and evaluation."""
     asked = DEPLOYMENT.secrets
     wanted = {
         "HF_TOKEN": asked.hub_token if role == "prefetch" else "",

@@ -47,18 +47,18 @@ from tasks.stored.results import EvaluatedPolicy
 
 EXAMPLE = 'admin: {endpoint: "dns:///localhost:8089", insecure: true}'
 _SECONDS = 10.0
-"""Seconds that one request may take."""
+"""Time-out of a request, in seconds."""
 _PAGE = 100
 _UNNAMED = re.compile(r"d?n\d+")
-"""The ids of nodes that a workflow gives no name."""
+"""Ids of nodes without a name."""
 _MAPPED = re.compile(r"map_(\w+)_[0-9a-f]{32}-arraynode")
-"""The names of tasks that are mapped; the group is the function's."""
+"""Names of mapped tasks; the group is the name of the function."""
 _ENDS = ("start-node", "end-node")
 _RESULTS = {kind.__name__: kind for kind in (RunSummary, EvaluatedPolicy, ReproductionResult)}
 
 
 class NoAnswerError(DeploymentError):
-    """Flyte cannot be reached, or its database cannot."""
+    """Flyte or its database cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Attempt:
     """Number of the attempt, from 0."""
     phase: str
     reason: str
-    """The reason that Kubernetes gives for a pod that is not running."""
+    """Kubernetes' reason why a pod is not running."""
     since: datetime
-    """Time of Flyte's last news of it, in UTC."""
+    """Time of Flyte's last update of the attempt, in UTC."""
     error: str
 
 
@@ -80,7 +80,7 @@ class Node:
     """A node of an execution."""
 
     path: str
-    """Names of the nodes that it is inside of, then its own: ``stage-1 / generate``."""
+    """Names of the enclosing nodes and of the node, such as ``stage-1 / generate``."""
     phase: str
     seconds: float
     cached: bool
@@ -90,7 +90,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Seen:
-    """An execution at one moment."""
+    """The state of an execution at one moment."""
 
     phase: str
     nodes: tuple[Node, ...]
@@ -106,12 +106,12 @@ class Flyte:
     """A client of the Flyte that a config file names, for one project and domain.
 
     Args:
-        config: a file as ``pyflyte --config`` takes it; the one that flytekit finds when None.
+        config: a file as for ``pyflyte --config``; None for the one that flytekit finds.
         project: Flyte's project.
         domain: Flyte's domain.
 
     Raises:
-        DeploymentError: no file names a Flyte.
+        DeploymentError: no file with the address of a Flyte is found.
     """
 
     def __init__(self, config: Path | None, project: str, domain: str) -> None:
@@ -121,14 +121,14 @@ class Flyte:
         self._remote = FlyteRemote(settings, project, domain)
         try:
             self._client = RawSynchronousFlyteClient(settings.platform)
-        except OSError as error:  # The server's certificate is asked for at once where it is not verified.
+        except OSError as error:  # Without verification the server's certificate is requested here.
             raise self._no_answer(str(error)) from None
 
     def version(self) -> str:
         """Return a warning if this Flyte is older than the workflows need, else an empty string.
 
         Raises:
-            DeploymentError: it is another product, or does not answer.
+            DeploymentError: it is not Flyte 1, or does not answer.
         """
         with self._requests():
             told = str(self._remote.client.get_control_plane_version())
@@ -144,10 +144,10 @@ class Flyte:
         return f"the Flyte at {self.endpoint} is {told}; the workflows need {wanted}"
 
     def plan(self, name: str, version: str | None) -> FlyteLaunchPlan:
-        """Return the launch plan of a name and version, or the one that was registered last.
+        """Return a launch plan by name, in a version or in the one that was registered last.
 
         Raises:
-            DeploymentError: there is none; the message lists the plans that exist.
+            DeploymentError: there is no such plan; the message lists the plans that exist.
         """
         with self._requests():
             try:
@@ -174,7 +174,7 @@ class Flyte:
         )
 
     def find(self, name: str) -> "Execution | None":
-        """Return the execution of that name, if there is one."""
+        """Return the execution with a name, or None."""
         execution = Execution(self, name)
         with self._requests():
             try:
@@ -184,7 +184,7 @@ class Flyte:
         return execution
 
     def start(self, plan: FlyteLaunchPlan, given: Mapping[str, str], name: str | None) -> "Execution":
-        """Start an execution of a plan with inputs as text, objects as YAML or JSON; Flyte names it without ``name``.
+        """Start an execution of a plan. Inputs are texts, objects in YAML or JSON; without ``name`` Flyte names it.
 
         Raises:
             SettingsError: an input is unknown, fixed, missing or of another type.
@@ -226,7 +226,7 @@ class Flyte:
             )
 
     def _names(self) -> list[str]:
-        """Return names of registered launch plans; default plans of workflows only where there are no others."""
+        """Return the names of registered launch plans; default plans of workflows only if there are no others."""
         request = NamedEntityIdentifierListRequest(project=self.project, domain=self.domain, limit=1000)
         names = sorted(one.name for one in self._client.list_launch_plan_ids_paginated(request).entities)
         return [one for one in names if "." not in one] or names
@@ -239,7 +239,7 @@ class Flyte:
 
     @contextmanager
     def _requests(self) -> Iterator[None]:
-        """Limit the time of every request inside the block, and turn its failure into a DeploymentError."""
+        """Set the time-out of requests inside the block, and turn their errors into DeploymentErrors."""
         try:
             with scoped_grpc_deadline(_SECONDS):
                 yield
@@ -287,7 +287,7 @@ class Execution:
 
     @property
     def link(self) -> str:
-        """Address of its page in the console."""
+        """Address of the execution in the console."""
         domain = self._flyte._remote.generate_console_http_domain().rstrip("/").removesuffix("/console")
         flyte = self._flyte
         return f"{domain}/console/projects/{flyte.project}/domains/{flyte.domain}/executions/{self.name}"
@@ -396,7 +396,7 @@ def _config(path: Path | None) -> tuple[str, Config]:
 
 
 def _value(name: str, text: str, wanted: LiteralType, overridden: bool) -> object:
-    """Return the value of a text. Settings that are ``overridden`` are checked by the workflow alone."""
+    """Convert a text to a value. Settings with overrides are checked by the workflow alone."""
     kind = getattr(tasks.settings, str((wanted.metadata or {}).get("title", "")), None)
     if isinstance(kind, type) and issubclass(kind, Settings) and not overridden:
         kind.parse(_mapping(name, text), f"--set {name}")

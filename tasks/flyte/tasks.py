@@ -1,6 +1,6 @@
-"""The cached tasks: each declares its inputs, its cache version and its pod, and returns the function that does it.
+"""The cached tasks. Each declares its inputs, cache version and pod, and returns the function of its step.
 
-A body runs when the task does, so what it imports is loaded in the task's own pod alone.
+A body runs when the task does, so that its imports are loaded in the pod of that task alone.
 """
 
 from tasks.flyte.decorators import Logic, step
@@ -125,7 +125,7 @@ def average(inputs: Keyed[MeanInputs], policy: Artifact, evaluations: list[Artif
 def report(inputs: Keyed[ReportInputs], evaluations: list[Artifact]) -> Logic[Artifact]:
     """Write an HTML page about a run, which is also the task's deck.
 
-    The run's settings are an input, because runs that differ in them are two runs, also where they gave the same.
+    The settings are an input, because runs with different settings are two runs, also if their results are equal.
     """
     from tasks.report.step import write_report
 

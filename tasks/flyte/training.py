@@ -26,23 +26,23 @@ from tasks.flyte.pods import DEPLOYMENT
 from tasks.settings import OptimizeSettings
 
 NODES = int(os.environ.get("PET_NNODES", str(DEPLOYMENT.train_nodes)).split(":")[-1])
-"""Nodes of a training task: from the deployment at registration, from the training operator in a pod."""
+"""Number of nodes of a training task: of the deployment at registration, of the training operator in a pod."""
 
 
 @dataclass
 class Training(Elastic):  # type: ignore[misc]  # the plugin has no types
-    """Configuration of a task that runs in as many processes as the backend of its OptimizeSettings asks for."""
+    """Configuration of a task whose number of processes is that of the backend in its OptimizeSettings."""
 
 
 _JOB_SECONDS = 12 * 3600
-"""Seconds for which a finished job of several nodes is kept; Flyte keeps pods as long (k8s/flyte/values.yaml)."""
+"""Seconds for which a finished job of several nodes is kept, as Flyte keeps pods (k8s/flyte/values.yaml)."""
 TRAINING = Training(
     nnodes=NODES, increase_shared_mem=False, run_policy=RunPolicy(ttl_seconds_after_finished=_JOB_SECONDS)
 )
 
 SHUTDOWN_SECONDS = 840
-"""Seconds that a group of processes has for a checkpoint after SIGTERM, before torch kills it; a little less than
-k8s/base/pod-templates/train.yaml gives the pod."""
+"""Seconds for a checkpoint after SIGTERM, after which torch kills a group of processes; a little less than the grace
+period of the pod (k8s/base/pod-templates/train.yaml)."""
 _SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
@@ -50,7 +50,7 @@ class TrainingTask(PytorchElasticFunctionTask):  # type: ignore[misc]  # the plu
     """An Elastic task whose number of processes is an input."""
 
     def __init__(self, task_config: Training, task_function: Callable[..., object], **options: Any) -> None:
-        # The plugin's own imports torch, which a run that finds everything in the cache does without.
+        # The plugin's __init__ imports torch, which a run with all steps in the cache need not load.
         PythonFunctionTask.__init__(
             self,
             task_config=task_config,
@@ -91,7 +91,7 @@ TaskPlugins.register_pythontask_plugin(Training, TrainingTask)
 
 @contextmanager
 def relay_errors() -> Iterator[None]:
-    """Raise the error that a process of the group left in place of Elastic's, and give a stop the time to save."""
+    """Raise the error of a process of the group in place of Elastic's, and allow time to save on SIGTERM."""
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "error.json"

@@ -8,7 +8,7 @@ from tasks.flyte.inputs import Artifact
 from tasks.settings import EvaluateSettings, OperationSettings, PromptsSettings, VerifySettings
 from tasks.store import Store
 from workflows.stages import evaluate as evaluate_policy
-from workflows.stages import problems
+from workflows.stages import prepare_benchmarks
 
 
 @uncached
@@ -34,6 +34,6 @@ def measured(store: str, prompts: PromptsSettings, evaluate: EvaluateSettings) -
         operation=OperationSettings(),
         seed=0,
     )
-    benchmarks = problems(opened.benchmarks)
+    benchmarks = prepare_benchmarks(opened.benchmarks)
     accuracy = evaluate_policy(inputs=opened.evaluations, mean=opened.mean, benchmarks=benchmarks, policy=opened.policy)
     return value_of(store=store, accuracy=accuracy)
