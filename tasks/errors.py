@@ -1,4 +1,4 @@
-"""Errors that a user can fix: each message names the thing, its value and what to do.
+"""Errors that a user can fix. Each message names the thing, its value and the fix.
 
 They derive from ``click.ClickException`` so that ``pyflyte run`` and ``mu-grpo`` print the message in a box instead of
 a traceback.
@@ -13,38 +13,38 @@ from typing import ClassVar
 import click
 
 _LONGEST = 400
-"""Characters of a library's own words that a message repeats."""
+"""Most characters of a library's message that are repeated."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """First bytes of what Git LFS leaves in place of a file whose content a clone has not fetched."""
 
 
 class UserError(click.ClickException):
-    """The base of every error whose message is meant for the user."""
+    """Base of all errors with a message for the user."""
 
     recoverable: ClassVar[bool] = False
-    """Another attempt may succeed although nobody has fixed anything."""
+    """Whether another attempt may succeed without a fix."""
 
 
 class SettingsError(UserError):
-    """A setting is unknown, missing, of the wrong type, or impossible together with another."""
+    """A setting is unknown, missing, of the wrong type, or does not fit another one."""
 
     exit_code = 2
 
 
 class ArtifactError(UserError):
-    """A store cannot be read or written, or an artifact in it is not as it should be."""
+    """A store cannot be read or written, or an artifact in it is wrong."""
 
     recoverable = True
 
 
 class DamagedError(ArtifactError):
-    """Files are missing or not what their manifest names: what they held must be restored or made again."""
+    """Files are missing or differ from their manifest, and must be restored or made again."""
 
     recoverable = False
 
 
 class DataError(UserError):
-    """A prompt file, a policy folder or a table does not hold what a step needs."""
+    """A prompt file, a policy folder or a table lacks something that a step needs."""
 
 
 class FetchError(DataError):
@@ -54,7 +54,7 @@ class FetchError(DataError):
 
 
 class GateError(UserError):
-    """A measured quantity left the range in which going on makes sense."""
+    """A measured quantity left the range in which a run may continue."""
 
 
 class NothingToLearnError(GateError):
@@ -62,15 +62,15 @@ class NothingToLearnError(GateError):
 
 
 class DeploymentError(UserError):
-    """A cluster, or what was registered or pushed to it, is not as a run needs it."""
+    """A cluster, an image or a registration does not fit the run."""
 
 
 @contextmanager
 def explain(what: str, advice: str) -> Iterator[None]:
-    """Turn any error that a library raises on a model or file of the user's into a DataError of one line.
+    """Turn any error of a library about a user's model or file into a DataError of one line.
 
     Args:
-        what: what could not be done, such as ``mine: transformers cannot load its tokenizer``.
+        what: what failed, such as ``mine: transformers cannot load its tokenizer``.
         advice: how to fix it, in whole sentences.
     """
     try:

@@ -1,6 +1,6 @@
-"""Numbers of a run in wandb or TensorBoard while it goes on: each once, also when work is interrupted and repeated.
+"""Send the numbers of a running run to wandb or TensorBoard, each once, also after interruptions.
 
-Neither package is imported unless it is asked for.
+A package is imported only if the settings name it.
 """
 
 import os
@@ -19,24 +19,24 @@ from tasks.store import Store
 from tasks.store.progress import Progress
 
 FLUSH_SECONDS = 15.0
-"""Seconds between two times at which numbers are shown."""
+"""Seconds between two flushes to the tracker."""
 FOLDER = "tracking"
-"""A folder of a store; nothing in it is an artifact."""
+"""Folder of a store for the trackers' files, which are no artifacts."""
 _SHOWN = "shown"
 
 Show = Callable[[str, Mapping[str, Any]], None]
-"""A function of a group of numbers, such as ``optimize``, and a row; the row's ``update`` is its place on the axis."""
+"""Function of a group of numbers, such as ``optimize``, and a row, whose ``update`` is its step."""
 
 
 @contextmanager
 def open_tracker(settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]) -> Iterator[Show]:
-    """Yield a function that shows rows. It does nothing without a tracker, and in a follower, whose leader shows them.
+    """Yield a function that sends rows to the tracker. It does nothing without a tracker, and in ranks other than 0.
 
     Args:
-        settings: the tracker, and the run's id there.
-        store: the store of the unfinished work that the rows come from.
-        part: the part of the run, such as ``stage 2 optimize``; several parts may be at work at once.
-        config: values to show beside the numbers.
+        settings: the tracker, and the id of the run there.
+        store: the store of the step.
+        part: the part of the run, such as ``stage 2 optimize``; several parts may run at once.
+        config: configuration of the run, for the tracker.
     """
     tracker = None if store.follows else _open(settings, store, part, config)
     if tracker is None:
@@ -51,9 +51,9 @@ def open_tracker(settings: TrackerSettings, store: Store, part: str, config: Map
 
 
 class _Journal:
-    """A buffer of rows that notes which of them are shown before it shows them.
+    """A buffer of rows, which records the sent rows before it sends them.
 
-    A kill in between loses a few rows in the tracker, and never doubles one; all rows are in the artifacts anyway.
+    If the process is killed in between, the tracker misses a few rows and has none twice; the artifacts have all rows.
     """
 
     def __init__(self, tracker: "_TensorBoard | _Wandb", progress: Progress) -> None:
@@ -65,7 +65,7 @@ class _Journal:
 
     def show(self, group: str, row: Mapping[str, Any]) -> None:
         update = int(row["update"])
-        if update <= self._shown:  # before the work was interrupted
+        if update <= self._shown:  # sent before an interruption
             return
         numbers = {f"{group}/{name}": float(value) for name, value in row.items() if isinstance(value, int | float)}
         self._waiting.append((update, numbers))
@@ -99,7 +99,7 @@ def check_installed(settings: TrackerSettings) -> None:
 def _open(
     settings: TrackerSettings, store: Store, part: str, config: Mapping[str, Any]
 ) -> "_TensorBoard | _Wandb | None":
-    """Return the tracker of the settings; None for ``none``, and for one that cannot be reached, with a warning."""
+    """Open the tracker of the settings; None for ``none``, and with a warning if it cannot be reached."""
     check_installed(settings)
     match settings:
         case TensorBoardTracker(run=run):
@@ -115,7 +115,7 @@ def _open(
 
 
 class _TensorBoard:
-    """Event files in the store, in ``tracking/tensorboard/<run>``; every part of a run writes one of its own."""
+    """Event files in ``tracking/tensorboard/<run>`` of the store; each part of a run writes its own."""
 
     def __init__(self, store: Store, place: str) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -130,7 +130,7 @@ class _TensorBoard:
 
     def flush(self) -> None:
         self._writer.flush()
-        if self._store.remote is not None:  # as a whole: the file has a few hundred bytes per update
+        if self._store.remote is not None:  # the whole file, which has a few hundred bytes per update
             for file in (self._store.root / self._place).glob(f"*{self._suffix}"):
                 self._store.remote.write(f"{self._place}/{file.name}", file.read_bytes())
 
@@ -147,8 +147,7 @@ class _Wandb:
         folder = store.root / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         offline = not os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_MODE") == "offline"
-        # Shared: several processes write to one run at once. Without a server each writes a file, which `wandb sync`
-        # joins.
+        # In shared mode several processes write to one run. Offline each writes a file; `wandb sync` joins them.
         mode = {"mode": "offline"} if offline else {"mode": "shared", "x_label": part, "x_update_finish_state": False}
         self._run = wandb.init(
             project=settings.project,
@@ -159,7 +158,7 @@ class _Wandb:
             resume="allow" if offline else None,
             settings=wandb.Settings(**mode, silent=True, console="off", disable_git=True),
         )
-        # Parts at work at once have steps of their own: the update is the axis of everything.
+        # Parts that run at once have steps of their own, so all charts have the update as their axis.
         self._run.define_metric("update", hidden=True)
         self._run.define_metric("*", step_metric="update")
 
@@ -167,7 +166,7 @@ class _Wandb:
         self._run.log({"update": update, **numbers})
 
     def flush(self) -> None:
-        pass  # The library sends by itself.
+        pass  # wandb sends by itself.
 
     def close(self) -> None:
         self._run.finish()

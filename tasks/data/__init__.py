@@ -1,1 +1,1 @@
-"""Prompts: training sets and benchmarks from files, the hub or generated arithmetic."""
+"""Training sets, benchmarks and prompts, from files, the hub or generated arithmetic."""

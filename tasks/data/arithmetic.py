@@ -1,4 +1,4 @@
-"""Generates arithmetic with a known answer and working; a policy that shows its working is right more often."""
+"""Generate arithmetic problems with their answers and working."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from tasks.settings import ArithmeticSettings
 
 
 class Form(NamedTuple):
-    """Notation of an answer: the texts that open and close it."""
+    """Texts before and after the number of an answer."""
 
     opening: str
     closing: str
@@ -33,11 +33,11 @@ class Problem:
 
     @property
     def prompt_id(self) -> str:
-        """A name that no other problem has."""
+        """Unique name of the problem."""
         return f"L{self.level}:{self.prompt.removesuffix('=')}"
 
     def solution(self, answer: int | None = None, form: Form = BOXED) -> str:
-        """Return the full response with working; without it when ``answer``, a guess, is given."""
+        """Return a response with working and answer, or only with ``answer``, a guess, if it is given."""
         working, number = (self.working, self.answer) if answer is None else ("", answer)
         return f"{working}{form.opening}{number}{form.closing}"
 
@@ -47,7 +47,7 @@ class Problem:
 
 
 CHARACTERS = "0123456789+-*=;(){}"
-"""Everything that prompts and solutions are written with, besides what opens an answer, and closes a program."""
+"""Characters of prompts and solutions, besides the texts of a ``Form``."""
 
 _TWO_DIGITS, _DIGITS, _SMALL = range(10, 100), range(2, 10), range(2, 21)
 
@@ -80,25 +80,25 @@ _LEVELS: dict[int, tuple[Callable[..., Problem], tuple[range, ...]]] = {
 
 
 def problems(level: int) -> Iterator[Problem]:
-    """Return every problem of a level, in a fixed order: 720 of level 1, 5760 of 2, 4096 of 3, 23104 of 4."""
+    """Return all problems of a level in a fixed order: 720 of level 1, 5,760 of 2, 4,096 of 3, 23,104 of 4."""
     make, ranges = _LEVELS[level]
     return (make(*numbers) for numbers in product(*ranges))
 
 
 def form_of(settings: ArithmeticSettings) -> Form:
-    """Return how answers are written."""
+    """Return the form of answers."""
     return PROGRAM if settings.as_code else BOXED
 
 
 def hash_fraction(text: str) -> float:
-    """Return a number in [0, 1) that depends on the text alone; the same on every machine."""
+    """Return a number in [0, 1) from a hash of the text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64
 
 
 def split(levels: list[int], held_out_share: float) -> tuple[list[Problem], list[Problem]]:
-    """Return training and held-out problems of some levels; which is which depends on the problem alone.
+    """Split the problems of some levels by their hashes into training and held-out problems.
 
-    Held-out problems come in the order of their hash, so that any first n of them are a random sample.
+    Held-out problems are ordered by hash, so that the first n of them are a random sample.
     """
     training: list[Problem] = []
     held_out: list[Problem] = []

@@ -1,4 +1,4 @@
-"""The problems of a benchmark, as every policy is evaluated on them; rows of prompts from a source."""
+"""The step that reads the problems of a benchmark, and rows of prompts from a source."""
 
 import hashlib
 import json
@@ -32,12 +32,12 @@ from tasks.verify.verdicts import Outcome
 
 FILE = "benchmark.json"
 _NAMED = 8
-"""Gold answers that a message names."""
+"""Most gold answers that a message names."""
 _SHOWN_CHARACTERS = 60
 
 
 class BenchmarkNote(FlyteModel):
-    """The name of a benchmark and the way in which its answers are judged, for an evaluation."""
+    """Name of a benchmark and kind of its verifier, for the evaluation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -60,15 +60,15 @@ def prepare_benchmark(
     """Write a prompts artifact with the problems of a benchmark, the same for every seed.
 
     Args:
-        store: where the artifact goes.
-        settings: with nothing left open (see ``measures``).
-        verify: the verifier that must be able to read the gold answers.
-        source: ``source_fingerprint``, noted in the manifest.
-        operation: with the mirror of the hub.
+        store: the store of the artifact.
+        settings: complete settings (see ``measures``).
+        verify: settings of the verifier, which must be able to read the gold answers.
+        source: ``source_fingerprint`` of the source, for the manifest.
+        operation: settings with the mirror of the hub.
 
     Raises:
-        DataError: the source cannot be fetched or read, has fewer problems, changed under its revision, or too many of
-            its gold answers cannot be read.
+        DataError: the source cannot be fetched or read, has too few problems, has changed at the same revision, or too
+            many of its gold answers cannot be read.
     """
     place = _place(settings)
     if settings.source is None:
@@ -90,10 +90,10 @@ def prepare_benchmark(
 def source_rows(
     store: Store, source: SourceSettings, setting: str, mirror: str | None, training: bool = False
 ) -> tuple[list[Row], list[Unusable], dict[str, Any]]:
-    """Return the rows of a source, those that cannot be used, and facts that name the data, with a digest of all rows.
+    """Return the usable rows of a source, its unusable rows, and facts about the data, with a digest of the rows.
 
-    What the store took from the source before must be the same. Generated problems are those to train on, or those that
-    are held out. ``setting`` names the source in errors.
+    Rows of the same revision in the store must be equal. ``training`` selects training problems of generated
+    arithmetic, otherwise they are the held-out ones. ``setting`` names the source in errors.
     """
     rows: list[Row]
     unusable: list[Unusable] = []
@@ -137,11 +137,11 @@ def _check_unchanged(store: Store, data: dict[str, Any], setting: str) -> None:
 
 
 def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: VerifySettings, name: str) -> dict[str, str]:
-    """Return the gold answers that the verifier does not find equal to themselves, by prompt_id; long ones are cut.
+    """Return the gold answers that math-verify does not find equal to themselves, by prompt_id, shortened.
 
-    Those that are tests of programs are read when a program is judged, and generated ones can be read. What a function
-    takes for an answer is its own matter; it is called once instead, for the first prompt with its answer as response,
-    and is refused if that crashes. ``name`` is shown meanwhile.
+    Generated answers are readable, and tests of programs are read when a program is judged. A reward function is called
+    once, with the first prompt and its answer as response, and is refused if it crashes. ``name`` is the title of the
+    progress bar.
     """
     if isinstance(verify, FunctionVerifySettings):
         for row in rows[:1]:
@@ -166,7 +166,7 @@ def unreadable_golds(rows: Sequence[Row], source: SourceSettings, verify: Verify
 
 
 def with_template(rows: Sequence[Row], settings: PromptsSettings | BenchmarkSettings) -> list[Row]:
-    """Return rows of the prompts table (see ``CHATS``). Prompts that are messages are taken as they are."""
+    """Return rows of the prompts table (see ``CHATS``). Prompts that are messages get no template."""
     template = settings.template or "{prompt}"
     chats = [row["prompt_id"] for row in rows if row.get("messages")]
     if chats and template != "{prompt}":
@@ -193,9 +193,9 @@ def write_prompts(folder: Path, rows: Sequence[Row]) -> None:
 
 
 def _first(rows: list[Row], unusable: Sequence[Unusable], settings: BenchmarkSettings) -> list[Row]:
-    """Return as many rows as are wanted; of the run's own prompts as many as are held out."""
+    """Return the number of rows that the settings ask for, of held-out prompts at most all of them."""
     wanted = settings.problems or len(rows)
-    # Of rows outside of a share their training set tells.
+    # With a share, unusable rows are reported by the training set.
     whole = settings.source is not None and settings.source.share == 1
     if unusable and (whole or len(rows) < wanted):
         more = f" {len(unusable) - 1} other rows cannot be used either." if len(unusable) > 1 else ""

@@ -1,4 +1,4 @@
-"""Rows of JSON-lines, JSON and parquet files become prompts with gold answers."""
+"""Read prompts with gold answers from JSON-lines, JSON and parquet files."""
 
 import hashlib
 import json
@@ -23,32 +23,32 @@ from tasks.verify.verdicts import extract
 SUFFIXES = (".jsonl", ".json", ".parquet")
 _ID, _LEVEL = "prompt_id", "level"
 _BATCH = 4096
-"""Rows of a parquet file that are Python's at the same time."""
+"""Rows of a parquet file that are converted to Python at once."""
 _START = 4096
-"""Bytes that are looked at to tell an array from lines."""
+"""Bytes that are read to tell an array from lines."""
 _LEVELS = range(-(2**31), 2**31)
 _PLAIN_EXPONENTS = range(-7, 21)
-"""Powers of ten of numbers that are written without one."""
+"""Exponents of numbers that are written without one."""
 _NARROW = {pa.float16(): np.float16, pa.float32(): np.float32}
 Row = dict[str, Any]
-"""prompt_id, prompt, answer, level, which is None where it is not known, and messages, where the prompt is a chat."""
+"""A row: prompt_id, prompt, answer, level (None if unknown), and messages if the prompt is a chat."""
 Named = tuple[Path, str]
-"""A file on this machine, and what errors call it."""
+"""A file on this machine, and its name for errors."""
 
 
 @dataclass(frozen=True)
 class Unusable:
-    """A row that is no prompt with a gold answer."""
+    """A row without a prompt or a gold answer."""
 
     place: str
     """File and line, such as ``problems.jsonl, line 3``."""
     prompt_id: str
-    """Empty where it is not known."""
+    """Empty if unknown."""
     reason: str
 
 
 def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row], list[Unusable]]:
-    """Return the rows of files, in their order, and those that cannot be used."""
+    """Return the usable rows of files, in their order, and the unusable ones."""
     rows: list[Row] = []
     unusable: list[Unusable] = []
     seen: dict[str, str] = {}
@@ -70,7 +70,7 @@ def read_rows(files: Sequence[Named], source: SourceSettings) -> tuple[list[Row]
 
 
 def share_of(rows: list[Row], share: float) -> list[Row]:
-    """Return a share of the rows, in the order of the hash of their ids; at least one of several rows."""
+    """Return a share of the rows, chosen and ordered by the hashes of their ids; at least one of several rows."""
     if share in (0, 1):
         return rows if share else []
     fractions = {row["prompt_id"]: hash_fraction(row["prompt_id"]) for row in rows}
@@ -94,14 +94,14 @@ def _raw_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[s
 
 
 def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tuple[str, Any]]:
-    """Yield rows with the columns that count alone: others can be gigabytes of solutions."""
+    """Yield rows with the needed columns alone, since others may hold gigabytes of solutions."""
     try:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             named = [one for one in (source.prompt, source.answer, source.id) if one]
             columns = {one: one if one in schema.names else one.partition(".")[0] for one in (*named, _ID, _LEVEL)}
             wanted = [one for one in dict.fromkeys(columns.values()) if one in schema.names]
-            # Where a column is missing, the error names all that are there.
+            # If a column is missing, all columns are given, for the error to name.
             others = {} if all(columns[one] in schema.names for one in named) else dict.fromkeys(schema.names, "")
             batches = file.iter_batches(_BATCH, columns=wanted)
             for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
@@ -112,7 +112,7 @@ def _parquet_rows(path: Path, name: str, source: SourceSettings) -> Iterator[tup
 
 
 def _shortest_decimals(value: Any, kind: pa.DataType) -> Any:
-    """Return a value with its narrow numbers as their shortest decimals: 98.6, where Arrow gives 98.5999984741211."""
+    """Return a value with 16- and 32-bit floats as shortest decimals: 98.6, where Arrow gives 98.5999984741211."""
     if value is None:
         return None
     if kind in _NARROW:
@@ -125,7 +125,7 @@ def _shortest_decimals(value: Any, kind: pa.DataType) -> Any:
 
 
 def _json_rows(path: Path, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the values of a file with one array, or with a value in every line."""
+    """Yield the values of a file with an array, or with a value in each line."""
     with path.open("rb") as file:
         start = file.read(_START).removeprefix(BOM_UTF8).lstrip()[:1]
         file.seek(0)
@@ -152,7 +152,7 @@ def _parsed(content: bytes, place: str) -> Any:
 
 
 def _parse_row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
-    """Return a row, or as much of it as is known and why it cannot be used."""
+    """Return a row, or its known fields and the reason why it is unusable."""
     if not isinstance(raw, Mapping):
         return {}, f"{str(raw)[:80]!r} is not an object with {source.prompt} and {source.answer}"
     fields, known = _fields(raw), Row()
@@ -179,7 +179,7 @@ def _parse_row(raw: Any, source: SourceSettings) -> tuple[Row, str]:
 
 
 def _fields(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a row, as settings name them: ``gold.text`` is the field text of the object gold."""
+    """Return the fields of a row by their names in settings: ``gold.text`` is the field text of the object gold."""
     found: dict[str, Any] = {}
     for name, value in raw.items():
         inner = _fields(value) if isinstance(value, Mapping) else {}
@@ -188,10 +188,10 @@ def _fields(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(value: Any, field: str) -> list[dict[str, str]]:
-    """Return the messages of a chat; none where the value of the field is something else."""
+    """Return the messages of a chat; none if the value is no list of messages."""
     if not isinstance(value, list) or not value or not all(isinstance(one, Mapping) for one in value):
         return []
-    # Files that have columns give a message every field that another one has.
+    # In parquet files a message has null fields, which other messages have.
     messages = [{name: part for name, part in one.items() if part is not None} for one in value]
     for message in messages:
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
@@ -209,7 +209,7 @@ def _user_texts(messages: Sequence[Mapping[str, str]]) -> str:
 
 
 def _text_of(fields: Mapping[str, Any], field: str, setting: str, several: bool = False) -> str:
-    """Return a field as text, never empty; ValueError says why there is none."""
+    """Return a field as a text that is not empty, or raise ValueError with the reason."""
     if field not in fields:
         raise ValueError(f"no field {field!r}; found {sorted(fields)}. Name the field that is meant in {setting}")
     if fields[field] is None:
@@ -229,9 +229,9 @@ def _check_encoding(text: str, field: str) -> None:
 
 
 def _gold(text: str, source: SourceSettings) -> str:
-    """Return the gold answer in the text of its field, without dollar signs around it; empty when it holds none."""
+    """Return the gold answer in a field, without enclosing dollar signs; empty if there is none."""
     if source.gold == "hashes":
-        # 1,234 is a number there, and a pair of numbers to math-verify in a list.
+        # 1,234 is one number in such data, but may be two numbers to math-verify.
         text = text.rpartition("####")[2].replace(",", "") if "####" in text else ""
     elif source.gold == "boxed":
         text = extract(text).answer or ""
@@ -241,7 +241,7 @@ def _gold(text: str, source: SourceSettings) -> str:
 
 
 def _text(value: Any, field: str, several: bool = False) -> str:
-    """Return a text or number as text; of several answers of one problem, where they are allowed, one list."""
+    """Return a text or a number as text; with ``several``, a list of answers as one text with commas."""
     if several and isinstance(value, list):
         return ", ".join(_text(one, field).strip().strip("$") for one in value)
     if isinstance(value, str):
@@ -254,7 +254,7 @@ def _text(value: Any, field: str, several: bool = False) -> str:
 
 
 def _decimal(value: float | Decimal) -> str:
-    """Return a number as LaTeX has it: 1e-05, as Python has it, is e - 5 there."""
+    """Return a number in LaTeX, in which Python's 1e-05 would mean e - 5."""
     text = str(value)
     if "e" not in text.lower():
         return text

@@ -1,4 +1,4 @@
-"""Turns rows of LiveCodeBench (hub: livecodebench/code_generation_lite) into prompts with tests as gold answers."""
+"""Convert rows of LiveCodeBench (hub: livecodebench/code_generation_lite) to prompts with tests as gold answers."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ from typing import Any
 from tasks.errors import DataError
 
 _LONGEST = 1 << 30
-"""Bytes of a problem's private tests, uncompressed; more is no problem of LiveCodeBench."""
+"""Most bytes of uncompressed private tests; no problem of LiveCodeBench has more."""
 _OF_A_TEXT = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP")
 _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 
@@ -28,10 +28,10 @@ _STANDARD_INPUT = (
 
 
 def problem(row: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return prompt_id, prompt and answer of a row as the hub has it; the answer holds all tests, public and private.
+    """Return prompt_id, prompt and answer of a row of the hub; the answer holds all public and private tests.
 
     Raises:
-        DataError: the row is of another form, or has no tests; ``place`` is what it calls the row.
+        DataError: the row has another format or no tests; ``place`` names the row in the message.
     """
     try:
         tests = json.loads(row["public_test_cases"]) + private_tests(row["private_test_cases"])
@@ -53,13 +53,13 @@ def problem(row: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def private_tests(field: str) -> list[dict[str, Any]]:
-    """Return the private tests of a row: JSON, or JSON in a pickled text, compressed, in base64.
+    """Return the private tests of a row, which are JSON, or a pickled JSON text, compressed, in base64.
 
-    Nothing is unpickled: ``pickletools`` lists the operations of a pickle without carrying them out, and only those
-    that make one text are accepted.
+    Nothing is unpickled: ``pickletools`` lists the operations of a pickle without executing them, and only those of a
+    single text are accepted.
 
     Raises:
-        ValueError: it is neither, or is too long.
+        ValueError: the field has neither format, or is too long.
     """
     with suppress(json.JSONDecodeError):
         plain: list[dict[str, Any]] = json.loads(field)

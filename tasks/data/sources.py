@@ -1,6 +1,6 @@
-"""The files of a source on this machine: from a path, from the Hugging Face hub, or from a mirror of it.
+"""Fetch the files of a source: from a path, from the Hugging Face hub, or from a mirror of it.
 
-A mirror is a folder or an ``s3://`` prefix in which the files of a data set are at ``<mirror>/<data set>/<file>``.
+A mirror is a folder or an ``s3://`` prefix with the files of a data set at ``<mirror>/<data set>/<file>``.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ from tasks.store.fetch import fetch, fingerprint, snapshot
 
 @contextmanager
 def source_files(source: SourceSettings, setting: str, mirror: str | None = None) -> Iterator[list[Named]]:
-    """Yield the files of a source that has some, for the length of the block, in their order.
+    """Yield the files of a source, in their order, which exist on this machine inside the block.
 
     Args:
-        source: not arithmetic.
-        setting: that names the source, for errors.
-        mirror: takes the place of the hub.
+        source: a source other than arithmetic.
+        setting: name of its setting, for errors.
+        mirror: the mirror that replaces the hub.
     """
     with ExitStack() as fetched:
         if source.path is not None:
@@ -34,7 +34,7 @@ def source_files(source: SourceSettings, setting: str, mirror: str | None = None
 
 
 def _own_files(path: str, setting: str, fetched: ExitStack) -> list[Named]:
-    """Return a file, or those of a folder in the order of their names."""
+    """Return a file, or the files of a folder by name."""
     folder = Path(path).expanduser()
     if path.endswith(SUFFIXES) or folder.is_file():
         return [(_local(path, setting, fetched), path)]
@@ -48,7 +48,7 @@ def _own_files(path: str, setting: str, fetched: ExitStack) -> list[Named]:
 
 
 def _local(path: str, setting: str, fetched: ExitStack) -> Path:
-    """Return where a file is on this machine; one on S3 is copied for as long as ``fetched`` is open."""
+    """Return the local path of a file; a copy of a file on S3 exists while ``fetched`` is open."""
     if not path.startswith("s3://"):
         return Path(path).expanduser()
     folder = Path(fetched.enter_context(TemporaryDirectory()))
@@ -83,7 +83,7 @@ def _place(mirror: str, source: SourceSettings, file: str) -> str:
 
 
 def source_fingerprint(source: SourceSettings | None, mirror: str | None = None) -> str:
-    """Return a text that differs when what is read from a path or a mirror has changed; empty where none is."""
+    """Return a fingerprint of the files of a path or a mirror; empty for other sources."""
     if source is not None and source.path is not None:
         return fingerprint(source.path)
     if source is None or source.hub is None or not mirror:
@@ -93,10 +93,10 @@ def source_fingerprint(source: SourceSettings | None, mirror: str | None = None)
 
 
 def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSettings:
-    """Return the settings with the commits that the revisions of their benchmarks name. A mirror has none.
+    """Return the settings with the commits of their benchmarks' revisions; a mirror has no commits.
 
     Raises:
-        DataError: the hub has no such revision, or does not answer and nothing of it was fetched before.
+        DataError: the hub has no such revision, or does not answer and its files were not fetched before.
     """
     found = [
         one.model_copy(update={"source": _with_commit(one.source, f"evaluate.benchmarks, {one.name}", mirror)})
@@ -106,7 +106,7 @@ def with_commits(evaluate: EvaluateSettings, mirror: str | None) -> EvaluateSett
 
 
 def prompts_with_commit(prompts: PromptsSettings, mirror: str | None) -> PromptsSettings:
-    """Return the settings with the commit that the revision of their source names; see ``with_commits``."""
+    """Return the settings with the commit of their source's revision; see ``with_commits``."""
     return prompts.model_copy(update={"source": _with_commit(prompts.source, "prompts.source", mirror)})
 
 

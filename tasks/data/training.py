@@ -1,6 +1,6 @@
-"""The rows that a run trains on: read, checked, and without the problems of its benchmarks; the prompts of a stage.
+"""The steps that make the training set, without problems of the benchmarks, and the prompts of a stage.
 
-A prompt is a problem of a benchmark if the two are equal, or share a long run of words.
+A prompt counts as a problem of a benchmark if both are equal or share a long run of words.
 """
 
 import re
@@ -24,13 +24,13 @@ from tasks.store.layout import PROMPTS_FILE, REMOVED_FILE, TRAINING_FILE
 from tasks.store.tables import REMOVED, TRAINING, TRAINING_CHATS, read_table, write_table
 
 _NAMED = 8
-"""Rows that a message names."""
+"""Most rows that a message names."""
 _NOTED = 1000
-"""Ids that a manifest lists; removed.parquet has all."""
+"""Most removed ids in a manifest; removed.parquet has all."""
 FEWEST_WORDS = 8
-"""A problem with fewer words is compared as a whole alone; GPT-3's decontamination took 8 to 13 (arXiv 2005.14165)."""
+"""Shorter problems are compared as a whole only; GPT-3's decontamination used 8 to 13 words (arXiv 2005.14165)."""
 _COMMON, _COMMON_SHARE = 3, 0.05
-"""Words in a row that more problems of a benchmark have, and a larger share of them."""
+"""A run of words is common in a benchmark if it is in more than so many problems and in more than this share."""
 _WORD = re.compile(r"\w+")
 _SYMBOL = re.compile(r"\w+|[^\w\s]")
 _Words = tuple[str, ...]
@@ -38,16 +38,16 @@ _Words = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Overlap:
-    """The problem of a benchmark that a prompt is, by its prompt_id."""
+    """The problem of a benchmark, by prompt_id, that a prompt overlaps with."""
 
     benchmark: str
     problem: str
     words: int
-    """Words that are shared in a row; 0 where the two are equal."""
+    """Length of the shared run of words; 0 if both are equal."""
 
 
 class Problems:
-    """An index of the problems of benchmarks, by runs of so many ``words``; 0 finds equal problems alone."""
+    """An index of the problems of benchmarks by their runs of ``words`` words; with 0 it finds equal problems alone."""
 
     def __init__(self, words: int) -> None:
         self._words = words
@@ -57,8 +57,8 @@ class Problems:
     def add(self, benchmark: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add the problems of a benchmark: rows with prompt_id and problem.
 
-        A problem of fewer words is searched for with all of its own, if these are ``FEWEST_WORDS``. Runs that many
-        problems share are how the benchmark words them, and are not searched for.
+        For a problem with fewer words, but at least ``FEWEST_WORDS``, the run is all of its words. Runs that are common
+        in the benchmark are its phrases, and are left out.
         """
         found: dict[_Words, Overlap] = {}
         times: Counter[_Words] = Counter()
@@ -76,7 +76,7 @@ class Problems:
                 self._runs.setdefault(len(run), {}).setdefault(run, overlap)
 
     def find(self, prompt: str) -> Overlap | None:
-        """Return the first problem that a prompt equals, whatever case and spaces, or shares a run of words with."""
+        """Return the overlap of a prompt: with an equal problem, ignoring case and spaces, or by a run of words."""
         text = _normalize(prompt)
         if found := self._whole.get(_symbols(text)):
             return found
@@ -93,7 +93,7 @@ def _normalize(text: str) -> str:
 
 
 def _symbols(text: str) -> _Words:
-    """Return words and signs, which tell 1 + 2 from 1 - 2."""
+    """Return words and signs, so that 1 + 2 differs from 1 - 2."""
     return tuple(_SYMBOL.findall(text))
 
 
@@ -110,22 +110,22 @@ def prepare_training_set(
     operation: OperationSettings = OperationSettings(),  # noqa: B008 - settings are immutable
     prompts: PromptsSettings | None = None,
 ) -> ArtifactRef:
-    """Write a prompts artifact with all rows that can be trained on, in the order of their source, and the other rows.
+    """Write a prompts artifact with the training rows, in the order of their source, and the removed rows.
 
-    The benchmarks are no parents of it: one that shares nothing with the training set leaves it as it is.
+    The benchmarks are not its parents, so that a benchmark without an overlap does not change the artifact.
 
     Args:
-        store: of the benchmarks and the artifact.
-        settings: the source and what leaves it.
-        verify: the verifier that must be able to read the gold answers.
-        source: ``source_fingerprint``, noted in the manifest.
-        benchmarks: that the run is measured on.
-        operation: with the mirror of the hub.
-        prompts: settings of stages that the training set must be able to give; None to leave them unchecked.
+        store: the store of the benchmarks and the artifact.
+        settings: the source, and which of its rows are removed.
+        verify: settings of the verifier, which must be able to read the gold answers.
+        source: ``source_fingerprint`` of the source, for the manifest.
+        benchmarks: the benchmarks of the run.
+        operation: settings with the mirror of the hub.
+        prompts: settings of the stages, for which the training set must be large enough; None for no check.
 
     Raises:
-        DataError: the source cannot be fetched or read, changed under its revision, too many of its rows are unusable,
-            or no stages can be made of it.
+        DataError: the source cannot be fetched or read, has changed at the same revision, has too many unusable rows,
+            or too few rows for a stage.
     """
     with store.write("prompts", settings=settings, parents={}, seed=0) as draft:
         setting = "prompts.source" if settings.source.hub else "prompts.path"
@@ -166,10 +166,10 @@ def prepare_training_set(
 def prepare_stage(
     store: Store, settings: PromptsSettings, training: ArtifactRef, stage: int, seed: int
 ) -> list[ArtifactRef]:
-    """Write the prompts of a stage, which counts from 0, as one artifact per shard.
+    """Write the prompts of a stage, which counts from 0, as an artifact for each shard.
 
-    Every pass over the training set is shuffled by ``seed`` and cut into whole stages, so that no prompt comes twice in
-    a stage.
+    Each pass over the training set is shuffled by ``seed`` and divided into whole stages, so that no stage has a prompt
+    twice.
 
     Raises:
         DataError: the training set has fewer prompts than a stage takes.

@@ -1,4 +1,4 @@
-"""SIGTERM as a request: a step saves its state and then stops."""
+"""SIGTERM as a request to save the state of a step and stop."""
 
 import signal
 import threading
@@ -15,14 +15,14 @@ Step = TypeVar("Step", bound=Callable[..., object])
 
 
 class Interrupted(UserError):
-    """The work was asked to stop and has saved its state; starting it again goes on from there."""
+    """The step stopped after SIGTERM and has saved its state, from which a restart continues."""
 
     exit_code = 128 + signal.SIGTERM
 
 
 @contextmanager
 def defer_sigterm() -> Iterator[None]:
-    """Only note the first SIGTERM inside the block; a second one ends the process."""
+    """Record the first SIGTERM inside the block; a second one ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -56,7 +56,7 @@ def stop_requested() -> bool:
 
 
 def stop_if_requested(saved: str) -> None:
-    """Raise Interrupted if SIGTERM came; to be called when ``saved`` has been saved."""
+    """Raise Interrupted if SIGTERM came; call it when ``saved`` has been saved."""
     if stop_requested():
         stop(saved)
 

@@ -27,7 +27,7 @@ def logger() -> logging.Logger:
 
 
 class _Lines(logging.Handler):
-    """A handler that writes to the standard output of the moment."""
+    """A handler that writes to the current standard output."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stdout, flush=True)

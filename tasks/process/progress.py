@@ -15,14 +15,14 @@ from tasks.process.logs import logger
 
 _PLAIN_EVERY_SECONDS = 10.0
 _OPEN: list[str] = []
-"""Titles of the bars that are open, from the outermost on; empty for one that is not shown."""
+"""Titles of the open bars, the outermost first; empty for a bar that is not shown."""
 _limit_seconds: float | None = None
 
 
 def end_when_it_hangs(seconds: float = 2 * 3600.0) -> None:
-    """End this process with exit code 1 and the stacks of its threads when a bar does not advance for so long.
+    """End this process with exit code 1 and the stacks of its threads if a bar does not advance for so long.
 
-    For pods, where another attempt goes on from what was saved: a hanging collective or engine raises no error.
+    It is for pods, where another attempt continues, since a hanging collective or engine raises no error.
     """
     global _limit_seconds
     _limit_seconds = seconds
@@ -38,7 +38,7 @@ class Bar:
         self._task = progress.add_task(title, total=total, note="") if progress else None
 
     def advance(self, steps: int = 1, note: str = "") -> None:
-        """Count ``steps`` more as done, and show ``note`` beside the bar."""
+        """Advance by ``steps``, and show ``note`` beside the bar."""
         _watch()
         self._done += steps
         self._note = note or self._note
@@ -49,7 +49,7 @@ class Bar:
             self._line()
 
     def reach(self, done: int) -> None:
-        """Set how many steps are done."""
+        """Set the number of completed steps."""
         self.advance(max(0, done - self._done))
 
     def finish(self) -> None:
@@ -72,7 +72,7 @@ def bar(title: str, total: int) -> Iterator[Bar]:
     """Show the progress of ``total`` steps.
 
     It is a bar on standard error if that is a terminal, else lines on standard output. It is silent inside of another
-    bar, without a title, above log level info, and in processes that follow a leader.
+    bar, without a title, above log level info, and in ranks other than 0.
     """
     silent = not title or any(_OPEN) or os.environ.get("RANK", "0") != "0" or not logger().isEnabledFor(logging.INFO)
     drawn = None if silent or not sys.stderr.isatty() else _draw()

@@ -1,4 +1,4 @@
-"""Notes on the code and the machine, for every manifest."""
+"""Code, packages, process and machine of a step, for manifests."""
 
 import hashlib
 import os
@@ -16,14 +16,14 @@ from typing import NamedTuple
 import psutil
 
 EXECUTION = "MU_GRPO_EXECUTION"
-"""Names the execution on this machine to the processes that a command starts."""
+"""Environment variable by which a command gives its execution id to the processes that it starts."""
 _SHORTEST_WAIT_SECONDS = 0.1
 _PACKAGES = ("mu-grpo", "flytekit", "math-verify", "numpy", "pyarrow", "sympy", "tokenizers", "torch", "transformers")
 _waits: list[tuple[float, float]] = []
 
 
 class Process(NamedTuple):
-    """Name and start of a process, as manifests note them."""
+    """Name and start of a process, for manifests."""
 
     name: str
     started: float
@@ -31,7 +31,7 @@ class Process(NamedTuple):
 
 
 def process() -> Process:
-    """Return this process; a forked one differs from the one that it was forked from."""
+    """Return this process; a forked process differs from its parent."""
     return _process(os.getpid())
 
 
@@ -41,13 +41,13 @@ def _process(pid: int) -> Process:
 
 
 def execution() -> str:
-    """Return the execution of this process: Flyte's in a pod, else that of the command that was started here."""
+    """Return the execution id of this process: Flyte's in a pod, else that of the local command."""
     return os.environ.get("FLYTE_INTERNAL_EXECUTION_ID") or os.environ.setdefault(EXECUTION, uuid.uuid4().hex)
 
 
 @contextmanager
 def note_wait() -> Iterator[None]:
-    """Note that this process only waits inside the block."""
+    """Record that this process only waits inside the block."""
     begun = time.time()
     try:
         yield
@@ -57,13 +57,13 @@ def note_wait() -> Iterator[None]:
 
 
 def waits() -> list[tuple[float, float]]:
-    """Return the times in which this process only waited for another one, in Unix seconds."""
+    """Return the intervals in which this process only waited for another one, in Unix seconds."""
     return list(_waits)
 
 
 @cache
 def packages() -> dict[str, str]:
-    """Return the installed versions of the packages that can change a result."""
+    """Return the versions of installed packages that can change a result."""
     found = {}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -82,9 +82,9 @@ def gpus() -> int:
 
 @cache
 def commit() -> str:
-    """Return the commit of the checkout, with ``+`` when tracked files differ from it; that of the image inside of one.
+    """Return the commit of the checkout, with ``+`` if tracked files differ from it, or that of the image.
 
-    Empty outside of both.
+    It is empty outside of both.
     """
     here = Path(__file__).parents[2]
     noted = here / "COMMIT"
@@ -99,14 +99,14 @@ def commit() -> str:
 
 
 def image_tag() -> str:
-    """Return the tag of the images of this code: the commit, ``-dirty`` with changes; without a commit the version."""
+    """Return the image tag of this code: the commit, with ``-dirty`` if changed, or the version without a commit."""
     known = commit()
     return known[:12] + ("-dirty" if known.endswith("+") else "") if known else packages().get("mu-grpo", "latest")
 
 
 @cache
 def code() -> str:
-    """Return what identifies the code of tasks and workflows: a digest, the version, and the commit or ``-``."""
+    """Return an identifier of the code of tasks and workflows: a digest, the version, and the commit or ``-``."""
     root, digest = Path(__file__).parents[2], hashlib.sha256()
     for folder in ("tasks", "workflows"):
         for file in sorted(root.glob(f"{folder}/**/*")):

@@ -1,4 +1,4 @@
-"""Engines and verifiers that stay loaded in this process from one step to the next."""
+"""Engines and verifiers that stay loaded in this process between steps."""
 
 import atexit
 import gc
@@ -11,7 +11,7 @@ class Closing(Protocol):
     """An object that holds memory or processes until it is closed."""
 
     def close(self) -> None:
-        """Release them; the object cannot be used afterwards."""
+        """Release them, after which the object cannot be used."""
         ...
 
 
@@ -23,12 +23,12 @@ os.register_at_fork(after_in_child=_held.clear)  # Its parent goes on using them
 
 
 def load_resident(place: Place, key: Hashable, load: Callable[[], Held]) -> Held:
-    """Return the object that is held for a key, or load it.
+    """Return the object that is held with a key, or load it.
 
     Args:
-        place: where it is held.
-        key: names all that the object depends on; the same key is always loaded by the same function.
-        load: is called when another key, or none, is held, after the held object is closed.
+        place: the place of the object.
+        key: everything that the object depends on.
+        load: function that loads the object. An object with another key is closed first.
     """
     if place in _held and _held[place][0] == key:
         return cast(Held, _held[place][1])
@@ -39,10 +39,10 @@ def load_resident(place: Place, key: Hashable, load: Callable[[], Held]) -> Held
 
 
 def release(place: Place = "engine") -> None:
-    """Close the object that is held in a place, if there is one."""
+    """Close the object in a place, if there is one."""
     if place in _held:
         _held.pop(place)[1].close()
-        gc.collect()  # what it was made of may refer to itself
+        gc.collect()  # it may have reference cycles
 
 
 atexit.register(release, "verifier")

@@ -1,6 +1,6 @@
-"""Responses become verdicts: by math-verify, by tests of programs, or by a function of the user's own.
+"""Verification: verdicts on responses, by math-verify, by tests of programs, or by a function of the user.
 
-Judging happens in worker processes, which can be killed.
+Responses are judged in worker processes, which are killed at a deadline.
 """
 
 from tasks.verify.verdicts import Outcome

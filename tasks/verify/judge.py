@@ -1,4 +1,4 @@
-"""Compares an answer with the gold answer by math-verify. The worker around it sets limits of time and memory."""
+"""Compare an answer with the gold answer by math-verify. The worker limits time and memory."""
 
 import math
 import re
@@ -18,25 +18,25 @@ from tasks.verify.verdicts import Outcome
 # that is no answer, and its plain expressions go through sympy's parse_expr, which evaluates Python.
 _BOX_ONLY = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
 _DECIMALS, _DIGITS = 6, 15
-"""Defaults of math-verify: floats are compared by their decimals, other numbers by the digits of their difference."""
+"""Defaults of math-verify: decimals to which floats are rounded, and digits of a difference."""
 _SIGNIFICANT = 5
-"""Digits of the smallest number that are compared at least."""
+"""Significant digits of the smallest number that are compared."""
 _MOST_ZEROS = 10_000
-"""Zeros behind the point of a number that is told from zero: comparing takes time with their square."""
+"""Most zeros after the decimal point of a number that is distinguished from 0; the time grows with their square."""
 _ROUNDED, _EXACT = 0.01, 1e-12
-"""Relative difference up to which two numbers are equal where an answer says so: of a rounded number, of exact ones."""
+"""Relative difference up to which an equation in an answer holds, with rounded and with exact numbers."""
 _LOG_2 = math.log10(2)
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 """A whole number. Two of them are compared as such, since math-verify takes milliseconds for it."""
 
 
 def judge(gold: str, answer: str) -> Outcome:
-    """Compare the content of a response's box with a gold answer; ``crashed`` where math-verify raised."""
+    """Compare the content of a response's box with a gold answer; ``crashed`` if math-verify raises."""
     if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(answer):
         return Outcome.CORRECT if int(gold) == int(answer) else Outcome.WRONG
     try:
         return _compare(gold, answer)
-    except Exception:  # Whatever was raised, the comparison has not been made: that is never a silent zero.
+    except Exception:  # Without a comparison there is no reward, rather than a silent zero.
         return Outcome.CRASHED
 
 
@@ -68,13 +68,13 @@ def _words_of(gold: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=64)
 def _parse_gold(gold: str, with_bases: bool) -> list[Any]:
-    # verify raises on a gold answer such as 1/0. Its type is asked first because a comparison of matrices is no bool.
+    # verify raises on a gold answer such as 1/0. Identity is compared, since == of matrices gives no bool.
     return [one for one in _parse(gold, with_bases) if one is not sympy.nan and one is not sympy.zoo]
 
 
 def _parse(text: str, with_bases: bool) -> list[Any]:
-    # Without a fallback to strings, text that is no mathematics gives an empty list. parse swallows RecursionError, so
-    # what is nested too deeply to be read counts as such text.
+    # Without a fallback to strings, text that is no mathematics gives an empty list. So does deeply nested text, since
+    # parse swallows RecursionError.
     parsed: list[Any] = []
     for reading in readings(text, with_bases):
         boxed = rf"\boxed{{{reading}}}"
@@ -96,7 +96,7 @@ def _scientific(answer: Any) -> Any:
 
 
 def _is_false(answer: Any) -> bool:
-    """Return whether the answer says that two different numbers are equal, as in 7 = 6; a rounded one is equal."""
+    """Return whether the answer equates two different numbers, as in 7 = 6; rounded numbers are equal."""
     return any(
         isinstance(one, sympy.Eq) and one.lhs.is_number and one.rhs.is_number and not _about_equal(one.lhs, one.rhs)
         for one in _parts(answer)
@@ -114,7 +114,7 @@ def _about_equal(one: Any, other: Any) -> bool:
 
 
 def _as_sets(answers: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """Turn solved inequalities, such as x < 3, into sets where the other answer is an interval or a union of some."""
+    """Convert solved inequalities, such as x < 3, to sets if the other answer is a set other than a finite one."""
     if not any(isinstance(other, sympy.Set) and not isinstance(other, sympy.FiniteSet) for other in others):
         return list(answers)
     return [one if (found := _solutions(one)) is None else found for one in answers]
@@ -134,7 +134,7 @@ def _solutions(answer: Any) -> sympy.Set | None:
 
 
 def _is_solved(relation: Any) -> bool:
-    """Return whether it is a solved inequality; another one, as x^2 < 4, may be the problem itself."""
+    """Return whether it is a solved inequality; another one, such as x^2 < 4, may be the problem itself."""
     if not isinstance(relation, Relational) or isinstance(relation, sympy.Eq):
         return False
     sides = (relation.lhs, relation.rhs)
@@ -149,14 +149,14 @@ def _parts(answer: Any) -> Sequence[Any]:
 
 
 def _precision(answers: Sequence[Any]) -> tuple[int, int]:
-    """Return the decimals and digits to compare with: more than usual where they would make a small number 0."""
+    """Return the decimals and digits of the comparison, more than the defaults for small numbers."""
     zeros = max((zeros for one in answers for zeros in _zeros(one)), default=0)
     needed = min(zeros, _MOST_ZEROS) + _SIGNIFICANT
     return max(_DECIMALS, needed), max(_DIGITS, needed)
 
 
 def _zeros(answer: Any) -> Iterator[int]:
-    """Yield the zeros behind the decimal point of every number in an expression, or one fewer."""
+    """Yield the number of zeros after the decimal point of each number in an expression, or one fewer."""
     if isinstance(answer, sympy.Integer) or not isinstance(answer, sympy.Basic | sympy.MatrixBase):
         return
     if isinstance(answer, sympy.MatrixBase):

@@ -1,7 +1,7 @@
-r"""Rewrites an answer into the notation that math-verify reads as a person does.
+r"""Rewrite answers so that math-verify reads them as a person does.
 
-Gold answers and answers alike are rewritten here before they are parsed, and nowhere else, by the rows of ``_TABLE``
-in their order. Words are compared without math-verify.
+Gold answers and answers are rewritten before they are parsed, by the rows of ``_TABLE`` in their order. Words are
+compared without math-verify.
 """
 
 # ruff: noqa: RUF001 - the characters that are rewritten look like others
@@ -13,7 +13,7 @@ _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 _BRACED = r"\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}"
 """A group, and up to two groups in each other in it."""
 _ROW = r"(?<!\\)"
-r"""Before a command of one character: ``\\`` ends a line of a matrix, whatever follows."""
+r"""Before a command of one character, since ``\\`` ends a line of a matrix."""
 _STYLE = r"\\(?:bf|rm|it|sf|tt|sl)(?![a-zA-Z])"
 _NUMBER = r"\d+(?:\.\d+)?"
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|exp|sqrt"
@@ -43,7 +43,7 @@ _BASE = re.compile(
 
 
 def _unwrap_style(found: re.Match[str]) -> str:
-    """Return the content of a style: as it is where it is the whole answer, else as a group."""
+    """Return the content of a style, as a group unless it is the whole answer."""
     content = found[found.lastindex or 0].strip()
     return content if found.span() == (0, len(found.string)) else f"{{{content}}}"
 
@@ -173,18 +173,18 @@ _TABLE: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("a sentence ends with its point", r"(?:(?<![.\\])(?<!\\right)(?<!\\left)[.,;:]|\\+)\s*$", ""),
     ("a group around all is no set of one", r"^\s*\{([^{},;]*)\}\s*$", r"\1"),
 )
-"""Why a rule is there, its pattern, and what takes the place of a match."""
+"""Rules: the reason, the pattern, and the replacement."""
 _ROWS = [(re.compile(pattern), into) for _why, pattern, into in _TABLE]
 
 _EITHER = re.compile(r"(?<![\w.\\}^])(\d+)[eE]([+-]\d)(?![\w.{^(])")
 
 
 def readings(text: str, with_bases: bool = False) -> tuple[str, ...]:
-    """Return the text as math-verify should read it; two texts where it can be read in two ways, such as 2e-1.
+    """Return the rewritten text; two texts if it has two readings, such as 2e-1.
 
     Args:
         text: the content of a box.
-        with_bases: whether the base is part of a number, as in 2516_8; else math-verify leaves it out.
+        with_bases: whether to keep the base of a number, as in 2516_8, which math-verify ignores.
     """
     if _PLAIN.fullmatch(text):
         return (text,)
@@ -215,7 +215,7 @@ _NO_WORDS = frozenset(_FUNCTIONS.split("|"))
 
 
 def is_word(text: str) -> bool:
-    """Return whether letters are words; else they are a product of variables, such as xyz, abc and mgh."""
+    """Return whether a text has words, and not only products of variables, such as xyz, abc and mgh."""
     return any(
         len(run) > 2
         and any(letter in "aeiou" for letter in run)
@@ -226,9 +226,9 @@ def is_word(text: str) -> bool:
 
 
 def words(text: str) -> tuple[str, ...] | None:
-    """Return the words of an answer in alphabetical order, each item of a list as one; None where it has other parts.
+    """Return the words of an answer, one for each item of a list, sorted; None if it has other parts.
 
-    A time of day with a zero, such as 12:00 and 3:05, counts as a word: it is no ratio.
+    A time of day with a zero, such as 12:00 and 3:05, counts as a word and not as a ratio.
     """
     if len(text) > _LONGEST_WORDS or (":0" not in text and not any(map(str.isalpha, text))):
         return None

@@ -1,4 +1,4 @@
-"""A pool of worker processes that judge responses, and that are killed at a deadline and replaced."""
+"""A pool of worker processes that judge responses, and are killed and replaced at a deadline."""
 
 import json
 import math
@@ -28,36 +28,36 @@ from tasks.verify.worker import ALIVE, ENDED, READY, SPENT
 
 _START_SECONDS = 120.0
 _TRIES = 3
-"""Judges that may end on a job for a reason outside it before it is to blame after all."""
+"""Number of judges that may be ended from outside during a job before the job is blamed."""
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
-"""Exit statuses that no answer brings about."""
+"""Exit statuses that an answer cannot cause."""
 _LEAST_AHEAD, _MOST_AHEAD = 2, 64
-"""Jobs that a worker has when few are left, and at most; between these half of its share, so that all end together."""
+"""Fewest and most jobs that a worker is sent ahead. Between them it is half of its share, so that all end together."""
 _BYTES_AHEAD = 4096  # No pipe is smaller, so sending to a worker that hangs never blocks.
 _BREATH_SECONDS = 0.005
-"""Outcomes are taken in together, since every look at the workers costs what judging a number does."""
+"""Pause before outcomes are collected, since each look at the workers costs as much as judging a number."""
 _ROOT = Path(__file__).parents[2]
 
 Asked = tuple[str, str | None] | tuple[str, str | None, str]
-"""Gold answer, response, and the prompt where a function is to see it."""
+"""Gold answer, response, and optionally the prompt, for a function."""
 Job = tuple[str, ...]
-"""The texts that a judge is given: gold answer and extracted answer, or the arguments of a function."""
+"""Input of a judge: gold answer and extracted answer, or the arguments of a function."""
 
 
 class _Kind(NamedTuple):
-    """A kind of judging (``verify.kind``), as the parent of the worker processes needs it."""
+    """Properties of a kind of verifier (``verify.kind``) for the parent of the workers."""
 
     find: Callable[[str], Extracted] | None
-    """Finds the answer in a response; None where a function judges all of it."""
+    """Function that extracts the answer of a response; None if a function judges the whole response."""
     longest: int
-    """Characters of an answer that is judged."""
+    """Most characters of an answer that is judged."""
     patience: float
-    """Seconds by the clock after which a worker that says nothing is given up."""
+    """Seconds of wall-clock time after which a silent worker is killed."""
     setting: str
-    """The setting to name when workers do not start."""
+    """The setting to name if workers do not start."""
     start_fix: str
     failures_fix: str
-    """The fix when too many responses cannot be judged, up to the name of the setting that allows more."""
+    """The fix if too many responses cannot be judged, up to the name of the setting that allows more."""
 
 
 def _kind_of(settings: VerifySettings) -> _Kind:
@@ -66,7 +66,7 @@ def _kind_of(settings: VerifySettings) -> _Kind:
         return _Kind(
             extract_program,
             settings.code.max_program_characters,
-            # A worker says something before each run of a program, and must give up on that before it is given up.
+            # A worker writes before each run of a program, and ends that run before this time.
             LONGEST * settings.code.seconds + 30,
             "verify.kind: code",
             "docs/verifying.md tells what the verifier of programs needs.",
@@ -101,7 +101,7 @@ def _kind_of(settings: VerifySettings) -> _Kind:
 
 
 def _check(settings: VerifySettings) -> str | None:
-    """Check that this machine can judge as settings say; return the folder of a user's module, of unchanged source."""
+    """Check that this machine can judge by these settings; return the folder of a user's unchanged module."""
     if isinstance(settings, CodeVerifySettings) and (lacks := missing(settings.code.require_landlock)):
         raise SettingsError(
             f"verify.kind: code; programs cannot be confined on this machine ({sys.platform}): {lacks}."
@@ -122,13 +122,13 @@ def _check(settings: VerifySettings) -> str | None:
 
 
 class Verifier:
-    """A pool of worker processes, as a context manager. They start when there is something to judge.
+    """A pool of ``workers`` worker processes, as a context manager. They start at the first answer to judge.
 
-    ``workers`` of them work at a time. A hostile answer costs its worker at most; the answers behind it are sent again,
-    and so is one whose worker was killed from outside: an outcome is the answer's own.
+    A hostile answer ends its worker at most. The answers after it are sent again, and so is an answer whose worker was
+    killed from outside, so that an outcome depends on the answer alone.
 
     Raises:
-        SettingsError: this machine cannot judge as ``verify.kind`` says.
+        SettingsError: this machine cannot judge by ``verify.kind``.
     """
 
     def __init__(self, settings: VerifySettings) -> None:
@@ -147,7 +147,7 @@ class Verifier:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of the workers' judges."""
+        """Process ids of the workers' judges."""
         return [worker.pid for worker in self._workers]
 
     def close(self) -> None:
@@ -158,8 +158,8 @@ class Verifier:
     def verify(self, pairs: Iterable[Asked], title: str = "verify") -> list[Verdict]:
         """Judge responses [R]; return verdicts [R]. Equal pairs of gold and extracted answer are judged once.
 
-        A response of None is ``missing``; one without an answer is ``no_answer`` whatever its gold answer. Of a
-        response only its answer is held, unless a function judges.
+        A response of None is ``missing``; a response without an answer is ``no_answer`` whatever its gold answer. Only
+        the answers of responses are kept in memory, unless a function judges.
 
         Raises:
             SettingsError: a worker cannot start.
@@ -176,7 +176,7 @@ class Verifier:
             try:
                 judgements = self._judge(times, progress)
             except BaseException:
-                self.close()  # Workers that are still busy would answer the next call with the outcomes of this one.
+                self.close()  # Busy workers would answer the next call with outcomes of this one.
                 raise
         return [
             Verdict.of(Judgement(job) if isinstance(job, Outcome) else judgements[job], found)
@@ -184,7 +184,7 @@ class Verifier:
         ]
 
     def _read(self, gold: str, response: str | None, prompt: str = "") -> tuple[Extracted, Job | Outcome]:
-        """Return what is extracted, and the job of a judge, or an outcome that needs none."""
+        """Return the extracted answer, and a job for a judge, or an outcome that needs no judge."""
         if response is None:
             return Extracted(), Outcome.MISSING
         if self._kind.find is None:
@@ -200,7 +200,7 @@ class Verifier:
         self._waiting.clear()
         self._waiting.extend(times)
         self._ends.clear()
-        self._collect()  # A worker that died since the last call is to be replaced, not sent a job.
+        self._collect()  # Removes workers that died since the last call.
         while len(judgements) < len(times):
             while len(self._workers) < min(self._settings.workers, len(times) - len(judgements)):
                 self._workers.append(_Worker(self._settings, self._waiting, self._ends))
@@ -220,19 +220,19 @@ class Verifier:
         return judgements
 
     def _collect(self) -> list[tuple[Job, Judgement]]:
-        """Return new judgements of all workers, and remove workers that ended."""
+        """Return new judgements of all workers, and remove workers that have ended."""
         found = [one for worker in self._workers for one in worker.collect()]
         self._workers = [worker for worker in self._workers if not worker.closed]
         return found
 
 
 class _Worker:
-    """A worker process with the jobs that it was sent, which the judge that it forked works on in order.
+    """A worker process and the jobs that were sent to it, which its forked judge works on in order.
 
     Args:
-        settings: of the verifier.
-        waiting: jobs to send, in order; those that a judge ended without answering come back to its front.
-        ends: judges that ended on a job.
+        settings: settings of the verifier.
+        waiting: jobs to send, in order. Jobs that an ended judge has not answered return to the front.
+        ends: number of judges that ended during each job.
     """
 
     def __init__(self, settings: VerifySettings, waiting: deque[Job], ends: Counter[Job]) -> None:
@@ -244,7 +244,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            process_group=0,  # One signal ends it with all that it forked.
+            process_group=0,  # One signal ends the worker with its children.
             env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},  # sympy's order of terms follows hashes
         )
         assert self._process.stdin
@@ -256,19 +256,19 @@ class _Worker:
         self._partial = b""
         self.closed = False
         self.due = time.monotonic() + _START_SECONDS
-        """When it must have said something, on the monotonic clock; infinity while it has nothing to do."""
+        """Monotonic time by which the worker must write something; infinity while it has no job."""
 
     @property
     def pid(self) -> int:
-        """The process id of the judge, or of the worker itself before there is one."""
+        """Process id of the judge, or of the worker if it has none yet."""
         return self._judge or self._process.pid
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when ``collect`` has something to do."""
+        """Return the file descriptor that becomes readable when ``collect`` has work."""
         return self._stdout.fileno()
 
     def fill(self, most: int) -> None:
-        """Send jobs until the worker has ``most``, or enough bytes."""
+        """Send jobs until the worker has ``most`` of them, or enough bytes."""
         if self._judge is None:
             return
         idle, lines = not self._sent, []
@@ -286,7 +286,7 @@ class _Worker:
                 self.due = time.monotonic() + self._kind.patience
 
     def collect(self) -> list[tuple[Job, Judgement]]:
-        """Return the judgements that have come since the last call. A worker that is overdue or died is closed.
+        """Return the judgements since the last call, and close a worker that is overdue or dead.
 
         Raises:
             SettingsError: the worker ended, or was overdue, before it had a judge.
@@ -298,7 +298,7 @@ class _Worker:
                 return []
             self._check_started(f"said nothing for {_START_SECONDS:.0f} s")
             self.close()
-            return self._take_back(Outcome.TIMEOUT, _TRIES)  # Perhaps the machine gave it no time.
+            return self._take_back(Outcome.TIMEOUT, _TRIES)  # The machine may have given it no time.
         if not chunk:
             self._check_started("")
             return self._ended(self.close())
@@ -319,10 +319,10 @@ class _Worker:
         return found
 
     def close(self) -> int:
-        """Kill the worker with all that it forked, wait for that, and return its exit status."""
+        """Kill the worker with its children, wait for it, and return its exit status."""
         if not self.closed:
             self.closed = True
-            with suppress(ProcessLookupError, PermissionError):  # Nothing of it is left; macOS says so in its own way.
+            with suppress(ProcessLookupError, PermissionError):  # Nothing of it is left; macOS raises the second.
                 os.killpg(self._process.pid, signal.SIGKILL)
         status = self._process.wait()
         with suppress(BrokenPipeError):
@@ -332,7 +332,7 @@ class _Worker:
         return status
 
     def _write(self, lines: bytes) -> None:
-        with suppress(BrokenPipeError):  # It has died: collect will find out.
+        with suppress(BrokenPipeError):  # The worker has died; ``collect`` finds out.
             self._stdin.write(lines)
             self._stdin.flush()
 
@@ -343,7 +343,7 @@ class _Worker:
         return self._take_back(blame, _TRIES if status in _FROM_OUTSIDE else 1)
 
     def _take_back(self, blame: Outcome | None = None, tries: int = 1) -> list[tuple[Job, Judgement]]:
-        """Give back what the judge left undone, but blame the job that it was on when it ended ``tries`` times."""
+        """Return unanswered jobs to the queue, but blame the first one if judges ended during it ``tries`` times."""
         self._judge = None
         left = [job for job, _ in self._sent]
         self._sent.clear()
@@ -369,17 +369,17 @@ class _Worker:
 
 
 def shared_verifier(settings: VerifySettings) -> Verifier:
-    """Return a verifier whose workers stay for the next step in this process: they take a second to start."""
+    """Return a verifier whose workers stay for the next step in this process, since they take a second to start."""
     return load_resident("verifier", settings.model_dump_json(), lambda: Verifier(settings))
 
 
 def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettings, responses: int) -> None:
-    """Raise GateError where more than ``max_failure_share`` of some responses could not be judged.
+    """Raise GateError if more than ``max_failure_share`` of the responses could not be judged.
 
     Args:
-        judged: verdicts with their prompt_id; those that are no failures may be left out.
-        settings: of the verifier.
-        responses: the number that the share is of.
+        judged: verdicts with their prompt_ids; successes may be left out.
+        settings: settings of the verifier.
+        responses: number of all responses.
     """
     failed = [(verdict, name) for verdict, name in judged if verdict.outcome in FAILURES]
     if len(failed) <= settings.max_failure_share * responses:
@@ -396,5 +396,5 @@ def check_failures(judged: Iterable[tuple[Verdict, str]], settings: VerifySettin
 
 
 def shorten(text: str, longest: int) -> str:
-    """Return a text as messages show it, cut where it is longer."""
+    """Return a text for messages, truncated to ``longest`` characters."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

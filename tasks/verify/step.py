@@ -1,4 +1,4 @@
-"""Judges the rollouts of a stage."""
+"""The step that judges the rollouts of a stage."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,20 +22,20 @@ from tasks.verify.verdicts import FAILURES, Outcome, Verdict
 Row = Mapping[str, Any]
 _READ = ["prompt_id", "sample_index", "answer", "response", "finish_reason", "prompt"]
 _JUDGED_AT_ONCE = 2**15
-"""Responses of a shard that are judged and kept together; at their end workers wait for the slowest."""
+"""Responses of a shard that are judged and saved together; at the end workers wait for the slowest one."""
 
 
 @save_on_sigterm
 def verify_rollouts(
     store: Store, settings: VerifySettings, rollouts: Sequence[ArtifactRef], stage: int, seed: int
 ) -> ArtifactRef:
-    """Judge every response of a stage, which counts from 0; ``seed`` is noted only.
+    """Judge every response of a stage, which counts from 0; ``seed`` is for the manifest alone.
 
-    The verdicts artifact has one row per response in the order of the rollouts, shard after shard.
+    The verdicts artifact has a row for each response in the order of the rollouts, shard after shard.
 
     Raises:
-        GateError: the verifier could not tell for too large a share of the responses.
-        Interrupted: SIGTERM came; the portions that are done are kept.
+        GateError: too large a share of the responses could not be judged.
+        Interrupted: SIGTERM came; the parts that are done are saved.
     """
     with store.write("verdicts", settings=settings, parents={"rollouts": rollouts}, seed=seed) as draft:
         with draft.phase("load"):
@@ -49,7 +49,7 @@ def verify_rollouts(
                 title = f"stage {stage + 1} verify" + (f" {number + 1}/{count}" if count > 1 else "")
                 table = store.progress.table("judged", number, partial(_judge, rows, verifier, title))
                 tally.add_verdicts(table)
-                # Of all responses, those to come included: what is too much already stops before the next portion.
+                # The share is of all responses of the stage, so that too many failures stop it early.
                 check_failures(tally.failed, settings, sum(sizes))
                 add(table)
         draft.facts.update(tally.facts())
@@ -57,13 +57,13 @@ def verify_rollouts(
 
 
 def _portions(paths: Sequence[Path], sizes: Sequence[int], tally: "Tally") -> Iterator[Iterator[Row]]:
-    """Yield the responses that are judged together, as rows that are read when they are asked for."""
+    """Yield iterators over the responses that are judged together, whose rows are read lazily."""
     for path, size in zip(paths, sizes, strict=True):
         rows = _rows(path, tally)
         for _ in range(0, size, _JUDGED_AT_ONCE):
             portion = islice(rows, _JUDGED_AT_ONCE)
             yield portion
-            deque(portion, maxlen=0)  # Nobody asked for rows whose verdicts were stored before.
+            deque(portion, maxlen=0)  # Read rows whose verdicts were saved before.
 
 
 def _rows(path: Path, tally: "Tally") -> Iterator[Row]:
@@ -84,7 +84,7 @@ def _judge(rows: Iterable[Row], verifier: Verifier, title: str) -> pa.Table:
 
 
 def pair(row: Row) -> Asked:
-    """Return what the verifier takes for a row of the rollouts or samples table."""
+    """Return the verifier's input for a row of the rollouts or samples table."""
     return row["answer"], None if row["finish_reason"] == "missing" else row["response"], row["prompt"]
 
 
@@ -98,17 +98,17 @@ def verdict_table(rollouts: Sequence[Row], verdicts: Sequence[Verdict]) -> pa.Ta
 
 
 class Tally:
-    """Sums over a stage's responses, which are added portion by portion."""
+    """Sums over the responses of a stage, which are added in parts."""
 
     def __init__(self) -> None:
         self.failed: list[tuple[Verdict, str]] = []
-        """Verdicts of responses that could not be judged, each with the prompt_id."""
+        """Verdicts of responses that could not be judged, with their prompt_ids."""
         self._outcomes: Counter[Outcome] = Counter()
         self._reward = 0.0
         self._scored = self._working = self._tokens = self._truncated = 0
 
     def add_rollouts(self, rollouts: pa.Table) -> None:
-        """Add rows of the rollouts table, of which token ids and finish reason count."""
+        """Add rows of the rollouts table: their tokens and finish reasons."""
         self._tokens += pc.sum(pc.list_value_length(rollouts["response_token_ids"])).as_py() or 0
         self._truncated += pc.sum(pc.equal(rollouts["finish_reason"], "length")).as_py() or 0
 
@@ -124,7 +124,7 @@ class Tally:
             self._working += row["shows_working"]
 
     def facts(self) -> dict[str, Any]:
-        """Return counts per outcome, the mean reward of scored responses, and other means of all; None over none."""
+        """Return counts by outcome, the mean reward of scored responses, and other means; a mean of none is None."""
         responses = self._outcomes.total()
         return {
             "responses": responses,

@@ -1,4 +1,4 @@
-"""Outcomes and verdicts, and the answer in a response: its last closed box, or its last block of Python."""
+"""Outcomes and verdicts, and extraction of the answer: the last closed box or the last block of Python."""
 
 import re
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ _PYTHON = ("python", "python3", "py")
 
 
 class Outcome(StrEnum):
-    """End of the check of a response."""
+    """Result of judging a response."""
 
     CORRECT = "correct"
     WRONG = "wrong"
     NO_ANSWER = "no_answer"
-    """The response has no closed box or block, or what is in it is too long; in a box, also what is no mathematics. A
+    """The response has no closed box or block, its content is too long, or that of a box is no mathematics. Or a
     function returned None."""
     GOLD_UNPARSABLE = "gold_unparsable"
-    """The reference answer cannot be read; found out only when there is an answer to compare it with."""
+    """The gold answer cannot be read. It is read only if the response has an answer."""
     TIMEOUT = "timeout"
     CRASHED = "crashed"
-    """The worker died or ran into its memory limit, math-verify or the user's function raised, or the function returned
-    what is no reward. A program that crashes is wrong."""
+    """The worker died or reached its memory limit, math-verify or the user's function raised, or the function returned
+    no reward. A program that crashes is wrong."""
     MISSING = "missing"
-    """There is no response: it could not be generated."""
+    """The response could not be generated."""
 
 
 FAILURES = (Outcome.TIMEOUT, Outcome.CRASHED)
@@ -34,45 +34,45 @@ _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.NO_ANSWER: 0.0}
 
 
 class Extracted(NamedTuple):
-    """The content of the last closed box or block of a response, and whether any text stands before that."""
+    """The content of the last closed box or block of a response, and whether text stands before it."""
 
     answer: str | None = None
     shows_working: bool = False
 
 
 class Judgement(NamedTuple):
-    """A judge's finding on a response."""
+    """A judge's result for a response."""
 
     outcome: Outcome
     reward: float | None = None
-    """A number that a function returned; None where the outcome says what the reward is."""
+    """The number that a function returned; None if the outcome determines the reward."""
     error: str | None = None
     """The traceback of a function that raised."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one response, with what was extracted from it."""
+    """The outcome and reward of a response, with the extracted answer."""
 
     outcome: Outcome
     reward: float | None
-    """The number that a function returned; else 1 if correct, 0 if wrong or without an answer. None where the verifier
-    could not tell."""
+    """The number that a function returned; else 1 if correct, 0 if wrong or without an answer, and None if the response
+    could not be judged."""
     extracted: str | None
     shows_working: bool
 
     @classmethod
     def of(cls, judgement: Judgement, extracted: Extracted) -> "Verdict":
-        """Return the verdict that a judgement means."""
+        """Make the verdict of a judgement."""
         outcome, reward, _ = judgement
         return cls(outcome, _REWARDS.get(outcome) if reward is None else reward, *extracted)
 
 
 def extract(response: str) -> Extracted:
-    r"""Find the content of the ``\boxed{...}`` that closes last, which is the outer one where boxes are nested.
+    r"""Find the content of the ``\boxed{...}`` that closes last; of nested boxes it is the outer one.
 
-    Takes time linear in the length of the response and raises nothing, whatever the text. A box that never closes, as
-    in a truncated response, is no box; those inside and before it count.
+    It takes time linear in the length of the response and raises nothing, whatever the text. A box that never closes,
+    as in a truncated response, does not count; boxes inside and before it do.
     """
     opened: list[tuple[int, int] | None] = []  # start of the box and of its content; None for a plain brace
     found = None
@@ -91,8 +91,8 @@ def extract(response: str) -> Extracted:
 def extract_program(response: str) -> Extracted:
     """Find the last closed block of Python, between a line ```` ```python ```` and the next line of a fence.
 
-    A block in another language, or in none that is named, is no answer; nor is one that never closes, as in a truncated
-    response. Takes time linear in the length of the response.
+    A block in another language or without one does not count, nor does a block that never closes, as in a truncated
+    response. It takes time linear in the length of the response.
     """
     found = opened = None
     for fence in _FENCE.finditer(response):

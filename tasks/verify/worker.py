@@ -1,8 +1,8 @@
-"""The program of a worker: reads jobs as lines of JSON, such as ``[gold, answer]``, and writes a judgement for each.
+"""The program of a worker: it reads jobs as lines of JSON, such as ``[gold, answer]``, and writes a judgement for each.
 
-The process loads what judging takes and forks a judge, which answers; when that ends, it says how and forks the next
-without loading anything again. A judge says ``ready`` with its number and its process id, and passes over all lines
-until one that is its number: they were meant for its predecessor.
+The process loads the packages and forks a judge, which answers. When the judge ends, the worker writes its exit status
+and forks the next one, without loading anything again. A judge writes ``ready`` with its number and process id, and
+skips all lines until one with its number, since they were meant for the judge before.
 """
 
 import gc
@@ -26,10 +26,10 @@ from tasks.verify.code.confine import die_with
 from tasks.verify.verdicts import Judgement, Outcome
 
 READY, ENDED, ALIVE = "ready", "ended", "alive"
-"""Words of a worker besides judgements: a judge can take jobs; one has ended, with an exit status as subprocess has it;
-the one that works on a program has begun another run of it."""
+"""Messages of a worker besides judgements: a judge can take jobs; a judge has ended, with its exit status; the judge
+has begun another run of a program."""
 SPENT = 3
-"""The exit status of a judge that should be replaced: it used much memory, or what it judged raised."""
+"""Exit status of a judge that should be replaced, because it used much memory or an answer made it raise."""
 _FORMS = (
     (r"\frac{1}{2}", "0.5", r"\frac{1}{3}"),
     (r"2\sqrt{2}", r"\sqrt{8}", r"2\sqrt{3}"),
@@ -37,27 +37,27 @@ _FORMS = (
     ("(1, 2]", "(1, 2]", "(1, 3]"),
     ("x^2+2x+1", "(x+1)^2", "x^2+3x+1"),
 )
-"""Gold answers, each with a right and a wrong answer, that are judged when a worker starts: what the parser learns of
-their forms, every judge has."""
+"""Gold answers, each with a right and a wrong answer, that a worker judges at its start, so that the parser has learned
+their forms before judges are forked."""
 _LONGEST_ERROR = 2000
-"""Last characters of a traceback that are told: with their escapes they fit into one write to a pipe."""
+"""Last characters of a traceback that are sent; with their escapes they fit into one write to a pipe."""
 
 Judge = Callable[..., tuple[Judgement, bool]]
-"""Takes a job's texts; returns the judgement, and whether the judge is spent."""
+"""Function from a job to the judgement, and whether the judge must be replaced."""
 Score = Callable[[str, str, str], Any]
 
 
 def main(parent: int, settings: Mapping[str, Any]) -> None:
     """Serve until standard input ends."""
-    for asked in (signal.SIGINT, signal.SIGTERM):  # Meant for the parent, which then ends its workers.
+    for asked in (signal.SIGINT, signal.SIGTERM):  # Signals for the parent, which ends its workers.
         signal.signal(asked, signal.SIG_IGN)
-    die_with(parent)  # Even in the middle of an answer; between answers standard input ends.
+    die_with(parent)  # Also during an answer; between answers standard input ends.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable(logging.CRITICAL)  # math-verify warns that its own timeouts are off.
     replies = os.dup(1)
     make = {"math": _mathematics, "code": _programs, "function": _function}[settings["kind"]](settings, replies)
     gc.collect()
-    gc.freeze()  # A collection in a judge would touch, and so copy, all that it shares with this process.
+    gc.freeze()  # Garbage collection in a judge would copy all memory that it shares with this process.
     own = os.getpid()
     for number in count(1):
         judge = os.fork()
@@ -70,12 +70,12 @@ def main(parent: int, settings: Mapping[str, Any]) -> None:
 
 
 def _serve(parent: int, number: int, make: Callable[[], Judge], deadline_seconds: float, replies: int) -> NoReturn:
-    """Answer as a judge, whose process ends when a job takes more CPU time, even where no Python code is reached."""
+    """Answer jobs as a judge. SIGPROF ends the process when a job takes too much CPU time, also outside of Python."""
     status = 0
     try:
         die_with(parent)
         judge = make()
-        with Path(os.devnull).open("w") as nowhere:  # Nothing that a library prints gets between the replies.
+        with Path(os.devnull).open("w") as nowhere:  # Output of libraries must not mix with the replies.
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
         _reply(replies, READY, number, os.getpid())
@@ -108,7 +108,7 @@ def _reply(replies: int, *words: Any) -> None:
 def _mathematics(settings: Mapping[str, Any], _replies: int) -> Callable[[], Judge]:
     _limit_memory(settings["memory_mib"])
 
-    from tasks.verify.judge import judge  # Under the limits, so that one that is too low shows here.
+    from tasks.verify.judge import judge  # Under the limit, so that a limit that is too low shows here.
 
     for gold, *answers in _FORMS:
         found = [judge(gold, answer) for answer in answers]
@@ -118,8 +118,8 @@ def _mathematics(settings: Mapping[str, Any], _replies: int) -> Callable[[], Jud
     def judged(gold: str, answer: str) -> tuple[Judgement, bool]:
         outcome = judge(gold, answer)
         spent = _peak_mib() > settings["memory_mib"] / 2
-        # math-verify swallows MemoryError and goes on as if the two were different: so near to the limit it may have.
-        # One allocation beyond the limit leaves no trace, and its answer is wrong.
+        # math-verify swallows MemoryError, and then finds the two different. Near the limit this may have happened. A
+        # single allocation beyond the limit leaves no trace, and its answer is wrong.
         return Judgement(Outcome.CRASHED if spent and outcome is not Outcome.CORRECT else outcome), spent
 
     return lambda: judged
@@ -130,13 +130,13 @@ def _programs(settings: Mapping[str, Any], replies: int) -> Callable[[], Judge]:
 
     def make() -> Judge:
         judge = ProgramJudge(settings["code"], before_each=lambda: _reply(replies, ALIVE))
-        _limit_memory(settings["memory_mib"])  # Of this process alone: a program has limits of its own.
+        _limit_memory(settings["memory_mib"])  # Of the judge alone; programs have their own limits.
 
         def judged(gold: str, answer: str) -> tuple[Judgement, bool]:
             try:
                 return Judgement(judge(gold, answer)), False
             except DisturbedError:
-                os.kill(os.getpid(), signal.SIGKILL)  # What a judge dies of that was killed from outside: ask another.
+                os.kill(os.getpid(), signal.SIGKILL)  # As if killed from outside, so that another judge gets the job.
                 raise
 
         return judged
@@ -146,8 +146,8 @@ def _programs(settings: Mapping[str, Any], replies: int) -> Callable[[], Judge]:
 
 def _function(settings: Mapping[str, Any], _replies: int) -> Callable[[], Judge]:
     _limit_memory(settings["memory_mib"])
-    score = _load(settings["function"])  # Under the limits, so that a module that is too large shows here.
-    # A judge that has used half of what loading left is replaced, so that no response pays for those before it.
+    score = _load(settings["function"])  # Under the limit, so that a module that is too large shows here.
+    # A judge that has used half of the memory after loading is replaced, so that responses do not affect later ones.
     spent_mib = (_peak_mib() + settings["memory_mib"]) / 2
 
     def judged(prompt: str, response: str, answer: str) -> tuple[Judgement, bool]:
@@ -165,13 +165,13 @@ def _load(name: str) -> Score:
         inspect.signature(score).bind("", "", "")
     except TypeError as error:
         raise TypeError(f"{name} cannot be called with three arguments, prompt, response and answer: {error}") from None
-    except ValueError:  # A function in C may not tell.
+    except ValueError:  # A function in C may have no signature.
         pass
     return score
 
 
 def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_from: float) -> Judgement:
-    """Call a user's function for a response; ``crashed`` where it raises or returns no reward.
+    """Call a user's function for a response; ``crashed`` if it raises or returns no reward.
 
     The function returns a finite number, which is correct from ``correct_from`` on, an ``Outcome``, or None for
     ``no_answer``.
@@ -186,7 +186,7 @@ def judgement_of(score: Score, prompt: str, response: str, answer: str, correct_
                 "Outcome, or None"
             )
         reward = float(value)
-        struct.pack("<f", reward)  # Rewards are kept as 32-bit floats: a number that is too large for one raises.
+        struct.pack("<f", reward)  # Rewards are stored as 32-bit floats; a larger number raises.
         return Judgement(Outcome.CORRECT if reward >= correct_from else Outcome.WRONG, reward)
     except (Exception, SystemExit) as error:
         told = "".join(traceback.format_exception(error)).rstrip().encode("ascii", "backslashreplace").decode()
@@ -199,9 +199,9 @@ def _limit_memory(memory_mib: int) -> None:
 
 
 def _peak_mib() -> float:
-    """Return the most address space that this process has had, MiB; 0 where the system does not tell.
+    """Return the peak address space of this process in MiB; 0 if the system does not report it.
 
-    Not getrusage: its maximum outlives exec and would be that of the parent.
+    The maximum of getrusage survives exec, so it would be that of the parent.
     """
     try:
         status = Path("/proc/self/status").read_text()

@@ -1,5 +1,5 @@
-"""Judges programs: each runs confined in a process of its own, and its output is compared outside of it.
+"""Programs as answers: each runs confined in a process of its own, and its output is compared outside of it.
 
-``judge`` and ``gold`` are the worker's, which knows what is expected. ``launcher`` and ``confine`` are what a clean
-process, and those that it forks, bring along.
+``judge`` and ``gold`` run in the worker, which knows the expected outputs. ``launcher`` and ``confine`` run in a clean
+process and in the processes that it forks.
 """

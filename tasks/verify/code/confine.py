@@ -1,8 +1,8 @@
-"""Takes rights, files, system calls and resources from the calling process, on Linux and without being root.
+"""Confine the calling process: its rights, files, system calls and resources, on Linux and without root.
 
-Two mechanisms that every process may use on itself and that no process can undo: seccomp filters system calls
-(linux/seccomp.h), Landlock says which files can be opened (Documentation/userspace-api/landlock.rst). No namespaces, so
-that it is the same for root, for a user, and in a pod without rights.
+It uses two mechanisms that a process may apply to itself and cannot undo: seccomp filters system calls
+(linux/seccomp.h), and Landlock limits which files can be opened (Documentation/userspace-api/landlock.rst). Without
+namespaces it is the same for root, for a user, and in a pod without rights.
 """
 
 import ctypes
@@ -19,9 +19,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-# The system calls that a confined program has: memory, time, threads, and reading files that are open to it. What is
-# not here fails: sockets, processes, signals, programs, everything that names a file but to read it, memory that
-# outlives a process, other processes, io_uring, which would go around the filter.
+# Allowed system calls: memory, time, threads, and reading of files. All others fail: sockets, processes, signals,
+# programs, writing and changing files, shared memory, access to other processes, and io_uring, which bypasses filters.
 # Name, number on x86_64, number on aarch64 ("-": has none); linux/arch/x86/entry/syscalls/syscall_64.tbl and
 # linux/include/uapi/asm-generic/unistd.h.
 _TABLE = """
@@ -46,8 +45,7 @@ geteuid 107 175, getgid 104 176, getegid 108 177, getgroups 115 158, getresuid 1
 getrlimit 97 163, prlimit64 302 261, getrusage 98 165, sysinfo 99 179, uname 63 160, capget 125 90, getrandom 318 278
 """
 _MACHINES = {"x86_64": (1, 0xC000003E), "aarch64": (2, 0xC00000B7)}
-"""Machines by name: the column of the table, and AUDIT_ARCH of its own calls (linux/audit.h), which 32-bit calls do not
-have."""
+"""Machines by name: the column of the table, and AUDIT_ARCH of 64-bit calls (linux/audit.h)."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_GET_SECCOMP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 21, 22, 38
@@ -59,7 +57,7 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _FAIL, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _FIRST_OF_LINUX_5_1 = 424
-"""From here on numbers are the same everywhere, and the C library has another way where the kernel has no such call."""
+"""From this number on calls are the same on all machines, and the C library has a fallback without them."""
 
 _CLONE_THREAD = 0x10000
 _OPENS_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -71,7 +69,7 @@ _ONLY_VALUES = {
 
 
 def missing(require_landlock: bool) -> str | None:
-    """Say what this machine lacks to confine a program, or None. Nothing about this process changes."""
+    """Return what this machine lacks to confine a program, or None. This process is not changed."""
     if sys.platform != "linux":
         return f"{sys.platform} has no seccomp, without which a program would reach the network: Linux is needed"
     if platform.machine() not in _MACHINES:
@@ -88,19 +86,19 @@ def missing(require_landlock: bool) -> str | None:
 
 
 def allowed_calls(machine: str) -> dict[str, int]:
-    """Return the numbers of the allowed system calls that a machine has, by name."""
+    """Return the numbers of allowed system calls on a machine, by name."""
     column, _ = _MACHINES[machine]
     rows = [entry.split() for entry in _TABLE.replace("\n", " ").split(",")]
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
 def landlock_version() -> int:
-    """Return the version of the kernel's Landlock; 0 where there is none, or it is off."""
+    """Return the version of the kernel's Landlock; 0 if it is missing or off."""
     return max(0, int(_LIBC.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)))
 
 
 class Confinement:
-    """A confinement by the fields of ``verify.code``, prepared once and entered by every process that is forked."""
+    """A confinement by the fields of ``verify.code``, which is prepared once and entered by each forked process."""
 
     def __init__(self, limits: Mapping[str, Any]) -> None:
         self._limits = limits
@@ -109,12 +107,12 @@ class Confinement:
         self._parent = os.getpid()
 
     def enter(self) -> None:
-        """Confine the calling process for the rest of its life; OSError where the kernel refuses a step."""
+        """Confine the calling process for the rest of its life; OSError if the kernel refuses a step."""
         die_with(self._parent)
         limits = self._limits
         for name, limit in (
             ("RLIMIT_CORE", 0),
-            # A process that nobody watches any more ends by this; otherwise it has been ended before.
+            # This ends a process that is no longer watched; the launcher ends others earlier.
             ("RLIMIT_CPU", math.ceil(limits["seconds"]) + 1),
             ("RLIMIT_AS", limits["memory_mib"] << 20),
             ("RLIMIT_FSIZE", limits["output_mib"] << 20),
@@ -137,7 +135,7 @@ class Confinement:
 
 
 def die_with(parent: int) -> None:
-    """Have this process killed when its parent ends, on Linux; elsewhere its parent must see to it."""
+    """Have the kernel kill this process when its parent ends, on Linux only."""
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -145,7 +143,7 @@ def die_with(parent: int) -> None:
 
 
 def _filter(machine: str, files_are_closed: bool) -> bytes:
-    """Build the filter of system calls; where Landlock closes no files, they can be opened for reading only."""
+    """Build the filter of system calls; without Landlock it allows to open files for reading alone."""
     number = allowed_calls(machine)
     code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, _MACHINES[machine][1]), (_ANSWER, 0, 0, _KILL)]
     code += [(_LOAD, 0, 0, _NUMBER), (_AT_LEAST, 0, 1, _FIRST_OF_LINUX_5_1), (_ANSWER, 0, 0, _FAIL | errno.ENOSYS)]
@@ -156,7 +154,7 @@ def _filter(machine: str, files_are_closed: bool) -> bytes:
             *(step for value in values for step in ((_EQUAL, 0, 1, value), (_ANSWER, 0, 0, _ALLOW))),
             (_ANSWER, 0, 0, _FAIL | errno.EPERM),
         ]
-    # With a limit of its own on CPU time a program could be killed as if from outside.
+    # With its own limit of CPU time a program could look as if it was killed from outside.
     no_cpu_limit = [_argument(1), (_EQUAL, 0, 1, int(resource.RLIMIT_CPU)), (_ANSWER, 0, 0, _FAIL | errno.EPERM)]
     bodies["prlimit64"] = [*no_cpu_limit, *bodies["prlimit64"]]
     bodies["clone"] = _bits(0, _CLONE_THREAD, with_them=_ALLOW, without=_FAIL | errno.EPERM)
@@ -170,7 +168,7 @@ def _filter(machine: str, files_are_closed: bool) -> bytes:
 
 
 def _argument(index: int) -> tuple[int, int, int, int]:
-    # The low half, which is all that the kernel looks at in the arguments that are compared here.
+    # The low half, since the kernel ignores the high half of the compared arguments.
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
 
 
@@ -179,17 +177,17 @@ def _bits(argument: int, bits: int, with_them: int, without: int) -> list[tuple[
 
 
 def _python_files() -> list[str]:
-    """Return the folders of Python's modules and of the libraries that they load."""
+    """Return the folders of Python's modules and their shared libraries."""
     python = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     libraries = {f"{sys.base_prefix}/lib", "/lib", "/lib64", "/usr/lib", "/usr/lib64"}
     return sorted(python | libraries | {"/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero"})
 
 
 def _ruleset(readable: Iterable[str]) -> int:
-    """Make a Landlock ruleset: these files can be read, /dev/null written, and nothing else opened, made or removed."""
+    """Make a Landlock ruleset: only these files can be read, only /dev/null written, and no file made or removed."""
     version = landlock_version()
     rights = 13 + (version >= 2) + (version >= 3) + (version >= 5)
-    # Where it can, Landlock also closes TCP, abstract sockets, and signals to others, which seccomp does before it.
+    # Newer versions of Landlock also forbid TCP, abstract sockets and signals to others, as seccomp does.
     attributes = struct.pack("QQQ", (1 << rights) - 1, 0b11, 0b11)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = int(_LIBC.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0))
     _raise_on_error(ruleset, "landlock_create_ruleset")

@@ -1,15 +1,15 @@
-r"""Reads the reference answer of a code problem, a JSON object with its tests in one of three forms, and compares.
+r"""Read the gold answer of a code problem, and compare outputs. It is a JSON object with tests in one of three forms.
 
-Standard input and output, as LiveCodeBench, APPS and TACO have them::
+Standard input and output, as in LiveCodeBench, APPS and TACO::
 
     {"inputs": ["2 3\n", ...], "outputs": ["5\n", ...]}
 
-Calls of a function, or of a method of the class Solution; every input is a list of arguments, or a text with one
-argument in JSON per line, and then its output is JSON too (LiveCodeBench)::
+Calls of a function, or of a method of the class Solution. An input is a list of arguments, or a text with an argument
+in JSON in each line; its output is then JSON too (LiveCodeBench)::
 
     {"fn_name": "add", "inputs": [[2, 3], ...], "outputs": [5, ...]}
 
-Assertions on what functions of the program give, as in MBPP; ``setup`` holds imports and names of the assertions' own::
+Assertions about values of the program's functions, as in MBPP; ``setup`` holds imports and names for them::
 
     {"asserts": ["assert add(2, 3) == 5", ...], "setup": "import math"}
 """
@@ -29,32 +29,32 @@ from typing import Any
 from tasks.verify.code.launcher import IMPORTED, unpack
 
 Run = Callable[[str, str, bytes], bytes | None]
-"""Runs a program in a mode with an input; returns what it wrote, or None where it failed."""
+"""Function that runs a program in a mode with an input, and returns its output, or None if it failed."""
 READING_SECONDS = 10.0
-"""CPU time to read what a program gave; the most that it can write takes a tenth, unless it is made to take long."""
+"""Limit of CPU seconds to parse the output of a program. The longest output takes a tenth, unless it is hostile."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Test:
-    """One test of a program; nothing of what it expects is in ``given``."""
+    """A test of a program; ``given`` does not reveal the expected output."""
 
     mode: str
-    """The way in which the program is run: ``run``, ``call`` or ``check``."""
+    """Mode in which the program is run: ``run``, ``call`` or ``check``."""
     given: bytes
     """The program's standard input."""
     holds: Callable[[bytes, float, Run], bool]
-    """Takes the program's output, a tolerance, and a way to run the second half of an assertion; returns whether the
-    output is right. Raises ValueError, TypeError or RecursionError where it is none of what a program can give."""
+    """Function of the output, a tolerance, and a way to run the second half of an assertion. It returns whether the
+    output is right, and raises ValueError, TypeError or RecursionError for an output of another format."""
 
 
 @lru_cache(maxsize=4)
 def read_gold(gold: str, longest_output: int) -> list[Test]:
-    """Return the tests of a reference answer; programs can write ``longest_output`` bytes.
+    """Return the tests of a gold answer; programs can write ``longest_output`` bytes.
 
     Raises:
-        ValueError: it is of no form above, has no test, or expects more than a program can write; says what is wrong.
-        SyntaxError: an assertion is no Python.
+        ValueError: it has none of the forms above, no test, or a longer output than a program can write.
+        SyntaxError: an assertion is not Python.
     """
     try:
         read = json.loads(gold)
@@ -114,11 +114,11 @@ def _assertions(read: dict[str, Any]) -> list[Test]:
 
 
 def _assertion(line: str, setup: str, known: set[str]) -> Test:
-    """Cut an assertion in two: calls of the program's functions, and what is then asserted of ``value_0``, ..."""
+    """Split an assertion: calls of the program's functions, and an assertion about their values ``value_0``, ..."""
     body = ast.parse(line.strip()).body
     if len(body) != 1 or not isinstance(body[0], ast.Assert):
         raise ValueError(f"{line!r} is not one assertion")
-    # A program's function may have the name of one of Python's, when no other is called.
+    # If no other function is called, one of Python's names is taken for a function of the program.
     for known_here in (known | set(dir(builtins)), known):
         calls = _Calls(known_here)
         tree = calls.visit(ast.parse(line.strip()))
@@ -143,7 +143,7 @@ def _assertion(line: str, setup: str, known: set[str]) -> Test:
 
 
 class _Calls(ast.NodeTransformer):
-    """Replaces the outermost calls of functions that neither Python nor the setup knows by names."""
+    """Replaces the outermost calls of unknown functions, of neither Python nor the setup, by names."""
 
     def __init__(self, known: set[str]) -> None:
         self.found: list[ast.Call] = []
@@ -158,9 +158,9 @@ class _Calls(ast.NodeTransformer):
 
 
 def _root(call: ast.Call) -> str | None:
-    """Return the name that a call begins with, such as Solution of ``Solution().add(2, 3)``.
+    """Return the first name of a call, such as Solution of ``Solution().add(2, 3)``.
 
-    None for a module that is always there, such as math of ``math.isclose(x, 1)``.
+    It is None for an imported module, such as math of ``math.isclose(x, 1)``.
     """
     node = call.func
     while isinstance(node, ast.Attribute):
@@ -173,7 +173,7 @@ def _root(call: ast.Call) -> str | None:
 
 
 def _bound(tree: ast.AST) -> set[str]:
-    """Return the names that a piece of code binds."""
+    """Return the names that code binds."""
     names = set()
     for node in ast.walk(tree):
         match node:
@@ -187,10 +187,10 @@ def _bound(tree: ast.AST) -> set[str]:
 
 
 def _values(output: bytes) -> Any:
-    """Read the values that a program wrote.
+    """Parse the values that a program wrote.
 
     Raises:
-        ValueError: it takes too long to read, as a set does whose elements the program chose to have one hash.
+        ValueError: it takes too long, such as a set whose elements have equal hashes.
     """
 
     def give_up(*_: object) -> None:
@@ -206,10 +206,10 @@ def _values(output: bytes) -> Any:
 
 
 def same_text(expected: str, given: str, tolerance: float) -> bool:
-    """Compare texts line by line and word by word, ignoring space between words, behind lines and around the whole.
+    """Compare texts by lines and words, ignoring space between words, at ends of lines, and around the text.
 
-    Words are equal as texts or as decimal numbers; where the expected one has a point or an exponent, up to
-    ``tolerance``, relative or absolute. LiveCodeBench compares numbers by value, which is a tolerance of 0.
+    Words are equal as texts or as decimal numbers. If the expected number has a point or an exponent, it may differ by
+    ``tolerance``, relative or absolute. LiveCodeBench compares by value, which is a tolerance of 0.
     """
     lines, given_lines = ([line.split() for line in text.strip().split("\n")] for text in (expected, given))
     return len(lines) == len(given_lines) and all(
@@ -220,9 +220,9 @@ def same_text(expected: str, given: str, tolerance: float) -> bool:
 
 
 def same_value(expected: Any, given: Any, tolerance: float) -> bool:
-    """Compare a returned value with one of JSON's types; a tuple counts as a list, as in LiveCodeBench.
+    """Compare a returned value with a JSON value; a tuple counts as a list, as in LiveCodeBench.
 
-    An expected float is met up to ``tolerance``, relative or absolute.
+    An expected float may differ by ``tolerance``, relative or absolute.
     """
     if isinstance(expected, list):
         return (

@@ -1,4 +1,4 @@
-"""Judges a program by the tests of a reference answer, each run in a confined process of its own."""
+"""Judge a program by the tests of a gold answer, each in a confined process of its own."""
 
 import json
 import os
@@ -27,11 +27,11 @@ for what, attempt in (
         if error.errno not in (errno.EPERM, errno.EACCES):
             print(f"a program that tries to {what} gets {error}")
 """
-"""The first program: it prints what a confined process can do and must not."""
+"""The first program in a sandbox, which prints what a confined process can do and must not."""
 
 
 class Ran(NamedTuple):
-    """End of a program, and its output up to the limit of a file."""
+    """End of a program, and its output up to the limit of its size."""
 
     end: End
     output: bytes
@@ -45,7 +45,7 @@ class Sandbox:
         before_each: called before a program runs.
 
     Raises:
-        RuntimeError: programs cannot be confined here; says why.
+        RuntimeError: programs cannot be confined on this machine; the message says why.
     """
 
     def __init__(self, limits: Mapping[str, Any], before_each: Callable[[], object] = lambda: None) -> None:
@@ -78,13 +78,13 @@ class Sandbox:
         self.close()
 
     def close(self) -> bytes:
-        """End the launcher, and with it a program that runs; return what it wrote to standard error."""
+        """End the launcher and its program; return the standard error of the launcher."""
         self._launcher.kill()
         self._channel.close()
         return self._launcher.communicate()[1]
 
     def run(self, program: str, mode: str, given: bytes) -> Ran:
-        """Run the source of a program to its end, in a mode of the launcher, with a standard input."""
+        """Run a program in a mode of the launcher with a standard input."""
         self._before_each()
         source, standard_input, output = files = [os.memfd_create(name) for name in ("source", "input", "output")]
         try:
@@ -112,8 +112,8 @@ class DisturbedError(Exception):
 class ProgramJudge:
     """A judge of programs: ``judge(gold, program)`` returns an outcome.
 
-    A program is right when every test passes; the first that does not ends the matter. A program that fails, or takes
-    too long or too much, is wrong. It is ``timeout`` only where the machine gave the program no time.
+    A program is correct if all tests pass; the first failure ends the run. A program that fails or exceeds a limit is
+    wrong. The outcome is ``timeout`` only if the machine gave the program no CPU time.
     """
 
     def __init__(self, limits: Mapping[str, Any], before_each: Callable[[], object] = lambda: None) -> None:
@@ -126,7 +126,7 @@ class ProgramJudge:
         self._sandbox.close()
 
     def __call__(self, gold: str, program: str) -> Outcome:
-        """Return the outcome. Raises DisturbedError where the program did not come to its own end."""
+        """Return the outcome; raise DisturbedError if the program was killed from outside."""
         try:
             tests = read_gold(gold, self._limits["output_mib"] << 20)
         except (ValueError, SyntaxError):

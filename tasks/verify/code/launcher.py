@@ -1,9 +1,9 @@
-"""The program of a clean process that forks a confined one for every program that is to run, and what that one does.
+"""The launcher: a clean process that forks a confined process for each program, and the code of that process.
 
-The launcher knows no gold answer and reads no program: these come as descriptors of files in memory, which the forked
-process alone reads. Its environment is a few constants; its folder is empty, and gone. A program shares the forked
-process with ``play`` and can do to it what it likes. It can thereby give other values than its functions return, which
-are still its own: what is expected is not in this process.
+The launcher knows no gold answer and reads no program: both are files in memory, which the forked process alone reads.
+Its environment is a few constants, and its working directory is deleted. A program runs in the same process as
+``_play`` and can change it, so it can give other values than its functions return. These are still values of the
+program, since the expected values are not in this process.
 """
 
 import atexit
@@ -31,9 +31,9 @@ if __name__ == "__main__":  # With python -P and an empty environment only Pytho
 from tasks.verify.code.confine import Confinement, die_with  # noqa: E402 (found by the line above)
 
 PATIENCE = 5
-"""Times a program's CPU time that it gets by the clock, while it waits for nothing but itself."""
+"""Factor of the CPU limit that gives the limit of wall-clock time, without time in which it waited for a CPU."""
 LONGEST = 4 * PATIENCE
-"""Times its CPU time after which a program that waits for a CPU is given up."""
+"""Factor of the CPU limit that gives the limit of wall-clock time with the wait for a CPU."""
 _LOOK_MILLISECONDS = 20
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -41,33 +41,33 @@ IMPORTED = (
     *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
     *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
 )
-"""Modules that every program may take as imported."""
+"""Modules that are imported for every program."""
 DIGITS = 50_000
-"""Longest whole number that is read or written, as in LiveCodeBench."""
+"""Most digits of an integer that is read or written, as in LiveCodeBench."""
 _PREAMBLE = "\n".join(
     [f"from {name} import *" for name in IMPORTED]
     + [f"import {name}" for name in IMPORTED]
     + ["sys.setrecursionlimit(50000)", f"sys.set_int_max_str_digits({DIGITS})"]
 )
-"""Lines that go before every program: LiveCodeBench's (lcb_runner/evaluation/testing_util.py)."""
+"""Lines before every program, those of LiveCodeBench (lcb_runner/evaluation/testing_util.py)."""
 
 
 class End(StrEnum):
-    """The end of a program."""
+    """How a program ended."""
 
     WELL = "well"
     FAILED = "failed"
-    """It raised, ended with another status than 0, or brought a signal upon itself."""
+    """It raised, exited with a status other than 0, or caused a signal."""
     LIMIT = "limit"
     """It took too much CPU time, made too many threads, or slept."""
     STARVED = "starved"
-    """The machine gave it no CPU."""
+    """The machine gave it no CPU time."""
     KILLED = "killed"
-    """It was killed from outside: perhaps the machine ran out of memory."""
+    """It was killed from outside, perhaps because the machine ran out of memory."""
 
 
 def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
-    """Serve until the channel closes: answer a mode and descriptors of source, input and output by an ``End``."""
+    """Serve until the channel closes: receive a mode and descriptors of source, input and output; send an ``End``."""
     die_with(parent)
     channel = socket.socket(fileno=descriptor)
     names: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
     sys.path.remove(_ROOT)
     folder = tempfile.mkdtemp()
     os.chdir(folder)
-    os.rmdir(folder)  # noqa: PTH106 (nothing can be made in it any more)
+    os.rmdir(folder)  # noqa: PTH106 (no file can be made in it any more)
     confinement = Confinement(limits)
     gc.collect()
     gc.freeze()
@@ -93,7 +93,7 @@ def main(parent: int, descriptor: int, limits: Mapping[str, Any]) -> None:
 
 
 def _watch(process: int, limits: Mapping[str, Any]) -> End:
-    """Wait for the end of a process, and kill it where it breaks a limit."""
+    """Wait for the end of a process, and kill it if it exceeds a limit."""
     handle = os.pidfd_open(process)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
@@ -123,7 +123,7 @@ def _cpu_and_threads(process: int) -> tuple[float, int]:
 
 
 def _waiting_seconds(process: int) -> float:
-    """Return the seconds that the first thread was ready without a CPU; 0 where the kernel does not count them."""
+    """Return the seconds in which the first thread waited for a CPU; 0 if the kernel does not count them."""
     try:
         return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
     except FileNotFoundError:
@@ -131,14 +131,14 @@ def _waiting_seconds(process: int) -> float:
 
 
 def _become(confinement: Confinement, mode: str, descriptors: list[int], names: dict[str, Any]) -> NoReturn:
-    """Become the program, in the forked process: only its source, input and output stay open."""
+    """Become the program, in the forked process, with only its source, input and output open."""
     try:
         source, given, output = descriptors
         nowhere = os.open(os.devnull, os.O_RDWR)
         for one, place in ((given, 0), (output, 1), (nowhere, 2)):
             os.dup2(one, place)
             os.close(one)
-        random.seed(0)  # A program that draws at random gets the same verdict again.
+        random.seed(0)  # Programs with random numbers get the same verdict again.
         confinement.enter()
     except BaseException as error:
         os.write(1, str(error).encode())
@@ -147,12 +147,12 @@ def _become(confinement: Confinement, mode: str, descriptors: list[int], names: 
 
 
 def _play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
-    """Run a program and end the process: with 0, with the status that the program ends itself with, or with 1.
+    """Run a program and exit with 0, with the program's own exit status, or with 1 after an error.
 
     Args:
         mode: one of ``_MODES``.
         source: file descriptor of the program.
-        names: what the program finds.
+        names: names that are defined for the program.
     """
     status = 1
     # Dataclasses, type hints and pickle look a module up by its name.
@@ -168,9 +168,9 @@ def _play(mode: str, source: int, names: dict[str, Any]) -> NoReturn:
             status = 0
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter does at its end: wait for threads
+        threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does at its end
         atexit._run_exitfuncs()
-        # Files that were left open are written, as by Python at its end, while modules and functions are still there.
+        # Open files are flushed, as by Python at its end, while modules and functions still exist.
         for name in list(space):
             if not callable(space[name]) and not isinstance(space[name], types.ModuleType):
                 del space[name]
@@ -191,12 +191,12 @@ def _run(text: str, names: dict[str, Any]) -> None:
 
 
 def _call(text: str, names: dict[str, Any]) -> None:
-    """Call a program's functions: standard input says how, and standard output gets what they return."""
+    """Call a program's functions by the request on standard input, and write their values to standard output."""
     asked, replies = _read_input(), os.dup(1)
     _mute_streams()
     before = dict(names)
     exec(compile(text, "<program>", "exec"), names)  # noqa: S102 (what the confinement is for)
-    # What is called must be the program's: the preamble and Python have functions of the same names.
+    # The called function must be the program's, since the preamble and Python may have one of the same name.
     own = {name: value for name, value in names.items() if name not in before or value is not before[name]}
     if "call" in asked:
         name = asked["call"]
@@ -212,7 +212,7 @@ def _call(text: str, names: dict[str, Any]) -> None:
 
 
 def _check(text: str, names: dict[str, Any]) -> None:
-    """Check assertions of the reference on values that the program gave. The program is not in this process."""
+    """Check assertions of the gold answer on values of the program, which does not run in this process."""
     values = unpack(_read_input())
     _mute_streams()
     names |= {f"value_{index}": value for index, value in enumerate(values)}
@@ -228,7 +228,7 @@ def _read_input() -> Any:
 
 
 def _mute_streams() -> None:
-    """Let the program read nothing and print nowhere."""
+    """Redirect standard input and output of the program to /dev/null."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nowhere, number)
@@ -242,10 +242,10 @@ def _open_standard_streams() -> None:
 
 
 def pack(value: Any) -> Any:
-    """Return a JSON value that keeps tuples, sets and dictionaries apart, for a value of plain types or of numpy's.
+    """Encode a value of plain types, or of numpy's, in JSON that distinguishes tuples, sets and dictionaries.
 
     Raises:
-        TypeError: of another type.
+        TypeError: the value has another type.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -264,10 +264,10 @@ def pack(value: Any) -> Any:
 
 
 def unpack(packed: Any) -> Any:
-    """Return the value that was packed, with a subclass as its base.
+    """Decode a value of ``pack``; an instance of a subclass becomes one of its base.
 
     Raises:
-        ValueError, TypeError: nothing that ``pack`` gives.
+        ValueError, TypeError: it is no value of ``pack``.
     """
     if isinstance(packed, list):
         return [unpack(one) for one in packed]
