@@ -121,7 +121,7 @@ def preflight(
 @app.command()
 def start(
     plan: Annotated[str, typer.Argument(help="Name of a registered launch plan, such as smoke.")],
-    given: Annotated[
+    inputs: Annotated[
         list[str] | None,
         typer.Option("--set", help="Input of the plan that is not fixed, as in seed=1; may be repeated."),
     ] = None,
@@ -147,7 +147,7 @@ def start(
     from tasks.cli.start import Options
     from tasks.cli.start import start as begin
 
-    begin(plan, given or [], Options(config, project, domain, version, name), wait)
+    begin(plan, inputs or [], Options(config, project, domain, version, name), wait)
 
 
 @app.command()

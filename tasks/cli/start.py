@@ -35,7 +35,7 @@ class Options:
     name: str | None
 
 
-def start(plan: str, given: Sequence[str], options: Options, wait: bool) -> None:
+def start(plan: str, inputs: Sequence[str], options: Options, wait: bool) -> None:
     """Start a launch plan with inputs as ``name=value``, or find the execution that ``options`` names.
 
     With ``wait``, follow the execution to its end.
@@ -43,7 +43,7 @@ def start(plan: str, given: Sequence[str], options: Options, wait: bool) -> None
     Raises:
         UserError: the plan cannot be started, or the execution does not succeed.
     """
-    values = _pairs(given)
+    values = _pairs(inputs)
     flyte = Flyte(options.config, options.project, options.domain)
     if warning := flyte.version():
         print(f"warning: {warning}", file=sys.stderr, flush=True)
@@ -167,9 +167,9 @@ def _phase(node: Node) -> str:
     return f"{phase}: {first_line(node.error)}" if node.error and node.phase != "running" else phase
 
 
-def _pairs(given: Sequence[str]) -> Mapping[str, str]:
+def _pairs(inputs: Sequence[str]) -> Mapping[str, str]:
     pairs: dict[str, str] = {}
-    for pair in given:
+    for pair in inputs:
         name, separator, value = pair.partition("=")
         if not separator or not name:
             raise SettingsError(f"--set: got {pair!r}; allowed: name=value, such as seed=1.")

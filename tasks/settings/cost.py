@@ -16,13 +16,16 @@ class GpuPriceSettings(Settings):
     """Price of one GPU for one hour."""
 
     on_demand: Number = Field(ge=0)
+    """Price on an on-demand node."""
     spot: Number = Field(ge=0)
+    """Price on a spot node."""
 
 
 class ThroughputSettings(Settings):
     """Shares of the peak rates of a GPU that a run reaches."""
 
     source: Literal["assumed", "measured"]
+    """Origin of these shares: assumed, or measured in a run."""
     training_flops: Number = Field(gt=0, le=1)
     """Share of the peak FLOP/s in updates, in scoring log-probabilities, and in prefill."""
     decoding_flops: Number = Field(gt=0, le=1)
@@ -36,10 +39,13 @@ class AcceleratorSettings(Settings):
 
     price: GpuPriceSettings
     memory_gb: Number = Field(gt=0)
+    """Memory of the GPU."""
     bandwidth_gb_per_second: Number = Field(gt=0)
+    """Bandwidth of this memory."""
     bfloat16_tflops: Number = Field(gt=0)
-    """Peak rate for dense matrices."""
+    """Peak rate for dense matrices in bfloat16."""
     float32_tflops: Number = Field(gt=0)
+    """Peak rate for dense matrices in float32."""
     throughput: ThroughputSettings
 
 
@@ -47,11 +53,13 @@ class StoragePriceSettings(Settings):
     """Prices of object storage; a GB is 10^9 bytes."""
 
     gb_month: Number = Field(ge=0)
+    """Price of storing a GB for a month."""
     months: Number = Field(ge=0)
     """Months that the artifacts of a run are kept."""
     per_1000_puts: Number = Field(ge=0)
     """Price of 1000 write or list requests."""
     per_1000_gets: Number = Field(ge=0)
+    """Price of 1000 read requests."""
     egress_gb: Number = Field(ge=0)
     """Price of a GB that pods read from the store: 0 within a region."""
 
@@ -78,6 +86,7 @@ class AssumptionSettings(Settings):
     answer_seconds: Number = Field(ge=0)
     """Time that one worker of the verifier takes for one answer."""
     verifier_start_seconds: Number = Field(ge=0)
+    """Time that the verifier takes to start."""
     store_gb_per_second: Number = Field(gt=0)
     """Transfer rate between a pod and the store."""
     hub_gb_per_second: Number = Field(gt=0)
@@ -90,9 +99,11 @@ class CostSettings(Settings):
     """Prices and assumptions: configs/prices.yaml, or a file of the same form."""
 
     currency: str = "USD"
+    """Currency of all prices."""
     accelerators: dict[str, AcceleratorSettings] = Field(min_length=1)
     """Accelerators by their names in Flyte; the first one is the default."""
     cpu_pod_hour: Number = Field(ge=0)
+    """Price of a pod without GPUs for one hour."""
     storage: StoragePriceSettings
     assumptions: AssumptionSettings
 

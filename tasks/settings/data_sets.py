@@ -114,7 +114,7 @@ class BenchmarkSettings(Settings):
     samples_per_problem: int | None = Field(None, ge=1)
     """k of avg@k."""
     max_new_tokens: int | None = Field(None, ge=1)
-    """Longest response to a problem, in tokens."""
+    """Largest length of a response to a problem, in tokens."""
     temperature: Number | None = Field(None, gt=0)
     """Sampling temperature on this benchmark."""
     greedy: bool = False

@@ -20,7 +20,7 @@ class EvaluationSettings(Settings):
     samples_per_problem: int = Field(4, ge=1)
     """k of avg@k."""
     max_new_tokens: int = Field(ge=1)
-    """Longest response to a problem, in tokens."""
+    """Largest length of a response to a problem, in tokens."""
     temperature: Number = Field(1.0, gt=0)
     """Sampling temperature."""
     greedy: bool = True

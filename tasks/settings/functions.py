@@ -42,7 +42,7 @@ def find_function(name: str) -> FunctionSource:
     if not files or files[-1][0] != module:
         raise ValueError(
             f"there is no module {module}, neither in the current folder {here} nor among the installed ones. "
-            f"Name a file {module.replace('.', '/')}.py there, or install its package; in a pod the image must have it"
+            f"Add {module.replace('.', '/')}.py to this folder, or install its package; in a pod, the image needs it"
         )
     path = files[-1][1]
     root = path.parents[module.count(".") + (path.name == "__init__.py")]

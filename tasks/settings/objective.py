@@ -294,7 +294,7 @@ class _Correction(Settings):
 
 
 class TruncateMismatch(_Correction, MismatchSettings):
-    """The factor is the ratio of the trainer's to the engine's probability, at most high (TIS)."""
+    """The factor is the trainer's over the engine's probability, at most high (TIS)."""
 
     kind: Literal["truncate"] = "truncate"
     high: Number = Field(2.0, gt=0)
@@ -302,7 +302,7 @@ class TruncateMismatch(_Correction, MismatchSettings):
 
 
 class MaskMismatch(Interval, _Correction, MismatchSettings):
-    """The factor is the same ratio, and tokens whose ratio is outside [low, high] are left out (MIS)."""
+    """The factor is the trainer's over the engine's probability; tokens outside [low, high] are left out (MIS)."""
 
     kind: Literal["mask"] = "mask"
     low: Number = Field(0.5, ge=0)

@@ -116,7 +116,7 @@ class RunSettings(Settings):
     @property
     def chats(self) -> bool:
         """Return True if some prompts go through the chat template of the policy's tokenizer."""
-        return self.prompts.chat or any(bool(one.benchmark.chat) for one in self.measures)
+        return self.prompts.chat or any(bool(measure.benchmark.chat) for measure in self.measures)
 
     @property
     def alternates(self) -> bool:
@@ -178,7 +178,7 @@ class RunSettings(Settings):
 
     @model_validator(mode="after")
     def _something_is_held_out(self) -> Self:
-        if any(one.benchmark.source is None for one in self.measures):
+        if any(measure.benchmark.source is None for measure in self.measures):
             raise ValueError(
                 f"evaluate.benchmarks: {HELD_OUT} with prompts.held_out_share 0, so it has no problems; allowed: a "
                 "larger share, or other benchmarks"
@@ -193,7 +193,7 @@ class RunSettings(Settings):
             if self.chats:
                 raise ValueError("prompts.chat: true with policy.tiny, which has no chat template; allowed: false")
             lengths = {"rollout": self.rollout.max_new_tokens, "evaluate": self.evaluate.max_new_tokens}
-            lengths |= {one.benchmark.name: one.evaluation.max_new_tokens for one in self.measures}
+            lengths |= {measure.benchmark.name: measure.evaluation.max_new_tokens for measure in self.measures}
             for name, tokens in lengths.items():
                 if tokens >= self.policy.tiny.context_tokens:
                     raise ValueError(
@@ -205,11 +205,11 @@ class RunSettings(Settings):
     @model_validator(mode="after")
     def _answers_are_of_one_kind(self) -> Self:
         sources = [("prompts", self.prompts.arithmetic, self.verify.kind)]
-        for one in self.measures:
-            if one.benchmark.source is not None:
-                sources.append(
-                    (f"evaluate.benchmarks, {one.benchmark.name}", one.benchmark.source.arithmetic, one.verify.kind)
-                )
+        for measure in self.measures:
+            benchmark = measure.benchmark
+            if benchmark.source is not None:
+                name = f"evaluate.benchmarks, {benchmark.name}"
+                sources.append((name, benchmark.source.arithmetic, measure.verify.kind))
         for name, arithmetic, kind in sources:
             if arithmetic is not None and kind != "function" and arithmetic.as_code != (kind == "code"):
                 raise ValueError(

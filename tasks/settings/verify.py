@@ -30,7 +30,7 @@ class MathVerifySettings(VerifySettings):
     deadline_seconds: Number = Field(2.0, gt=0)
     """Largest CPU time for one answer; after it, the worker is killed and replaced."""
     max_answer_characters: int = Field(2000, ge=1)
-    """A longer answer counts as no_answer."""
+    """Largest length of an answer; a longer one counts as no_answer."""
 
 
 class CodeSettings(Settings):
@@ -50,7 +50,7 @@ class CodeSettings(Settings):
     open_files: int = Field(64, ge=16)
     """Largest number of open files."""
     max_program_characters: int = Field(65536, ge=1)
-    """A longer program counts as no_answer."""
+    """Largest length of a program; a longer one counts as no_answer."""
     float_tolerance: Number = Field(1e-6, ge=0)
     """Relative or absolute tolerance for numbers, if the expected number has a decimal point or an exponent. 0: the
     values must be equal, as in LiveCodeBench."""
